@@ -1,0 +1,23 @@
+"""dwac: deep classifiers whose every prediction is a weighted vote of training examples.
+
+Method: Card, Zhang and Smith, "Deep Weighted Averaging Classifiers", FAT* 2019.
+"""
+
+from dwac import conformal, engine, errors, explain, kernels, metrics, nn, training
+from dwac.explain import Explanation
+from dwac.reference import ReferenceSet
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Explanation",
+    "ReferenceSet",
+    "conformal",
+    "engine",
+    "errors",
+    "explain",
+    "kernels",
+    "metrics",
+    "nn",
+    "training",
+]

@@ -1,0 +1,113 @@
+"""What an input must be. Each function returns its input in canonical form or raises a `dwac` error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from dwac.errors import EpsilonError, InputError, LabelError, NonFiniteError, ShapeError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def _position(mask: NDArray[np.bool_] | Tensor) -> str:
+    """Where the first True of a mask stands, for messages: "row 3, column 0"."""
+    where = [int(i) for i in np.argwhere(np.asarray(mask.cpu() if isinstance(mask, Tensor) else mask))[0]]
+    return ", ".join(f"{name} {i}" for name, i in zip(("row", "column", "axis 2"), where, strict=False))
+
+
+def float_tensor(value: Any, name: str, *, ndim: int = 2) -> Tensor:
+    """A finite floating tensor with `ndim` axes. Integers become float32; float64 stays float64."""
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be an array of numbers; got {type(value).__name__}: {error}") from None
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise InputError(f"{name} must be real numbers; got {tensor.dtype}; convert it to a float type")
+    if tensor.ndim != ndim:
+        hint = "; reshape one query to (1, d)" if (ndim, tensor.ndim) == (2, 1) else ""
+        raise ShapeError(f"{name} must have {ndim} axes; got shape {tuple(tensor.shape)}{hint}")
+    tensor = tensor if tensor.is_floating_point() else tensor.float()
+    finite = torch.isfinite(tensor)
+    if not bool(finite.all()):
+        raise NonFiniteError(
+            f"{name} must be finite; found {tensor[~finite][0].item()} at {_position(~finite)}; "
+            "drop or repair such rows first"
+        )
+    return tensor
+
+
+def class_labels(value: Any, name: str, *, n: int | None = None, n_classes: int | None = None) -> Ints:
+    """Whole numbers 0 … n_classes-1 on one axis; `n` is the required length."""
+    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    if array.ndim != 1:
+        raise ShapeError(f"{name} must have one axis; got shape {array.shape}")
+    if n is not None and len(array) != n:
+        raise ShapeError(f"{name} must have one entry a row: {n} required, {len(array)} given")
+    if len(array) == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.dtype.kind == "f" and bool(np.isfinite(array).all()) and bool((array == np.round(array)).all()):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise LabelError(
+            f"{name} must be whole numbers 0 … n_classes-1; got {array.dtype} such as {array[0]!r}; "
+            "encode other labels first, e.g. with sklearn.preprocessing.LabelEncoder"
+        )
+    bad = array < 0 if n_classes is None else (array < 0) | (array >= n_classes)
+    if bad.any():
+        top = "n_classes-1" if n_classes is None else str(n_classes - 1)
+        raise LabelError(f"{name} must lie in 0 … {top}; got {array[bad][0]} at {_position(bad)}")
+    return array.astype(np.int64)
+
+
+def scores(value: ArrayLike, name: str, *, ndim: int | None = None) -> Floats:
+    """Float64 numbers without NaN; infinities are ordered like any other score and stay."""
+    try:
+        array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be an array of numbers: {error}") from None
+    if ndim is not None and array.ndim != ndim:
+        raise ShapeError(f"{name} must have {ndim} axes; got shape {array.shape}")
+    if np.isnan(array).any():
+        raise NonFiniteError(f"{name} must not hold NaN; found one at {_position(np.isnan(array))}")
+    return array
+
+
+def probabilities(value: ArrayLike, name: str, *, n: int | None = None) -> Floats:
+    """An (n, K) array whose rows are distributions."""
+    array = scores(value, name, ndim=2)
+    if n is not None and len(array) != n:
+        raise ShapeError(f"{name} must have one row an example: {n} required, {len(array)} given")
+    bad = (array < 0) | (array > 1 + 1e-6)
+    if bad.any():
+        raise InputError(f"{name} must lie in [0, 1]; got {array[bad][0]:.6g} at {_position(bad)}")
+    off = np.abs(array.sum(axis=1) - 1) > 1e-3
+    if off.any():
+        row = int(np.argmax(off))
+        raise InputError(
+            f"each row of {name} must sum to 1; row {row} sums to {array[row].sum():.6g}; "
+            "give probabilities, not log-probabilities or logits"
+        )
+    return array
+
+
+def epsilon(value: float) -> float:
+    """An error rate strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or math.isnan(float(value)):
+        raise EpsilonError(f"epsilon must be a number in (0, 1); got {value!r}")
+    if not 0 < float(value) < 1:
+        raise EpsilonError(f"epsilon must lie in (0, 1); got {value}; 0.05 asks for sets that err at most 5 %")
+    return float(value)
+
+
+def positive_int(value: int, name: str, *, minimum: int = 1) -> int:
+    """A whole number of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
+        raise InputError(f"{name} must be a whole number of at least {minimum}; got {value!r}")
+    return int(value)

@@ -1,0 +1,244 @@
+"""Conformal prediction: p-values, label sets with a guaranteed error rate, confidence and credibility.
+
+Let η(x, k) be a nonconformity score: high where example x fits label k badly. With calibration examples that
+were not used for training, the p-value of label k is the share of calibration scores (each of its own true
+label) at least as high as η(x, k). If the data are exchangeable, the true label's p-value is at most ε with
+probability at most ε, so the set {k : p(x, k) > ε} misses the truth at most that often.
+
+Arrays in, arrays out: this module knows no model.
+
+>>> import numpy as np
+>>> calibration = Calibration([0.1, 0.2, 0.2, 0.9])
+>>> calibration.p_values(np.array([[0.2, 0.95]]))
+array([[0.8, 0.2]])
+>>> prediction = calibration.predict(np.array([[0.2, 0.95]]))
+>>> prediction.labels, prediction.credibility, prediction.confidence
+(array([0]), array([0.8]), array([0.8]))
+>>> prediction.label_sets(0.3)
+array([[ True, False]])
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dwac import _checks as checks
+from dwac.errors import CalibrationWarning, InputError, ShapeError
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats:
+    """η(x, k) of every label, (n, K), from log class weights or logits.
+
+    "weights": -log Σ_i I(y_i=k) w, the order of the paper's own -Σ_i I(y_i=k) w, without its underflow: an
+    example far from all training data fits no label. "probability": -P(y=k given x), which forgets distance.
+    """
+    votes = checks.scores(log_class_weights, "log_class_weights", ndim=2)
+    if kind == "weights":
+        return -votes
+    if kind == "probability":
+        scaled = np.exp(votes - votes.max(axis=1, keepdims=True))
+        return np.asarray(-scaled / scaled.sum(axis=1, keepdims=True))
+    raise InputError(f'unknown nonconformity {kind!r}; choose "weights" or "probability"')
+
+
+def true_label_scores(scores: ArrayLike, labels: ArrayLike) -> Floats:
+    """η(x_j, y_j), the score of each example's own label, (n,): what a calibration set consists of."""
+    scores = checks.scores(scores, "scores", ndim=2)
+    y = checks.class_labels(labels, "labels", n=len(scores), n_classes=scores.shape[1])
+    return np.take_along_axis(scores, y[:, None], axis=1)[:, 0]
+
+
+class Calibration:
+    """Calibration scores, sorted once; then any number of p-values by binary search.
+
+    Args:
+        scores: (n_cal,) score of each calibration example's true label.
+        labels: (n_cal,) those labels; given, p-values are class-conditional (Mondrian): label k is compared
+            with calibration examples of class k alone, so that each class has the guarantee to itself.
+    """
+
+    def __init__(self, scores: ArrayLike, labels: ArrayLike | None = None) -> None:
+        values = checks.scores(scores, "calibration scores", ndim=1)
+        if len(values) == 0:
+            raise InputError("calibration needs at least one score; got none; hold out some examples for it")
+        self.class_conditional = labels is not None
+        if labels is None:
+            self._sorted = [np.sort(values)]
+        else:
+            y = checks.class_labels(labels, "calibration labels", n=len(values))
+            by_class = np.lexsort((values, y))
+            self._sorted = np.split(values[by_class], np.cumsum(np.bincount(y))[:-1])
+
+    def n_calibration(self, n_classes: int) -> NDArray[np.int64]:
+        """(K,): with how many calibration scores each label is compared."""
+        return np.array([len(self._for(k)) for k in range(n_classes)], dtype=np.int64)
+
+    def p_values(
+        self, scores: ArrayLike, *, finite_sample: bool = True, smoothed: bool = False, random_state: Any = None
+    ) -> Floats:
+        """The p-value of each score, in its shape. Class-conditional calibration takes (n, K) scores.
+
+        Args:
+            scores: η(x, k).
+            finite_sample: (#{cal ≥ η} + 1) / (n_cal + 1), which the guarantee needs. The paper's
+                #{cal ≥ η} / n_cal is False.
+            smoothed: ties, the example itself among them, count with a uniform random share, which makes the
+                p-value of the true label exactly uniform.
+            random_state: seed or `numpy.random.Generator` of the smoothing.
+        """
+        scores = checks.scores(scores, "scores")
+        uniform = np.random.default_rng(random_state).random(scores.shape) if smoothed else None
+        if not self.class_conditional:
+            return _p_values(self._sorted[0], scores, finite_sample, uniform)
+        if scores.ndim != 2:
+            raise ShapeError(f"class-conditional p-values need scores (n, K), one column a label; got {scores.shape}")
+        p = np.empty_like(scores)
+        for k in range(scores.shape[1]):
+            p[:, k] = _p_values(self._for(k), scores[:, k], finite_sample, None if uniform is None else uniform[:, k])
+        return p
+
+    def predict(self, scores: ArrayLike, **options: Any) -> ConformalPrediction:
+        """p-values of scores (n, K) with all that follows from them; `options` as for `p_values`."""
+        scores = checks.scores(scores, "scores", ndim=2)
+        never_below = options.get("finite_sample", True) and not options.get("smoothed", False)
+        n_calibration = tuple(self.n_calibration(scores.shape[1])) if never_below else None
+        return ConformalPrediction(self.p_values(scores, **options), scores, n_calibration)
+
+    def _for(self, k: int) -> Floats:
+        if not self.class_conditional:
+            return self._sorted[0]
+        return self._sorted[k] if k < len(self._sorted) else np.zeros(0)
+
+
+def _p_values(ordered: Floats, scores: Floats, finite_sample: bool, uniform: Floats | None) -> Floats:
+    n = len(ordered)
+    at_least = n - np.searchsorted(ordered, scores, side="left")
+    own = int(finite_sample)
+    if n + own == 0:  # the paper's formula with nothing to compare: no evidence against the label
+        return np.ones_like(scores)
+    if uniform is None:
+        return np.asarray((at_least + own) / (n + own))
+    above = n - np.searchsorted(ordered, scores, side="right")
+    return np.asarray((above + uniform * (at_least - above + own)) / (n + own))
+
+
+@dataclass(frozen=True)
+class ConformalPrediction:
+    """p-values (n, K) of n examples, and what follows from them."""
+
+    p_values: Floats
+    scores: Floats
+    n_calibration: tuple[int, ...] | None  # a class; None where p-values may be below 1/(n_cal + 1)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(n,): the label with the largest p-value; among equals the one with the lowest score."""
+        best = self.p_values == self.p_values.max(axis=1, keepdims=True)
+        return np.asarray(np.where(best, self.scores, np.inf).argmin(axis=1))
+
+    @property
+    def confidence(self) -> Floats:
+        """(n,): 1 - the second largest p-value. High: every other label is rejected."""
+        return confidence(self.p_values)
+
+    @property
+    def credibility(self) -> Floats:
+        """(n,): the largest p-value. Low: the example is unlike anything the model was calibrated on."""
+        return credibility(self.p_values)
+
+    def label_sets(self, epsilon: float) -> Bools:
+        """(n, K): the labels that cannot be rejected at error rate ε."""
+        return label_sets(self.p_values, epsilon, n_calibration=self.n_calibration)
+
+
+def p_values(
+    calibration_scores: ArrayLike,
+    scores: ArrayLike,
+    *,
+    finite_sample: bool = True,
+    smoothed: bool = False,
+    random_state: Any = None,
+) -> Floats:
+    """The p-value of each score against calibration scores (n_cal,), in the shape of `scores`.
+
+    One-shot form of `Calibration(calibration_scores).p_values(scores, …)`, where the options are explained.
+
+    >>> p_values([1.0, 2.0, 3.0], [0.0, 2.0, 9.0])
+    array([1.  , 0.75, 0.25])
+    >>> p_values([1.0, 2.0, 3.0], [0.0, 2.0, 9.0], finite_sample=False).round(2)
+    array([1.  , 0.67, 0.  ])
+    """
+    return Calibration(calibration_scores).p_values(
+        scores, finite_sample=finite_sample, smoothed=smoothed, random_state=random_state
+    )
+
+
+def class_conditional_p_values(
+    calibration_scores: ArrayLike, calibration_labels: ArrayLike, scores: ArrayLike, **options: Any
+) -> Floats:
+    """Mondrian p-values of scores (n, K): label k against calibration examples of class k alone."""
+    return Calibration(calibration_scores, calibration_labels).p_values(scores, **options)
+
+
+def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[int] | int | None = None) -> Bools:
+    """{k : p(x, k) > ε} as (n, K) booleans.
+
+    With `n_calibration`, in all or a number a class, a calibration set too small to reject anything at ε is
+    named in a `CalibrationWarning`: with fewer than 1/ε - 1 scores every p-value exceeds ε.
+    """
+    p = checks.scores(p_values, "p_values", ndim=2)
+    epsilon = checks.epsilon(epsilon)
+    if n_calibration is not None:
+        _warn_if_too_small(np.broadcast_to(n_calibration, p.shape[1]), epsilon)
+    return np.asarray(p > epsilon)
+
+
+def smallest_calibration(epsilon: float) -> int:
+    """The fewest calibration scores with which a label can be rejected at ε: the least n with 1/(n+1) ≤ ε.
+
+    >>> smallest_calibration(0.05)
+    19
+    """
+    epsilon = checks.epsilon(epsilon)
+    n = max(int(np.floor(1 / epsilon)) - 1, 1)
+    return n if 1 / (n + 1) <= epsilon else n + 1
+
+
+def _warn_if_too_small(n_calibration: NDArray[np.int64], epsilon: float) -> None:
+    needed = smallest_calibration(epsilon)
+    small = np.flatnonzero(n_calibration < needed)
+    if len(small) == 0:
+        return
+    if len(small) == len(n_calibration):
+        who = f"the calibration set has {int(n_calibration.max())} examples"
+    else:
+        who = f"class {small[0]} has {n_calibration[small[0]]} calibration examples"
+        who += f" (and {len(small) - 1} more classes too few)" if len(small) > 1 else ""
+    warnings.warn(
+        f"at epsilon={epsilon:g} a label can be left out only with at least {needed} calibration examples, and "
+        f"{who}: the affected labels are in every set. Calibrate with more examples or ask for a larger epsilon",
+        CalibrationWarning,
+        stacklevel=4,
+    )
+
+
+def confidence(p_values: ArrayLike) -> Floats:
+    """1 - the second largest p-value of each row, (n,); 1 where there is only one label."""
+    p = checks.scores(p_values, "p_values", ndim=2)
+    if p.shape[1] == 1:
+        return np.ones(len(p))
+    return np.asarray(1 - np.partition(p, -2, axis=1)[:, -2])
+
+
+def credibility(p_values: ArrayLike) -> Floats:
+    """The largest p-value of each row, (n,)."""
+    return np.asarray(checks.scores(p_values, "p_values", ndim=2).max(axis=1))

@@ -1,0 +1,13 @@
+"""Log class weights and exact nearest neighbours of queries against references: one call, exact backends.
+
+    index = build_index(embeddings, labels, n_classes, get_kernel("gaussian"))
+    result = query(index, queries, k=10)     # .log_class_weights (n, K), .rows and .squared_distances (n, k)
+
+`dwac.ReferenceSet` is the friendly face of this; use the engine itself to write another backend.
+"""
+
+from dwac.engine.backends import BACKENDS, Backend, Sweep
+from dwac.engine.index import Index, build_index
+from dwac.engine.exact import QueryResult, query
+
+__all__ = ["BACKENDS", "Backend", "Index", "QueryResult", "Sweep", "build_index", "query"]

@@ -1,0 +1,177 @@
+"""The one call: log class weights and exact nearest neighbours of queries against an index.
+
+Precision policy, for every backend. References in float32 are swept in float32. The squared distance of a
+query q to a point at distance d then carries a rounding error of at most about `_ROUNDING` · u · (2‖q‖ + d)²,
+u = 2⁻²⁴, and the log of a sum some units more. A query is swept again in float64 when that bound exceeds `_TOLERANCE`, when its two leading classes
+are closer than the bound (so a label never depends on rounding), or when its k nearest cannot be told from the
+next by it. Far queries, which need it most, are always among them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from dwac.engine.backends import Backend, Sweep, choose_backend
+from dwac.engine.index import Index
+from dwac.errors import InputError, ShapeError
+from dwac.kernels import full_precision, log_weights
+
+_TOLERANCE = 1e-4
+_ROUNDING = 2.0
+_SPARE = 8  # candidates kept beyond k, so that rounding can seldom hide a neighbour
+_CANDIDATES = 2**24  # numbers gathered at once while ranking candidates
+
+
+class QueryResult(NamedTuple):
+    """For n queries: `log_class_weights` (n, K), and rows and squared distances (n, k) of the nearest.
+
+    All are float64 (rows int64). Neighbours come nearest first; equal distances in the order of their rows.
+    """
+
+    log_class_weights: Tensor
+    rows: Tensor
+    squared_distances: Tensor
+
+
+def query(index: Index, queries: Tensor, *, k: int = 0, backend: str = "auto") -> QueryResult:
+    """Ask an index about queries (n, d): every class's votes, and the k nearest references (k = 0: none).
+
+    `log_class_weights` is differentiable in `queries`.
+    """
+    if queries.shape[1] != index.embeddings.shape[1]:
+        raise ShapeError(
+            f"queries must have {index.embeddings.shape[1]} columns, as the references do; "
+            f"got shape {tuple(queries.shape)}"
+        )
+    if queries.device != index.embeddings.device:
+        raise InputError(
+            f"queries are on {queries.device}, the references on {index.embeddings.device}; move one to the other"
+        )
+    if not 0 <= k <= len(index.labels):
+        raise InputError(f"k must lie in 0 … {len(index.labels)}, the number of references; got {k}")
+    chosen = choose_backend(backend)
+    if queries.requires_grad and torch.is_grad_enabled():
+        answer = _Differentiable.apply(queries, index, chosen, k)  # type: ignore[no-untyped-call]
+        return QueryResult(*cast(tuple[Tensor, Tensor, Tensor], answer))
+    return _query(index, queries, chosen, k)
+
+
+@torch.no_grad()
+def _query(index: Index, queries: Tensor, backend: Backend, k: int) -> QueryResult:
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, torch.float32), index.embeddings.dtype)
+    if not index.kernel.smooth:
+        dtype = torch.float64
+    if len(queries) == 0:
+        return _empty(index, k)
+    centred = queries.double() - index.centre
+    result, doubtful = _pass(index, queries, centred.to(dtype), backend, k)
+    if dtype != torch.float64 and bool(doubtful.any()):
+        again, _ = _pass(index, queries[doubtful], centred[doubtful], backend, k)
+        for field, exact in zip(result, again, strict=True):
+            field[doubtful] = exact
+    return result
+
+
+def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> tuple[QueryResult, Tensor]:
+    """One sweep in the precision of `centred`, and which queries its rounding leaves in doubt."""
+    n_blocks = k + _SPARE if k else 1
+    sweep = backend.sweep(index, centred, n_blocks)
+    norms = centred.double().square().sum(dim=1).sqrt()
+    unit = _ROUNDING * torch.finfo(centred.dtype).eps / 2
+    bound = unit * ((2 * norms + sweep.nearest.sqrt()).square() + 16)
+    doubtful = (bound > _TOLERANCE) | ~(sweep.log_class_weights.amax(dim=1) > -torch.inf)
+    if index.n_classes > 1:
+        leading = sweep.log_class_weights.topk(2, dim=1).values
+        doubtful |= leading[:, 0] - leading[:, 1] <= 2 * bound
+    rows, squared, reach = _rank(index, queries, centred, sweep, k)
+    if k:
+        farthest = squared[:, -1]
+        doubtful |= reach - unit * (2 * norms + farthest.sqrt()).square() <= farthest
+    return QueryResult(sweep.log_class_weights, rows, squared), doubtful
+
+
+def _rank(index: Index, queries: Tensor, centred: Tensor, sweep: Sweep, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k nearest rows among the blocks a sweep chose, their exact squared distances, and how far they reach.
+
+    The k nearest references lie in the k blocks whose own nearest member is nearest. No reference that was
+    passed over is nearer than `reach`, up to rounding.
+    """
+    if k == 0:
+        return sweep.blocks[:, :0], centred[:, :0].double(), sweep.next_block
+    candidates = sweep.blocks.shape[1] * index.block_size
+    step = max(1, _CANDIDATES // (candidates * (queries.shape[1] + 1)))
+    offsets = torch.arange(index.block_size, device=queries.device)
+    parts = []
+    for start in range(0, len(queries), step):
+        part = slice(start, start + step)
+        places = (sweep.blocks[part, :, None] * index.block_size + offsets).flatten(1)
+        kept = min(k + _SPARE, candidates)
+        near = _products(index, centred[part], places).topk(kept, dim=1)
+        rows = index.rows[places.gather(1, near.indices)]
+        rows = torch.where(rows < 0, len(index.labels), rows).sort(dim=1).values  # padding last
+        squared = _exact(index, queries[part], rows)
+        order = squared.argsort(dim=1, stable=True)[:, :k]
+        norm = centred[part].double().square().sum(dim=1)
+        passed_over = torch.inf if kept == candidates else norm - near.values[:, -1].double()
+        reach = torch.minimum(sweep.next_block[part], torch.as_tensor(passed_over, device=norm.device))
+        parts.append((rows.gather(1, order), squared.gather(1, order), reach))
+    rows, squared, reach = (torch.cat(column) for column in zip(*parts, strict=True))
+    return rows, squared, reach
+
+
+def _products(index: Index, centred: Tensor, places: Tensor) -> Tensor:
+    """‖q‖² - ‖q - g‖² for each query (n, d) and its own places (n, c) in the folded layout: (n, c)."""
+    ones = torch.cat([centred, torch.ones_like(centred[:, :1])], dim=1)
+    folded = index.folded[places].to(centred.dtype)
+    if index.folded.dtype != centred.dtype:  # exact float64 copies of the few places needed
+        flat = places.flatten()
+        chosen = Index(**{**vars(index), "rows": index.rows[flat]})
+        folded = chosen.fold(0, len(flat), centred.dtype).view(*places.shape, -1)
+    with full_precision(centred.device):
+        return torch.bmm(folded, ones[:, :, None])[:, :, 0]
+
+
+def _exact(index: Index, queries: Tensor, rows: Tensor) -> Tensor:
+    """Squared distances (n, c) in float64, by direct difference; inf where the row is padding."""
+    padding = rows >= len(index.labels)
+    points = index.embeddings[rows.masked_fill(padding, 0)].double()
+    return (queries.double()[:, None] - points).square().sum(dim=2).masked_fill(padding, torch.inf)
+
+
+def _empty(index: Index, k: int) -> QueryResult:
+    """The answer to no queries."""
+    rows = index.rows.new_empty(0, k)
+    return QueryResult(index.centre.new_empty(0, index.n_classes), rows, index.centre.new_empty(0, k))
+
+
+class _Differentiable(torch.autograd.Function):
+    """Log class weights with a gradient in the queries that, like the sums, never holds the (n, m) matrix.
+
+    ∂/∂h log Σ_{i in k} w_i = Σ_{i in k} (w_i / Σ w) ∂/∂h log w_i, accumulated tile by tile in float64.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, index: Index, backend: Backend, k: int) -> tuple[Tensor, ...]:
+        result = _query(index, queries, backend, k)
+        ctx.index = index
+        ctx.save_for_backward(queries, result.log_class_weights)
+        ctx.mark_non_differentiable(result.rows, result.squared_distances)
+        return tuple(result)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        queries, log_class_weights = ctx.saved_tensors
+        index: Index = ctx.index
+        gradient = torch.zeros_like(queries, dtype=torch.float64)
+        for start in range(0, len(queries), 256):
+            part = slice(start, start + 256)
+            h = queries[part].detach().double().requires_grad_()
+            for refs, labels in zip(index.embeddings.split(4096), index.labels.split(4096), strict=True):
+                with torch.enable_grad():
+                    log_w = log_weights(h, refs.double(), index.kernel.name)
+                shares = (log_w.detach() - log_class_weights[part][:, labels]).exp()
+                gradient[part] += torch.autograd.grad(log_w, h, shares * grads[0][part][:, labels])[0]
+        return gradient.to(queries.dtype), None, None, None

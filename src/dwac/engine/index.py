@@ -1,0 +1,85 @@
+"""References laid out for fast sums: centred, sorted by class, cut into blocks, norms folded in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dwac.kernels import Kernel
+
+LARGEST_BLOCK, SMALLEST_BLOCK = 128, 8
+
+
+@dataclass(frozen=True)
+class Index:
+    """An immutable layout of m references for the engine; build one with `build_index`.
+
+    The rows are sorted by class, and each class is padded to whole blocks of `block_size` rows, so a block
+    never mixes classes and every reduction is over a fixed shape. Writing g = h_i - centre,
+
+        folded = [2g, -‖g‖²]   and so   [q, 1] · folded = ‖q‖² - ‖q - g‖²,
+
+    one matrix product gives the log-weights up to ‖q‖², which no class can tell apart. Padding rows are
+    [0, -inf]: they lie infinitely far away and have no weight.
+    """
+
+    embeddings: Tensor  # (m, d), as given, float32 or float64
+    labels: Tensor  # (m,) int64
+    n_classes: int
+    kernel: Kernel
+    centre: Tensor  # (d,) float64
+    block_size: int
+    block_labels: Tensor  # (n_blocks,) int64, ascending
+    rows: Tensor  # (n_blocks · block_size,) int64: which reference stands there; -1 for padding
+    folded: Tensor  # (n_blocks · block_size, d + 1), the dtype of `embeddings`
+
+    @property
+    def counts(self) -> Tensor:
+        """(K,): how many references each class has."""
+        return torch.bincount(self.labels, minlength=self.n_classes)
+
+    def fold(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:
+        """Rows start … stop of the folded layout in a given precision."""
+        if dtype == self.folded.dtype:
+            return self.folded[start:stop]
+        return _fold(self.embeddings, self.centre, self.rows[start:stop], dtype)
+
+
+def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kernel) -> Index:
+    """Lay out references (m, d) with labels (m,) for the engine. The inputs are not changed."""
+    embeddings = embeddings.detach()
+    embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+    centre = embeddings.mean(dim=0, dtype=torch.float64)
+    counts = torch.bincount(labels, minlength=n_classes)
+    block_size = _block_size(len(labels), n_classes)
+    blocks_per_class = (counts + block_size - 1) // block_size
+    block_labels = torch.repeat_interleave(torch.arange(n_classes, device=labels.device), blocks_per_class)
+    by_class = torch.argsort(labels, stable=True)
+    # Where class k starts in the padded layout, less where it starts in the sorted one.
+    shift = (blocks_per_class * block_size - counts).cumsum(0) - (blocks_per_class * block_size - counts)
+    places = torch.arange(len(labels), device=labels.device) + shift[labels[by_class]]
+    rows = torch.full((len(block_labels) * block_size,), -1, dtype=torch.int64, device=labels.device)
+    rows[places] = by_class
+    folded = torch.empty(len(rows), embeddings.shape[1] + 1, dtype=embeddings.dtype, device=embeddings.device)
+    for start in range(0, len(rows), 65_536):
+        stop = start + 65_536
+        folded[start:stop] = _fold(embeddings, centre, rows[start:stop], embeddings.dtype)
+    return Index(embeddings, labels, n_classes, kernel, centre, block_size, block_labels, rows, folded)
+
+
+def _block_size(m: int, n_classes: int) -> int:
+    """A power of two, small enough that padding adds at most about a quarter of the references."""
+    size = LARGEST_BLOCK
+    while size > SMALLEST_BLOCK and size * n_classes > m // 4:
+        size //= 2
+    return size
+
+
+def _fold(embeddings: Tensor, centre: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    centred = (embeddings[rows.clamp_min(0)].double() - centre).to(dtype)
+    # Norms of the rounded points, so that a distance is exact for the points the product sees.
+    norms = centred.double().square().sum(dim=1, keepdim=True).to(dtype)
+    padding = (rows < 0)[:, None]
+    return torch.cat([(2 * centred).masked_fill(padding, 0), (-norms).masked_fill(padding, -torch.inf)], dim=1)

@@ -1,0 +1,61 @@
+"""The errors dwac raises on purpose. Each message says what was required, what came and what to do.
+
+Every class is a `DwacError`, so one `except` catches them all, and also the built-in type that fits
+(`ValueError`, `RuntimeError`), so code that knows nothing of dwac still catches them.
+"""
+
+
+class DwacError(Exception):
+    """Base of every error that dwac raises on purpose."""
+
+
+class InputError(DwacError, ValueError):
+    """An argument is not what was required."""
+
+
+class ShapeError(InputError):
+    """An array has the wrong shape, or two arrays do not fit together."""
+
+
+class NonFiniteError(InputError):
+    """An array holds NaN or infinity where only finite numbers make sense."""
+
+
+class LabelError(InputError):
+    """A label is not a whole number in 0 … n_classes-1."""
+
+
+class IdError(InputError):
+    """An id is unknown, repeated, or already taken."""
+
+
+class KernelError(InputError):
+    """No kernel has the given name."""
+
+
+class BackendError(InputError):
+    """No engine backend has the given name, or it cannot serve this input."""
+
+
+class EmptyReferenceError(InputError):
+    """A reference set without examples cannot vote."""
+
+
+class EpsilonError(InputError):
+    """An error rate ε lies outside (0, 1)."""
+
+
+class ConversionError(InputError):
+    """A network has no last Linear layer that could be swapped for an embedding."""
+
+
+class NotRememberedError(DwacError, RuntimeError):
+    """A model was asked to predict before `remember` gave it a reference set."""
+
+
+class PrivacyError(DwacError, RuntimeError):
+    """A private explanation was asked for what it does not hold."""
+
+
+class CalibrationWarning(UserWarning):
+    """The calibration set is too small for the asked ε, so some labels can never be left out."""

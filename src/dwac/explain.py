@@ -1,0 +1,369 @@
+"""Explanation: who voted, how much, how few suffice, and whose removal would change the label.
+
+references = model.references
+explanation = explain(references, h, k=5)[0]
+print(explanation)
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac import _checks as checks
+from dwac.conformal import Calibration, ConformalPrediction, nonconformity
+from dwac.engine import Index
+from dwac.errors import PrivacyError, ShapeError
+from dwac.reference import Neighbors, ReferenceSet
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """One training example's part in a prediction. `id`, `distance` and `record` are None when private."""
+
+    label: Any
+    log_weight: float  # log w(h, h_i)
+    weight: float  # w, 0.0 where it underflows: `share` does not
+    share: float  # of the whole vote, all classes together
+    id: Any = None
+    distance: float | None = None  # ‖h - h_i‖
+    record: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why one example got its label: made by `dwac.explain.explain`.
+
+    `confidence`, `credibility` and `p_values` are None where no calibration was given.
+    """
+
+    label: Any
+    probability: float
+    probabilities: dict[Any, float]
+    neighbors: tuple[Neighbor, ...]  # nearest first
+    n_references: int
+    confidence: float | None = None
+    credibility: float | None = None
+    p_values: dict[Any, float] | None = None
+    private: bool = False
+    _votes: Votes | None = field(default=None, repr=False)
+    _settled: tuple[int, int | None] | None = field(default=None, repr=False)
+
+    @cached_property
+    def deciding(self) -> int:
+        """How few nearest examples fix the label, whatever labels all the others might have (certified)."""
+        return self._settled[0] if self._settled else self._held.deciding()
+
+    @cached_property
+    def flip_size(self) -> int | None:
+        """How many training examples must go to change the label; None if no removal can."""
+        return self._settled[1] if self._settled else self._held.flip_size()
+
+    def flip_set(self) -> list[Any] | None:
+        """Ids of a smallest set of training examples whose removal changes the label; None if there is none.
+
+        No smaller set does it: only votes for the label can be missed, and these are the heaviest.
+        """
+        if self.private:
+            raise PrivacyError("a private explanation holds no ids; flip_size says how many examples it takes")
+        rows = self._held.flip_rows()
+        return None if rows is None else self._held.ids[rows].tolist()
+
+    @property
+    def _held(self) -> Votes:
+        assert self._votes is not None
+        return self._votes
+
+    def to_frame(self) -> pd.DataFrame:
+        """The neighbours, a row each: id, label, weight, share, distance, and the columns of their records."""
+        rows = []
+        for n in self.neighbors:
+            votes = {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
+            if not self.private:
+                record = dict(n.record) if isinstance(n.record, Mapping) else {"record": n.record}
+                # A record may have a column called like one of ours: both are kept.
+                extra = {f"record.{k}" if k in {"id", "distance", *votes} else k: v for k, v in record.items()}
+                has_record = n.record is not None
+                votes = {"id": n.id, **votes, "distance": n.distance, **(extra if has_record else {})}
+            rows.append(votes)
+        return pd.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain Python values, ready for JSON."""
+        neighbors = [
+            {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
+            | ({} if self.private else {"id": n.id, "distance": n.distance, "record": n.record})
+            for n in self.neighbors
+        ]
+        plain: dict[str, Any] = _plain(
+            {
+                "label": self.label,
+                "probability": self.probability,
+                "probabilities": self.probabilities,
+                "confidence": self.confidence,
+                "credibility": self.credibility,
+                "p_values": self.p_values,
+                "deciding": self.deciding,
+                "flip_size": self.flip_size,
+                "n_references": self.n_references,
+                "private": self.private,
+                "neighbors": neighbors,
+            }
+        )
+        return plain
+
+    def sentences(self) -> list[str]:
+        """The explanation in plain words, a sentence a fact."""
+        said = [f"Predicted {self.label} with probability {self.probability:.3f}."]
+        if self.credibility is not None and self.confidence is not None:
+            said.append(
+                f"Credibility {self.credibility:.3f}: this share of examples seen before fit their own label no "
+                f"better. Confidence {self.confidence:.3f}: how firmly every other label is rejected."
+            )
+        if self.n_references == self.deciding:
+            said.append(f"It takes all {self.n_references:,} training examples to settle the label.")
+        else:
+            said.append(
+                f"The nearest {self.deciding:,} of {self.n_references:,} training examples settle it: "
+                "no labels of the others could change it."
+            )
+        said.append(
+            "No removal of training examples would change it."
+            if self.flip_size is None
+            else f"Removing {self.flip_size:,} training example{'s' * (self.flip_size != 1)} would change it."
+        )
+        return said
+
+    def __str__(self) -> str:
+        """Sentences, then the neighbours as a table."""
+        shown = self.to_frame().drop(columns="log_weight")
+        table = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}")
+        return "\n".join([*self.sentences(), "", table])
+
+    def to_html(self) -> str:
+        """A self-contained piece of HTML: no scripts, no links, every value escaped."""
+        frame = self.to_frame().drop(columns="log_weight")
+        head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
+        body = "".join(
+            "<tr>" + "".join(_cell(str(name), row[i]) for i, name in enumerate(frame.columns)) + "</tr>"
+            for row in frame.itertuples(index=False, name=None)
+        )
+        words = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences())
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f'<div class="dwac-explanation">{_STYLE}{words}{table}</div>'
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+class Votes:
+    """Every reference's vote on one query, in float64: what `deciding` and `flip_set` are certified from."""
+
+    def __init__(self, index: Index, h: Tensor, label: int, ids: NDArray[Any]) -> None:
+        self.index, self.h, self.label, self.ids = index, h, label, ids
+
+    @cached_property
+    def ordered(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        """Log-weights from the largest down, with the labels and rows they belong to."""
+        h = self.h.double()
+        squared = torch.cat([(part.double() - h).square().sum(1) for part in self.index.embeddings.split(65_536)])
+        log_w, rows = self.index.kernel.log_weights(squared).sort(descending=True, stable=True)
+        return log_w.cpu().numpy(), self.index.labels[rows].cpu().numpy(), rows.cpu().numpy()
+
+    def deciding(self) -> int:
+        """The least j such that the label leads by more among the j nearest than all the rest weigh."""
+        log_w, labels, _ = self.ordered
+        weights = np.exp(log_w - log_w[0])
+        rest = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+        others = np.arange(self.index.n_classes) != self.label
+
+        def settled(j: int) -> bool:
+            votes = np.bincount(labels[:j], weights[:j], self.index.n_classes)
+            rival = votes[others].max(initial=-np.inf)
+            return bool(votes[self.label] - rival > rest[j] * (1 + 1e-9) + 1e-12 * rest[0])
+
+        if not others.any():
+            return 0  # a single class needs no votes
+        # One more example never undoes it: the lead over each rival grows at least as the rest shrinks.
+        low, high = 0, len(labels)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if settled(middle) else (middle + 1, high)
+        return low
+
+    def flip_rows(self) -> NDArray[np.int64] | None:
+        """Rows of the fewest references without which the label changes: the heaviest votes for it."""
+        log_w, labels, rows = self.ordered
+        mine = labels == self.label
+        if mine.all():
+            return None
+        remaining = np.append(np.logaddexp.accumulate(log_w[mine][::-1])[::-1], -np.inf)
+        votes = self._log_class_weights(~mine)
+        votes[self.label] = -np.inf
+        rival = int(votes.argmax())
+        enough = remaining <= votes[rival] if rival < self.label else remaining < votes[rival]
+        size = int(enough.argmax())
+        while not self._changes_without(rows[mine][:size]):  # rounding: at most a step or two
+            size += 1
+        return np.asarray(rows[mine][:size])
+
+    def flip_size(self) -> int | None:
+        """How many those are; None where no removal changes the label."""
+        rows = self.flip_rows()
+        return None if rows is None else len(rows)
+
+    def _changes_without(self, removed: NDArray[np.int64]) -> bool:
+        """Whether another label leads once these rows are gone: counted afresh from those that stay."""
+        stays = ~np.isin(self.ordered[2], removed)
+        return int(self._log_class_weights(stays).argmax()) != self.label
+
+    def _log_class_weights(self, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+        log_w, labels = self.ordered[0][mask], self.ordered[1][mask]
+        largest = np.full(self.index.n_classes, -np.inf)
+        np.maximum.at(largest, labels, log_w)
+        sums = np.bincount(labels, np.exp(log_w - largest[labels]), self.index.n_classes)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(sums) + np.where(sums > 0, largest, 0))
+
+
+def explain(
+    references: ReferenceSet,
+    queries: Any,
+    *,
+    k: int = 5,
+    calibration: Calibration | None = None,
+    nonconformity_kind: str = "weights",
+    classes: Sequence[Any] | None = None,
+    records: Mapping[Any, Any] | pd.DataFrame | pd.Series[Any] | None = None,
+    private: bool = False,
+) -> list[Explanation]:
+    """Explain the prediction of each query embedding (n, d).
+
+    Args:
+        references: who votes.
+        queries: (n, d) embeddings.
+        k: how many neighbours to show (all, if there are fewer).
+        calibration: adds p-values, confidence and credibility.
+        nonconformity_kind: the score the calibration was made from, "weights" or "probability".
+        classes: names of the labels 0 … K-1.
+        records: the training examples by id, to show beside their votes.
+        private: show weights and labels only. Such an explanation holds no id, record or embedding.
+
+    >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
+    >>> e = explain(refs, [[0.0]], k=2, classes=["no", "yes"])[0]
+    >>> e.label, e.deciding, e.flip_set()
+    ('no', 1, ['ann', 'bob'])
+    >>> e.to_frame()[["id", "label", "share"]].round(3)
+        id label  share
+    0  ann    no   0.69
+    1  bob    no   0.31
+    """
+    k = min(checks.positive_int(k, "k"), len(references))
+    h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
+    if classes is not None and len(classes) != references.n_classes:
+        raise ShapeError(f"classes must name all {references.n_classes} labels; got {len(classes)}")
+    names = list(range(references.n_classes)) if classes is None else list(classes)
+    index, ids = references.index, references.ids
+    log_class_weights, near = references.query(h, k=k)
+    votes = log_class_weights.cpu().numpy()
+    log_total = np.logaddexp.reduce(votes, axis=1)
+    trust: list[dict[str, Any]] = [{}] * len(votes)
+    if calibration is not None:
+        trust = _trust(calibration.predict(nonconformity(votes, nonconformity_kind)), names)
+    explanations = []
+    for row, log_votes in enumerate(votes):
+        label = int(log_votes.argmax())
+        probabilities = dict(zip(names, np.exp(log_votes - log_total[row]).tolist(), strict=True))
+        ballot = Votes(index, h[row], label, ids)
+        explanations.append(
+            Explanation(
+                label=names[label],
+                probability=probabilities[names[label]],
+                probabilities=probabilities,
+                neighbors=_neighbors(near, row, float(log_total[row]), names, records, private),
+                n_references=len(references),
+                private=private,
+                _votes=None if private else ballot,
+                _settled=(ballot.deciding(), ballot.flip_size()) if private else None,
+                **trust[row],
+            )
+        )
+    return explanations
+
+
+def _trust(prediction: ConformalPrediction, names: list[Any]) -> list[dict[str, Any]]:
+    columns = zip(
+        prediction.p_values.tolist(), prediction.confidence.tolist(), prediction.credibility.tolist(), strict=True
+    )
+    return [
+        {"p_values": dict(zip(names, p, strict=True)), "confidence": confidence, "credibility": credibility}
+        for p, confidence, credibility in columns
+    ]
+
+
+def _neighbors(
+    near: Neighbors, row: int, log_total: float, names: list[Any], records: Any, private: bool
+) -> tuple[Neighbor, ...]:
+    found = []
+    for i, log_w in enumerate(near.log_weights[row].tolist()):
+        vote = {
+            "label": names[near.labels[row, i]],
+            "log_weight": log_w,
+            "weight": float(np.exp(log_w)),
+            "share": float(np.exp(log_w - log_total)),
+        }
+        if not private:
+            name = _plain(near.ids[row, i])
+            distance = float(np.sqrt(near.squared_distances[row, i]))
+            vote |= {"id": name, "distance": distance, "record": _record(records, name)}
+        found.append(Neighbor(**vote))
+    return tuple(found)
+
+
+def _record(records: Any, name: Any) -> Any:
+    """The training example of that id, a row of a data frame as a dict; None where there is none."""
+    if records is None:
+        return None
+    if not isinstance(records, pd.DataFrame | pd.Series):
+        return records.get(name)
+    if name not in records.index:
+        return None
+    found = records.loc[name]
+    return found.to_dict() if isinstance(records, pd.DataFrame) else found
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON knows it: NumPy scalars become Python's, other objects their text."""
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else str(_plain(key)): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+_STYLE = (
+    "<style>.dwac-explanation{font-family:system-ui,sans-serif;max-width:60em}"
+    ".dwac-explanation table{border-collapse:collapse}"
+    ".dwac-explanation th,.dwac-explanation td{padding:.2em .8em;text-align:left;border-bottom:1px solid #8884}"
+    ".dwac-explanation meter{width:6em;margin-right:.5em}</style>"
+)
+
+
+def _cell(name: str, value: Any) -> str:
+    text = html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    bar = f'<meter value="{value:.6f}" aria-label="share of the vote"></meter>' if name == "share" else ""
+    return f"<td>{bar}{text}</td>"

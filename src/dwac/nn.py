@@ -1,0 +1,405 @@
+"""Any network as a deep weighted averaging classifier: the loss, the model, its softmax twin, `convert`.
+
+model = WeightedAverage(backbone, n_classes=10)
+loss = model.loss(x, y); loss.backward()     # in your own training loop
+model.eval(); model.remember(loader)         # embed the training data as the reference set
+log_p = model(x)
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dwac import _checks as checks
+from dwac.errors import (
+    ConversionError,
+    EmptyReferenceError,
+    IdError,
+    InputError,
+    LabelError,
+    NonFiniteError,
+    NotRememberedError,
+    ShapeError,
+)
+from dwac.kernels import get_kernel, log_weights
+from dwac.reference import ReferenceSet
+
+
+class Support(NamedTuple):
+    """Extra references for the loss, beside the minibatch: embeddings (s, d), labels (s,) and row ids (s,).
+
+    The ids say which examples these are, so that none of them votes on itself.
+    """
+
+    h: Tensor
+    y: Tensor
+    ids: Tensor
+
+
+def leave_one_out_loss(
+    h: Tensor,
+    y: Tensor,
+    *,
+    ids: Tensor | None = None,
+    support: Support | None = None,
+    kernel: str = "gaussian",
+) -> Tensor:
+    """Mean over j of -log P̂(y_j), where the other members of the minibatch vote on each example j.
+
+        -log P̂(y_j) = log Σ_{i≠j} w(h_j, h_i) - log Σ_{i≠j, y_i=y_j} w(h_j, h_i)
+
+    Both sums are true masked log-sum-exps. An epsilon inside the log, as the research code has it, hides an
+    example that is far from its class and gives it no gradient back (docs/decisions/0003).
+
+    An example whose class has no other member among the references cannot be voted right: it is left out of
+    the mean, though it still votes on the others. If that leaves nobody, the loss is 0 with gradient 0.
+
+    Args:
+        h: (n, d) embeddings of the minibatch.
+        y: (n,) their labels.
+        ids: (n,) their row ids. Members with the same id never vote on one another.
+        support: further references; needs `ids`.
+        kernel: see `dwac.kernels`.
+    """
+    _check_batch(h, y, ids, support)
+    ref_h, ref_y = h, y
+    own = (
+        torch.eye(len(h), dtype=torch.bool, device=h.device) if ids is None else ids[:, None] == ids
+    )  # (n, m): an example and itself
+    if support is not None and ids is not None:
+        ref_h, ref_y = torch.cat([h, support.h.to(h)]), torch.cat([y, support.y.to(y)])
+        own = torch.cat([own, ids[:, None] == support.ids.to(ids)], dim=1)
+    fellows = (y[:, None] == ref_y) & ~own
+    heard = fellows.any(dim=1, keepdim=True)
+    # Where nobody shares the label, the two sums are taken over the same terms: loss and gradient vanish.
+    own = own & (~own).any(dim=1, keepdim=True)
+    log_w = log_weights(h, ref_h, kernel).masked_fill(own, -torch.inf)
+    log_fellows = log_w.masked_fill(~(fellows | ~heard), -torch.inf)
+    losses = torch.logsumexp(log_w, dim=1) - torch.logsumexp(log_fellows, dim=1)
+    return losses.sum() / heard.sum().clamp_min(1)
+
+
+def _check_batch(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None) -> None:
+    if h.ndim != 2 or len(h) == 0:
+        raise ShapeError(f"h must be a non-empty (n, d) batch of embeddings; got shape {tuple(h.shape)}")
+    _check_labels(y, len(h), None)
+    if ids is not None and ids.shape != y.shape:
+        raise ShapeError(f"ids must have one entry a row: {len(h)} required, shape {tuple(ids.shape)} given")
+    if h.device.type == "cpu" and not bool(torch.isfinite(h).all()):
+        raise NonFiniteError("the batch's embeddings hold NaN or infinity; check the inputs and the learning rate")
+    if support is None:
+        return
+    if ids is None:
+        raise IdError("a support needs the ids of the batch too, or an example could vote on itself: give ids=…")
+    if support.h.ndim != 2 or support.h.shape[1] != h.shape[1]:
+        raise ShapeError(f"support.h must be (s, {h.shape[1]}); got shape {tuple(support.h.shape)}")
+    if not len(support.h) == len(support.y) == len(support.ids):
+        raise ShapeError(
+            f"a support has one label and one id a row; got {len(support.h)} embeddings, "
+            f"{len(support.y)} labels and {len(support.ids)} ids"
+        )
+
+
+def _check_labels(y: Tensor, n: int, n_classes: int | None) -> None:
+    """Shape and type everywhere; the range only where looking does not stall a GPU."""
+    if y.shape != (n,):
+        raise ShapeError(f"y must have one label a row: shape ({n},) required, {tuple(y.shape)} given")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise LabelError(f"y must be whole numbers (torch.int64); got {y.dtype}; use y.long()")
+    if n_classes is not None and y.device.type == "cpu" and n:
+        low, high = int(y.min()), int(y.max())
+        if low < 0 or high >= n_classes:
+            raise LabelError(f"y must lie in 0 … {n_classes - 1}; got {low if low < 0 else high}")
+
+
+class _Head(nn.Module):
+    """h = W f(x) + b: any backbone f, then a linear map to a short embedding."""
+
+    def __init__(self, backbone: nn.Module, n_classes: int, embedding_size: int | None, n_features: int | None) -> None:
+        super().__init__()
+        self.n_classes = checks.positive_int(n_classes, "n_classes")
+        size = self.n_classes if embedding_size is None else checks.positive_int(embedding_size, "embedding_size")
+        self.embedding_size = size
+        self.backbone = backbone
+        if n_features is not None:
+            self.embedding: nn.Linear = nn.Linear(checks.positive_int(n_features, "n_features"), size)
+        else:
+            with warnings.catch_warnings():  # torch still calls lazy layers new
+                warnings.filterwarnings("ignore", "Lazy modules are a new feature")
+                self.embedding = nn.LazyLinear(size)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    def embed(self, x: Any) -> Tensor:
+        """h of a batch, (n, embedding_size). x: a tensor, a tuple of arguments or a mapping of named ones."""
+        features = _features(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments(x)))
+        if features.ndim != 2:
+            raise ShapeError(
+                f"the backbone must give (n, features); got shape {tuple(features.shape)}; "
+                "end it with nn.Flatten() or a pooling layer"
+            )
+        if not isinstance(self.embedding, nn.LazyLinear) and features.shape[1] != self.embedding.in_features:
+            raise ShapeError(
+                f"the backbone gave {features.shape[1]} features where {self.embedding.in_features} were expected; "
+                "after convert(), name the network's output layer with layer=…"
+            )
+        return self.embedding(features)  # type: ignore[no-any-return]
+
+    def loss(self, x: Any, y: Tensor, *, ids: Tensor | None = None, support: Support | None = None) -> Tensor:
+        """The training loss of a batch."""
+        raise NotImplementedError
+
+    def remember(self, loader: Iterable[Any]) -> None:
+        """Take in the training data that predictions need."""
+        raise NotImplementedError
+
+
+class WeightedAverage(_Head):
+    """A deep weighted averaging classifier: every prediction is a vote of remembered examples.
+
+    Args:
+        backbone: any module whose output is (n, features); for Hugging Face-style outputs, their logits.
+        n_classes: K.
+        embedding_size: |h|; by default K, as in the paper.
+        kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
+        penalty: weight of mean ‖h‖² in the loss. A light one keeps embeddings from drifting apart without end.
+        n_features: width of the backbone's output; by default read off the first batch.
+
+    >>> model = WeightedAverage(nn.Linear(4, 8), n_classes=3)
+    >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
+    >>> model.loss(x, y).backward()
+    >>> model.remember([(x, y)])
+    >>> model(x).exp().sum(dim=1).allclose(torch.ones(12))
+    True
+    """
+
+    # Differs from the paper: the penalty on ‖h‖², which the paper does not have (docs/decisions/0003).
+    def __init__(
+        self,
+        backbone: nn.Module,
+        n_classes: int,
+        embedding_size: int | None = None,
+        *,
+        kernel: str = "gaussian",
+        penalty: float = 1e-3,
+        n_features: int | None = None,
+    ) -> None:
+        super().__init__(backbone, n_classes, embedding_size, n_features)
+        if not 0 <= penalty < float("inf"):
+            raise InputError(f"penalty must be a finite number of at least 0; got {penalty}")
+        self.kernel = get_kernel(kernel).name
+        self.penalty = float(penalty)
+        self._references: ReferenceSet | None = None
+
+    def loss(self, x: Any, y: Tensor, *, ids: Tensor | None = None, support: Support | None = None) -> Tensor:
+        """Leave-one-out loss of a batch, plus the penalty; the arguments as for `leave_one_out_loss`."""
+        h = self.embed(x)
+        _check_labels(y, len(h), self.n_classes)
+        vote = leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel)
+        return vote + self.penalty * h.float().square().sum(dim=1).mean()
+
+    @torch.no_grad()
+    def remember(self, loader: Iterable[Any]) -> None:
+        """Embed the training data in evaluation mode and keep it as the reference set.
+
+        `loader` yields (x, y) or (x, y, ids) batches. The ids are whole numbers; without them, examples are
+        numbered as they come, which is their place in the data only if the loader does not shuffle. Call it
+        again whenever the weights have changed: references embedded by other weights vote wrongly.
+        """
+        training, device = self.training, self.device
+        self.eval()
+        try:
+            parts = [(self.embed(_to(x, device)), *rest) for x, *rest in map(_batch, loader)]
+        finally:
+            self.train(training)
+        if not parts:
+            raise EmptyReferenceError("remember needs at least one batch of (x, y); the loader gave none")
+        h, y, ids = zip(*parts, strict=True)
+        if any(part is None for part in ids) and not all(part is None for part in ids):
+            raise IdError("either every batch brings ids or none does")
+        names = None if ids[0] is None else _joined(ids).tolist()
+        self._references = ReferenceSet(torch.cat(h), _joined(y), names, self.n_classes, self.kernel)
+
+    @property
+    def references(self) -> ReferenceSet:
+        """Who votes. Editing it (add, remove, relabel) changes the model's predictions at once."""
+        if self._references is None:
+            raise NotRememberedError("the model has no reference set yet: call remember(loader) with training data")
+        return self._references
+
+    def log_class_weights(self, x: Any) -> Tensor:
+        """log Σ_i I(y_i=k) w(h, h_i), (n, K) float64; differentiable in x."""
+        references = self.references
+        return references.log_class_weights(self.embed(x))  # type: ignore[no-any-return]
+
+    def forward(self, x: Any) -> Tensor:
+        """log P(y=k given x), (n, K)."""
+        return torch.log_softmax(self.log_class_weights(x), dim=1).float()
+
+    def support(self, size: int, *, generator: torch.Generator | None = None) -> Support:
+        """A random sample of the remembered examples as extra references for the loss."""
+        references = self.references
+        size = min(checks.positive_int(size, "size"), len(references))
+        chosen = torch.randperm(len(references), generator=generator)[:size].to(self.device)
+        ids = _whole_ids(references).to(self.device)
+        return Support(references.embeddings[chosen], references.labels[chosen], ids[chosen])
+
+    # The reference set travels with the weights: to other devices, and in the state dict as plain tensors.
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WeightedAverage:
+        super()._apply(fn, recurse)
+        if self._references is not None:
+            self._references = self._references.to(fn(torch.empty(0)).device)
+        return self
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._references is not None:
+            destination[prefix + "ref_h"] = self._references.embeddings
+            destination[prefix + "ref_y"] = self._references.labels
+            destination[prefix + "ref_ids"] = _whole_ids(self._references)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        held = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if any(part is None for part in held):
+            self._references = None  # weights of another model: the old references no longer fit them
+            return
+        h, y, ids = held
+        self._references = ReferenceSet(h, y, ids.tolist(), self.n_classes, self.kernel).to(self.device)
+
+
+class SoftmaxTwin(_Head):
+    """The same network with a softmax in place of the vote, under the same interface: for comparison.
+
+    h are the logits where |h| = K (the default); otherwise a linear layer maps h to them.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        n_classes: int,
+        embedding_size: int | None = None,
+        *,
+        n_features: int | None = None,
+    ) -> None:
+        super().__init__(backbone, n_classes, embedding_size, n_features)
+        same = self.embedding_size == self.n_classes
+        self.logits: nn.Module = nn.Identity() if same else nn.Linear(self.embedding_size, self.n_classes)
+
+    def loss(self, x: Any, y: Tensor, *, ids: Tensor | None = None, support: Support | None = None) -> Tensor:
+        """Cross-entropy of a batch; ids and support are taken for the interface's sake and ignored."""
+        del ids, support
+        h = self.embed(x)
+        _check_labels(y, len(h), self.n_classes)
+        return F.cross_entropy(self.logits(h).float(), y)
+
+    def remember(self, loader: Iterable[Any]) -> None:
+        """A softmax needs no references: nothing is read."""
+
+    def log_class_weights(self, x: Any) -> Tensor:
+        """The logits as (n, K) float64: what stands in for the votes, softmax of which is the probability."""
+        return self.logits(self.embed(x)).double()  # type: ignore[no-any-return]
+
+    def forward(self, x: Any) -> Tensor:
+        """log P(y=k given x), (n, K)."""
+        return torch.log_softmax(self.log_class_weights(x), dim=1).float()
+
+
+def convert(model: nn.Module, n_classes: int, *, layer: str | None = None, **options: Any) -> WeightedAverage:
+    """Turn a classifier into a `WeightedAverage` by swapping its last Linear layer for an embedding.
+
+    The network is copied, with its trained weights; the one passed in is not changed.
+
+    Args:
+        model: a plain Sequential, a torchvision ResNet, a Hugging Face model with a `.classifier`, …
+        n_classes: K.
+        layer: dotted name of the output layer, where it is not the last Linear registered.
+        options: passed on to `WeightedAverage`.
+
+    >>> model = convert(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)), n_classes=3)
+    >>> model.embed(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+    linears = {name: module for name, module in model.named_modules() if _swappable(module)}
+    if not linears:
+        raise ConversionError(
+            f"{type(model).__name__} has no nn.Linear layer to swap; "
+            "use WeightedAverage(backbone, n_classes) with a backbone that gives (n, features)"
+        )
+    name = next(reversed(linears)) if layer is None else layer
+    if name not in linears:
+        raise ConversionError(f"no Linear layer is named {name!r}; choose one of {', '.join(linears)}")
+    n_features = linears[name].in_features
+    if name == "":  # the whole model is one Linear layer
+        return WeightedAverage(nn.Identity(), n_classes, n_features=n_features, **options)
+    backbone = copy.deepcopy(model)
+    parent, _, child = name.rpartition(".")
+    setattr(backbone.get_submodule(parent), child, nn.Identity())
+    return WeightedAverage(backbone, n_classes, n_features=n_features, **options)
+
+
+def _swappable(module: nn.Module) -> bool:
+    # An attention layer reads the weights of its own output projection without calling it.
+    projection = nn.modules.linear.NonDynamicallyQuantizableLinear
+    return isinstance(module, nn.Linear) and not isinstance(module, projection)
+
+
+def _features(output: Any) -> Tensor:
+    """The tensor in a network's output: itself, its `.logits`, its "logits" entry, or its first part."""
+    for part in (
+        output,
+        getattr(output, "logits", None),
+        output.get("logits") if isinstance(output, Mapping) else None,
+        output[0] if isinstance(output, tuple | list) and output else None,
+    ):
+        if isinstance(part, Tensor):
+            return part
+    raise ShapeError(
+        f"the backbone must give a tensor, or an output with .logits; got {type(output).__name__}; "
+        "wrap it in a module that returns its features"
+    )
+
+
+def _arguments(x: Any) -> tuple[Any, ...]:
+    return tuple(x) if isinstance(x, tuple | list) else (x,)
+
+
+def _batch(batch: Any) -> tuple[Any, Any, Any]:
+    """(x, y, ids or None) of a batch."""
+    if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+        raise InputError(f"a batch must be (x, y) or (x, y, ids); got {type(batch).__name__}")
+    x, y = batch[0], batch[1]
+    return x, y, batch[2] if len(batch) == 3 else None
+
+
+def _to(x: Any, device: torch.device) -> Any:
+    """A batch's inputs on a device, whatever their nesting."""
+    if isinstance(x, Tensor):
+        return x.to(device)
+    if isinstance(x, Mapping):
+        return {name: _to(value, device) for name, value in x.items()}
+    if isinstance(x, tuple | list):
+        return tuple(_to(value, device) for value in x)
+    return x
+
+
+def _joined(parts: Iterable[Any]) -> Tensor:
+    return torch.cat([torch.as_tensor(part).cpu() for part in parts])
+
+
+def _whole_ids(references: ReferenceSet) -> Tensor:
+    ids = references.ids
+    if ids.dtype.kind not in "iu":
+        raise IdError(f"a network keeps ids as whole numbers; got {ids[0]!r}; number the examples instead")
+    return torch.as_tensor(ids.astype("int64"))

@@ -1,0 +1,285 @@
+"""ReferenceSet: the training examples that vote, with their labels and ids, editable without retraining."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac import _checks as checks
+from dwac import engine
+from dwac.errors import EmptyReferenceError, IdError, ShapeError
+from dwac.kernels import Kernel, get_kernel
+
+
+class Neighbors(NamedTuple):
+    """The k nearest references of each of n queries, nearest first; every field is (n, k).
+
+    `log_weights` is log w(h, h_i) ≤ 0. Equal distances come in the order of the reference set.
+    """
+
+    ids: NDArray[Any]
+    labels: NDArray[np.int64]
+    squared_distances: NDArray[np.float64]
+    log_weights: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _State:
+    """Everything an edit replaces at once, so that a failed edit changes nothing."""
+
+    embeddings: Tensor
+    labels: Tensor
+    ids: pd.Index[Any]
+    next_id: int | None  # the next free default id; None when the caller names the ids
+    n_classes: int
+    kernel: Kernel
+
+    @cached_property
+    def index(self) -> engine.Index:
+        return engine.build_index(self.embeddings, self.labels, self.n_classes, self.kernel)
+
+
+class ReferenceSet:
+    """m embeddings (m, d), their labels 0 … n_classes-1 and their ids: who votes on every query.
+
+    Queries given as NumPy arrays or lists are answered in NumPy, tensors with tensors. Answers are exact:
+    against a float64 sum over all references they are right to about 1e-5, wherever the data lies.
+
+    Args:
+        embeddings: (m, d) numbers. float64 stays float64; half precision is computed in float32.
+        labels: (m,) whole numbers.
+        ids: m distinct hashable names of the examples; by default 0 … m-1.
+        n_classes: by default the largest label + 1.
+        kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
+
+    >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
+    >>> refs.probabilities([[0.5]]).round(6)
+    array([[1., 0.]])
+    >>> refs.nearest([[4.0]], k=2).ids
+    array([['eve', 'bob']], dtype=object)
+    >>> refs.remove(["eve"]); refs.add([[0.4]], [1], ids=["joe"])
+    ['joe']
+    >>> refs.probabilities([[0.5]]).round(2)
+    array([[0.61, 0.39]])
+    """
+
+    def __init__(
+        self,
+        embeddings: Any,
+        labels: Any,
+        ids: Iterable[Hashable] | None = None,
+        n_classes: int | None = None,
+        kernel: str = "gaussian",
+    ) -> None:
+        chosen = get_kernel(kernel)
+        h = checks.float_tensor(embeddings, "embeddings").detach()
+        if len(h) == 0 or h.shape[1] == 0:
+            raise EmptyReferenceError(
+                f"a reference set needs at least one example and one dimension; got shape {tuple(h.shape)}"
+            )
+        if n_classes is not None:
+            n_classes = checks.positive_int(n_classes, "n_classes")
+        y = checks.class_labels(labels, "labels", n=len(h), n_classes=n_classes)
+        n_classes = int(y.max()) + 1 if n_classes is None else n_classes
+        names = pd.RangeIndex(len(h)) if ids is None else _as_ids(ids, len(h))
+        next_id = len(h) if ids is None else None
+        # A copy: editing the caller's array later must not move the votes.
+        labels = torch.as_tensor(y, device=h.device)
+        self._state = _State(h.clone(), labels, names, next_id, n_classes, chosen)
+
+    # What it holds
+
+    def __len__(self) -> int:
+        """The number of references m."""
+        return len(self._state.labels)
+
+    def __repr__(self) -> str:
+        """Its size in words."""
+        return (
+            f"ReferenceSet({len(self):,} examples, {self.embeddings.shape[1]} dimensions, "
+            f"{self.n_classes} classes, kernel={self.kernel!r})"
+        )
+
+    @property
+    def embeddings(self) -> Tensor:
+        """(m, d)."""
+        return self._state.embeddings
+
+    @property
+    def labels(self) -> Tensor:
+        """(m,) int64."""
+        return self._state.labels
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """(m,): the name of each example, in order."""
+        return self._state.ids.to_numpy()
+
+    @property
+    def n_classes(self) -> int:
+        """K, fixed when the set is made."""
+        return self._state.n_classes
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return self._state.kernel.name
+
+    @property
+    def index(self) -> engine.Index:
+        """The engine's layout of this set: immutable, made once, replaced by the next edit."""
+        return self._state.index
+
+    def to(self, device: torch.device | str) -> ReferenceSet:
+        """The same set on another device."""
+        moved = object.__new__(ReferenceSet)
+        moved._state = replace(self._state, embeddings=self.embeddings.to(device), labels=self.labels.to(device))
+        return moved
+
+    # What it answers
+
+    def log_class_weights(self, queries: Any, *, backend: str = "auto") -> Any:
+        """log Σ_i I(y_i=k) w(h, h_i): the votes for each class, (n, K) float64; -inf for an empty class."""
+        return _like(queries, self._query(queries, backend=backend).log_class_weights)
+
+    def log_probabilities(self, queries: Any, *, backend: str = "auto") -> Any:
+        """log P(y=k given h), (n, K) float64: finite wherever the class has an example, however far."""
+        votes = self._query(queries, backend=backend).log_class_weights
+        return _like(queries, torch.log_softmax(votes, dim=1))
+
+    def probabilities(self, queries: Any, *, backend: str = "auto") -> Any:
+        """P(y=k given h), (n, K) float64; rows sum to 1."""
+        votes = self._query(queries, backend=backend).log_class_weights
+        return _like(queries, torch.softmax(votes, dim=1))
+
+    def nearest(self, queries: Any, k: int, *, backend: str = "auto") -> Neighbors:
+        """The k nearest references of each query, exactly."""
+        return self.query(queries, k=k, backend=backend)[1]
+
+    def query(self, queries: Any, *, k: int, backend: str = "auto") -> tuple[Any, Neighbors]:
+        """Log class weights and the k nearest references from one pass over the set."""
+        state = self._state
+        result = self._query(queries, k=checks.positive_int(k, "k"), backend=backend)
+        rows = result.rows.cpu().numpy()
+        neighbors = Neighbors(
+            state.ids.to_numpy()[rows],
+            state.labels.cpu().numpy()[rows],
+            result.squared_distances.cpu().numpy(),
+            state.kernel.log_weights(result.squared_distances).cpu().numpy(),
+        )
+        return _like(queries, result.log_class_weights), neighbors
+
+    def _query(self, queries: Any, *, k: int = 0, backend: str) -> engine.QueryResult:
+        h = checks.float_tensor(queries, "queries")
+        if not isinstance(queries, Tensor):
+            h = h.to(self.embeddings.device)
+        return engine.query(self.index, h, k=k, backend=backend)
+
+    # How it changes: each edit is exact, equals rebuilding from the edited data, and either happens or does not
+
+    def add(self, embeddings: Any, labels: Any, ids: Iterable[Hashable] | None = None) -> list[Any]:
+        """Let further examples vote; returns their ids. Without `ids`, numbers never used before are given."""
+        state = self._state
+        h = checks.float_tensor(embeddings, "embeddings").detach()
+        if h.shape[1] != state.embeddings.shape[1]:
+            raise ShapeError(
+                f"embeddings must have {state.embeddings.shape[1]} columns, as the set has; got {tuple(h.shape)}"
+            )
+        y = checks.class_labels(labels, "labels", n=len(h), n_classes=self.n_classes)
+        next_id = state.next_id
+        if ids is not None:
+            names = _as_ids(ids, len(h))
+            numbers = [int(i) for i in names if isinstance(i, int | np.integer)]
+            next_id = None if next_id is None else max([next_id, *(i + 1 for i in numbers)])
+        elif next_id is not None:
+            names = pd.RangeIndex(next_id, next_id + len(h))
+            next_id += len(h)
+        else:
+            raise IdError("this set was made with ids of its own, so new examples need them too: give ids=…")
+        taken = names[names.isin(state.ids)]
+        if len(taken):
+            raise IdError(f"ids must be new; {taken[0]!r} is taken{_more(taken)}; remove it first or relabel it")
+        self._state = replace(
+            state,
+            embeddings=torch.cat([state.embeddings, h.to(state.embeddings)]),
+            labels=torch.cat([state.labels, torch.as_tensor(y, device=state.labels.device)]),
+            ids=_concatenate(state.ids, names),
+            next_id=next_id,
+        )
+        return list(names)
+
+    def remove(self, ids: Iterable[Hashable]) -> None:
+        """Take examples out of the vote. Removing the last ones is refused: an empty set cannot vote."""
+        state = self._state
+        keep = np.ones(len(self), dtype=bool)
+        keep[self.positions(ids)] = False
+        if not keep.any():
+            raise EmptyReferenceError("removing these ids would leave no example to vote; keep at least one")
+        mask = torch.as_tensor(keep, device=state.labels.device)
+        self._state = replace(state, embeddings=state.embeddings[mask], labels=state.labels[mask], ids=state.ids[keep])
+
+    def relabel(self, ids: Iterable[Hashable], labels: Any) -> None:
+        """Give examples other labels: one label each."""
+        state = self._state
+        where = self.positions(ids)
+        y = checks.class_labels(labels, "labels", n=len(where), n_classes=self.n_classes)
+        changed = state.labels.clone()
+        changed[torch.as_tensor(where, device=changed.device)] = torch.as_tensor(y, device=changed.device)
+        self._state = replace(state, labels=changed)
+
+    def positions(self, ids: Iterable[Hashable]) -> NDArray[np.int64]:
+        """Where examples stand in the set, by id."""
+        names = _as_ids(ids, None)
+        where = self._state.ids.get_indexer(names) if len(names) else np.zeros(0)
+        unknown = names[where < 0]
+        if len(unknown):
+            raise IdError(
+                f"ids must be in the set; {unknown[0]!r} is not{_more(unknown)}; "
+                f"its ids are like {self._state.ids[0]!r}"
+            )
+        return np.asarray(where, dtype=np.int64)
+
+
+def _as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
+    """Distinct ids as a pandas index, tuples kept whole."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
+    values = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
+    if n is not None and len(values) != n:
+        raise ShapeError(f"ids must have one entry a row: {n} required, {len(values)} given")
+    try:
+        index: pd.Index[Any] = pd.Index(values, tupleize_cols=False, dtype=_id_dtype(values))
+        repeated = index[index.duplicated()]
+    except TypeError as error:
+        raise IdError(f"ids must be hashable, such as numbers, strings or tuples: {error}") from None
+    if len(repeated):
+        raise IdError(f"ids must differ from one another; {repeated[0]!r} is repeated{_more(repeated)}")
+    return index
+
+
+def _id_dtype(values: Sequence[Any]) -> str:
+    """Whole numbers stay compact; everything else is kept as the very objects given."""
+    return "int64" if values and all(type(v) is int for v in values) else "object"
+
+
+def _concatenate(a: pd.Index[Any], b: pd.Index[Any]) -> pd.Index[Any]:
+    if a.dtype != b.dtype:
+        a, b = a.astype(object), b.astype(object)
+    return a.append(b)
+
+
+def _more(values: pd.Index[Any]) -> str:
+    return f" (and {len(values) - 1} more)" if len(values) > 1 else ""
+
+
+def _like(queries: Any, answer: Tensor) -> Any:
+    """The answer as the caller speaks: tensors for tensors, NumPy otherwise."""
+    return answer if isinstance(queries, Tensor) else answer.cpu().numpy()
