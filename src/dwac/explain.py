@@ -189,7 +189,7 @@ class Votes:
 
         def settled(j: int) -> bool:
             votes = np.bincount(labels[:j], weights[:j], self.index.n_classes)
-            rival = votes[others].max(initial=-np.inf)
+            rival = votes[others].max()
             return bool(votes[self.label] - rival > rest[j] * (1 + 1e-9) + 1e-12 * rest[0])
 
         if not others.any():

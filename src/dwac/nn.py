@@ -257,7 +257,7 @@ class WeightedAverage(_Head):
     # The reference set travels with the weights: to other devices, and in the state dict as plain tensors.
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WeightedAverage:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self._references is not None:
             self._references = self._references.to(fn(torch.empty(0)).device)
         return self

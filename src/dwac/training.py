@@ -108,7 +108,7 @@ def _epoch(
     for batch in torch.randperm(len(x), generator=generator).to(x.device).split(batch_size):
         loss = model.loss(x[batch], y[batch], ids=batch)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         schedule.step()
         total += loss.detach() * len(batch)

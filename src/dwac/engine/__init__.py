@@ -7,7 +7,7 @@
 """
 
 from dwac.engine.backends import BACKENDS, Backend, Sweep
-from dwac.engine.index import Index, build_index
 from dwac.engine.exact import QueryResult, query
+from dwac.engine.index import Index, build_index
 
 __all__ = ["BACKENDS", "Backend", "Index", "QueryResult", "Sweep", "build_index", "query"]
