@@ -15,6 +15,8 @@ from dwac.errors import EpsilonError, InputError, LabelError, NonFiniteError, Sh
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_MOST_CLASSES = 2**31  # a larger label is a mistake (an id, an infinity), not a class
+
 
 def _position(mask: NDArray[np.bool_] | Tensor) -> str:
     """Where the first True of a mask stands, for messages: "row 3, column 0"."""
@@ -25,7 +27,7 @@ def _position(mask: NDArray[np.bool_] | Tensor) -> str:
 def float_tensor(value: Any, name: str, *, ndim: int = 2) -> Tensor:
     """A finite floating tensor with `ndim` axes. Integers become float32; float64 stays float64."""
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(_native(np.asarray(value)))
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers; got {type(value).__name__}: {error}") from None
     if tensor.is_complex() or tensor.dtype == torch.bool:
@@ -43,23 +45,30 @@ def float_tensor(value: Any, name: str, *, ndim: int = 2) -> Tensor:
     return tensor
 
 
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as torch can hold it: a copy if it is read-only, strided or in another byte order, else itself."""
+    return np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "W"])
+
+
 def class_labels(value: Any, name: str, *, n: int | None = None, n_classes: int | None = None) -> Ints:
     """Whole numbers 0 … n_classes-1 on one axis; `n` is the required length."""
-    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    try:
+        array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError) as error:
+        raise LabelError(f"{name} must be whole numbers on one axis: {error}") from None
     if array.ndim != 1:
         raise ShapeError(f"{name} must have one axis; got shape {array.shape}")
     if n is not None and len(array) != n:
         raise ShapeError(f"{name} must have one entry a row: {n} required, {len(array)} given")
     if len(array) == 0:
         return np.zeros(0, dtype=np.int64)
-    if array.dtype.kind == "f" and bool(np.isfinite(array).all()) and bool((array == np.round(array)).all()):
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu":
+    whole = array == np.round(array) if array.dtype.kind == "f" else np.full(len(array), array.dtype.kind in "iu")
+    if not whole.all():
         raise LabelError(
-            f"{name} must be whole numbers 0 … n_classes-1; got {array.dtype} such as {array[0]!r}; "
-            "encode other labels first, e.g. with sklearn.preprocessing.LabelEncoder"
+            f"{name} must be whole numbers 0 … n_classes-1; got {array.dtype} such as {array[~whole][0]!r} "
+            f"at {_position(~whole)}; encode other labels first, e.g. with sklearn.preprocessing.LabelEncoder"
         )
-    bad = array < 0 if n_classes is None else (array < 0) | (array >= n_classes)
+    bad = (array < 0) | (array >= (_MOST_CLASSES if n_classes is None else n_classes))
     if bad.any():
         top = "n_classes-1" if n_classes is None else str(n_classes - 1)
         raise LabelError(f"{name} must lie in 0 … {top}; got {array[bad][0]} at {_position(bad)}")

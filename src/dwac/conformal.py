@@ -29,10 +29,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
-from dwac.errors import CalibrationWarning, InputError, ShapeError
+from dwac.errors import CalibrationWarning, InputError, NonFiniteError, ShapeError
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+_NAMED = 5  # how many classes a warning names
 
 
 def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats:
@@ -40,12 +41,20 @@ def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats
 
     "weights": -log Σ_i I(y_i=k) w, the order of the paper's own -Σ_i I(y_i=k) w, without its underflow: an
     example far from all training data fits no label. "probability": -P(y=k given x), which forgets distance.
+    A class without references has log-weight -inf, hence score +inf or -0.
     """
-    votes = checks.scores(log_class_weights, "log_class_weights", ndim=2)
+    votes = _table(log_class_weights, "log_class_weights")
     if kind == "weights":
         return -votes
     if kind == "probability":
-        scaled = np.exp(votes - votes.max(axis=1, keepdims=True))
+        most = votes.max(axis=1, keepdims=True)
+        if not np.isfinite(most).all():
+            row = int(np.argmin(np.isfinite(most[:, 0])))
+            raise NonFiniteError(
+                f"probabilities need a finite largest log class weight in each row; row {row} has {most[row, 0]}; "
+                'check the embeddings, or use nonconformity "weights"'
+            )
+        scaled = np.exp(votes - most)
         return np.asarray(-scaled / scaled.sum(axis=1, keepdims=True))
     raise InputError(f'unknown nonconformity {kind!r}; choose "weights" or "probability"')
 
@@ -63,7 +72,8 @@ class Calibration:
     Args:
         scores: (n_cal,) score of each calibration example's true label.
         labels: (n_cal,) those labels; given, p-values are class-conditional (Mondrian): label k is compared
-            with calibration examples of class k alone, so that each class has the guarantee to itself.
+            with calibration examples of class k alone, so that each class has the guarantee to itself. A class
+            without calibration examples can never be rejected: its p-value, and so the credibility, is 1.
     """
 
     def __init__(self, scores: ArrayLike, labels: ArrayLike | None = None) -> None:
@@ -92,7 +102,7 @@ class Calibration:
             finite_sample: (#{cal ≥ η} + 1) / (n_cal + 1), which the guarantee needs. The paper's
                 #{cal ≥ η} / n_cal is False.
             smoothed: ties, the example itself among them, count with a uniform random share, which makes the
-                p-value of the true label exactly uniform.
+                finite-sample p-value of the true label exactly uniform.
             random_state: seed or `numpy.random.Generator` of the smoothing.
         """
         scores = checks.scores(scores, "scores")
@@ -101,6 +111,11 @@ class Calibration:
             return _p_values(self._sorted[0], scores, finite_sample, uniform)
         if scores.ndim != 2:
             raise ShapeError(f"class-conditional p-values need scores (n, K), one column a label; got {scores.shape}")
+        if scores.shape[1] < len(self._sorted):
+            raise ShapeError(
+                f"scores must have a column for each calibration class: at least {len(self._sorted)} required, "
+                f"{scores.shape[1]} given"
+            )
         p = np.empty_like(scores)
         for k in range(scores.shape[1]):
             p[:, k] = _p_values(self._for(k), scores[:, k], finite_sample, None if uniform is None else uniform[:, k])
@@ -108,9 +123,11 @@ class Calibration:
 
     def predict(self, scores: ArrayLike, **options: Any) -> ConformalPrediction:
         """p-values of scores (n, K) with all that follows from them; `options` as for `p_values`."""
-        scores = checks.scores(scores, "scores", ndim=2)
-        never_below = options.get("finite_sample", True) and not options.get("smoothed", False)
-        n_calibration = tuple(self.n_calibration(scores.shape[1])) if never_below else None
+        scores = _table(scores, "scores")
+        n_calibration: int | tuple[int, ...] | None = None
+        if options.get("finite_sample", True) and not options.get("smoothed", False):
+            sizes = self.n_calibration(scores.shape[1]).tolist()
+            n_calibration = tuple(sizes) if self.class_conditional else sizes[0]
         return ConformalPrediction(self.p_values(scores, **options), scores, n_calibration)
 
     def _for(self, k: int) -> Floats:
@@ -137,13 +154,12 @@ class ConformalPrediction:
 
     p_values: Floats
     scores: Floats
-    n_calibration: tuple[int, ...] | None  # a class; None where p-values may be below 1/(n_cal + 1)
+    n_calibration: int | tuple[int, ...] | None  # in all, or a class; None if p-values may be below 1/(n_cal + 1)
 
     @property
     def labels(self) -> NDArray[np.int64]:
         """(n,): the label with the largest p-value; among equals the one with the lowest score."""
-        best = self.p_values == self.p_values.max(axis=1, keepdims=True)
-        return np.asarray(np.where(best, self.scores, np.inf).argmin(axis=1))
+        return np.asarray(np.lexsort((self.scores, -self.p_values))[:, 0])
 
     @property
     def confidence(self) -> Floats:
@@ -157,7 +173,10 @@ class ConformalPrediction:
 
     def label_sets(self, epsilon: float) -> Bools:
         """(n, K): the labels that cannot be rejected at error rate ε."""
-        return label_sets(self.p_values, epsilon, n_calibration=self.n_calibration)
+        sets = label_sets(self.p_values, epsilon)
+        if self.n_calibration is not None:
+            _warn_if_too_small(self.n_calibration, sets.shape[1], epsilon)
+        return sets
 
 
 def p_values(
@@ -195,10 +214,10 @@ def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[i
     With `n_calibration`, in all or a number a class, a calibration set too small to reject anything at ε is
     named in a `CalibrationWarning`: with fewer than 1/ε - 1 scores every p-value exceeds ε.
     """
-    p = checks.scores(p_values, "p_values", ndim=2)
+    p = _table(p_values, "p_values")
     epsilon = checks.epsilon(epsilon)
     if n_calibration is not None:
-        _warn_if_too_small(np.broadcast_to(n_calibration, p.shape[1]), epsilon)
+        _warn_if_too_small(n_calibration, p.shape[1], epsilon)
     return np.asarray(p > epsilon)
 
 
@@ -213,27 +232,32 @@ def smallest_calibration(epsilon: float) -> int:
     return n if 1 / (n + 1) <= epsilon else n + 1
 
 
-def _warn_if_too_small(n_calibration: NDArray[np.int64], epsilon: float) -> None:
+def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsilon: float) -> None:
+    """Called straight from what the user called, so that the warning points at the user's line."""
     needed = smallest_calibration(epsilon)
-    small = np.flatnonzero(n_calibration < needed)
+    sizes = np.asarray(n_calibration)
+    if sizes.shape not in ((), (n_classes,)):
+        raise ShapeError(f"n_calibration must be one number, or one a label: {n_classes} required, {sizes.size} given")
+    small = np.flatnonzero(sizes < needed)
     if len(small) == 0:
         return
-    if len(small) == len(n_calibration):
-        who = f"the calibration set has {int(n_calibration.max())} examples"
+    if sizes.ndim == 0:
+        who = f"calibration examples, and the calibration set has {sizes}"
     else:
-        who = f"class {small[0]} has {n_calibration[small[0]]} calibration examples"
-        who += f" (and {len(small) - 1} more classes too few)" if len(small) > 1 else ""
+        who = "calibration examples of its class, and "
+        who += ", ".join(f"class {k} has {sizes[k]}" for k in small[:_NAMED])
+        who += f" and {len(small) - _NAMED} more classes have too few" if len(small) > _NAMED else ""
     warnings.warn(
-        f"at epsilon={epsilon:g} a label can be left out only with at least {needed} calibration examples, and "
-        f"{who}: the affected labels are in every set. Calibrate with more examples or ask for a larger epsilon",
+        f"at epsilon={epsilon:g} a label can be left out only with at least {needed} {who}: "
+        "the affected labels are in every set. Calibrate with more examples or ask for a larger epsilon",
         CalibrationWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
 
 
 def confidence(p_values: ArrayLike) -> Floats:
     """1 - the second largest p-value of each row, (n,); 1 where there is only one label."""
-    p = checks.scores(p_values, "p_values", ndim=2)
+    p = _table(p_values, "p_values")
     if p.shape[1] == 1:
         return np.ones(len(p))
     return np.asarray(1 - np.partition(p, -2, axis=1)[:, -2])
@@ -241,4 +265,12 @@ def confidence(p_values: ArrayLike) -> Floats:
 
 def credibility(p_values: ArrayLike) -> Floats:
     """The largest p-value of each row, (n,)."""
-    return np.asarray(checks.scores(p_values, "p_values", ndim=2).max(axis=1))
+    return np.asarray(_table(p_values, "p_values").max(axis=1))
+
+
+def _table(value: ArrayLike, name: str) -> Floats:
+    """(n, K) numbers without NaN, for at least one label."""
+    table = checks.scores(value, name, ndim=2)
+    if table.shape[1] == 0:
+        raise ShapeError(f"{name} must have a column for each label, at least one; got shape {table.shape}")
+    return table

@@ -14,9 +14,11 @@ tensor([[-25.,  -1.]])
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,8 +80,7 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     with full_precision(a.device):
         centre = b.detach().to(dtype).mean(dim=0)
         a, b = a.to(dtype) - centre, b.to(dtype) - centre
-        product = a @ b.mT
-        return (a.square().sum(1)[:, None] + b.square().sum(1) - 2 * product).clamp_min(0)
+        return (a.square().sum(1)[:, None] + b.square().sum(1) - 2 * _product(a, b)).clamp_min(0)
 
 
 def log_weights(queries: Tensor, references: Tensor, kernel: str = "gaussian") -> Tensor:
@@ -90,19 +91,86 @@ def log_weights(queries: Tensor, references: Tensor, kernel: str = "gaussian") -
     return chosen.log_weights(squared_distances(queries, references))
 
 
+class _Product(torch.autograd.Function):
+    """a @ b.mT. Its gradients are products too, taken long after the forward's guard has ended: each has its own."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        with full_precision(a.device):
+            return a @ b.mT
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (grad,) = grads
+        a, b = ctx.saved_tensors
+        wanted_a, wanted_b = ctx.needs_input_grad
+        return _product(grad, b.mT) if wanted_a else None, _product(grad.mT, a.mT) if wanted_b else None
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b.mT, its value and its gradients of every order in full precision."""
+    product: Tensor = _Product.apply(a, b)  # type: ignore[no-untyped-call]
+    return product
+
+
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
     """Matrix products in their operands' own precision: no TF32, no bfloat16, no autocast.
 
     A TF32 product was measured to move class sums by 14 %, so distances never use one, whatever the caller
-    allows for the rest of the network.
+    allows for the rest of the network. The setting belongs to the process, so the first thread in changes it
+    and the last one out restores it.
     """
-    before = torch.get_float32_matmul_precision()
-    if before != "highest":
-        torch.set_float32_matmul_precision("highest")
+    with _guard.lock:
+        if _guard.depth == 0:
+            _guard.restore = _forbid_reduced_precision()
+        _guard.depth += 1
     try:
         with torch.autocast(device.type, enabled=False):
             yield
     finally:
-        if before != "highest":
-            torch.set_float32_matmul_precision(before)
+        with _guard.lock:
+            _guard.depth -= 1
+            if _guard.depth == 0:
+                _guard.restore()
+
+
+class _Guard:
+    """How many `full_precision` blocks are open, and how to undo what the first of them changed."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.restore: Callable[[], None] = lambda: None
+
+
+_guard = _Guard()
+
+
+def _forbid_reduced_precision() -> Callable[[], None]:
+    """Switch float32 products to full precision; returns what switches them back."""
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # the caller chose by the newer per-backend settings, which the older call refuses to read
+        return _forbid_per_backend()
+    if before == "highest":
+        return lambda: None
+    torch.set_float32_matmul_precision("highest")
+    return lambda: torch.set_float32_matmul_precision(before)
+
+
+def _forbid_per_backend() -> Callable[[], None]:
+    backends: Any = torch.backends
+    products = [backends.cuda.matmul, backends.mkldnn.matmul]
+    before = [product.fp32_precision for product in products]
+    for product in products:
+        product.fp32_precision = "ieee"
+
+    def restore() -> None:
+        for product, precision in zip(products, before, strict=True):
+            product.fp32_precision = "none"  # whatever torch.backends says, unless that is not what it was
+            if product.fp32_precision != precision:
+                product.fp32_precision = precision
+
+    return restore

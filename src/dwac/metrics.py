@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from dwac import _checks as checks
 from dwac.conformal import label_sets
-from dwac.errors import InputError, ShapeError
+from dwac.errors import InputError, NonFiniteError, ShapeError
 
 
 def accuracy(y: ArrayLike, labels: ArrayLike) -> float:
@@ -33,6 +33,14 @@ def log_loss(y: ArrayLike, log_probabilities: ArrayLike) -> float:
     log_p = checks.scores(log_probabilities, "log_probabilities", ndim=2)
     if (log_p > 1e-6).any():
         raise InputError(f"log_probabilities must be at most 0; got {log_p.max():.6g}; take the log first")
+    # Log class weights and logits may all be negative too, so that only the sum tells them from log-probabilities.
+    sums = np.exp(log_p).sum(axis=1)
+    if (off := np.abs(sums - 1) > 1e-3).any():
+        row = int(np.argmax(off))
+        raise InputError(
+            f"each row of exp(log_probabilities) must sum to 1; row {row} sums to {sums[row]:.6g}; "
+            "subtract each row's log-sum-exp first"
+        )
     truth = _truth(y, n=len(log_p), n_classes=log_p.shape[1])
     return float(-log_p[np.arange(len(truth)), truth].mean())
 
@@ -43,23 +51,24 @@ def calibration_error(
     """Mean over classes of the mean absolute gap between predicted and observed frequency.
 
     For each class the examples are sorted by its predicted probability and cut into `n_bins` bins of equal
-    count; the gap of a bin is |mean probability - share of the class|.
+    count (to within one); the gap of a bin is |mean probability - share of the class|.
 
     Args:
         y: (n,) true labels.
         probabilities: (n, K).
         n_bins: bins a class.
-        research_divisor: divide the sum over classes by `n_bins` instead of K, as the 2019 research code does.
-            Its published numbers carry the factor K / n_bins; use this only to compare with them.
+        research_divisor: divide the sum over classes by `n_bins` instead of K, as the 2019 research code does for
+            more than two classes (with two it reports one class, so there is no factor). Its published numbers
+            carry the factor K / n_bins; use this only to compare with them.
 
-    >>> calibration_error([0, 1], [[0.8, 0.2], [0.4, 0.6]], n_bins=2).__round__(3)
+    >>> round(calibration_error([0, 1], [[0.8, 0.2], [0.4, 0.6]], n_bins=2), 3)
     0.3
     """
     n_bins = checks.positive_int(n_bins, "n_bins")
     p = checks.probabilities(probabilities, "probabilities")
     truth = _truth(y, n=len(p), n_classes=p.shape[1])
     gaps = [_bin_gap(p[:, k], truth == k, n_bins) for k in range(p.shape[1])]
-    return float(np.sum(gaps) / (n_bins if research_divisor else len(gaps)))
+    return float(np.sum(gaps) / (n_bins if research_divisor and len(gaps) > 2 else len(gaps)))
 
 
 def _bin_gap(p: NDArray[np.float64], hit: NDArray[np.bool_], n_bins: int) -> float:
@@ -151,7 +160,13 @@ def top_k_agreement(
         raise ShapeError(f"neighbor_labels {near.shape} and neighbor_log_weights {log_w.shape} must fit together")
     near = checks.class_labels(near.ravel(), "neighbor_labels").reshape(near.shape)
     full = _truth(labels, n=len(log_w))
-    weights = np.exp(log_w - log_w.max(axis=1, keepdims=True))
+    most = log_w.max(axis=1, keepdims=True, initial=-np.inf)
+    if not np.isfinite(most).all():
+        row = int(np.argmin(np.isfinite(most[:, 0])))
+        raise NonFiniteError(
+            f"neighbor_log_weights must have a finite largest entry in each row; row {row} has {most[row, 0]}"
+        )
+    weights = np.exp(log_w - most)
     agreement = {}
     for k in ks:
         if checks.positive_int(k, "each k") > log_w.shape[1]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -186,9 +186,13 @@ class ReferenceSet:
     # How it changes: each edit is exact, equals rebuilding from the edited data, and either happens or does not
 
     def add(self, embeddings: Any, labels: Any, ids: Iterable[Hashable] | None = None) -> list[Any]:
-        """Let further examples vote; returns their ids. Without `ids`, numbers never used before are given."""
+        """Let further examples vote; returns their ids. Without `ids`, numbers never used before are given.
+
+        They are kept in the precision of the set.
+        """
         state = self._state
         h = checks.float_tensor(embeddings, "embeddings").detach()
+        h = checks.float_tensor(h.to(state.embeddings), f"embeddings as {state.embeddings.dtype}")
         if h.shape[1] != state.embeddings.shape[1]:
             raise ShapeError(
                 f"embeddings must have {state.embeddings.shape[1]} columns, as the set has; got {tuple(h.shape)}"
@@ -209,7 +213,7 @@ class ReferenceSet:
             raise IdError(f"ids must be new; {taken[0]!r} is taken{_more(taken)}; remove it first or relabel it")
         self._state = replace(
             state,
-            embeddings=torch.cat([state.embeddings, h.to(state.embeddings)]),
+            embeddings=torch.cat([state.embeddings, h]),
             labels=torch.cat([state.labels, torch.as_tensor(y, device=state.labels.device)]),
             ids=_concatenate(state.ids, names),
             next_id=next_id,
@@ -252,28 +256,32 @@ def _as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
     """Distinct ids as a pandas index, tuples kept whole."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
+    if isinstance(ids, np.ndarray | Tensor) and ids.ndim != 1:
+        raise IdError(f"ids must have one axis; got shape {tuple(ids.shape)}; give tuples for compound ids")
     values = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
     if n is not None and len(values) != n:
         raise ShapeError(f"ids must have one entry a row: {n} required, {len(values)} given")
-    try:
-        index: pd.Index[Any] = pd.Index(values, tupleize_cols=False, dtype=_id_dtype(values))
-        repeated = index[index.duplicated()]
-    except TypeError as error:
-        raise IdError(f"ids must be hashable, such as numbers, strings or tuples: {error}") from None
+    for value in values:
+        try:
+            hash(value)
+        except TypeError as error:
+            raise IdError(f"ids must be hashable, such as numbers, strings or tuples: {error}") from None
+    index = _index([int(v) if isinstance(v, np.integer) else v for v in values])
+    repeated = index[index.duplicated()]
     if len(repeated):
         raise IdError(f"ids must differ from one another; {repeated[0]!r} is repeated{_more(repeated)}")
     return index
 
 
-def _id_dtype(values: Sequence[Any]) -> str:
-    """Whole numbers stay compact; everything else is kept as the very objects given."""
-    return "int64" if values and all(type(v) is int for v in values) else "object"
+def _index(values: list[Any]) -> pd.Index[Any]:
+    """Whole numbers stay compact; everything else is kept as the very objects given, never converted."""
+    compact = values and all(type(v) is int and -(2**63) <= v < 2**63 for v in values)
+    return pd.Index(values, tupleize_cols=False, dtype="int64" if compact else "object")
 
 
 def _concatenate(a: pd.Index[Any], b: pd.Index[Any]) -> pd.Index[Any]:
-    if a.dtype != b.dtype:
-        a, b = a.astype(object), b.astype(object)
-    return a.append(b)
+    # Appending objects would infer a common type: 2⁶⁰+1 beside 0.5 would become a float, None a NaN.
+    return a.append(b) if a.dtype == b.dtype == "int64" else _index([*a, *b])
 
 
 def _more(values: pd.Index[Any]) -> str:

@@ -34,6 +34,7 @@ def train(
     learning_rate: float = 1e-3,
     weight_decay: float = 1e-4,
     patience: int = 10,
+    ids: Tensor | None = None,
     seed: int = 0,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> pd.DataFrame:
@@ -53,6 +54,7 @@ def train(
         learning_rate: the peak of AdamW's one-cycle schedule.
         weight_decay: AdamW's.
         patience: epochs without improvement before stopping.
+        ids: (n,) whole numbers by which the references are known afterwards; by default 0 … n-1.
         seed: of the shuffling; the weights' own start is the caller's to seed.
         on_epoch: called with each row of the history, e.g. to show progress.
     """
@@ -62,6 +64,7 @@ def train(
         raise ShapeError(f"training needs at least 2 examples with a label each; got {len(x)} x and {len(y)} y")
     if not 0 < learning_rate < float("inf"):
         raise InputError(f"learning_rate must be a positive number; got {learning_rate}")
+    ids = torch.arange(len(x)) if ids is None else ids
     x, y = x.to(model.device), y.to(model.device)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -74,7 +77,7 @@ def train(
     for epoch in range(1, epochs + 1):
         row: dict[str, Any] = {"epoch": epoch, "loss": _epoch(model, x, y, batch_size, optimizer, schedule, generator)}
         if validation is not None:
-            model.remember(_batches(x, y))
+            model.remember(_batches(x, y, ids))
             row["validation_loss"], row["validation_accuracy"] = evaluate(model, *validation)
             waited += 1
             if row["validation_loss"] < best:
@@ -88,7 +91,7 @@ def train(
     if best_state is not None:
         model.load_state_dict(best_state)
     else:
-        model.remember(_batches(x, y))
+        model.remember(_batches(x, y, ids))
     model.eval()
     return pd.DataFrame(rows)
 
@@ -138,5 +141,5 @@ def predict_log_probabilities(model: Model, x: Tensor, *, batch_size: int = 4096
         model.train(training)
 
 
-def _batches(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(x.split(4096), y.split(4096), strict=True)
+def _batches(*columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    return zip(*(column.split(4096) for column in columns), strict=True)

@@ -2,9 +2,9 @@
 
 Precision policy, for every backend. References in float32 are swept in float32. The squared distance of a
 query q to a point at distance d then carries a rounding error of at most about `_ROUNDING` · u · (2‖q‖ + d)²,
-u = 2⁻²⁴, and the log of a sum some units more. A query is swept again in float64 when that bound exceeds `_TOLERANCE`, when its two leading classes
-are closer than the bound (so a label never depends on rounding), or when its k nearest cannot be told from the
-next by it. Far queries, which need it most, are always among them.
+u = 2⁻²⁴, and the log of a sum some units more. A query is swept again in float64 when that bound exceeds
+`_TOLERANCE`, when its two leading classes are closer than the bound (so a label never depends on rounding), or
+when its k nearest cannot be told from the next by it. Far queries, which need it most, are always among them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,74 @@
+"""Write what a benchmark measured: a JSON record with its circumstances, and the same as a Markdown table."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import sklearn
+import torch
+
+import dwac
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
+
+
+def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) -> None:
+    """Print the table and keep it as docs/results/NAME.json and NAME.md."""
+    record: dict[str, Any] = {
+        "claim": claim,
+        "config": config,
+        "versions": {
+            "dwac": dwac.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "scikit-learn": sklearn.__version__,
+        },
+        "machine": {
+            "processor": processor(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+        "rows": table.to_dict("records"),
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, default=float) + "\n")
+    circumstances = {**config, **record["machine"], **record["versions"]}
+    text = (
+        f"<!-- written by benchmarks/{name}.py -->\n# {name}\n\n{claim}\n\n{markdown(table)}\n"
+        + ", ".join(f"{key}: {value}" for key, value in circumstances.items())
+        + "\n"
+    )
+    (RESULTS / f"{name}.md").write_text(text)
+    print(f"\n{claim}\n\n{table.to_string(index=False)}\n\nwritten: docs/results/{name}.json and .md")
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A data frame as a Markdown table."""
+    lines = [list(map(str, table.columns)), ["---"] * table.shape[1]]
+    lines += [[_text(value) for value in row] for row in table.itertuples(index=False, name=None)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def processor() -> str:
+    """The processor's name as the system knows it."""
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        if info.exists()
+        else []
+    )
+    return f"{platform.machine()} {names[0]}" if names else platform.machine()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return "–" if np.isnan(value) else f"{value:.4g}"
+    return str(value)

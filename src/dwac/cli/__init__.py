@@ -1,0 +1,16 @@
+"""The `dwac` command: one file a command. Needs the extra `dwac[cli]`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say which extra it needs."""
+    try:
+        from dwac.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name not in {"typer", "rich"}:
+            raise
+        sys.exit(f"the dwac command needs {error.name}: pip install 'dwac[cli]'")
+    app()

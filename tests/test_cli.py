@@ -1,0 +1,62 @@
+"""The command line as a person meets it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import dwac
+from dwac.cli import demo as demo_module
+from dwac.cli import main
+from dwac.cli.app import app
+from dwac.errors import InputError
+
+DWAC = Path(sys.executable).parent / "dwac"
+
+
+def test_demo_shows_every_promised_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dwac.cli.demo.EPOCHS", 3)
+    shown = CliRunner().invoke(app, ["demo", "--held-out", "3"], env={"COLUMNS": "120"})
+    assert shown.exit_code == 0, shown.output
+    for expected in ("accuracy", "calibration error", "coverage", "mean set size", "0.05", "0.1", "in domain",
+                     "out of domain", "DWAC", "softmax", "Predicted", "training examples", "distance"):  # fmt: skip
+        assert expected in shown.output
+    assert "images of 3" in shown.output
+
+
+def test_demo_parts_are_disjoint_and_hold_no_outside_digit() -> None:
+    data = demo_module.load(held_out=4, seed=0)
+    rows = [row for _, _, part in data.parts.values() for row in part.tolist()]
+    assert len(rows) == len(set(rows)) == 1797 - len(data.outside)
+    assert list(data.parts) == ["training", "validation", "calibration", "test"]
+    assert 4 not in data.digits
+
+
+def test_the_installed_command_says_its_version() -> None:
+    said = subprocess.run([DWAC, "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == f"dwac {dwac.__version__}"
+
+
+def test_a_wrong_option_exits_with_2_and_says_why() -> None:
+    shown = CliRunner().invoke(app, ["demo", "--held-out", "12"])
+    assert shown.exit_code == 2
+    assert "held-out" in shown.output
+
+
+def test_an_error_raised_on_purpose_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise InputError("epochs must be 1 or more; got 0")
+
+    monkeypatch.setattr("dwac.cli.demo.load", fail)
+    shown = CliRunner().invoke(app, ["demo"])
+    assert shown.exit_code == 2
+    assert shown.output.strip() == "dwac: epochs must be 1 or more; got 0"
+
+
+def test_without_its_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "dwac.cli.app")
+    with pytest.raises(SystemExit, match=r"pip install 'dwac\[cli\]'"):
+        main()

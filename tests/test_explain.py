@@ -1,0 +1,229 @@
+"""Explanations: who voted, how few suffice, whose removal flips the label; and what privacy hides."""
+
+import itertools
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dwac import ReferenceSet
+from dwac.conformal import Calibration
+from dwac.errors import InputError, NonFiniteError, PrivacyError, ShapeError
+from dwac.explain import Explanation, explain
+from dwac.kernels import KERNELS
+
+
+def random_set(seed: int, m: int = 8, n_classes: int = 3, kernel: str = "gaussian") -> tuple[ReferenceSet, Any]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(n_classes, size=m)
+    refs = ReferenceSet(rng.normal(size=(m, 2)), labels, [f"r{i}" for i in range(m)], n_classes, kernel)
+    return refs, rng.normal(size=(1, 2)) * rng.choice([1, 5])
+
+
+def label_of(refs: ReferenceSet, query: Any) -> int:
+    return int(refs.log_class_weights(query).argmax())
+
+
+def test_shares_are_parts_of_the_whole_vote() -> None:
+    refs, query = random_set(0)
+    e = explain(refs, query, k=100)[0]
+    assert len(e.neighbors) == len(refs) == e.n_references
+    assert sum(n.share for n in e.neighbors) == pytest.approx(1)
+    for label, probability in e.probabilities.items():
+        assert sum(n.share for n in e.neighbors if n.label == label) == pytest.approx(probability, abs=1e-9)
+    assert e.probability == max(e.probabilities.values())
+    assert [n.distance for n in e.neighbors] == sorted(n.distance for n in e.neighbors if n.distance is not None)
+
+
+def test_a_far_query_still_has_shares() -> None:
+    refs = ReferenceSet([[0.0], [1.0], [2.0]], [0, 1, 1])
+    e = explain(refs, [[1e4]], k=3)[0]
+    assert e.neighbors[0].weight == 0.0  # underflows
+    assert e.neighbors[0].share == pytest.approx(1)
+    assert np.isfinite(e.neighbors[0].log_weight)
+    assert (e.label, e.deciding) == (1, 1)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("seed", range(12))
+def test_deciding_is_the_least_number_that_no_labels_of_the_rest_can_overturn(seed: int, kernel: str) -> None:
+    refs, query = random_set(seed, m=6, kernel=kernel)
+    e = explain(refs, query)[0]
+    near = refs.nearest(query, k=6)
+    labels = refs.labels.numpy()
+
+    def fixed(j: int) -> bool:
+        """Whether every way to label the rest leaves the label: all of them tried."""
+        rest = refs.positions(near.ids[0, j:])
+        for other in itertools.product(range(3), repeat=len(rest)):
+            changed = labels.copy()
+            changed[rest] = other
+            if label_of(ReferenceSet(refs.embeddings, changed, n_classes=3, kernel=kernel), query) != e.label:
+                return False
+        return True
+
+    assert e.deciding == next(j for j in range(7) if fixed(j))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("seed", range(12))
+def test_flip_set_changes_the_label_and_no_smaller_set_does(seed: int, kernel: str) -> None:
+    refs, query = random_set(seed, kernel=kernel)
+    before = label_of(refs, query)
+    flip = explain(refs, query)[0].flip_set()
+    assert flip is not None
+    for size in range(1, len(flip)):
+        for smaller in itertools.combinations(refs.ids, size):
+            kept, _ = random_set(seed, kernel=kernel)
+            kept.remove(smaller)
+            assert label_of(kept, query) == before
+    refs.remove(flip)
+    assert label_of(refs, query) != before
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), m=st.integers(2, 200), scale=st.sampled_from([0.1, 1.0, 10.0, 1000.0]))
+def test_removing_the_flip_set_always_changes_the_label(seed: int, m: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    refs = ReferenceSet(rng.normal(size=(m, 3)).astype("float32") * scale, rng.integers(4, size=m), n_classes=4)
+    query = rng.normal(size=(1, 3)).astype("float32") * scale
+    e = explain(refs, query)[0]
+    flip = e.flip_set()
+    if flip is None:
+        assert len(set(refs.labels.tolist())) == 1
+        return
+    assert len(flip) == e.flip_size
+    refs.remove(flip)
+    assert label_of(refs, query) != e.label
+
+
+def test_flip_set_sees_beyond_underflow() -> None:
+    # The rival's vote is e^-10,000 of the leader's: linear weights would call it 0.
+    refs = ReferenceSet([[0.0], [100.0], [300.0]], [0, 1, 0], ids=["a", "b", "c"])
+    assert explain(refs, [[0.0]])[0].flip_set() == ["a"]
+
+
+def test_one_class_alone_cannot_be_flipped() -> None:
+    e = explain(ReferenceSet([[0.0], [1.0]], [1, 1], n_classes=2), [[0.0]])[0]
+    assert e.flip_set() is None
+    assert e.flip_size is None
+    assert "No removal" in str(e)
+    assert explain(ReferenceSet([[0.0], [1.0]], [0, 0]), [[0.0]])[0].deciding == 0
+
+
+def test_a_tie_takes_every_example_to_settle() -> None:
+    refs = ReferenceSet([[-1.0], [1.0]], [0, 1])
+    e = explain(refs, [[0.0]])[0]
+    assert (e.label, e.deciding, e.flip_size) == (0, 2, 1)
+
+
+def test_an_explanation_outlives_edits_of_its_references() -> None:
+    refs = ReferenceSet([[0.0], [0.5], [3.0]], [0, 0, 1], ids=["a", "b", "c"])
+    e = explain(refs, [[0.1]])[0]
+    refs.remove(["a"])
+    assert e.flip_set() == ["a", "b"]
+
+
+def test_conformal_numbers_come_from_the_calibration() -> None:
+    refs = ReferenceSet([[0.0], [5.0]], [0, 1])
+    near, far = explain(refs, [[0.0], [99.0]], calibration=Calibration([0.0, 0.1, 0.2, 0.3]))
+    assert near.credibility == 1.0
+    assert near.confidence == pytest.approx(0.8)
+    assert far.credibility == pytest.approx(0.2)
+    assert near.p_values == {0: 1.0, 1: pytest.approx(0.2)}
+    assert explain(refs, [[0.0]])[0].credibility is None
+
+
+def test_names_and_records_are_the_users_own() -> None:
+    frame = pd.DataFrame({"age": [30, 40], "label": ["odd", "name"]}, index=["ann", "bob"])
+    refs = ReferenceSet([[0.0], [1.0]], [0, 1], ids=frame.index)
+    e = explain(refs, [[0.1]], classes=["no", "yes"], records=frame)[0]
+    shown = e.to_frame()
+    assert shown["id"].tolist() == ["ann", "bob"]
+    assert shown["label"].tolist() == ["no", "yes"]
+    assert shown["age"].tolist() == [30, 40]
+    assert shown["record.label"].tolist() == ["odd", "name"]  # kept beside our own column
+    texts = explain(refs, [[0.1]], records={"ann": "first", "bob": "second"})[0]
+    assert texts.to_frame()["record"].tolist() == ["first", "second"]
+    series = explain(refs, [[0.1]], records=pd.Series(["x", "y"], index=["ann", "bob"]))[0]
+    assert series.neighbors[1].record == "y"
+
+
+def every_text(e: Explanation) -> list[str]:
+    return [str(e), repr(e), e.to_html(), json.dumps(e.to_dict()), e.to_frame().to_json()]
+
+
+def test_private_explanations_hold_weights_and_labels_only() -> None:
+    refs = ReferenceSet([[0.0], [0.4], [3.0]], [0, 0, 1], ids=["secret-ann", "secret-bob", "secret-eve"])
+    records = {name: f"record of {name}" for name in refs.ids}
+    open_ = explain(refs, [[0.1]], records=records)[0]
+    private = explain(refs, [[0.1]], records=records, private=True)[0]
+    assert any("secret" in text for text in every_text(open_))
+    assert not any("secret" in text or "record of" in text for text in every_text(private))
+    assert private._votes is None
+    assert list(private.to_frame().columns) == ["label", "weight", "log_weight", "share"]
+    assert (private.deciding, private.flip_size) == (open_.deciding, open_.flip_size)
+    with pytest.raises(PrivacyError, match="flip_size"):
+        private.flip_set()
+
+
+def test_to_dict_is_json_and_says_what_the_object_says() -> None:
+    refs = ReferenceSet([[0.0], [1.0]], [0, 1], ids=np.array([7, 8]))
+    records = pd.DataFrame({"when": pd.to_datetime(["2020-01-01", "2021-01-01"]), "gap": [np.nan, 1.0]}, index=[7, 8])
+    e = explain(refs, [[0.1]], records=records, calibration=Calibration([0.1, 0.5]))[0]
+    plain = json.loads(json.dumps(e.to_dict(), allow_nan=False))
+    assert plain["label"] == 0
+    assert plain["neighbors"][0]["id"] == 7
+    assert plain["neighbors"][0]["share"] == e.neighbors[0].share
+    assert plain["neighbors"][0]["record"] == {"when": "2020-01-01 00:00:00", "gap": None}
+    assert (plain["deciding"], plain["flip_size"]) == (e.deciding, e.flip_size)
+    assert plain["p_values"] == {"0": e.p_values[0], "1": e.p_values[1]}  # type: ignore[index]
+
+
+def test_html_is_well_formed_escaped_and_offline() -> None:
+    refs = ReferenceSet([[0.0], [1.0]], [0, 1], ids=["<script>alert(1)</script>", "b&b"])
+    e = explain(refs, [[0.1]], classes=["<b>no</b>", "yes"], records={"b&b": "<img src=x>"})[0]
+    text = e.to_html()
+    assert text == e._repr_html_()
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "<b>" not in text
+    assert not re.search(r"https?:|src=|href=", text.replace("&lt;img src=x&gt;", ""))
+    opened: list[str] = []
+
+    class Checker(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: Any) -> None:
+            opened.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert opened.pop() == tag
+
+    Checker().feed(text)
+    assert opened == []
+
+
+def test_words_say_the_numbers() -> None:
+    refs = ReferenceSet([[0.0], [0.5], [3.0]], [0, 0, 1])
+    e = explain(refs, [[0.1]], calibration=Calibration(np.linspace(0, 1, 9)))[0]
+    text = str(e)
+    assert f"probability {e.probability:.3f}" in text
+    assert f"Credibility {e.credibility:.3f}" in text
+    assert f"Removing {e.flip_size} training examples" in text
+
+
+def test_bad_input_is_named() -> None:
+    refs = ReferenceSet([[0.0], [1.0]], [0, 1])
+    with pytest.raises(ShapeError, match="1 columns"):
+        explain(refs, [[0.0, 1.0]])
+    with pytest.raises(NonFiniteError, match="row 1"):
+        explain(refs, [[0.0], [np.nan]])
+    with pytest.raises(InputError, match="k must be"):
+        explain(refs, [[0.0]], k=0)
+    with pytest.raises(ShapeError, match="all 2 labels; got 1"):
+        explain(refs, [[0.0]], classes=["only"])

@@ -1,0 +1,404 @@
+"""Metrics against values worked out by hand, scikit-learn and double loops."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.metrics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.calibration import calibration_curve
+
+from dwac import metrics
+from dwac.errors import DwacError, EpsilonError, InputError, LabelError, NonFiniteError, ShapeError
+
+relaxed = settings(deadline=None)
+
+
+def draw_probabilities(seed: int, n: int, n_classes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Labels drawn from the very probabilities that go with them: perfectly calibrated."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(n_classes), size=n)
+    y = (rng.random((n, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(max=n_classes - 1)
+    return y, p
+
+
+# --- accuracy and log-loss
+
+
+def test_accuracy_is_the_share_of_right_labels() -> None:
+    assert metrics.accuracy([0, 1, 1, 2, 0], [0, 1, 2, 2, 1]) == 0.6
+
+
+def test_accuracy_and_log_loss_match_scikit_learn() -> None:
+    y, p = draw_probabilities(0, 500, 4)
+    assert metrics.accuracy(y, p.argmax(axis=1)) == sklearn.metrics.accuracy_score(y, p.argmax(axis=1))
+    assert metrics.log_loss(y, np.log(p)) == pytest.approx(sklearn.metrics.log_loss(y, p), rel=1e-12)
+
+
+def test_log_loss_by_hand() -> None:
+    log_p = np.log([[0.5, 0.5], [0.2, 0.8]])
+    assert metrics.log_loss([0, 0], log_p) == pytest.approx((np.log(2) + np.log(5)) / 2)
+
+
+def test_log_loss_charges_a_tiny_probability_its_true_price() -> None:
+    # As a probability, exp(-1e6) would be 0; scikit-learn clips it at about exp(-36).
+    assert metrics.log_loss([1], [[0.0, -1e6]]) == 1e6
+    assert metrics.log_loss([1], [[0.0, -np.inf]]) == np.inf
+    assert metrics.log_loss([0], [[0.0, -np.inf]]) == 0
+
+
+def test_log_loss_takes_float32_log_probabilities() -> None:
+    y, p = draw_probabilities(1, 200, 10)
+    assert metrics.log_loss(y, np.log(p).astype(np.float32)) == pytest.approx(metrics.log_loss(y, np.log(p)), rel=1e-5)
+
+
+# --- calibration error
+
+
+def naive_calibration_error(y: Any, p: Any, n_bins: int) -> float:
+    """For data without ties whose number is a multiple of the bins: sort, cut, compare, bin by bin."""
+    gaps = []
+    for k in range(len(p[0])):
+        rows = sorted(range(len(y)), key=lambda i: p[i][k])
+        size = len(rows) // n_bins
+        for b in range(n_bins):
+            members = rows[b * size : (b + 1) * size]
+            predicted = sum(p[i][k] for i in members) / size
+            gaps.append(abs(predicted - sum(y[i] == k for i in members) / size))
+    return float(np.mean(gaps))
+
+
+def test_calibration_error_by_hand() -> None:
+    # Class 0, two bins: (.1, .3) with outcomes (0, 1), (.6, .8) with (0, 1): gaps |.2 - .5| = .3 and |.7 - .5| = .2.
+    # Class 1 is its mirror image.
+    p0 = np.array([0.6, 0.1, 0.8, 0.3])
+    assert metrics.calibration_error([1, 1, 0, 0], np.c_[p0, 1 - p0], n_bins=2) == pytest.approx(0.25)
+
+
+def test_calibration_error_is_the_mean_over_classes() -> None:
+    # One bin: |mean probability - share| of each class: (.5, .3, .2) against (0, 1, 0).
+    assert metrics.calibration_error([1, 1], [[0.5, 0.3, 0.2]] * 2, n_bins=1) == pytest.approx((0.5 + 0.7 + 0.2) / 3)
+
+
+@pytest.mark.parametrize(("n_classes", "n_bins"), [(2, 10), (3, 5), (7, 10), (20, 4)])
+def test_calibration_error_matches_a_loop(n_classes: int, n_bins: int) -> None:
+    y, p = draw_probabilities(n_classes, 200, n_classes)
+    assert metrics.calibration_error(y, p, n_bins) == pytest.approx(naive_calibration_error(y, p, n_bins), rel=1e-12)
+
+
+@pytest.mark.parametrize("n_bins", [4, 10])
+def test_calibration_error_of_two_classes_matches_scikit_learns_quantile_bins(n_bins: int) -> None:
+    y, p = draw_probabilities(3, 1000, 2)
+    share, predicted = calibration_curve(y, p[:, 1], n_bins=n_bins, strategy="quantile")
+    assert metrics.calibration_error(y, p, n_bins) == pytest.approx(np.abs(share - predicted).mean(), rel=1e-9)
+
+
+def test_bins_hold_equal_counts_however_the_probabilities_crowd() -> None:
+    # Nine of ten probabilities are near 0: equal-width bins would put them all in one.
+    p0 = np.r_[np.linspace(0.001, 0.009, 9), 0.9]
+    y = np.r_[[0] * 5, [1] * 4, 1]  # class 0 among the lowest five, where it was all but excluded
+    low, high = abs(p0[:5].mean() - 1), abs(p0[5:].mean() - 0)
+    assert metrics.calibration_error(y, np.c_[p0, 1 - p0], n_bins=2) == pytest.approx((low + high) / 2)
+
+
+def test_uneven_bins_differ_by_at_most_one_example() -> None:
+    # Five examples in two bins: three and two, each bin counting the same.
+    p0 = np.array([0.1, 0.2, 0.3, 0.6, 0.8])
+    mirrored = (abs(p0[:2].mean() - 0) + abs(p0[2:].mean() - 2 / 3)) / 2  # class 1 is sorted the other way round
+    plain = (abs(p0[:3].mean() - 0) + abs(p0[3:].mean() - 1)) / 2
+    found = metrics.calibration_error([1, 1, 1, 0, 0], np.c_[p0, 1 - p0], n_bins=2)
+    assert found == pytest.approx((plain + mirrored) / 2)
+
+
+def test_more_bins_than_examples_means_one_example_a_bin() -> None:
+    p0 = np.array([0.1, 0.7])
+    assert metrics.calibration_error([1, 0], np.c_[p0, 1 - p0], n_bins=50) == pytest.approx((0.1 + 0.3) / 2)
+
+
+@pytest.mark.parametrize(("n_classes", "n_bins"), [(5, 10), (7, 10), (20, 10), (10, 10), (3, 6)])
+def test_research_divisor_carries_the_factor_classes_over_bins(n_classes: int, n_bins: int) -> None:
+    y, p = draw_probabilities(0, 300, n_classes)
+    published = metrics.calibration_error(y, p, n_bins, research_divisor=True)
+    assert published == pytest.approx(metrics.calibration_error(y, p, n_bins) * n_classes / n_bins)
+
+
+def test_research_divisor_changes_nothing_for_two_classes() -> None:
+    # The research code treats two classes apart: the error of one class, undivided.
+    y, p = draw_probabilities(0, 300, 2)
+    assert metrics.calibration_error(y, p, research_divisor=True) == metrics.calibration_error(y, p)
+
+
+def test_calibration_error_ignores_row_order_even_with_ties() -> None:
+    rng = np.random.default_rng(0)
+    y, p = rng.integers(0, 4, size=97), rng.multinomial(8, np.ones(4) / 4, size=97) / 8  # nine values at most
+    errors = {metrics.calibration_error(y[order], p[order], 10) for order in (rng.permutation(97) for _ in range(50))}
+    assert len(errors) == 1
+
+
+def test_a_constant_right_forecast_has_no_error_even_if_rows_are_sorted_by_outcome() -> None:
+    y = np.repeat([0, 1], 50)
+    assert metrics.calibration_error(y, np.full((100, 2), 0.5)) == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 10])
+def test_calibrated_probabilities_have_no_more_error_than_chance(n_classes: int) -> None:
+    # In a bin of m, gap ~ N(0, mean p(1-p)/m); the mean of |gap| is √(2/π) times its deviation.
+    n, n_bins, errors, expected, variance = 20_000, 10, [], [], []
+    for seed in range(10):
+        y, p = draw_probabilities(seed, n, n_classes)
+        ordered = np.sort(p, axis=0).reshape(n_bins, n // n_bins, n_classes)
+        deviations = np.sqrt((ordered * (1 - ordered)).mean(axis=1) / (n // n_bins))
+        errors.append(metrics.calibration_error(y, p, n_bins))
+        expected.append(np.sqrt(2 / np.pi) * deviations.mean())
+        variance.append((1 - 2 / np.pi) * (deviations**2).sum() / deviations.size**2)
+    z = (np.mean(errors) - np.mean(expected)) / (np.sqrt(np.sum(variance)) / len(errors))
+    # Gaps of different classes are dependent (two classes mirror each other): at most K times the variance.
+    assert abs(z) < stats.norm.isf(0.0005) * np.sqrt(n_classes)
+    assert max(errors) < 0.02
+
+
+def test_overconfident_probabilities_have_a_large_error() -> None:
+    y, p = draw_probabilities(0, 5000, 4)
+    sharpened = p**4 / (p**4).sum(axis=1, keepdims=True)
+    assert metrics.calibration_error(y, sharpened) > 5 * metrics.calibration_error(y, p)
+
+
+@relaxed
+@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 5), st.integers(1, 12))
+def test_calibration_error_lies_in_the_unit_interval(seed: int, n: int, n_classes: int, n_bins: int) -> None:
+    y, p = draw_probabilities(seed, n, n_classes)
+    assert 0 <= metrics.calibration_error(y, p, n_bins) <= 1
+
+
+# --- coverage, set sizes
+
+
+def test_coverage_is_the_share_of_sets_that_hold_the_truth() -> None:
+    sets = [[True, False, True], [False, False, False], [True, True, True], [False, True, False]]
+    assert metrics.coverage([0, 1, 2, 0], sets) == 0.5
+
+
+def test_set_sizes_by_hand() -> None:
+    sets = [[True, False, True], [False, False, False], [True, True, True], [False, True, False], [False, True, False]]
+    sizes = metrics.set_sizes(sets)
+    assert sizes == (7 / 5, 1 / 5, 2 / 5, 2 / 5)
+    assert (sizes.mean, sizes.empty, sizes.single, sizes.multiple) == sizes
+
+
+def test_set_curve_by_hand() -> None:
+    p = [[0.9, 0.04], [0.3, 0.2], [0.02, 0.01]]
+    curve = metrics.set_curve([0, 1, 0], p, [0.01, 0.05, 0.25])
+    assert curve.columns.tolist() == ["epsilon", "coverage", "mean", "empty", "single", "multiple"]
+    np.testing.assert_allclose(
+        curve.to_numpy(),
+        [
+            [0.01, 1, 5 / 3, 0, 1 / 3, 2 / 3],
+            [0.05, 2 / 3, 1, 1 / 3, 1 / 3, 1 / 3],
+            [0.25, 1 / 3, 2 / 3, 1 / 3, 2 / 3, 0],
+        ],
+    )
+
+
+@relaxed
+@given(st.integers(0, 10_000), st.lists(st.floats(0.01, 0.99), min_size=1, max_size=8))
+def test_along_the_set_curve_coverage_and_size_only_fall(seed: int, epsilons: list[float]) -> None:
+    rng = np.random.default_rng(seed)
+    curve = metrics.set_curve(rng.integers(0, 3, 20), rng.random((20, 3)), iter(sorted(epsilons)))
+    assert len(curve) == len(epsilons)
+    assert (np.diff(curve["coverage"]) <= 0).all()
+    assert (np.diff(curve["mean"]) <= 0).all()
+    assert (np.diff(curve["empty"]) >= 0).all()
+    np.testing.assert_allclose(curve[["empty", "single", "multiple"]].sum(axis=1), 1)
+
+
+def test_a_curve_of_no_epsilon_has_no_rows_and_all_columns() -> None:
+    curve = metrics.set_curve([0], [[0.5, 0.5]], [])
+    assert len(curve) == 0
+    assert "coverage" in curve.columns
+
+
+# --- out of domain
+
+
+def naive_fpr95(inside: Any, outside: Any) -> float:
+    """The highest threshold that at least 95 % of the inside reach; the share of the outside that reaches it."""
+    for threshold in sorted(set(inside), reverse=True):
+        if 100 * sum(s >= threshold for s in inside) >= 95 * len(inside):
+            return float(np.mean([s >= threshold for s in outside]))
+    raise AssertionError("the lowest inside score lets all of them pass")
+
+
+def test_ood_scores_by_hand() -> None:
+    # Twenty inside scores 1 … 20: the threshold 2 lets 19 of them pass, exactly 95 %.
+    inside, outside = np.arange(1, 21), np.array([0.5, 1.5, 1.9, 2.0])
+    scores = metrics.ood_scores(inside, outside)
+    assert scores.fpr95 == 0.25
+    # Of 80 pairs, outside 0.5 loses 20, 1.5 and 1.9 lose 19 each, 2.0 loses 18 and ties once.
+    assert scores.auroc == pytest.approx((20 + 19 + 19 + 18.5) / 80)
+
+
+def test_perfect_useless_and_reversed_scores() -> None:
+    assert metrics.ood_scores([2.0, 3.0], [0.0, 1.0]) == (1.0, 1.0, 0.0)
+    assert metrics.ood_scores([1.0] * 3, [1.0] * 5) == (0.5, 3 / 8, 1.0)
+    worst = metrics.ood_scores([0.0, 1.0], [2.0, 3.0])
+    assert (worst.auroc, worst.fpr95) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("decimals", [1, 12])  # many ties, none
+def test_ood_scores_match_scikit_learn(decimals: int) -> None:
+    rng = np.random.default_rng(decimals)
+    inside, outside = rng.normal(1, 1, 300).round(decimals), rng.normal(0, 1, 170).round(decimals)
+    truth, values = np.repeat([1, 0], [300, 170]), np.r_[inside, outside]
+    scores = metrics.ood_scores(inside, outside)
+    assert scores.auroc == pytest.approx(sklearn.metrics.roc_auc_score(truth, values), rel=1e-12)
+    assert scores.aupr == pytest.approx(sklearn.metrics.average_precision_score(truth, values), rel=1e-12)
+    assert scores.fpr95 == naive_fpr95(inside, outside)
+
+
+def test_infinite_scores_are_ordered_like_any_other() -> None:
+    inside, outside = [0.0, 1.0, np.inf], [-np.inf, -np.inf, 0.5]
+    finite = metrics.ood_scores([0.0, 1.0, 9.0], [-9.0, -9.0, 0.5])
+    assert metrics.ood_scores(inside, outside) == finite
+
+
+@relaxed
+@given(
+    st.lists(st.integers(-4, 4).map(float) | st.just(np.inf), min_size=1, max_size=30),
+    st.lists(st.integers(-4, 4).map(float) | st.just(-np.inf), min_size=1, max_size=30),
+)
+def test_any_ood_scores_match_the_loops(inside: list[float], outside: list[float]) -> None:
+    scores = metrics.ood_scores(inside, outside)
+    wins = sum((i > o) + (i == o) / 2 for i in inside for o in outside)
+    assert scores.auroc == pytest.approx(wins / (len(inside) * len(outside)), abs=1e-12)
+    assert scores.fpr95 == pytest.approx(naive_fpr95(inside, outside), abs=1e-12)
+
+
+# --- top-k agreement
+
+
+def naive_agreement(labels: Any, near: Any, log_w: Any, k: int) -> float:
+    right = 0
+    for label, names, logs in zip(labels, near, log_w, strict=True):
+        votes: dict[int, float] = {}
+        for name, log in list(zip(names, logs, strict=True))[:k]:
+            votes[name] = votes.get(name, 0.0) + float(np.exp(log))
+        right += max(sorted(votes), key=lambda name: votes[name]) == label
+    return right / len(labels)
+
+
+def test_top_k_agreement_by_hand() -> None:
+    near = [[0, 1, 1, 0], [2, 2, 1, 1]]
+    log_w = np.log([[0.5, 0.3, 0.3, 0.2], [0.4, 0.1, 0.1, 0.1]])
+    # First row: 0 leads with one vote and two, 1 with three (.6 to .5), 0 again with all (.7 to .6).
+    agreement = metrics.top_k_agreement([0, 1], near, log_w, ks=[1, 2, 3, 4])
+    assert agreement == {1: 0.5, 2: 0.5, 3: 0.0, 4: 0.5}
+
+
+def test_top_k_agreement_matches_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    near, labels = rng.integers(0, 4, size=(200, 12)), rng.integers(0, 4, size=200)
+    log_w = -np.sort(rng.gamma(2, size=(200, 12)), axis=1)
+    expected = {k: naive_agreement(labels, near, log_w, k) for k in range(1, 13)}
+    assert metrics.top_k_agreement(labels, near, log_w, range(1, 13)) == expected
+
+
+def test_far_neighbours_still_vote() -> None:
+    # exp(-1e8) is 0: only the weights relative to each other can tell.
+    log_w = np.array([[-1.0, -1.5, -1.6]]) - 1e8
+    assert metrics.top_k_agreement([1], [[0, 1, 1]], log_w, [1, 3]) == {1: 0.0, 3: 1.0}
+
+
+def test_a_label_that_no_neighbour_has_is_never_agreed_with() -> None:
+    assert metrics.top_k_agreement([7], [[0, 1]], [[-1.0, -2.0]], [1, 2]) == {1: 0.0, 2: 0.0}
+
+
+def test_a_neighbour_infinitely_far_away_has_no_vote() -> None:
+    assert metrics.top_k_agreement([0], [[0, 1]], [[-1.0, -np.inf]], [2]) == {2: 1.0}
+
+
+@relaxed
+@given(st.integers(0, 10_000), st.floats(-1e6, 700))
+def test_a_common_offset_of_log_weights_changes_no_agreement(seed: int, offset: float) -> None:
+    rng = np.random.default_rng(seed)
+    near, labels = rng.integers(0, 3, size=(9, 5)), rng.integers(0, 3, size=9)
+    log_w = -np.sort(rng.integers(0, 64, size=(9, 5)), axis=1) / 8  # exact when shifted by a whole number
+    shifted = metrics.top_k_agreement(labels, near, log_w + np.round(offset), [1, 3, 5])
+    assert shifted == metrics.top_k_agreement(labels, near, log_w, [1, 3, 5])
+
+
+# --- bad input
+
+half = [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: metrics.accuracy([], []), InputError, "at least one example is needed; got none"),
+        (lambda: metrics.accuracy([0, 1], [0]), ShapeError, "labels .* 2 required, 1 given"),
+        (lambda: metrics.accuracy([[0, 1]], [0]), ShapeError, r"y must have one axis; got shape \(1, 2\)"),
+        (lambda: metrics.accuracy(["cat"], [0]), LabelError, "y must be whole numbers .* encode other labels first"),
+        (lambda: metrics.accuracy([0], [-1]), LabelError, "labels must lie in 0 .*; got -1 at row 0"),
+        (lambda: metrics.log_loss([0], half), InputError, "must be at most 0; got 0.5; take the log first"),
+        (
+            lambda: metrics.log_loss([0], [[-5.0, -7.0]]),
+            InputError,
+            r"must sum to 1; row 0 sums to 0.0076.*log-sum-exp",
+        ),
+        (lambda: metrics.log_loss([2], np.log(half)), LabelError, "y must lie in 0 … 1; got 2 at row 0"),
+        (lambda: metrics.log_loss([0, 1], np.log(half)), ShapeError, "y .* 1 required, 2 given"),
+        (lambda: metrics.log_loss([0], [-0.7, -0.7]), ShapeError, "log_probabilities must have 2 axes"),
+        (lambda: metrics.log_loss([0], [[np.nan, 0]]), NonFiniteError, "log_probabilities must not hold NaN"),
+        (lambda: metrics.log_loss([], np.zeros((0, 2))), InputError, "at least one example"),
+        (lambda: metrics.calibration_error([0], [[0.5, 0.6]]), InputError, "must sum to 1; row 0 sums to 1.1"),
+        (lambda: metrics.calibration_error([0], [[-0.7, -0.7]]), InputError, r"must lie in \[0, 1\]; got -0.7"),
+        (lambda: metrics.calibration_error([0], [[1.5, -0.5]]), InputError, r"got 1.5 at row 0, column 0"),
+        (lambda: metrics.calibration_error([0], [[np.nan, 1]]), NonFiniteError, "probabilities must not hold NaN"),
+        (lambda: metrics.calibration_error([0], [0.5, 0.5]), ShapeError, "probabilities must have 2 axes"),
+        (lambda: metrics.calibration_error([2], half), LabelError, "y must lie in 0 … 1; got 2"),
+        (lambda: metrics.calibration_error([0, 1], half), ShapeError, "1 required, 2 given"),
+        (lambda: metrics.calibration_error([], np.zeros((0, 2))), InputError, "at least one example"),
+        (lambda: metrics.calibration_error([0], half, n_bins=0), InputError, "n_bins must be .* at least 1; got 0"),
+        (lambda: metrics.calibration_error([0], half, n_bins=2.0), InputError, "n_bins must be a whole number"),  # type: ignore[arg-type]
+        (lambda: metrics.coverage([0], half), ShapeError, r"array of booleans; got float64 of shape \(1, 2\)"),
+        (lambda: metrics.coverage([0], [[1, 0]]), ShapeError, "array of booleans; got int64"),
+        (lambda: metrics.coverage([0], [True, False]), ShapeError, r"got bool of shape \(2,\)"),
+        (lambda: metrics.coverage([2], [[True, False]]), LabelError, "y must lie in 0 … 1; got 2"),
+        (lambda: metrics.coverage([0, 1], [[True, False]]), ShapeError, "1 required, 2 given"),
+        (lambda: metrics.set_sizes(np.zeros((0, 3), bool)), ShapeError, r"non-empty .* shape \(0, 3\)"),
+        (lambda: metrics.set_curve([0], half, [0.1, 1.0]), EpsilonError, r"epsilon must lie in \(0, 1\); got 1.0"),
+        (lambda: metrics.set_curve([2], half, [0.1]), LabelError, "y must lie in 0 … 1; got 2"),
+        (lambda: metrics.ood_scores([], [1.0]), InputError, "both kinds .* got 0 inside and 1 outside"),
+        (lambda: metrics.ood_scores([1.0], []), InputError, "both kinds .* got 1 inside and 0 outside"),
+        (lambda: metrics.ood_scores([np.nan], [1.0]), NonFiniteError, "inside scores must not hold NaN"),
+        (lambda: metrics.ood_scores([1.0], [[1.0]]), ShapeError, "outside scores must have 1 axes"),
+        (
+            lambda: metrics.top_k_agreement([0], [[0, 1]], [[-1.0]], [1]),
+            ShapeError,
+            r"\(1, 2\) and .* \(1, 1\) must fit",
+        ),
+        (
+            lambda: metrics.top_k_agreement([0], [[0]], [[-1.0]], [2]),
+            InputError,
+            "at most the 1 neighbours given; got 2",
+        ),
+        (lambda: metrics.top_k_agreement([0], [[0]], [[-1.0]], [0]), InputError, "each k must be .* at least 1; got 0"),
+        (lambda: metrics.top_k_agreement([0, 1], [[0]], [[-1.0]], [1]), ShapeError, "1 required, 2 given"),
+        (lambda: metrics.top_k_agreement([0], [[-1]], [[-1.0]], [1]), LabelError, "neighbor_labels must lie in 0"),
+        (lambda: metrics.top_k_agreement([0], [[0]], [[np.nan]], [1]), NonFiniteError, "neighbor_log_weights"),
+        (
+            lambda: metrics.top_k_agreement([0], [[0]], [[-np.inf]], [1]),
+            NonFiniteError,
+            "largest entry .* row 0 has -inf",
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_what_was_required_and_what_came(call: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert type(caught.value) is error
+    assert isinstance(caught.value, DwacError)
+    assert isinstance(caught.value, ValueError)

@@ -1,0 +1,91 @@
+"""The loop trains both heads, stops early with the best weights, and cannot run away."""
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import stability
+from dwac.errors import InputError, NonFiniteError, ShapeError
+from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.training import Model, evaluate, predict_log_probabilities, train
+
+HEADS = [WeightedAverage, SoftmaxTwin]
+
+
+def clusters(n: int = 120, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 3
+    return torch.randn(n, 4, generator=generator) + 3 * nn.functional.one_hot(y, 4), y
+
+
+def model_of(head: type[Model]) -> Model:
+    torch.manual_seed(0)
+    return head(nn.Sequential(nn.Linear(4, 16), nn.ReLU()), n_classes=3)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_learns_separable_clusters(head: type[Model]) -> None:
+    model = model_of(head)
+    history = train(model, *clusters(), epochs=20, batch_size=32, learning_rate=1e-2)
+    assert history["loss"].iloc[-1] < history["loss"].iloc[0] / 2
+    assert evaluate(model, *clusters(seed=1))[1] > 0.95
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_same_seed_gives_the_same_model(head: type[Model]) -> None:
+    x, y = clusters()
+    answers = []
+    for _ in range(2):
+        model = model_of(head)
+        train(model, x, y, epochs=3)
+        answers.append(predict_log_probabilities(model, x))
+    assert torch.equal(*answers)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_early_stopping_restores_the_best_weights(head: type[Model]) -> None:
+    model = model_of(head)
+    validation = clusters(60, seed=1)
+    # A rate this high makes later epochs worse.
+    history = train(model, *clusters(), validation=validation, epochs=40, batch_size=16, learning_rate=0.3, patience=3)
+    best = history["validation_loss"].min()
+    assert evaluate(model, *validation)[0] == pytest.approx(best, rel=1e-5)
+    assert len(history) == history["validation_loss"].idxmin() + 1 + 3 < 40
+
+
+def test_references_carry_the_given_ids() -> None:
+    model = model_of(WeightedAverage)
+    assert isinstance(model, WeightedAverage)
+    x, y = clusters(30)
+    train(model, x, y, epochs=1, ids=torch.arange(30) + 100)
+    assert model.references.ids.tolist() == list(range(100, 130))
+
+
+def test_predicting_leaves_the_mode_alone() -> None:
+    model = model_of(SoftmaxTwin).train()
+    predict_log_probabilities(model, clusters()[0])
+    assert model.training
+
+
+def test_bad_input_is_refused_before_any_step() -> None:
+    x, y = clusters()
+    model = model_of(WeightedAverage)
+    before = [p.clone() for p in model.backbone.parameters()]
+    with pytest.raises(ShapeError, match="119"):
+        train(model, x, y[:-1])
+    with pytest.raises(InputError, match="epochs"):
+        train(model, x, y, epochs=0)
+    with pytest.raises(InputError, match="learning_rate"):
+        train(model, x, y, learning_rate=-1.0)
+    with pytest.raises(NonFiniteError):
+        train(model, x.index_fill(0, torch.tensor([3]), torch.nan), y, epochs=1)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.backbone.parameters(), strict=True))
+
+
+def test_training_cannot_run_away() -> None:
+    # Every |h| × learning rate × depth of the decision record, on digits and on a synthetic table.
+    table = stability.grid(["twin", "dwac"])
+    assert len(table) == 48
+    behind = table[table["twin"] - table["dwac"] > 0.02]
+    assert behind.empty, behind
+    assert table["max |h| dwac"].max() < 100
