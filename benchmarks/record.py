@@ -42,7 +42,7 @@ def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) ->
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, default=float) + "\n")
     circumstances = {**config, **record["machine"], **record["versions"]}
     text = (
-        f"<!-- written by benchmarks/{name}.py -->\n# {name}\n\n{claim}\n\n{markdown(table)}\n"
+        f"<!-- written by benchmarks/, never by hand -->\n# {name}\n\n{claim}\n\n{markdown(table)}\n"
         + ", ".join(f"{key}: {value}" for key, value in circumstances.items())
         + "\n"
     )

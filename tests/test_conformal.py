@@ -290,7 +290,8 @@ def test_label_is_the_lowest_score_even_where_p_values_tie() -> None:
 
 def test_label_has_the_largest_p_value_even_with_an_infinite_score() -> None:
     # Class 1 has neither references (score inf) nor calibration examples (p = 1).
-    prediction = Calibration([1.0, 2.0, 3.0], [0, 0, 0]).predict([[5.0, np.inf]])
+    with pytest.warns(CalibrationWarning, match="class 1 has no calibration example"):
+        prediction = Calibration([1.0, 2.0, 3.0], [0, 0, 0]).predict([[5.0, np.inf]])
     assert prediction.p_values.tolist() == [[0.25, 1.0]]
     assert prediction.labels.tolist() == [1]
 
@@ -506,7 +507,8 @@ def test_the_warning_points_at_the_line_that_asked() -> None:
 
 def test_rare_classes_are_named_with_their_counts() -> None:
     labels = [0] * 30 + [1] * 5 + [2] * 19 + [4] * 18
-    prediction = Calibration(np.zeros(len(labels)), labels).predict(np.ones((2, 6)))
+    with pytest.warns(CalibrationWarning, match="class 3 has no calibration example"):
+        prediction = Calibration(np.zeros(len(labels)), labels).predict(np.ones((2, 6)))
     with pytest.warns(
         CalibrationWarning, match="of its class, and class 1 has 5, class 3 has 0, class 4 has 18, class 5"
     ):

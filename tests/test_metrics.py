@@ -243,6 +243,8 @@ def test_ood_scores_by_hand() -> None:
 def test_perfect_useless_and_reversed_scores() -> None:
     assert metrics.ood_scores([2.0, 3.0], [0.0, 1.0]) == (1.0, 1.0, 0.0)
     assert metrics.ood_scores([1.0] * 3, [1.0] * 5) == (0.5, 3 / 8, 1.0)
+    # The same data on both sides: the curve is straight, and its middle points must not be dropped.
+    assert metrics.ood_scores(np.arange(20), np.arange(20)).fpr95 == 0.95
     worst = metrics.ood_scores([0.0, 1.0], [2.0, 3.0])
     assert (worst.auroc, worst.fpr95) == (0.0, 1.0)
 

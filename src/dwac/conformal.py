@@ -124,9 +124,16 @@ class Calibration:
     def predict(self, scores: ArrayLike, **options: Any) -> ConformalPrediction:
         """p-values of scores (n, K) with all that follows from them; `options` as for `p_values`."""
         scores = _table(scores, "scores")
+        sizes = self.n_calibration(scores.shape[1]).tolist()
+        if 0 in sizes:
+            warnings.warn(
+                f"class {sizes.index(0)} has no calibration example, so nothing speaks against it: its p-value, and "
+                "with it the credibility, is 1 for every input. Calibrate with examples of every class",
+                CalibrationWarning,
+                stacklevel=2,
+            )
         n_calibration: int | tuple[int, ...] | None = None
         if options.get("finite_sample", True) and not options.get("smoothed", False):
-            sizes = self.n_calibration(scores.shape[1]).tolist()
             n_calibration = tuple(sizes) if self.class_conditional else sizes[0]
         return ConformalPrediction(self.p_values(scores, **options), scores, n_calibration)
 
