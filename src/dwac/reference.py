@@ -51,7 +51,8 @@ class ReferenceSet:
     """m embeddings (m, d), their labels 0 … n_classes-1 and their ids: who votes on every query.
 
     Queries given as NumPy arrays or lists are answered in NumPy, tensors with tensors. Answers are exact:
-    against a float64 sum over all references they are right to about 1e-5, wherever the data lies.
+    against a float64 sum over all references they are right to about 1e-5 (1e-4 at the very worst), wherever
+    the data lies.
 
     Args:
         embeddings: (m, d) numbers. float64 stays float64; half precision is computed in float32.
@@ -210,7 +211,7 @@ class ReferenceSet:
             raise IdError("this set was made with ids of its own, so new examples need them too: give ids=…")
         taken = names[names.isin(state.ids)]
         if len(taken):
-            raise IdError(f"ids must be new; {taken[0]!r} is taken{_more(taken)}; remove it first or relabel it")
+            raise IdError(f"ids must be new; {_first(taken, 'is taken')}; remove it first or relabel it")
         self._state = replace(
             state,
             embeddings=torch.cat([state.embeddings, h]),
@@ -246,8 +247,8 @@ class ReferenceSet:
         unknown = names[where < 0]
         if len(unknown):
             raise IdError(
-                f"ids must be in the set; {unknown[0]!r} is not{_more(unknown)}; "
-                f"its ids are like {self._state.ids[0]!r}"
+                f"ids must be in the set; {_first(unknown, 'is not')}; "
+                f"its ids are like {self._state.ids[:1].tolist()[0]!r}"
             )
         return np.asarray(where, dtype=np.int64)
 
@@ -269,7 +270,7 @@ def _as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
     index = _index([int(v) if isinstance(v, np.integer) else v for v in values])
     repeated = index[index.duplicated()]
     if len(repeated):
-        raise IdError(f"ids must differ from one another; {repeated[0]!r} is repeated{_more(repeated)}")
+        raise IdError(f"ids must differ from one another; {_first(repeated, 'is repeated')}")
     return index
 
 
@@ -284,8 +285,9 @@ def _concatenate(a: pd.Index[Any], b: pd.Index[Any]) -> pd.Index[Any]:
     return a.append(b) if a.dtype == b.dtype == "int64" else _index([*a, *b])
 
 
-def _more(values: pd.Index[Any]) -> str:
-    return f" (and {len(values) - 1} more)" if len(values) > 1 else ""
+def _first(values: pd.Index[Any], verb: str) -> str:
+    more = f" (and {len(values) - 1} more)" if len(values) > 1 else ""
+    return f"{values[:1].tolist()[0]!r} {verb}{more}"
 
 
 def _like(queries: Any, answer: Tensor) -> Any:

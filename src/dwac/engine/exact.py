@@ -1,28 +1,32 @@
 """The one call: log class weights and exact nearest neighbours of queries against an index.
 
 Precision policy, for every backend. References in float32 are swept in float32. The squared distance of a
-query q to a point at distance d then carries a rounding error of at most about `_ROUNDING` · u · (2‖q‖ + d)²,
-u = 2⁻²⁴, and the log of a sum some units more. A query is swept again in float64 when that bound exceeds
+query q to a point at distance d then carries a rounding error of at most about r · u · (2‖q‖ + d)², u = 2⁻²⁴,
+r = `_rounding`, and the log of a sum some units more. A query is swept again in float64 when that bound exceeds
 `_TOLERANCE`, when its two leading classes are closer than the bound (so a label never depends on rounding), or
 when its k nearest cannot be told from the next by it. Far queries, which need it most, are always among them.
+What even float64 leaves in doubt (ties across the k-th place; norms some 1e5 times the distances) is answered by
+direct differences.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from dwac.engine.backends import Backend, Sweep, choose_backend
+from dwac.engine.backends import Backend, Sweep, choose_backend, exp_
+from dwac.engine.direct import by_difference
 from dwac.engine.index import Index
 from dwac.errors import InputError, ShapeError
 from dwac.kernels import full_precision, log_weights
 
 _TOLERANCE = 1e-4
-_ROUNDING = 2.0
 _SPARE = 8  # candidates kept beyond k, so that rounding can seldom hide a neighbour
-_CANDIDATES = 2**24  # numbers gathered at once while ranking candidates
+_CANDIDATES = 2**21  # numbers gathered at once while ranking candidates
 
 
 class QueryResult(NamedTuple):
@@ -68,11 +72,24 @@ def _query(index: Index, queries: Tensor, backend: Backend, k: int) -> QueryResu
         return _empty(index, k)
     centred = queries.double() - index.centre
     result, doubtful = _pass(index, queries, centred.to(dtype), backend, k)
-    if dtype != torch.float64 and bool(doubtful.any()):
-        again, _ = _pass(index, queries[doubtful], centred[doubtful], backend, k)
-        for field, exact in zip(result, again, strict=True):
-            field[doubtful] = exact
+    left = doubtful.nonzero()[:, 0]
+    if dtype != torch.float64 and len(left):
+        again, doubtful = _pass(index, queries[left], centred[left], backend, k)
+        _replace(result, left, again)
+        left = left[doubtful]
+    if len(left):
+        _replace(result, left, QueryResult(*by_difference(index, queries[left], k)))
     return result
+
+
+def _replace(result: QueryResult, where: Tensor, better: QueryResult) -> None:
+    for field, values in zip(result, better, strict=True):
+        field[where] = values
+
+
+def _rounding(d: int) -> float:
+    """How many units a product of length d may err. Measured on aligned vectors: up to √d/2 (d = 1 … 2,048)."""
+    return 2 + math.sqrt(d) / 2
 
 
 def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> tuple[QueryResult, Tensor]:
@@ -80,12 +97,18 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     n_blocks = k + _SPARE if k else 1
     sweep = backend.sweep(index, centred, n_blocks)
     norms = centred.double().square().sum(dim=1).sqrt()
-    unit = _ROUNDING * torch.finfo(centred.dtype).eps / 2
+    unit = _rounding(centred.shape[1]) * torch.finfo(centred.dtype).eps / 2
     bound = unit * ((2 * norms + sweep.nearest.sqrt()).square() + 16)
-    doubtful = (bound > _TOLERANCE) | ~(sweep.log_class_weights.amax(dim=1) > -torch.inf)
-    if index.n_classes > 1:
-        leading = sweep.log_class_weights.topk(2, dim=1).values
-        doubtful |= leading[:, 0] - leading[:, 1] <= 2 * bound
+    if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
+        bound = bound / (sweep.nearest + bound).sqrt()
+    doubtful = bound > _TOLERANCE
+    if centred.dtype == torch.float64:  # differences err less only where much of the norms cancels
+        doubtful &= 16 * sweep.nearest < norms.square()
+    else:
+        doubtful |= ~(sweep.log_class_weights.amax(dim=1) > -torch.inf)
+        if index.n_classes > 1:
+            leading = sweep.log_class_weights.topk(2, dim=1).values
+            doubtful |= leading[:, 0] - leading[:, 1] <= 2 * bound
     rows, squared, reach = _rank(index, queries, centred, sweep, k)
     if k:
         farthest = squared[:, -1]
@@ -99,34 +122,36 @@ def _rank(index: Index, queries: Tensor, centred: Tensor, sweep: Sweep, k: int) 
     The k nearest references lie in the k blocks whose own nearest member is nearest. No reference that was
     passed over is nearer than `reach`, up to rounding.
     """
+    rows = sweep.blocks.new_empty(len(queries), k)
+    squared = sweep.nearest.new_empty(len(queries), k)
+    reach = sweep.next_block.clone()
     if k == 0:
-        return sweep.blocks[:, :0], centred[:, :0].double(), sweep.next_block
+        return rows, squared, reach
     candidates = sweep.blocks.shape[1] * index.block_size
+    kept = min(k + _SPARE, candidates)
     step = max(1, _CANDIDATES // (candidates * (queries.shape[1] + 1)))
     offsets = torch.arange(index.block_size, device=queries.device)
-    parts = []
     for start in range(0, len(queries), step):
         part = slice(start, start + step)
         places = (sweep.blocks[part, :, None] * index.block_size + offsets).flatten(1)
-        kept = min(k + _SPARE, candidates)
         near = _products(index, centred[part], places).topk(kept, dim=1)
-        rows = index.rows[places.gather(1, near.indices)]
-        rows = torch.where(rows < 0, len(index.labels), rows).sort(dim=1).values  # padding last
-        squared = _exact(index, queries[part], rows)
-        order = squared.argsort(dim=1, stable=True)[:, :k]
-        norm = centred[part].double().square().sum(dim=1)
-        passed_over = torch.inf if kept == candidates else norm - near.values[:, -1].double()
-        reach = torch.minimum(sweep.next_block[part], torch.as_tensor(passed_over, device=norm.device))
-        parts.append((rows.gather(1, order), squared.gather(1, order), reach))
-    rows, squared, reach = (torch.cat(column) for column in zip(*parts, strict=True))
+        found = index.rows[places.gather(1, near.indices)]
+        found = torch.where(found < 0, len(index.labels), found).sort(dim=1).values  # padding last
+        distances = _exact(index, queries[part], found)
+        order = distances.argsort(dim=1, stable=True)[:, :k]
+        rows[part], squared[part] = found.gather(1, order), distances.gather(1, order)
+        if kept < candidates:
+            norm = centred[part].double().square().sum(dim=1)
+            reach[part] = reach[part].minimum(norm - near.values[:, -1].double())
     return rows, squared, reach
 
 
 def _products(index: Index, centred: Tensor, places: Tensor) -> Tensor:
     """‖q‖² - ‖q - g‖² for each query (n, d) and its own places (n, c) in the folded layout: (n, c)."""
     ones = torch.cat([centred, torch.ones_like(centred[:, :1])], dim=1)
-    folded = index.folded[places].to(centred.dtype)
-    if index.folded.dtype != centred.dtype:  # exact float64 copies of the few places needed
+    if index.folded.dtype == centred.dtype:
+        folded = index.folded[places]
+    else:  # exact float64 copies of the few places needed
         flat = places.flatten()
         chosen = Index(**{**vars(index), "rows": index.rows[flat]})
         folded = chosen.fold(0, len(flat), centred.dtype).view(*places.shape, -1)
@@ -162,6 +187,7 @@ class _Differentiable(torch.autograd.Function):
         return tuple(result)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         queries, log_class_weights = ctx.saved_tensors
         index: Index = ctx.index
@@ -172,6 +198,7 @@ class _Differentiable(torch.autograd.Function):
             for refs, labels in zip(index.embeddings.split(4096), index.labels.split(4096), strict=True):
                 with torch.enable_grad():
                     log_w = log_weights(h, refs.double(), index.kernel.name)
-                shares = (log_w.detach() - log_class_weights[part][:, labels]).exp()
+                # No share exceeds 1; at extreme distances rounding may not make one do so either.
+                shares = exp_((log_w.detach() - log_class_weights[part][:, labels]).clamp_max_(0))
                 gradient[part] += torch.autograd.grad(log_w, h, shares * grads[0][part][:, labels])[0]
         return gradient.to(queries.dtype), None, None, None

@@ -1,0 +1,43 @@
+"""The last resort: every distance by direct difference, for the few queries that float64 products leave in doubt."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dwac.engine.backends import merge
+from dwac.engine.index import Index
+
+_MATRIX = 2**22  # distances held at once
+
+
+def by_difference(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Log class weights (n, K), rows (n, k) and squared distances (n, k) of the nearest, as `QueryResult` has them.
+
+    Slower than a sweep, but a distance errs by a few units of itself alone, whatever the query's norm, and equal
+    distances are told apart by their rows, however many there are.
+    """
+    parts = [_chunk(index, part, k) for part in queries.split(max(1, _MATRIX // len(index.labels)))]
+    log_class_weights, rows, squared = (torch.cat(column) for column in zip(*parts, strict=True))
+    return log_class_weights, rows, squared
+
+
+def _chunk(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    squared = torch.zeros(len(queries), len(index.labels), dtype=torch.float64, device=queries.device)
+    for h, ref_h in zip(queries.double().T, index.embeddings.T, strict=True):  # one dimension at a time
+        squared.add_((h[:, None] - ref_h).square_())
+    log_class_weights = merge(index.kernel.log_weights(squared), index.labels, index)
+    rows = _nearest(squared, k)
+    return log_class_weights, rows, squared.gather(1, rows)
+
+
+def _nearest(squared: Tensor, k: int) -> Tensor:
+    """Columns (n, k) of the k smallest of each row, smallest first; equal ones in the order of their columns."""
+    if k == 0:
+        return torch.empty(len(squared), 0, dtype=torch.int64, device=squared.device)
+    kth = squared.kthvalue(k, dim=1, keepdim=True).values
+    nearer, tied = squared < kth, squared == kth
+    left = k - nearer.sum(dim=1, keepdim=True)
+    chosen = nearer | (tied & (tied.cumsum(dim=1) <= left))
+    columns = chosen.nonzero()[:, 1].view(len(squared), k)
+    return columns.gather(1, squared.gather(1, columns).argsort(dim=1, stable=True))

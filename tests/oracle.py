@@ -1,0 +1,81 @@
+"""What the engine must equal: plain float64 double loops, slow and obviously right."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LOG_WEIGHT = {
+    "gaussian": lambda squared: -squared,
+    "laplace": lambda squared: -math.sqrt(squared),
+    "inverse_quadratic": lambda squared: -math.log1p(squared),
+}
+
+
+def squared_distances(queries: ArrayLike, references: ArrayLike) -> Floats:
+    """‖q - r‖² of each pair, by difference: (n, m)."""
+    h, ref_h = np.asarray(queries, np.float64), np.asarray(references, np.float64)
+    squared = np.empty((len(h), len(ref_h)))
+    for i, query in enumerate(h):
+        for j, reference in enumerate(ref_h):
+            difference = query - reference
+            squared[i, j] = difference @ difference
+    return squared
+
+
+def log_weights(queries: ArrayLike, references: ArrayLike, kernel: str) -> Floats:
+    """log w(q, r) of each pair: (n, m)."""
+    squared = squared_distances(queries, references)
+    return np.array([[LOG_WEIGHT[kernel](s) for s in row] for row in squared]).reshape(squared.shape)
+
+
+def log_class_weights(
+    queries: ArrayLike, references: ArrayLike, labels: ArrayLike, n_classes: int, kernel: str
+) -> Floats:
+    """log Σ_i I(y_i=k) w(q, r_i): (n, K); -inf for a class without references."""
+    log_w = log_weights(queries, references, kernel)
+    answer = np.empty((len(log_w), n_classes))
+    for i, row in enumerate(log_w):
+        for k in range(n_classes):
+            answer[i, k] = log_sum_exp([w for w, y in zip(row, np.asarray(labels), strict=True) if y == k])
+    return answer
+
+
+def log_sum_exp(logs: list[float]) -> float:
+    """log Σ exp; the sum itself is correctly rounded."""
+    if not logs:
+        return -math.inf
+    largest = max(logs)
+    return largest + math.log(math.fsum(math.exp(log - largest) for log in logs))
+
+
+def probabilities(queries: ArrayLike, references: ArrayLike, labels: ArrayLike, n_classes: int, kernel: str) -> Floats:
+    """P(y=k given q): (n, K)."""
+    votes = log_class_weights(queries, references, labels, n_classes, kernel)
+    return np.array([[math.exp(v - log_sum_exp(list(row))) for v in row] for row in votes])
+
+
+def nearest(queries: ArrayLike, references: ArrayLike, k: int) -> tuple[Ints, Floats]:
+    """Rows and squared distances (n, k) of the nearest, nearest first; equal distances in the order of rows."""
+    squared = squared_distances(queries, references)
+    rows = np.array([sorted(range(len(row)), key=lambda j: (row[j], j))[:k] for row in squared])
+    return rows, np.take_along_axis(squared, rows, axis=1)
+
+
+def gradient(
+    queries: ArrayLike, references: ArrayLike, labels: ArrayLike, n_classes: int, kernel: str, cotangent: Floats
+) -> Floats:
+    """∂/∂queries of Σ cotangent · log_class_weights, by central differences: (n, d)."""
+    h = np.asarray(queries, np.float64)
+    answer = np.empty_like(h)
+    for i, j in np.ndindex(*h.shape):
+        step = 1e-5 * max(1.0, abs(float(h[i, j])))
+        both = np.stack([h[i], h[i]])
+        both[0, j] += step
+        both[1, j] -= step
+        above, below = log_class_weights(both, references, labels, n_classes, kernel)
+        answer[i, j] = cotangent[i] @ (above - below) / (both[0, j] - both[1, j])
+    return answer
