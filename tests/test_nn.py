@@ -48,7 +48,7 @@ def oracle_loss(h: Tensor, y: Tensor, ids: Tensor, support: Support, kernel: str
         everyone = [weight(h[j], ref, kernel) for ref, _, name in refs if name != ids[j]]
         fellows = [weight(h[j], ref, kernel) for ref, label, name in refs if name != ids[j] and label == y[j]]
         if fellows:
-            losses.append(-torch.log(sum(fellows) / sum(everyone)))
+            losses.append(-torch.log(torch.stack(fellows).sum() / torch.stack(everyone).sum()))
     return torch.stack(losses).mean() if losses else h.sum() * 0
 
 

@@ -50,7 +50,7 @@ def test_early_stopping_restores_the_best_weights(head: type[Model]) -> None:
     history = train(model, *clusters(), validation=validation, epochs=40, batch_size=16, learning_rate=0.3, patience=3)
     best = history["validation_loss"].min()
     assert evaluate(model, *validation)[0] == pytest.approx(best, rel=1e-5)
-    assert len(history) == history["validation_loss"].idxmin() + 1 + 3 < 40
+    assert len(history) == history["validation_loss"].to_numpy().argmin() + 1 + 3 < 40
 
 
 def test_references_carry_the_given_ids() -> None:
