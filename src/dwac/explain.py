@@ -127,15 +127,17 @@ class Explanation:
         said = [f"Predicted {self.label} with probability {self.probability:.3f}."]
         if self.credibility is not None and self.confidence is not None:
             said.append(
-                f"Credibility {self.credibility:.3f}: this share of examples seen before fit their own label no "
-                f"better. Confidence {self.confidence:.3f}: how firmly every other label is rejected."
+                f"Credibility {self.credibility:.3f}: the share of calibration examples that fit their own label no "
+                f"better than this one fits its best. Confidence {self.confidence:.3f}: how firmly every other label "
+                "is rejected."
             )
         if self.n_references == self.deciding:
             said.append(f"It takes all {self.n_references:,} training examples to settle the label.")
         else:
+            few = "example settles" if self.deciding == 1 else f"{self.deciding:,} examples settle"
             said.append(
-                f"The nearest {self.deciding:,} of {self.n_references:,} training examples settle it: "
-                "no labels of the others could change it."
+                f"The nearest {few} it: whatever labels the other {self.n_references - self.deciding:,} training "
+                "examples had, it would stay."
             )
         said.append(
             "No removal of training examples would change it."
