@@ -51,10 +51,17 @@ class TorchBackend:
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """See `Backend.sweep`."""
-        n_all = len(index.block_labels)
+        n, n_all = len(queries), len(index.block_labels)
+        n_blocks = min(n_blocks, n_all)
         step = max(1, min(_QUERIES.get(queries.device.type, 256), _BLOCK_RESULTS // n_all))
-        parts = [self._chunk(index, part, min(n_blocks, n_all)) for part in queries.split(step)]
-        return Sweep(*(torch.cat(field) for field in zip(*parts, strict=True)))
+        floats = index.centre.new_empty
+        result = Sweep(floats(n, index.n_classes), floats(n), index.block_labels.new_empty(n, n_blocks), floats(n))
+        # Filled in place: small results kept between large tiles would scatter the heap and keep it from shrinking.
+        for start in range(0, n, step):
+            part = slice(start, start + step)
+            for field, values in zip(result, self._chunk(index, queries[part], n_blocks), strict=True):
+                field[part] = values
+        return result
 
     def _chunk(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         norms = queries.double().square().sum(dim=1)
@@ -64,7 +71,6 @@ class TorchBackend:
         # For few queries the references of a tile, folded anew in float64, would outgrow its products.
         tile_rows = _TILE.get(queries.device.type, 2**20) // max(ones.shape)
         width = max(1, tile_rows // index.block_size)
-        # Filled in place: small results kept between large tiles would scatter the heap and keep it from shrinking.
         sums = queries.new_empty(len(queries), len(index.block_labels))
         best = torch.empty_like(sums)
         for first in range(0, len(index.block_labels), width):
