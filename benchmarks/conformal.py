@@ -1,4 +1,4 @@
-"""Claim: p-values by sorting once: well under a second and 100 MiB where peers take minutes.
+"""Claim: p-values by sorting once take well under a second and 100 MiB, many times faster than crepes.
 
 100,000 examples × 10 labels against 50,000 calibration scores; crepes on the same scores, and class-conditional too.
 

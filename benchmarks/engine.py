@@ -79,7 +79,7 @@ def rbf_kernel(q: Array, r: Array, y: Array) -> Array:
 
 
 def kernel_density(q: Array, r: Array, y: Array) -> Array:
-    """scikit-learn's KernelDensity, one a class, exact: its tree may not stop early."""
+    """scikit-learn's KernelDensity, one a class, with no tolerance set; its tree's sums still lose digits."""
     from sklearn.neighbors import KernelDensity
 
     columns = []

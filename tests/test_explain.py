@@ -227,3 +227,24 @@ def test_bad_input_is_named() -> None:
         explain(refs, [[0.0]], k=0)
     with pytest.raises(ShapeError, match="all 2 labels; got 1"):
         explain(refs, [[0.0]], classes=["only"])
+    with pytest.raises(InputError, match="distinct"):
+        explain(refs, [[0.0]], classes=["same", "same"])
+    with pytest.raises(InputError, match="distinct"):
+        explain(refs, [[0.0]], classes=[["no"], ["yes"]])
+    with pytest.raises(InputError, match="got list"):
+        explain(refs, [[0.0]], records=["a", "b"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="0 has several"):
+        explain(refs, [[0.0]], records=pd.Series(["a", "b"], index=[0, 0]))
+
+
+@pytest.mark.parametrize(
+    "ids", [[(1, "a"), (1, "b")], [pd.Timestamp("2020-01-01"), pd.Timestamp("2021-01-01")], [7, 8]]
+)
+def test_a_neighbours_id_is_the_very_id_of_the_example(ids: list[Any]) -> None:
+    refs = ReferenceSet([[0.0], [1.0]], [0, 1], ids=ids)
+    e = explain(refs, [[0.0]], records=dict(zip(ids, "xy", strict=True)))[0]
+    assert [n.id for n in e.neighbors] == ids
+    assert [n.record for n in e.neighbors] == ["x", "y"]
+    json.dumps(e.to_dict())
+    refs.remove([e.neighbors[0].id])
+    assert len(refs) == 1

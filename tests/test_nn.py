@@ -2,6 +2,7 @@
 
 import copy
 import io
+import warnings
 from collections import OrderedDict
 from types import SimpleNamespace
 from typing import Any
@@ -179,6 +180,12 @@ def test_bad_batches_are_named() -> None:
         leave_one_out_loss(h, y, ids=torch.arange(4), support=support._replace(y=support.y[:2]))
     with pytest.raises(ShapeError, match="ids"):
         leave_one_out_loss(h, y, ids=torch.arange(3))
+    with pytest.raises(InputError, match="y must be a tensor; got list"):
+        leave_one_out_loss(h, y.tolist())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="ids must be a tensor; got list"):
+        leave_one_out_loss(h, y, ids=[0, 1, 2, 3])  # type: ignore[arg-type]
+    with pytest.raises(NonFiniteError, match="support's embeddings"):
+        leave_one_out_loss(h, y, ids=torch.arange(4), support=support._replace(h=torch.full((3, 2), torch.nan)))
 
 
 # The model's life
@@ -275,12 +282,20 @@ def test_a_failed_remember_changes_nothing() -> None:
     before = model(x)
     with pytest.raises(LabelError, match=r"0 … 2; got 7"):
         model.remember([(x, torch.full((30,), 7))])
-    with pytest.raises(InputError, match="batch must be"):
+    with pytest.raises(InputError, match="a batch must be"):
         model.remember([x])
     with pytest.raises(EmptyReferenceError, match="loader gave none"):
         model.remember([])
     with pytest.raises(IdError, match="every batch"):
         model.remember([(x, y, torch.arange(30)), (x, y)])
+    with pytest.raises(ShapeError, match="4 required, 3 given"):
+        model.remember([(x[:4], y[:3]), (x[4:8], y[3:8])])  # right in all, wrong in each
+    with pytest.raises(IdError, match="got 'a'"):
+        model.remember([(x[:2], y[:2], ["a", "b"])])
+    with pytest.raises(IdError, match=r"got 0\.5"):
+        model.remember([(x[:2], y[:2], [0.5, 1.5])])
+    with pytest.raises(LabelError, match="whole numbers"):
+        model.remember([(x[:2], ["no", "yes"])])
     assert torch.equal(model(x), before)
 
 
@@ -332,11 +347,34 @@ def test_a_model_inside_another_keeps_its_references() -> None:
     assert torch.equal(again["head"](x), outer["head"](x))
 
 
-def test_references_move_with_the_model() -> None:
+def test_references_move_with_the_model_and_stay_the_same_object() -> None:
     model = small()
     x, y = data()
     model.remember([(x, y)])
+    held = model.references
     assert model.to("meta").references.embeddings.device.type == "meta"
+    assert model.float().references.embeddings.device.type == "meta"  # another type is no other device
+    assert model.references is held
+
+
+def test_ids_that_are_no_whole_numbers_are_named_and_can_be_taken_out() -> None:
+    model = small()
+    x, y = data()
+    model.remember([(x, y)])
+    model.references.add(torch.zeros(1, 3), [0], ids=["note"])
+    with pytest.raises(IdError, match="got 'note'"):
+        model.state_dict()
+    model.references.remove(["note"])
+    model.state_dict()
+
+
+def test_remember_leaves_frozen_layers_frozen() -> None:
+    norm = nn.BatchNorm1d(8)
+    model = WeightedAverage(nn.Sequential(nn.Linear(4, 8), norm), n_classes=3).train()
+    norm.eval()
+    model.remember([data()])
+    assert model.training
+    assert not norm.training
 
 
 def test_a_copy_is_independent() -> None:
@@ -394,6 +432,8 @@ def test_bad_arguments_are_named(head: Any) -> None:
     x, y = data()
     with pytest.raises(LabelError, match="0 … 2; got 3"):
         small(head).loss(x, y + 1)
+    with pytest.raises(NonFiniteError, match="NaN"):
+        small(head).loss(x * torch.nan, y)
     with pytest.raises(ShapeError, match="Flatten"):
         head(nn.Conv2d(1, 2, 1), n_classes=2).embed(torch.zeros(2, 1, 3, 3))
     with pytest.raises(ShapeError, match="returns its features"):
@@ -403,6 +443,8 @@ def test_bad_arguments_are_named(head: Any) -> None:
 def test_a_negative_penalty_is_refused() -> None:
     with pytest.raises(InputError, match="penalty"):
         WeightedAverage(nn.Identity(), 2, penalty=-1)
+    with pytest.raises(InputError, match="penalty"):
+        WeightedAverage(nn.Identity(), 2, penalty="a")  # type: ignore[arg-type]
 
 
 # Converting a classifier
@@ -504,6 +546,18 @@ def test_convert_never_takes_the_inside_of_an_attention_layer() -> None:
     attention = nn.MultiheadAttention(8, 2)
     with pytest.raises(ConversionError, match=r"no nn\.Linear"):
         convert(attention, n_classes=2)
+
+
+def test_convert_refuses_what_it_would_get_wrong() -> None:
+    with pytest.raises(ConversionError, match="softmax follows the layer '0'"):
+        convert(nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(dim=1)), n_classes=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls lazy layers new
+        lazy = nn.Sequential(nn.LazyLinear(3))
+    with pytest.raises(ConversionError, match="lazy"):
+        convert(lazy, n_classes=3)
+    with pytest.raises(ConversionError, match="got str"):
+        convert("resnet18", n_classes=3)  # type: ignore[arg-type]
 
 
 def test_convert_takes_the_named_layer() -> None:

@@ -1,11 +1,13 @@
 """The loop trains both heads, stops early with the best weights, and cannot run away."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from benchmarks import stability
-from dwac.errors import InputError, NonFiniteError, ShapeError
+from dwac.errors import DwacError
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.training import Model, evaluate, predict_log_probabilities, train
 
@@ -71,15 +73,35 @@ def test_bad_input_is_refused_before_any_step() -> None:
     x, y = clusters()
     model = model_of(WeightedAverage)
     before = [p.clone() for p in model.backbone.parameters()]
-    with pytest.raises(ShapeError, match="119"):
-        train(model, x, y[:-1])
-    with pytest.raises(InputError, match="epochs"):
-        train(model, x, y, epochs=0)
-    with pytest.raises(InputError, match="learning_rate"):
-        train(model, x, y, learning_rate=-1.0)
-    with pytest.raises(NonFiniteError):
-        train(model, x.index_fill(0, torch.tensor([3]), torch.nan), y, epochs=1)
+    gap = x.index_fill(0, torch.tensor([3]), torch.nan)
+    wrong = y.index_fill(0, torch.tensor([5]), 7)
+    cases: list[tuple[str, Any, dict[str, Any]]] = [
+        ("120 required, 119 given", (x, y[:-1]), {}),
+        ("row 3 holds NaN", (gap, y), {}),
+        ("0 … 2; got 7 at row 5", (x, wrong), {}),
+        ("tensors; got ndarray", (x.numpy(), y), {}),
+        ("at least 2 examples; got 1", (x[:1], y[:1]), {}),
+        ("epochs", (x, y), {"epochs": 0}),
+        ("learning_rate", (x, y), {"learning_rate": -1.0}),
+        ("weight_decay", (x, y), {"weight_decay": -1.0}),
+        ("ids must be 120 different", (x, y), {"ids": torch.arange(5)}),
+        ("ids must be 120 different", (x, y), {"ids": torch.zeros(120)}),
+        ("validation y must lie in 0 … 2", (x, y), {"validation": (x, wrong)}),
+        ("validation x must be finite", (x, y), {"validation": (gap, y)}),
+        ("validation y must have one entry a row", (x, y), {"validation": (x, y[:-1])}),
+        ("validation needs at least 1", (x, y), {"validation": (x[:0], y[:0])}),
+    ]
+    for words, arguments, settings in cases:
+        with pytest.raises(DwacError, match=words):
+            train(model, *arguments, batch_size=16, **settings)
     assert all(torch.equal(a, b) for a, b in zip(before, model.backbone.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_last_batch_of_one_joins_the_one_before(head: type[Model]) -> None:
+    x, y = clusters(33)
+    model = head(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), n_classes=3)
+    assert len(train(model, x, y, epochs=2, batch_size=16)) == 2
 
 
 def test_training_cannot_run_away() -> None:
@@ -89,3 +111,10 @@ def test_training_cannot_run_away() -> None:
     behind = table[table["twin"] - table["dwac"] > 0.02]
     assert behind.empty, behind
     assert table["max |h| dwac"].max() < 100
+
+
+def test_an_epsilon_inside_the_log_loses_what_ours_keeps() -> None:
+    # Inputs nobody scaled: embeddings start so far apart that an epsilon hides the own class.
+    ours, theirs = (stability.run(head, stability.WIDE, size=4, rate=1e-2, depth=1) for head in ("dwac", "epsilon"))
+    assert ours["accuracy"] > 0.9 > 0.75 > theirs["accuracy"]
+    assert ours["spread"] < 100 < theirs["spread"]

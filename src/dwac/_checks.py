@@ -12,6 +12,8 @@ from torch import Tensor
 
 from dwac.errors import EpsilonError, InputError, LabelError, NonFiniteError, ShapeError
 
+LARGEST = 1e150  # beyond it the square of a distance is no longer a float64 number
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -36,11 +38,11 @@ def float_tensor(value: Any, name: str, *, ndim: int = 2) -> Tensor:
         hint = "; reshape one query to (1, d)" if (ndim, tensor.ndim) == (2, 1) else ""
         raise ShapeError(f"{name} must have {ndim} axes; got shape {tuple(tensor.shape)}{hint}")
     tensor = tensor if tensor.is_floating_point() else tensor.float()
-    finite = torch.isfinite(tensor)
-    if not bool(finite.all()):
+    usable = torch.isfinite(tensor) & (tensor.abs() <= LARGEST)
+    if not bool(usable.all()):
         raise NonFiniteError(
-            f"{name} must be finite; found {tensor[~finite][0].item()} at {_position(~finite)}; "
-            "drop or repair such rows first"
+            f"{name} must be finite, at most {LARGEST:g} in size; found {tensor[~usable][0].item()} at "
+            f"{_position(~usable)}; drop or repair such rows first"
         )
     return tensor
 
@@ -103,6 +105,17 @@ def probabilities(value: ArrayLike, name: str, *, n: int | None = None) -> Float
             f"each row of {name} must sum to 1; row {row} sums to {array[row].sum():.6g}; "
             "give probabilities, not log-probabilities or logits"
         )
+    return array
+
+
+def p_values(value: ArrayLike, name: str = "p_values") -> Floats:
+    """An (n, K) array of numbers in [0, 1], K ≥ 1."""
+    array = scores(value, name, ndim=2)
+    if array.shape[1] == 0:
+        raise ShapeError(f"{name} must have a column for each label, at least one; got shape {array.shape}")
+    bad = (array < 0) | (array > 1)
+    if bad.any():
+        raise InputError(f"{name} must lie in [0, 1]; got {array[bad][0]:.6g} at {_position(bad)}; are they scores?")
     return array
 
 

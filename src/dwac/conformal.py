@@ -155,7 +155,7 @@ def _p_values(ordered: Floats, scores: Floats, finite_sample: bool, uniform: Flo
     return np.asarray((above + uniform * (at_least - above + own)) / (n + own))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConformalPrediction:
     """p-values (n, K) of n examples, and what follows from them."""
 
@@ -221,7 +221,7 @@ def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[i
     With `n_calibration`, in all or a number a class, a calibration set too small to reject anything at ε is
     named in a `CalibrationWarning`: with fewer than 1/ε - 1 scores every p-value exceeds ε.
     """
-    p = _table(p_values, "p_values")
+    p = checks.p_values(p_values)
     epsilon = checks.epsilon(epsilon)
     if n_calibration is not None:
         _warn_if_too_small(n_calibration, p.shape[1], epsilon)
@@ -264,7 +264,7 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
 
 def confidence(p_values: ArrayLike) -> Floats:
     """1 - the second largest p-value of each row, (n,); 1 where there is only one label."""
-    p = _table(p_values, "p_values")
+    p = checks.p_values(p_values)
     if p.shape[1] == 1:
         return np.ones(len(p))
     return np.asarray(1 - np.partition(p, -2, axis=1)[:, -2])
@@ -272,7 +272,7 @@ def confidence(p_values: ArrayLike) -> Floats:
 
 def credibility(p_values: ArrayLike) -> Floats:
     """The largest p-value of each row, (n,)."""
-    return np.asarray(_table(p_values, "p_values").max(axis=1))
+    return np.asarray(checks.p_values(p_values).max(axis=1))
 
 
 def _table(value: ArrayLike, name: str) -> Floats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity
 from dwac.engine import Index
-from dwac.errors import PrivacyError, ShapeError
+from dwac.errors import InputError, PrivacyError, ShapeError
 from dwac.reference import Neighbors, ReferenceSet
 
 
@@ -272,9 +272,8 @@ def explain(
     """
     k = min(checks.positive_int(k, "k"), len(references))
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
-    if classes is not None and len(classes) != references.n_classes:
-        raise ShapeError(f"classes must name all {references.n_classes} labels; got {len(classes)}")
-    names = list(range(references.n_classes)) if classes is None else list(classes)
+    names = list(range(references.n_classes)) if classes is None else _class_names(classes, references.n_classes)
+    _check_records(records)
     index, ids = references.index, references.ids
     log_class_weights, near = references.query(h, k=k)
     votes = log_class_weights.cpu().numpy()
@@ -285,13 +284,13 @@ def explain(
     explanations = []
     for row, log_votes in enumerate(votes):
         label = int(log_votes.argmax())
-        probabilities = dict(zip(names, np.exp(log_votes - log_total[row]).tolist(), strict=True))
+        probabilities = np.exp(log_votes - log_total[row]).tolist()
         ballot = Votes(index, h[row], label, ids)
         explanations.append(
             Explanation(
                 label=names[label],
-                probability=probabilities[names[label]],
-                probabilities=probabilities,
+                probability=probabilities[label],
+                probabilities=dict(zip(names, probabilities, strict=True)),
                 neighbors=_neighbors(near, row, float(log_total[row]), names, records, private),
                 n_references=len(references),
                 private=private,
@@ -301,6 +300,23 @@ def explain(
             )
         )
     return explanations
+
+
+def _class_names(classes: Sequence[Any], n_classes: int) -> list[Any]:
+    names = list(classes)
+    if len(names) != n_classes:
+        raise ShapeError(f"classes must name all {n_classes} labels; got {len(names)}")
+    if not all(isinstance(name, Hashable) for name in names) or len(set(names)) < n_classes:
+        raise InputError(f"classes must be distinct names, such as strings or numbers; got {names}")
+    return names
+
+
+def _check_records(records: Any) -> None:
+    if records is not None and not isinstance(records, Mapping | pd.DataFrame | pd.Series):
+        raise InputError(f"records must be a dict, a DataFrame or a Series by id; got {type(records).__name__}")
+    if isinstance(records, pd.DataFrame | pd.Series) and not records.index.is_unique:
+        repeated = records.index[records.index.duplicated()].tolist()[0]
+        raise InputError(f"records must have one row an id; {repeated!r} has several; set a unique index")
 
 
 def _trust(prediction: ConformalPrediction, names: list[Any]) -> list[dict[str, Any]]:
@@ -325,7 +341,7 @@ def _neighbors(
             "share": float(np.exp(log_w - log_total)),
         }
         if not private:
-            name = _plain(near.ids[row, i])
+            name = near.ids[row, i].item() if isinstance(near.ids[row, i], np.generic) else near.ids[row, i]
             distance = float(np.sqrt(near.squared_distances[row, i]))
             vote |= {"id": name, "distance": distance, "record": _record(records, name)}
         found.append(Neighbor(**vote))

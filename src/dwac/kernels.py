@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dwac.errors import KernelError
+from dwac.errors import KernelError, ShapeError
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
     Both are centred before expanding ‖a‖²+‖b‖²-2ab, so a common offset costs no accuracy.
     """
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise ShapeError(f"points must be (n, d) and (m, d) with one d; got {tuple(a.shape)} and {tuple(b.shape)}")
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     with full_precision(a.device):
         centre = b.detach().to(dtype).mean(dim=0)

@@ -102,11 +102,18 @@ def set_sizes(sets: ArrayLike) -> SetSizes:
     return SetSizes(*(float(np.mean(x)) for x in (sizes, sizes == 0, sizes == 1, sizes > 1)))
 
 
-def set_curve(y: ArrayLike, p_values: ArrayLike, epsilons: Iterable[float]) -> pd.DataFrame:
-    """Coverage and set sizes of {k : p > ε} for each ε: a row each, from p-values (n, K)."""
+def set_curve(
+    y: ArrayLike, p_values: ArrayLike, epsilons: Iterable[float], *, n_calibration: Sequence[int] | int | None = None
+) -> pd.DataFrame:
+    """Coverage and set sizes of {k : p > ε} for each ε: a row each, from p-values (n, K).
+
+    `n_calibration` as for `dwac.conformal.label_sets`: given, an ε too small for the calibration set is named.
+    """
     rows = []
+    if not isinstance(epsilons, Iterable):
+        raise InputError(f"epsilons must be a list of error rates; got {epsilons!r}; write [{epsilons!r}] for one")
     for epsilon in epsilons:
-        sets = label_sets(p_values, epsilon)
+        sets = label_sets(p_values, epsilon, n_calibration=n_calibration)
         rows.append({"epsilon": epsilon, "coverage": coverage(y, sets), **set_sizes(sets)._asdict()})
     return pd.DataFrame(rows, columns=["epsilon", "coverage", *SetSizes._fields])
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -90,12 +93,14 @@ def _check_batch(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | No
     if h.ndim != 2 or len(h) == 0:
         raise ShapeError(f"h must be a non-empty (n, d) batch of embeddings; got shape {tuple(h.shape)}")
     _check_labels(y, len(h), None)
+    _check_tensors(ids=ids)
     if ids is not None and ids.shape != y.shape:
         raise ShapeError(f"ids must have one entry a row: {len(h)} required, shape {tuple(ids.shape)} given")
-    if h.device.type == "cpu" and not bool(torch.isfinite(h).all()):
-        raise NonFiniteError("the batch's embeddings hold NaN or infinity; check the inputs and the learning rate")
+    _check_finite(h, "the batch's embeddings")
     if support is None:
         return
+    _check_tensors(**support._asdict())
+    _check_finite(support.h, "the support's embeddings")
     if ids is None:
         raise IdError("a support needs the ids of the batch too, or an example could vote on itself: give ids=…")
     if support.h.ndim != 2 or support.h.shape[1] != h.shape[1]:
@@ -107,8 +112,20 @@ def _check_batch(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | No
         )
 
 
+def _check_tensors(**tensors: Any) -> None:
+    for name, value in tensors.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise InputError(f"{name} must be a tensor; got {type(value).__name__}; use torch.as_tensor")
+
+
+def _check_finite(h: Tensor, name: str) -> None:
+    if h.device.type == "cpu" and not bool(torch.isfinite(h).all()):
+        raise NonFiniteError(f"{name} hold NaN or infinity; check the inputs and the learning rate")
+
+
 def _check_labels(y: Tensor, n: int, n_classes: int | None) -> None:
     """Shape and type everywhere; the range only where looking does not stall a GPU."""
+    _check_tensors(y=y)
     if y.shape != (n,):
         raise ShapeError(f"y must have one label a row: shape ({n},) required, {tuple(y.shape)} given")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
@@ -195,8 +212,8 @@ class WeightedAverage(_Head):
         n_features: int | None = None,
     ) -> None:
         super().__init__(backbone, n_classes, embedding_size, n_features)
-        if not 0 <= penalty < float("inf"):
-            raise InputError(f"penalty must be a finite number of at least 0; got {penalty}")
+        if not isinstance(penalty, int | float) or not 0 <= penalty < float("inf"):
+            raise InputError(f"penalty must be a finite number of at least 0; got {penalty!r}")
         self.kernel = get_kernel(kernel).name
         self.penalty = float(penalty)
         self._references: ReferenceSet | None = None
@@ -205,6 +222,9 @@ class WeightedAverage(_Head):
         """Leave-one-out loss of a batch, plus the penalty; the arguments as for `leave_one_out_loss`."""
         h = self.embed(x)
         _check_labels(y, len(h), self.n_classes)
+        if support is not None:
+            _check_tensors(**support._asdict())
+            _check_labels(support.y, len(support.h), self.n_classes)
         vote = leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel)
         return vote + self.penalty * h.float().square().sum(dim=1).mean()
 
@@ -216,19 +236,22 @@ class WeightedAverage(_Head):
         numbered as they come, which is their place in the data only if the loader does not shuffle. Call it
         again whenever the weights have changed: references embedded by other weights vote wrongly.
         """
-        training, device = self.training, self.device
-        self.eval()
-        try:
-            parts = [(self.embed(_to(x, device)), *rest) for x, *rest in map(_batch, loader)]
-        finally:
-            self.train(training)
+        device = self.device
+        with evaluating(self):
+            parts = [self._remembered(_to(x, device), y, ids) for x, y, ids in map(_batch, loader)]
         if not parts:
             raise EmptyReferenceError("remember needs at least one batch of (x, y); the loader gave none")
         h, y, ids = zip(*parts, strict=True)
         if any(part is None for part in ids) and not all(part is None for part in ids):
             raise IdError("either every batch brings ids or none does")
-        names = None if ids[0] is None else _joined(ids).tolist()
-        self._references = ReferenceSet(torch.cat(h), _joined(y), names, self.n_classes, self.kernel)
+        names = None if ids[0] is None else torch.cat(ids).tolist()
+        self._references = ReferenceSet(torch.cat(h), torch.cat(y), names, self.n_classes, self.kernel)
+
+    def _remembered(self, x: Any, y: Any, ids: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """One batch's embeddings, labels and ids, of one length."""
+        h = self.embed(x)
+        labels = torch.as_tensor(checks.class_labels(y, "y", n=len(h), n_classes=self.n_classes))
+        return h, labels, None if ids is None else torch.as_tensor(_whole(ids, len(h)))
 
     @property
     def references(self) -> ReferenceSet:
@@ -258,8 +281,8 @@ class WeightedAverage(_Head):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WeightedAverage:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self._references is not None:
-            self._references = self._references.to(fn(torch.empty(0)).device)
+        if self._references is not None and self._references.embeddings.device != self.device:
+            self._references.move(self.device)
         return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -302,6 +325,7 @@ class SoftmaxTwin(_Head):
         del ids, support
         h = self.embed(x)
         _check_labels(y, len(h), self.n_classes)
+        _check_finite(h, "the batch's embeddings")
         return F.cross_entropy(self.logits(h).float(), y)
 
     def remember(self, loader: Iterable[Any]) -> None:
@@ -331,6 +355,8 @@ def convert(model: nn.Module, n_classes: int, *, layer: str | None = None, **opt
     >>> model.embed(torch.zeros(2, 4)).shape
     torch.Size([2, 3])
     """
+    if not isinstance(model, nn.Module):
+        raise ConversionError(f"convert takes an nn.Module; got {type(model).__name__}")
     linears = {name: module for name, module in model.named_modules() if _swappable(module)}
     if not linears:
         raise ConversionError(
@@ -340,6 +366,13 @@ def convert(model: nn.Module, n_classes: int, *, layer: str | None = None, **opt
     name = next(reversed(linears)) if layer is None else layer
     if name not in linears:
         raise ConversionError(f"no Linear layer is named {name!r}; choose one of {', '.join(linears)}")
+    if isinstance(linears[name], nn.LazyLinear):
+        raise ConversionError(
+            f"the layer {name!r} is lazy and has no size yet: run one batch through the network first"
+        )
+    after = list(model.modules())[list(dict(model.named_modules())).index(name) :]
+    if any(isinstance(module, nn.Softmax | nn.LogSoftmax) for module in after):
+        raise ConversionError(f"a softmax follows the layer {name!r} and would act on the features: take it out first")
     n_features = linears[name].in_features
     if name == "":  # the whole model is one Linear layer
         return WeightedAverage(nn.Identity(), n_classes, n_features=n_features, **options)
@@ -378,7 +411,8 @@ def _arguments(x: Any) -> tuple[Any, ...]:
 def _batch(batch: Any) -> tuple[Any, Any, Any]:
     """(x, y, ids or None) of a batch."""
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-        raise InputError(f"a batch must be (x, y) or (x, y, ids); got {type(batch).__name__}")
+        parts = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
+        raise InputError(f"a batch must be (x, y) or (x, y, ids); got a {type(batch).__name__}{parts}")
     x, y = batch[0], batch[1]
     return x, y, batch[2] if len(batch) == 3 else None
 
@@ -394,12 +428,28 @@ def _to(x: Any, device: torch.device) -> Any:
     return x
 
 
-def _joined(parts: Iterable[Any]) -> Tensor:
-    return torch.cat([torch.as_tensor(part).cpu() for part in parts])
+def _whole(ids: Any, n: int) -> NDArray[np.int64]:
+    """Row ids as whole numbers, (n,)."""
+    values = np.asarray(ids.cpu() if isinstance(ids, Tensor) else ids)
+    if values.shape != (n,):
+        raise ShapeError(f"ids must have one entry a row: shape ({n},) required, {values.shape} given")
+    if values.dtype.kind not in "iu":
+        odd = next((value for value in values.tolist() if type(value) is not int), values.dtype)
+        raise IdError(f"a network keeps ids as whole numbers; got {odd!r}; number the examples instead")
+    return values.astype(np.int64)
 
 
 def _whole_ids(references: ReferenceSet) -> Tensor:
-    ids = references.ids
-    if ids.dtype.kind not in "iu":
-        raise IdError(f"a network keeps ids as whole numbers; got {ids[0]!r}; number the examples instead")
-    return torch.as_tensor(ids.astype("int64"))
+    return torch.as_tensor(_whole(references.ids, len(references)))
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; afterwards every layer is back in the mode that it, by itself, was in."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

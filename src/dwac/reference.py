@@ -111,12 +111,12 @@ class ReferenceSet:
 
     @property
     def embeddings(self) -> Tensor:
-        """(m, d)."""
+        """(m, d), to read: change the set through `add` and `remove`."""
         return self._state.embeddings
 
     @property
     def labels(self) -> Tensor:
-        """(m,) int64."""
+        """(m,) int64, to read: change them through `relabel`."""
         return self._state.labels
 
     @property
@@ -140,10 +140,14 @@ class ReferenceSet:
         return self._state.index
 
     def to(self, device: torch.device | str) -> ReferenceSet:
-        """The same set on another device."""
+        """The same set on another device; this one stays where it is."""
         moved = object.__new__(ReferenceSet)
         moved._state = replace(self._state, embeddings=self.embeddings.to(device), labels=self.labels.to(device))
         return moved
+
+    def move(self, device: torch.device | str) -> None:
+        """Bring this very set to another device."""
+        self._state = self.to(device)._state
 
     # What it answers
 
@@ -229,7 +233,8 @@ class ReferenceSet:
         if not keep.any():
             raise EmptyReferenceError("removing these ids would leave no example to vote; keep at least one")
         mask = torch.as_tensor(keep, device=state.labels.device)
-        self._state = replace(state, embeddings=state.embeddings[mask], labels=state.labels[mask], ids=state.ids[keep])
+        ids_left = state.ids[keep] if state.ids.dtype == "int64" else _index(list(state.ids[keep]))
+        self._state = replace(state, embeddings=state.embeddings[mask], labels=state.labels[mask], ids=ids_left)
 
     def relabel(self, ids: Iterable[Hashable], labels: Any) -> None:
         """Give examples other labels: one label each."""

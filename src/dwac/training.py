@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac.errors import InputError, NonFiniteError, ShapeError
-from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
+from dwac.nn import SoftmaxTwin, WeightedAverage, evaluating
 
 logger = logging.getLogger(__name__)
 
@@ -60,17 +60,23 @@ def train(
     """
     for value, name in ((epochs, "epochs"), (batch_size, "batch_size"), (patience, "patience")):
         checks.positive_int(value, name)
-    if len(x) != len(y) or len(x) < 2:
-        raise ShapeError(f"training needs at least 2 examples with a label each; got {len(x)} x and {len(y)} y")
-    if not 0 < learning_rate < float("inf"):
-        raise InputError(f"learning_rate must be a positive number; got {learning_rate}")
-    ids = torch.arange(len(x)) if ids is None else ids
+    if not 0 < learning_rate < float("inf") or not 0 <= weight_decay < float("inf"):
+        raise InputError(
+            "learning_rate must be a positive and weight_decay a non-negative number; "
+            f"got {learning_rate} and {weight_decay}"
+        )
+    _check_data(x, y, model.n_classes, "training", least=2)
+    if validation is not None:
+        _check_data(*validation, model.n_classes, "validation", least=1)
+    ids = torch.arange(len(x)) if ids is None else torch.as_tensor(ids)
+    if ids.shape != (len(x),) or len(ids.unique()) < len(ids):
+        raise IdError(f"ids must be {len(x)} different whole numbers; got shape {tuple(ids.shape)} or repeated ones")
     x, y = x.to(model.device), y.to(model.device)
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        model.eval().embed(x[:2])  # lazy layers take their shape before the optimiser sees them
+    with torch.no_grad(), evaluating(model):
+        model.embed(x[:2])  # lazy layers take their shape before the optimiser sees them
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
-    steps = -(-len(x) // batch_size)
+    steps = -(-len(x) // batch_size)  # or one fewer, see _epoch
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, epochs * steps + 1, pct_start=0.1)
     rows: list[dict[str, Any]] = []
     best, best_state, waited = float("inf"), None, 0
@@ -96,6 +102,21 @@ def train(
     return pd.DataFrame(rows)
 
 
+def _check_data(x: Tensor, y: Tensor, n_classes: int, part: str, *, least: int) -> None:
+    """Everything that can be known of data before the first step."""
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        raise InputError(f"{part} x and y must be tensors; got {type(x).__name__} and {type(y).__name__}")
+    if len(x) < least:
+        raise ShapeError(f"{part} needs at least {least} examples; got {len(x)}")
+    if y.is_floating_point():
+        raise LabelError(f"{part} y must be whole numbers (torch.int64); got {y.dtype}; use y.long()")
+    checks.class_labels(y, f"{part} y", n=len(x), n_classes=n_classes)
+    if x.is_floating_point():
+        finite = torch.isfinite(x).flatten(1).all(dim=1)
+        if not bool(finite.all()):
+            raise NonFiniteError(f"{part} x must be finite; row {int(finite.int().argmin())} holds NaN or infinity")
+
+
 def _epoch(
     model: Model,
     x: Tensor,
@@ -108,7 +129,10 @@ def _epoch(
     """One shuffled pass; the mean loss, read from the device once."""
     model.train()
     total = torch.zeros((), device=x.device)
-    for batch in torch.randperm(len(x), generator=generator).to(x.device).split(batch_size):
+    batches = list(torch.randperm(len(x), generator=generator).to(x.device).split(batch_size))
+    if len(batches) > 1 and len(batches[-1]) == 1:  # nobody could vote on it, and batch norm has no spread of one
+        batches[-2:] = [torch.cat(batches[-2:])]
+    for batch in batches:
         loss = model.loss(x[batch], y[batch], ids=batch)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -133,12 +157,8 @@ def evaluate(model: Model, x: Tensor, y: Tensor, *, batch_size: int = 4096) -> t
 @torch.no_grad()
 def predict_log_probabilities(model: Model, x: Tensor, *, batch_size: int = 4096) -> Tensor:
     """log P(y=k given x), (n, K), in batches and evaluation mode; the model's mode is left as it was."""
-    training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         return torch.cat([model(part.to(model.device)) for part in x.split(batch_size)])
-    finally:
-        model.train(training)
 
 
 def _batches(*columns: Tensor) -> Iterator[tuple[Tensor, ...]]:

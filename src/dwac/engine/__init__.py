@@ -3,7 +3,8 @@
     index = build_index(embeddings, labels, n_classes, get_kernel("gaussian"))
     result = query(index, queries, k=10)     # .log_class_weights (n, K), .rows and .squared_distances (n, k)
 
-`dwac.ReferenceSet` is the friendly face of this; use the engine itself to write another backend.
+`dwac.ReferenceSet` is the friendly face of this and checks what it is given: finite numbers, labels in range. The
+engine takes tensors that have been checked; use it to write another backend.
 """
 
 from dwac.engine.backends import BACKENDS, Backend, Sweep
