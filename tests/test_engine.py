@@ -22,6 +22,7 @@ every_backend = pytest.mark.parametrize(
     ("backend", "device"), [(backend, device) for backend in BACKENDS for device in DEVICES]
 )
 every_kernel = pytest.mark.parametrize("kernel", list(KERNELS))
+WORST = 1e-4  # what the engine promises of any data at all; well-spread data are right to 1e-5
 relaxed = settings(deadline=None, derandomize=True, max_examples=25)
 
 
@@ -569,7 +570,7 @@ def test_permuting_references_changes_nothing(backend, device, kernel, problem, 
     order = np.random.default_rng(seed).permutation(len(labels))
     want = ask(queries, references, labels, n_classes, **how)
     got = ask(queries, references[order], labels[order], n_classes, **how)
-    assert_close(got.log_class_weights, want.log_class_weights)
+    assert_close(got.log_class_weights, want.log_class_weights, WORST)
     np.testing.assert_allclose(got.squared_distances, want.squared_distances, rtol=1e-12)
 
 
@@ -583,7 +584,7 @@ def test_splitting_queries_changes_nothing(backend, device, kernel, problem, dat
     cut = data.draw(st.integers(0, len(queries)))
     whole = ask(queries, references, labels, n_classes, **how)
     parts = [ask(part, references, labels, n_classes, **how) for part in (queries[:cut], queries[cut:])]
-    assert_close(torch.cat([part.log_class_weights for part in parts]), whole.log_class_weights)
+    assert_close(torch.cat([part.log_class_weights for part in parts]), whole.log_class_weights, WORST)
     assert torch.cat([part.rows for part in parts]).equal(whole.rows)
 
 
@@ -598,7 +599,7 @@ def test_splitting_references_and_adding_in_log_space_changes_nothing(backend, d
     whole = ask(queries, references, labels, n_classes, **how).log_class_weights
     first = ask(queries, references[:cut], labels[:cut], n_classes, **how).log_class_weights
     second = ask(queries, references[cut:], labels[cut:], n_classes, **how).log_class_weights
-    assert_close(torch.logaddexp(first, second), whole)
+    assert_close(torch.logaddexp(first, second), whole, WORST)
 
 
 @every_backend
@@ -611,7 +612,7 @@ def test_permuting_labels_permutes_columns(backend, device, kernel, problem, see
     renamed = np.random.default_rng(seed).permutation(n_classes)
     want = ask(queries, references, labels, n_classes, **how).log_class_weights
     got = ask(queries, references, renamed[labels], n_classes, **how).log_class_weights
-    assert_close(got[:, renamed], want)
+    assert_close(got[:, renamed], want, WORST)
 
 
 @every_backend
@@ -622,7 +623,7 @@ def test_any_small_problem_equals_the_oracle(backend, device, kernel, problem):
     queries, references, labels, n_classes = problem
     k = min(4, len(labels))
     got = ask(queries, references, labels, n_classes, kernel=kernel, backend=backend, device=device, k=k)
-    assert_close(got.log_class_weights, oracle.log_class_weights(queries, references, labels, n_classes, kernel))
+    assert_close(got.log_class_weights, oracle.log_class_weights(queries, references, labels, n_classes, kernel), WORST)
     _, squared = oracle.nearest(queries, references, k)
     np.testing.assert_allclose(got.squared_distances, squared, rtol=1e-12)
 

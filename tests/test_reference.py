@@ -503,7 +503,7 @@ def test_a_value_that_is_not_finite_is_named_by_its_place(bad, convert):
         (lambda refs: refs.add(QUERIES[:, :2], [0] * 6), ShapeError, r"3 columns.*\(6, 2\)"),
         (lambda refs: refs.add(QUERIES[0], [0]), ShapeError, "2 axes"),
         (lambda refs: refs.add(QUERIES * np.nan, [0] * 6), NonFiniteError, "row 0"),
-        (lambda refs: refs.add([[0.0, 0, 0], [0, 1e300, 0]], [0, 0]), NonFiniteError, "float32.*row 1, column 1"),
+        (lambda refs: refs.add([[0.0, 0, 0], [0, 1e100, 0]], [0, 0]), NonFiniteError, "float32.*row 1, column 1"),
         (lambda refs: refs.add(QUERIES, [0] * 5), ShapeError, "6 required, 5 given"),
         (lambda refs: refs.add(QUERIES, [0] * 5 + [4]), LabelError, "0 … 3; got 4 at row 5"),
         (lambda refs: refs.add(QUERIES, [0.5] * 6), LabelError, "whole"),
