@@ -159,6 +159,16 @@ def test_loss_ignores_autocast_and_half_precision() -> None:
     torch.testing.assert_close(loss, leave_one_out_loss(half.float(), y))
 
 
+def test_autocast_may_halve_the_backbone_but_never_h() -> None:
+    model = small()
+    x, _ = data()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features, h = model.backbone(x), model.embed(x)
+    assert features.dtype == torch.bfloat16
+    assert h.dtype == torch.float32
+    torch.testing.assert_close(h, model.embedding(features.float()))
+
+
 def test_bad_batches_are_named() -> None:
     h, y = torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
     with pytest.raises(ShapeError, match=r"\(4,\) required, \(3,\) given"):

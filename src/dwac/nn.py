@@ -170,7 +170,9 @@ class _Head(nn.Module):
                 f"the backbone gave {features.shape[1]} features where {self.embedding.in_features} were expected; "
                 "after convert(), name the network's output layer with layer=…"
             )
-        return self.embedding(features)  # type: ignore[no-any-return]
+        # Distances are taken of h: it is never made in the half precision that autocast gives the backbone.
+        with torch.autocast(features.device.type, enabled=False):
+            return self.embedding(features.to(self.embedding.weight.dtype))  # type: ignore[no-any-return]
 
     def loss(self, x: Any, y: Tensor, *, ids: Tensor | None = None, support: Support | None = None) -> Tensor:
         """The training loss of a batch."""
