@@ -54,7 +54,7 @@ def markdown(table: pd.DataFrame) -> str:
     """A data frame as a Markdown table."""
     lines = [list(map(str, table.columns)), ["---"] * table.shape[1]]
     lines += [[_text(value) for value in row] for row in table.itertuples(index=False, name=None)]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 def processor() -> str:
