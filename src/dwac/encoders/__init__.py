@@ -1,0 +1,87 @@
+"""Raw x → tensors → features, one file a modality; `choose` finds the encoder for an X."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.huggingface import HuggingFaceEncoder
+from dwac.encoders.image import ImageEncoder
+from dwac.encoders.module import ModuleEncoder
+from dwac.encoders.tabular import TabularEncoder
+from dwac.encoders.text import TextEncoder
+from dwac.errors import InputError
+
+__all__ = [
+    "ENCODERS",
+    "Encoder",
+    "HuggingFaceEncoder",
+    "ImageEncoder",
+    "Inputs",
+    "ModuleEncoder",
+    "Recipe",
+    "TabularEncoder",
+    "TextEncoder",
+    "choose",
+]
+
+ENCODERS: dict[str, type[Encoder]] = {
+    encoder.kind: encoder for encoder in (TabularEncoder, ImageEncoder, TextEncoder, HuggingFaceEncoder, ModuleEncoder)
+}
+
+
+def choose(encoder: Any, X: Any) -> Encoder:
+    """The encoder that `encoder` means for this X.
+
+    "auto" looks at X: a DataFrame or a 2-D array is a table, 3-D or 4-D arrays, image files and pictures are images,
+    strings are texts. "tabular", "image" and "text" name one, "tabular:paper" or "image:resnet18" one of its networks,
+    "huggingface:NAME" a pretrained model. An nn.Module is used as it is; an `Encoder` object too.
+    """
+    if isinstance(encoder, Encoder):
+        return (
+            type(encoder).from_config(encoder.config()) if encoder.kind != "module" else ModuleEncoder(encoder.module)
+        )
+    if isinstance(encoder, nn.Module):
+        return ModuleEncoder(encoder)
+    if not isinstance(encoder, str):
+        raise InputError(f"encoder must be a name, an nn.Module or an Encoder; got {type(encoder).__name__}")
+    kind, _, network = encoder.partition(":")
+    kind = _kind_of(X) if kind == "auto" else kind
+    if kind == "huggingface" and network:
+        return HuggingFaceEncoder(network)
+    named: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "text": TextEncoder}
+    if kind not in named:
+        raise InputError(
+            f"unknown encoder {encoder!r}; choose auto, {', '.join(named)}, huggingface:NAME, or give an nn.Module"
+        )
+    chosen: Encoder = named[kind](network) if network else named[kind]()
+    return chosen
+
+
+def _kind_of(X: Any) -> str:
+    if isinstance(X, pd.DataFrame):
+        return "tabular"
+    if isinstance(X, Tensor | np.ndarray) and X.ndim in (3, 4):
+        return "image"
+    if isinstance(X, Dataset) and not isinstance(X, Tensor):
+        raise InputError("a Dataset needs an encoder that knows its items: give encoder=your_module")
+    if isinstance(X, list | tuple | pd.Series) or (isinstance(X, np.ndarray) and X.ndim == 1):
+        first = next(iter(X), None)
+        if isinstance(first, str):
+            return "image" if _is_picture(first) else "text"
+        if type(first).__module__.partition(".")[0] == "PIL" or hasattr(first, "__fspath__"):
+            return "image"
+        if isinstance(first, np.ndarray | Tensor) and first.ndim in (2, 3):
+            return "image"
+    return "tabular"
+
+
+def _is_picture(text: str) -> bool:
+    return (
+        text.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")) and "\n" not in text
+    )

@@ -1,0 +1,68 @@
+"""What every encoder is: raw X → tensors → a network, with everything it learned as plain JSON values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+Inputs = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Training settings that suit an encoder; the estimator uses them where the user sets none."""
+
+    epochs: int = 50
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    patience: int = 10
+    embedding_size: int | None = None  # None: the number of classes, as in the paper
+
+
+class Encoder(ABC):
+    """Turns one kind of data into tensors, and builds the network that turns those into features.
+
+    Life: `fit` learns what to expect from training rows; `transform` checks any X against that, by name, and gives
+    tensors with one row an example; `network` builds the backbone f that takes them as positional arguments and gives
+    (n, features). `augment` varies a training batch on its device. `config` holds all settings and everything learned,
+    as JSON values; `from_config` restores the encoder from it, without running anything it holds.
+    """
+
+    kind: ClassVar[str]
+    recipe: Recipe = Recipe()
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the schema and the preprocessing from training rows."""
+
+    @abstractmethod
+    def transform(self, X: Any) -> Inputs:
+        """Tensors on the CPU, one row an example; a clear error names the column or row that does not fit."""
+
+    @abstractmethod
+    def network(self) -> nn.Module:
+        """A fresh backbone for `transform`'s tensors, giving (n, features)."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Settings and what was learned, as JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The encoder that `config` describes."""
+
+    def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
+        """A random variation of a training batch, on its device; by default the batch itself."""
+        del generator
+        return inputs
+
+    @abstractmethod
+    def records(self, X: Any) -> pd.DataFrame:
+        """The examples as a person would see them, a row each: for explanations and the model folder."""

@@ -1,0 +1,178 @@
+"""Any Hugging Face text encoder as a backbone, by name or local folder; nothing is fetched unless asked.
+
+encoder = HuggingFaceEncoder("folder/with/model").fit(X)      # X: texts, one an example
+input_ids, attention_mask = encoder.transform(X)              # int64 (n, length) each
+features = encoder.network()(input_ids, attention_mask)       # (n, hidden size)
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from dwac import _checks as checks
+from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.text import texts_of
+from dwac.encoders.text_networks import weighted_sum
+from dwac.errors import DwacError, InputError, ShapeError
+
+_PRIVATE = ("_name_or_path", "auto_map", "transformers_version")  # of a configuration: a user's path, others' code
+
+
+class HuggingFaceEncoder(Encoder):
+    """A pretrained encoder such as BERT, with its own tokeniser; all of its weights are trained further.
+
+    Once fitted, its `config` holds the architecture and the whole tokeniser, so that a saved model needs neither the
+    hub nor the folder. Weights are read from safetensors files alone, and code that comes with a model is never run.
+
+    Args:
+        name_or_folder: a model's name on the Hugging Face hub, or a folder with its files.
+        pooling: "mean" of the tokens' last hidden states, or the "first" token's.
+        max_length: most tokens of a text that are read, from its beginning.
+        local_files_only: False allows to download the model.
+    """
+
+    kind = "huggingface"
+    recipe = Recipe(epochs=5, batch_size=64, learning_rate=5e-5, weight_decay=1e-2, patience=2)
+
+    def __init__(
+        self,
+        name_or_folder: str | Path,
+        *,
+        pooling: str = "mean",
+        max_length: int = 256,
+        local_files_only: bool = True,
+    ) -> None:
+        if pooling not in ("mean", "first"):
+            raise InputError(f"unknown pooling {pooling!r}; choose 'mean' or 'first'")
+        self.settings: dict[str, Any] = {
+            "name_or_folder": str(name_or_folder),
+            "pooling": pooling,
+            "max_length": checks.positive_int(max_length, "max_length", minimum=3),
+            "local_files_only": bool(local_files_only),
+        }
+        self._model: dict[str, Any] | None = None  # the architecture, as transformers describes it
+        self._tokenizer_json = ""
+        self._tokenizer: Any = None
+        self._pretrained = False  # whether networks start from the model's own weights
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Read the model's configuration and tokeniser, and learn how long texts are."""
+        del y
+        texts = texts_of(X)
+        if not texts:
+            raise ShapeError("0 texts were given while at least 1 is required")
+        described = self._load("AutoConfig")
+        if getattr(described, "is_encoder_decoder", False):
+            raise InputError(
+                f"{self._name} is an encoder-decoder ({described.model_type}); choose an encoder, e.g. BERT"
+            )
+        tokenizer = self._load("AutoTokenizer")
+        if not getattr(tokenizer, "is_fast", False) or tokenizer.pad_token_id is None:
+            raise InputError(f"{self._name} needs a fast tokeniser (tokenizer.json) with a padding token")
+        limits = [self.settings["max_length"], tokenizer.model_max_length]
+        if getattr(described, "max_position_embeddings", None):
+            limits.append(described.max_position_embeddings - 2)  # RoBERTa's first two places are not for tokens
+        backend = tokenizer.backend_tokenizer
+        backend.no_padding()
+        backend.enable_truncation(max(min(limits), 3))
+        lengths = [len(encoding.ids) for encoding in backend.encode_batch(texts)]
+        length = int(np.ceil(np.quantile(lengths, 0.999)))
+        backend.enable_truncation(length)
+        backend.enable_padding(length=length, pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
+        described = json.loads(described.to_json_string(use_diff=False))
+        self._model = {name: value for name, value in described.items() if name not in _PRIVATE}
+        self._tokenizer_json, self._tokenizer, self._pretrained = backend.to_str(), backend, True
+        return self
+
+    def transform(self, X: Any) -> Inputs:
+        """input_ids and attention_mask, (n, length) int64 each."""
+        self._require_fit()
+        if self._tokenizer is None:
+            self._tokenizer = _required("tokenizers").Tokenizer.from_str(self._tokenizer_json)
+        encodings = self._tokenizer.encode_batch(texts_of(X))
+        length = self._tokenizer.padding["length"]
+        return (
+            torch.tensor([encoding.ids for encoding in encodings], dtype=torch.int64).view(-1, length),
+            torch.tensor([encoding.attention_mask for encoding in encodings], dtype=torch.int64).view(-1, length),
+        )
+
+    def network(self) -> nn.Module:
+        """The pretrained model, or one of the same architecture where this encoder was restored from a config."""
+        model_config = self._require_fit()
+        if self._pretrained:
+            model = self._load("AutoModel", use_safetensors=True)
+        else:
+            transformers = _required("transformers")
+            options = {name: value for name, value in model_config.items() if name != "model_type"}
+            described = transformers.AutoConfig.for_model(model_config["model_type"], **options)
+            model = transformers.AutoModel.from_config(described, trust_remote_code=False)
+        return PooledModel(model.float(), self.settings["pooling"])
+
+    def config(self) -> dict[str, Any]:
+        """The settings; once fitted, the model's architecture and its tokeniser."""
+        return {"settings": dict(self.settings), "model": self._model, "tokenizer": self._tokenizer_json}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The encoder that `config` describes; its networks start at random, for saved weights to be put in."""
+        encoder = cls(**config["settings"])
+        encoder._model, encoder._tokenizer_json = config["model"], config["tokenizer"]
+        return encoder
+
+    def records(self, X: Any) -> pd.DataFrame:
+        """The texts, in one column "text"."""
+        return pd.DataFrame({"text": pd.Series(texts_of(X), dtype="str")})
+
+    @property
+    def _name(self) -> str:
+        return str(self.settings["name_or_folder"])
+
+    def _load(self, what: str, **options: Any) -> Any:
+        transformers = _required("transformers")
+        local = self.settings["local_files_only"]
+        try:
+            return getattr(transformers, what).from_pretrained(
+                self._name, local_files_only=local, trust_remote_code=False, **options
+            )
+        except (OSError, ValueError) as error:
+            hint = "; give a folder, or local_files_only=False to download it" if local else ""
+            raise InputError(f"{self._name} is no model that could be read ({what}): {error}{hint}") from None
+
+    def _require_fit(self) -> dict[str, Any]:
+        if self._model is None:
+            raise DwacError("the encoder has seen no text yet: call fit first")
+        return self._model
+
+
+class PooledModel(nn.Module):
+    """input_ids, attention_mask (n, length) → (n, hidden size): a model's last hidden states, pooled over tokens."""
+
+    def __init__(self, model: nn.Module, pooling: str) -> None:
+        super().__init__()
+        self.model, self.pooling = model, pooling
+        pooler = getattr(model, "pooler", None)
+        if isinstance(pooler, nn.Module):
+            pooler.requires_grad_(False)  # not used: its weights would get no gradient
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """The mean over the tokens that are there, or the first token's state."""
+        states: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        if self.pooling == "first":
+            return states[:, 0]
+        share = attention_mask / attention_mask.sum(dim=1, keepdim=True).clamp_min(1)
+        return weighted_sum(share, states)
+
+
+def _required(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        raise DwacError(f"a Hugging Face encoder needs {package}: pip install 'dwac[text]'") from None

@@ -1,0 +1,449 @@
+"""Images: arrays, tensors, PIL images or files → (n, C, H, W) → a convolutional network.
+
+encoder = ImageEncoder().fit(X)           # (n, H, W), (n, H, W, C), (n, C, H, W), or a list of arrays, pictures, paths
+(images,) = encoder.transform(X)          # uint8 stays uint8; the network standardises on the device
+features = encoder.network()(images)      # (n, features)
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dwac import _checks as checks
+from dwac.encoders import image_networks as networks
+from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+
+Array = NDArray[Any]
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
+_GREY = {"1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N"}
+_ACCEPTED = "an array (n, H, W), (n, H, W, C) or (n, C, H, W), or a list of arrays, PIL images or file paths"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What `fit` saw: every later X is read by it."""
+
+    layout: str  # the axes of one image: "HW", "HWC" or "CHW"
+    numbers: str  # "uint8": whole numbers 0 … 255; "whole": other whole numbers; "float"
+    shape: networks.Shape
+    mean: tuple[float, ...]  # by channel
+    std: tuple[float, ...]
+    low: float
+    high: float
+    rows: int
+    width: int
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The shape of one image in its layout."""
+        return tuple(self.shape["CHW".index(axis)] for axis in self.layout)
+
+    def __str__(self) -> str:
+        return f"(n, {', '.join(map(str, self.lengths))}) of {self.numbers} numbers {self.low:g} … {self.high:g}"
+
+
+class ImageEncoder(Encoder):
+    """Images of one size, and a convolutional network for them.
+
+    The channel axis is found at fit and remembered: the last one if it is 1, 3 or 4 long, else the one after n. Where
+    both could be, as in (n, 3, 3, 3), the last is taken, unless `channels` says otherwise. Arrays must all have one
+    size. Files and PIL images are turned upright, brought to one mode (grey if all are grey, RGBA if all have an alpha
+    channel, else RGB) and resized to `size`, without regard to their proportions.
+
+    Args:
+        network: "default", a short residual network; "paper", the paper's for Fashion-MNIST; "resnet18"; or
+            "timm:NAME", any network of the timm library.
+        augment: vary training batches; "auto": for every network but the paper's.
+        shift: move each image by up to so many pixels; by default a twelfth of the shorter side.
+        flip: also mirror half of them left to right. Off by default: a mirrored digit or letter is another one. Turn
+            it on for photographs, clothes, animals.
+        cutout: also blank a square of so many times the shorter side, e.g. 0.3; 0 for none.
+        size: (height, width), or one number for both, of files and PIL images; by default the first image's.
+        channels: "last", "first" or "auto".
+        width: channels of the default network's first stage; by default 64, or 32 for tiny images or few rows.
+        pretrained: download timm's weights. Nothing is ever downloaded otherwise, nor when a saved model is restored.
+
+    >>> encoder = ImageEncoder().fit(np.zeros((5, 28, 28), dtype=np.uint8))
+    >>> encoder.transform(np.zeros((2, 28, 28), dtype=np.uint8))[0].shape
+    torch.Size([2, 1, 28, 28])
+    """
+
+    kind: ClassVar[str] = "image"
+
+    def __init__(
+        self,
+        network: str = "default",
+        *,
+        augment: bool | str = "auto",
+        shift: int | None = None,
+        flip: bool = False,
+        cutout: float = 0.0,
+        size: int | tuple[int, int] | None = None,
+        channels: str = "auto",
+        width: int | None = None,
+        pretrained: bool = False,
+    ) -> None:
+        if network not in networks.NAMES and not str(network).startswith("timm:"):
+            raise InputError(f"unknown network {network!r}; choose {', '.join(networks.NAMES)} or timm:NAME")
+        if isinstance(cutout, bool) or not isinstance(cutout, int | float) or not 0 <= cutout < 1:
+            raise InputError(f"cutout must be a share of the image's side in [0, 1); got {cutout!r}")
+        self.settings: dict[str, Any] = {
+            "network": network,
+            "augment": _choice(augment, "augment", True, False, "auto"),
+            "shift": None if shift is None else checks.positive_int(shift, "shift", minimum=0),
+            "flip": _choice(flip, "flip", True, False),
+            "cutout": float(cutout),
+            "size": _size(size),
+            "channels": _choice(channels, "channels", "last", "first", "auto"),
+            "width": None if width is None else checks.positive_int(width, "width"),
+            "pretrained": _choice(pretrained, "pretrained", True, False),
+        }
+        self._seen: Seen | None = None
+        self.recipe = _recipe(network, 0)
+        self._restored = False
+
+    def __repr__(self) -> str:
+        return f"ImageEncoder({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the layout, the size, the type of number, and each channel's mean and deviation; y is not used."""
+        del y
+        name, size = self.settings["network"], self.settings["size"]
+        if name.startswith("timm:"):
+            networks.find_timm(name)
+        data = _gathered(X)
+        if isinstance(data, list):
+            array = _decoded(data, _mode(data), size)
+            layout, numbers = "HWC"[: array.ndim - 1], "uint8"
+        else:
+            array, layout, numbers = data, _layout(data.shape, self.settings["channels"]), _numbers(data)
+        images = _tensor(array, layout, numbers)
+        channels, height, wide = images.shape[1:]
+        if size not in (None, [height, wide]):
+            raise InputError(f"size={size} resizes files and PIL images; X is {array.shape}: resize arrays beforehand")
+        least = networks.LEAST_SIDE.get(name, 2)
+        if min(height, wide) < least:
+            raise ShapeError(
+                f"network={name!r} needs at least {least}×{least} pixels; got {height}×{wide} with {channels} channels"
+                '; if another axis holds the channels, say channels="first" or "last"'
+            )
+        small = min(height, wide) <= 12 or len(images) < 5000
+        mean, std = _statistics(images)
+        low, high = float(images.min()), float(images.max())
+        width = self.settings["width"] or (32 if small else 64)
+        self._seen = Seen(layout, numbers, (channels, height, wide), mean, std, low, high, len(images), width)
+        self.recipe = _recipe(name, len(images))
+        self._restored = False
+        return self
+
+    @property
+    def seen(self) -> Seen:
+        """What fit saw; an error before."""
+        if self._seen is None:
+            raise InputError("the image encoder has not been fitted: call fit(X) with training images first")
+        return self._seen
+
+    def transform(self, X: Any) -> Inputs:
+        """One tensor (n, C, H, W): uint8 where fit saw whole numbers 0 … 255, else float32."""
+        return (self._images(_gathered(X)),)
+
+    def _images(self, data: Array | list[Any]) -> Tensor:
+        seen = self.seen
+        if not isinstance(data, list):
+            if data.shape[1:] != seen.lengths:
+                raise ShapeError(f"X must be like the training images, {seen}; got shape {data.shape}")
+            _match_numbers(data, seen)
+            return _tensor(data, seen.layout, seen.numbers)
+        if seen.numbers != "uint8" or seen.shape[0] not in _MODES:
+            raise InputError(f"the training images were arrays {seen}; turn pictures into such arrays in the same way")
+        array = _decoded(data, _MODES[seen.shape[0]], seen.shape[1:])
+        return _tensor(array, "HWC"[: array.ndim - 1], "uint8")
+
+    def network(self) -> nn.Module:
+        """A fresh backbone, (n, C, H, W) → (n, features); standardisation is its first layer."""
+        seen = self.seen
+        # A restored encoder's weights come with the model: fetching others first would be in vain.
+        pretrained = self.settings["pretrained"] and not self._restored
+        return networks.build(
+            self.settings["network"], seen.shape, seen.mean, seen.std, width=seen.width, pretrained=pretrained
+        )
+
+    def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
+        """The batch with each image moved, perhaps mirrored and blanked in part; see the class's settings."""
+        wanted = self.settings["augment"]
+        if wanted is False or (wanted == "auto" and self.settings["network"] == "paper"):
+            return inputs
+        seen, shift = self.seen, self.settings["shift"]
+        shift = max(1, round(min(seen.shape[1:]) / 12)) if shift is None else shift
+        flip, cutout = self.settings["flip"], self.settings["cutout"]
+        return (networks.vary(inputs[0], generator, shift=shift, flip=flip, cutout=cutout, fill=seen.mean),)
+
+    def config(self) -> dict[str, Any]:
+        """Settings, and under "seen" what fit learned (None before), as JSON values."""
+        seen = None if self._seen is None else asdict(self._seen)
+        plain = seen and {name: list(value) if isinstance(value, tuple) else value for name, value in seen.items()}
+        return {"kind": self.kind, **self.settings, "seen": plain}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The encoder that `config` describes; nothing is downloaded."""
+        settings = {name: value for name, value in config.items() if name not in ("kind", "seen")}
+        try:
+            encoder, seen = cls(**settings), config["seen"]
+            if seen is not None:
+                listed = {name: tuple(seen[name]) for name in ("shape", "mean", "std")}
+                encoder._seen = Seen(**{**seen, **listed})
+                encoder.recipe = _recipe(settings["network"], encoder.seen.rows)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"not the config of an image encoder: {error}") from None
+        encoder._restored = True
+        return encoder
+
+    def records(self, X: Any) -> pd.DataFrame:
+        """A row an image: "image", a PNG of the pixels the network sees; and "path", where files were given.
+
+        Numbers other than 0 … 255 are stretched over that range from the least and greatest of the training images.
+        """
+        data = _gathered(X)
+        images, seen = self._images(data), self.seen
+        # Whole numbers far below 255 (the 0 … 16 of scikit-learn's digits) would all look black.
+        if seen.numbers != "uint8" or seen.high < 128:
+            scale = 255 / ((seen.high - seen.low) or 1.0)
+            images = ((images.float() - seen.low) * scale).clamp(0, 255).round().to(torch.uint8)
+        if seen.shape[0] not in _MODES:
+            images = images.float().mean(dim=1, keepdim=True).round().to(torch.uint8)
+        frame = pd.DataFrame({"image": [_png(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()]})
+        if isinstance(data, list) and any(map(_is_path, data)):
+            frame["path"] = [os.fspath(item) if _is_path(item) else None for item in data]
+        return frame
+
+
+def _recipe(network: str, rows: int) -> Recipe:
+    if network == "paper":
+        return Recipe(epochs=50, batch_size=128, learning_rate=1e-3, weight_decay=0.0, patience=5)
+    # A batch is also who votes: large where there is plenty, yet some 25 steps an epoch where there is little.
+    batch_size = 2 ** min(9, max(5, round(float(np.log2(max(rows, 1) / 25)))))
+    epochs = 20 if rows < 5000 else 30
+    return Recipe(epochs=epochs, batch_size=batch_size, learning_rate=2e-3, weight_decay=0.05, patience=10)
+
+
+def _choice(value: Any, name: str, *choices: Any) -> Any:
+    if not any(value == choice and type(value) is type(choice) for choice in choices):
+        raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}")
+    return value
+
+
+def _size(size: Any) -> list[int] | None:
+    if size is None:
+        return None
+    pair = size if isinstance(size, tuple | list) else (size, size)
+    if len(pair) != 2:
+        raise InputError(f"size must be (height, width) or one number for both; got {size!r}")
+    return [checks.positive_int(side, "size") for side in pair]
+
+
+# Reading: whatever came → one numeric array (n, …), or a list of pictures.
+
+
+def _is_path(item: Any) -> bool:
+    return isinstance(item, str | os.PathLike)
+
+
+def _is_picture(item: Any) -> bool:
+    pillow: Any = sys.modules.get("PIL.Image")  # whoever holds a PIL image has imported it
+    return _is_path(item) or isinstance(item, bytes) or (pillow is not None and isinstance(item, pillow.Image))
+
+
+def _gathered(X: Any) -> Array | list[Any]:
+    """X as an array (n, …) of numbers, or as a list of pictures: paths, PIL images, or the bytes of image files."""
+    if isinstance(X, pd.DataFrame) or _is_picture(X):
+        raise InputError(f"X must be {_ACCEPTED}; got one {type(X).__name__}; a column of paths is fine: X['path']")
+    if isinstance(X, Tensor):
+        X = X.detach().cpu()
+        X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()  # numpy has no bfloat16
+    array = np.asarray(X) if hasattr(X, "__array__") else None
+    if array is None and not isinstance(X, list | tuple):
+        raise InputError(f"X must be {_ACCEPTED}; got {type(X).__name__}")
+    if array is None or array.dtype.kind in "OUSTV":
+        items = list(X)
+        array = None if items and any(map(_is_picture, items)) else _stacked(items)
+        if array is None:
+            for row, item in enumerate(items):
+                if not _is_picture(item):
+                    raise InputError(f"row {row} is a {type(item).__name__} among pictures; give pictures only")
+                if _is_path(item) and not os.path.isfile(item):
+                    raise InputError(f"row {row}: there is no file {os.fspath(item)!r}")
+            return items
+    if not array.size:
+        raise InputError(f"X must hold at least one image of at least one pixel; got shape {array.shape}")
+    return array
+
+
+def _stacked(items: list[Any]) -> Array:
+    arrays = []
+    for row, item in enumerate(items):
+        try:
+            arrays.append(np.asarray(item.detach().cpu() if isinstance(item, Tensor) else item))
+        except ValueError as error:
+            raise InputError(f"row {row} is no image: {error}") from None
+        if arrays[row].shape != arrays[0].shape:
+            raise ShapeError(
+                f"every image must have the same shape; row {row} has {arrays[row].shape}, row 0 {arrays[0].shape}; "
+                "resize them, or give PIL images or files, which are resized to size=…"
+            )
+    return np.stack(arrays) if arrays else np.empty(0)
+
+
+def _layout(shape: tuple[int, ...], channels: str) -> str:
+    if len(shape) == 3:
+        return "HW"
+    if len(shape) != 4:
+        hint = "; one image is X[None], flat pixels are X.reshape(n, H, W)" if len(shape) == 2 else ""
+        raise ShapeError(f"X must be {_ACCEPTED}; got shape {shape}{hint}")
+    if channels == "last" or (channels == "auto" and shape[3] in _MODES):
+        return "HWC"
+    if channels == "first" or shape[1] in _MODES:
+        return "CHW"
+    raise ShapeError(f'no axis of {shape} is 1, 3 or 4 long; say where the channels are: channels="first" or "last"')
+
+
+def _numbers(array: Array) -> str:
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"pixels must be real numbers; got {array.dtype}")
+    if array.dtype.kind == "f":
+        return "float"
+    small = array.dtype.itemsize == 1 or (array.dtype != np.uint16 and int(array.max()) <= 255)
+    return "uint8" if small and int(array.min()) >= 0 else "whole"
+
+
+def _match_numbers(array: Array, seen: Seen) -> None:
+    """Refuse another type of number than fit saw: 0 … 1 read as 0 … 255 would be wrong and look right."""
+    came = _numbers(array)
+    if (came == "float") != (seen.numbers == "float"):
+        raise InputError(f"the training images were {seen}; got {array.dtype}; prepare X as they were")
+    if seen.numbers == "uint8" and came != "uint8":
+        outside = ((array < 0) | (array > 255)).reshape(len(array), -1).any(axis=1)
+        if outside.any():
+            row = int(outside.argmax())
+            raise InputError(f"the training images were {seen}; row {row} holds numbers outside 0 … 255")
+
+
+def _tensor(array: Array, layout: str, numbers: str) -> Tensor:
+    """(n, …) in its layout → (n, C, H, W), uint8 or finite float32."""
+    with np.errstate(over="ignore"):  # too large for float32 becomes infinite, and is found below
+        array = array.astype(np.uint8 if numbers == "uint8" else np.float32, copy=False)
+    if numbers == "float":
+        finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
+        if not finite.all():
+            raise NonFiniteError(f"pixels must be finite; row {int(finite.argmin())} holds NaN or infinity; repair it")
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    return {"HW": tensor[:, None], "CHW": tensor}.get(layout, tensor.movedim(-1, 1)).contiguous()
+
+
+def _statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation by channel, in float64 and in parts; a constant channel counts as deviating by 1."""
+    parts = images.split(max(1, 2**22 // images[0].numel()))
+    count = images[:, 0].numel()
+    mean = sum(part.double().sum(dim=(0, 2, 3)) for part in parts) / count
+    centre = mean.view(1, -1, 1, 1)
+    variance = sum((part.double() - centre).square().sum(dim=(0, 2, 3)) for part in parts) / count
+    std = variance.sqrt()
+    std = torch.where(std > 1e-6 * mean.abs() + 1e-30, std, torch.ones_like(std))
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+# Pictures: Pillow is imported only here, so arrays need no more than the base installation.
+
+
+def _pillow(module: str) -> Any:
+    try:
+        return importlib.import_module(f"PIL.{module}")
+    except ImportError:
+        raise InputError("image files and PIL images need Pillow; install it: pip install 'dwac[image]'") from None
+
+
+@contextmanager
+def _opened(row: int, item: Any) -> Iterator[Any]:
+    """The item as a PIL image; whatever goes wrong while it is open names the row and the file."""
+    pillow = _pillow("Image")
+    try:
+        if isinstance(item, pillow.Image):
+            yield item
+            return
+        with pillow.open(io.BytesIO(item) if isinstance(item, bytes) else item) as image:
+            yield image
+    except DwacError:
+        raise
+    except Exception as error:  # Pillow's readers raise whatever a broken file makes them
+        name = repr(os.fspath(item)) if _is_path(item) else "given as " + type(item).__name__
+        raise InputError(f"row {row}: the image {name} cannot be read: {error}; repair or drop it") from None
+
+
+def _mode(items: list[Any]) -> str:
+    """The one mode for all: grey if all are grey, RGBA if all have alpha, else RGB. Reads the files' heads only."""
+    grey, alpha = True, True
+    for row, item in enumerate(items):
+        with _opened(row, item) as image:
+            if image.mode in ("I", "F"):
+                raise InputError(f"row {row} has Pillow's mode {image.mode}, of unknown range; give arrays instead")
+            grey &= image.mode in _GREY
+            alpha &= image.mode[-1] in "Aa" or "transparency" in image.info
+    return "RGBA" if alpha else "L" if grey else "RGB"
+
+
+def _decoded(items: list[Any], mode: str, size: Any) -> Array:
+    """(n, H, W) or (n, H, W, C) uint8: every picture upright, in one mode and size (the first one's if None)."""
+    first = _pixels(0, items[0], mode, size)
+    array = np.empty((len(items), *first.shape), dtype=np.uint8)
+
+    def fill(row: int) -> None:
+        array[row] = _pixels(row, items[row], mode, first.shape[:2])
+
+    # Pillow decodes files outside Python's lock; images already open might share a file, so one at a time.
+    workers = None if all(_is_path(item) for item in items) else 1
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(fill, range(len(items))):
+            pass
+    return array
+
+
+def _pixels(row: int, item: Any, mode: str, size: Any) -> Array:
+    with _opened(row, item) as image:
+        image = _pillow("ImageOps").exif_transpose(image)
+        if image.mode.startswith("I;16"):  # its upper byte; Pillow would cut off at 255
+            image = _pillow("Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        elif "transparency" in image.info:
+            image = image.convert("RGBA")
+        image = image.convert(mode)
+        if size is not None and image.size != (size[1], size[0]):
+            image = image.resize((size[1], size[0]), _pillow("Image").Resampling.BILINEAR)
+        return np.asarray(image)
+
+
+def _png(pixels: Array) -> bytes:
+    """(H, W, C) uint8, C 1, 3 or 4, as a PNG file: written here, for records need no Pillow."""
+    height, width, channels = pixels.shape
+    rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each row begins with its filter: 0, none
+    rows[:, 1:] = pixels.reshape(height, -1)
+    head = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2, 4: 6}[channels], 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )

@@ -1,0 +1,229 @@
+"""What happens to a batch of images on its device: random variation, standardisation, and the networks f.
+
+Every network takes (n, C, H, W), uint8 or float, as `ImageEncoder.transform` gives it, and returns (n, features).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dwac.errors import InputError
+
+Shape = tuple[int, int, int]  # C, H, W
+NAMES = ("default", "paper", "resnet18")
+LEAST_SIDE = {"paper": 6}  # pixels that two convolutions without padding and a pool leave something of
+
+
+def vary(
+    images: Tensor, generator: torch.Generator, *, shift: int, flip: bool, cutout: float, fill: Sequence[float]
+) -> Tensor:
+    """Each image of a batch (n, C, H, W) moved by up to `shift` pixels, perhaps mirrored, perhaps with a hole.
+
+    What a move uncovers shows the image's own reflection, so no value appears that was not there. A hole is a square
+    of `cutout` times the shorter side, filled with `fill`, one value a channel.
+    """
+    n, channels, height, width = images.shape
+    device = images.device
+    # Drawn on the CPU, whatever the device, so that a seed means the same everywhere; one copy carries it over.
+    drawn = torch.randint(2**31, (5, n), generator=generator).to(device, non_blocking=True)
+    rows, columns = _moved(height, shift, drawn[0]), _moved(width, shift, drawn[1])
+    if flip:
+        columns = torch.where(drawn[2, :, None] % 2 == 0, columns, width - 1 - columns)
+    batch = torch.arange(n, device=device)[:, None, None, None]
+    channel = torch.arange(channels, device=device)[:, None, None]
+    images = images[batch, channel, rows[:, None, :, None], columns[:, None, None, :]]
+    side = round(cutout * min(height, width))
+    if side == 0:
+        return images
+    hole = _within(height, side, drawn[3])[:, :, None] & _within(width, side, drawn[4])[:, None, :]
+    value = torch.tensor(fill, device=device).view(1, -1, 1, 1)
+    value = value.to(images) if images.is_floating_point() else value.round().to(images)
+    return torch.where(hole[:, None], value, images)
+
+
+def _moved(length: int, shift: int, drawn: Tensor) -> Tensor:
+    """(n, length) indices 0 … length-1, moved by a whole number in -shift … shift and reflected at both ends."""
+    shift = min(shift, length - 1)
+    move = drawn[:, None] % (2 * shift + 1) - shift
+    index = (torch.arange(length, device=drawn.device) + move).abs()
+    return (length - 1) - ((length - 1) - index).abs()
+
+
+def _within(length: int, side: int, drawn: Tensor) -> Tensor:
+    """(n, length): which positions lie in an interval of `side` that starts at a random place inside."""
+    start = drawn[:, None] % (length - side + 1)
+    position = torch.arange(length, device=drawn.device)
+    return (position >= start) & (position < start + side)
+
+
+class Standardise(nn.Module):
+    """(x - mean) / std by channel, on the device: batches travel as uint8, a quarter of the bytes."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        # Not in the state dict: the encoder's config holds them, and one place is enough.
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, C, H, W) of any number type → float32."""
+        return (images.float() - self.mean) / self.std
+
+
+class _ChannelsLast(nn.Module):
+    """The layout convolutions are fastest in. Placed after the first one: with one channel it cannot be told apart."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.contiguous(memory_format=torch.channels_last)
+
+
+class _Pool(nn.Module):
+    """The mean over the picture: (n, c, H, W) → (n, c)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))
+
+
+class _FeatureNorm(nn.BatchNorm1d):
+    """Features of even scale, (n, c): without it the first embeddings nearly coincide, and votes hardly teach.
+
+    A batch of fewer than 16 is too small to learn a scale from: it takes the one learned so far.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) >= 16:
+            return super().forward(x)
+        return nn.functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
+def _conv(c_in: int, c_out: int, size: int = 3, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(c_in, c_out, size, stride, padding=size // 2, bias=False)
+
+
+class Block(nn.Module):
+    """relu(skip(x) + bn(conv(relu(bn(conv(x)))))), the basic block of a residual network; it starts as the skip."""
+
+    def __init__(self, c_in: int, c_out: int, stride: int = 1) -> None:
+        super().__init__()
+        self.first, self.first_norm = _conv(c_in, c_out, stride=stride), nn.BatchNorm2d(c_out)
+        self.second, self.second_norm = _conv(c_out, c_out), nn.BatchNorm2d(c_out)
+        nn.init.zeros_(self.second_norm.weight)
+        self.skip: nn.Module = nn.Identity()
+        if stride != 1 or c_in != c_out:
+            self.skip = nn.Sequential(_conv(c_in, c_out, 1, stride), nn.BatchNorm2d(c_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, c_in, H, W) → (n, c_out, H/stride, W/stride)."""
+        inner = self.second_norm(self.second(torch.relu(self.first_norm(self.first(x)))))
+        return torch.relu(self.skip(x) + inner)
+
+
+def default(shape: Shape, width: int) -> nn.Sequential:
+    """A short residual network: stem and block, stages of convolution, max pool and block, and a mean over the rest.
+
+    Each stage halves the picture and doubles the channels, up to 8·width, while at least 4 pixels a side remain:
+    8×8 has one stage, 28×28 two, 32×32 three. From 64 pixels a side on, the stem itself takes strides of 2, then 4.
+    """
+    channels, side = shape[0], min(shape[1:])
+    stride = 1 if side < 64 else 2 if side < 128 else 4
+    side //= stride
+    layers: list[nn.Module] = [
+        _conv(channels, width, max(3, 2 * stride - 1), stride),
+        _ChannelsLast(),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        Block(width, width),
+    ]
+    c_in = width
+    while side // 2 >= 4:
+        side, c_out = side // 2, min(2 * c_in, 8 * width)
+        # The pool comes before the norm, which then has a quarter of the values to normalise.
+        layers += [_conv(c_in, c_out), nn.MaxPool2d(2), nn.BatchNorm2d(c_out), nn.ReLU(), Block(c_out, c_out)]
+        c_in = c_out
+    return nn.Sequential(*layers, _Pool(), _FeatureNorm(c_in))
+
+
+def paper(shape: Shape) -> nn.Sequential:
+    """The paper's network for 28×28: conv 32 and 64 of 3×3, pool 2, dropout ¼, 9216 → 128, dropout ½.
+
+    Other sizes: from 42 pixels a side on the pool is wider, so that about 12×12 remain and the layer of 128 small.
+    """
+    channels, height, width = shape
+    pool = tuple(max(2, side // 14) for side in (height, width))
+    remaining = ((height - 4) // pool[0]) * ((width - 4) // pool[1])
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d((pool[0], pool[1])),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(64 * remaining, 128),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+    )
+
+
+def resnet18(shape: Shape) -> nn.Sequential:
+    """ResNet-18, 512 features. Up to 64 pixels a side in the CIFAR style: a 3×3 stem and no pool.
+
+    A stage that would leave less than 4 pixels a side does not halve, so that small images keep a picture to pool.
+    """
+    channels, side = shape[0], min(shape[1:])
+    if side <= 64:
+        layers: list[nn.Module] = [_conv(channels, 64), _ChannelsLast(), nn.BatchNorm2d(64), nn.ReLU()]
+    else:
+        layers = [_conv(channels, 64, 7, 2), _ChannelsLast(), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+        side = -(-side // 4)
+    c_in = 64
+    for c_out in (64, 128, 256, 512):
+        halve = c_out > 64 and -(-side // 2) >= 4
+        side = -(-side // 2) if halve else side
+        layers += [Block(c_in, c_out, 2 if halve else 1), Block(c_out, c_out)]
+        c_in = c_out
+    return nn.Sequential(*layers, _Pool())
+
+
+def find_timm(name: str) -> Any:
+    """The timm library, or an error that says how to get it."""
+    try:
+        return importlib.import_module("timm")
+    except ImportError:
+        raise InputError(f"network={name!r} needs the timm library; install it: pip install timm") from None
+
+
+def from_timm(name: str, shape: Shape, *, pretrained: bool) -> nn.Module:
+    """A network of the timm library without its classifier; its weights are downloaded only if `pretrained`."""
+    timm = find_timm(name)
+    try:
+        network: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=shape[0])
+        with torch.no_grad():
+            network.eval()(torch.zeros(1, *shape))  # many of its networks take one size only
+    except Exception as error:  # timm and its networks raise whatever they please
+        raise InputError(
+            f"timm has no network {name!r} that takes images of {shape[1]}×{shape[2]} with {shape[0]} channels: "
+            f"{error}; choose another, or resize the images (size=… for files and PIL images)"
+        ) from error
+    return network.train()
+
+
+def build(
+    name: str, shape: Shape, mean: Sequence[float], std: Sequence[float], *, width: int, pretrained: bool
+) -> nn.Module:
+    """The named network with fresh weights, standardisation in front."""
+    if name.startswith("timm:"):
+        body = from_timm(name.removeprefix("timm:"), shape, pretrained=pretrained)
+    elif name == "default":
+        body = default(shape, width)
+    else:
+        body = {"paper": paper, "resnet18": resnet18}[name](shape)
+    return nn.Sequential(Standardise(mean, std), body)

@@ -1,0 +1,145 @@
+"""Any network of your own, with any tensors: an nn.Module whose arguments are X.
+
+encoder = ModuleEncoder(my_network).fit(X)     # X: a tensor or array, a tuple of them, or a Dataset
+inputs = encoder.transform(X)                  # the arguments of my_network, one row an example
+features = encoder.network()(*inputs)          # (n, features)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sized
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, default_collate
+
+from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+
+
+class ModuleEncoder(Encoder):
+    """X as it is: a tensor or array (n, …), or a tuple of them, one an argument of the network.
+
+    Fit starts from a copy of the module with the weights it has, so a pretrained one is fine-tuned and yours is left
+    alone. float64 becomes float32; other types stay. A saved model holds the weights but no code: `dwac.load` asks
+    for the module again.
+
+    >>> encoder = ModuleEncoder(nn.Bilinear(4, 3, 8)).fit((torch.zeros(5, 4), torch.zeros(5, 3)))
+    >>> encoder.network()(*encoder.transform((torch.zeros(2, 4), torch.zeros(2, 3)))).shape
+    torch.Size([2, 8])
+    """
+
+    kind = "module"
+
+    def __init__(self, module: nn.Module | None = None, *, recipe: Recipe | None = None) -> None:
+        if module is not None and not isinstance(module, nn.Module):
+            raise InputError(f"module must be an nn.Module; got {type(module).__name__}")
+        self.module = module
+        self.recipe = recipe or Recipe()
+        self._seen: list[dict[str, Any]] | None = None
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn how many inputs there are, their shapes and types; y is not used."""
+        del y
+        inputs = tensors_of(X)
+        if len(inputs[0]) == 0:
+            raise ShapeError(f"0 examples were given, of shape {tuple(inputs[0].shape)}, while at least 1 is required")
+        self._seen = [_described(part) for part in inputs]
+        return self
+
+    def transform(self, X: Any) -> Inputs:
+        """The network's arguments, as fit saw them."""
+        if self._seen is None:
+            raise DwacError("the encoder has seen no data yet: call fit first")
+        inputs = tensors_of(X)
+        if len(inputs) != len(self._seen):
+            raise ShapeError(f"the network takes {len(self._seen)} inputs, as in training; got {len(inputs)}")
+        for i, (part, seen) in enumerate(zip(inputs, self._seen, strict=True)):
+            came = _described(part)
+            if came != seen:
+                raise ShapeError(
+                    f"input {i} must be like the training data: (n, {', '.join(map(str, seen['shape']))}) of "
+                    f"{seen['type']}; got (n, {', '.join(map(str, came['shape']))}) of {came['type']}"
+                )
+        return inputs
+
+    def network(self) -> nn.Module:
+        """A copy of the module."""
+        if self.module is None:
+            raise InputError("this model was trained with a network of your own: give it, as dwac.load(path, module=…)")
+        return copy.deepcopy(self.module)
+
+    def config(self) -> dict[str, Any]:
+        """What fit saw; not the module, which is code."""
+        return {"seen": self._seen}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The encoder without its module: set `.module` before `network` is called."""
+        encoder = cls()
+        encoder._seen = config["seen"]
+        return encoder
+
+    def records(self, X: Any) -> pd.DataFrame:
+        """No columns: tensors of unknown meaning have nothing to show but their ids."""
+        return pd.DataFrame(index=range(len(tensors_of(X)[0])))
+
+
+def _described(part: Tensor) -> dict[str, Any]:
+    return {"shape": list(part.shape[1:]), "type": str(part.dtype).removeprefix("torch.")}
+
+
+def tensors_of(X: Any) -> Inputs:
+    """X as a tuple of tensors of equally many rows, on the CPU."""
+    if isinstance(X, Dataset):
+        return gathered(X)[0]
+    inputs = tuple(_tensor(part, f"input {i}") for i, part in enumerate(X if isinstance(X, tuple) else (X,)))
+    if not inputs or any(part.ndim == 0 for part in inputs):
+        raise ShapeError("X must be a tensor or array with one row an example, or a tuple of them")
+    lengths = [len(part) for part in inputs]
+    if len(set(lengths)) > 1:
+        raise ShapeError(f"all inputs must have equally many rows; got {lengths}")
+    return inputs
+
+
+def _tensor(value: Any, name: str) -> Tensor:
+    try:
+        if isinstance(value, list) and value and all(isinstance(row, Tensor) for row in value):
+            tensor = torch.stack(value)
+        else:
+            tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.ascontiguousarray(value))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name} must be a tensor or an array of numbers; got {type(value).__name__}: {error}"
+        ) from None
+    tensor = tensor.detach().cpu()
+    tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
+    if tensor.is_floating_point():
+        finite = torch.isfinite(tensor.reshape(len(tensor), -1)).all(dim=1) if tensor.ndim else torch.ones(1)
+        if not bool(finite.all()):
+            raise NonFiniteError(f"{name} must be finite; row {int(finite.int().argmin())} holds NaN or infinity")
+    return tensor
+
+
+def gathered(dataset: Dataset[Any]) -> tuple[Inputs, Tensor | None]:
+    """A map-style Dataset read once into memory: its inputs, and its labels where items are (x, y) pairs.
+
+    An item is x, (x, y), or ((x1, x2, …), y).
+    """
+    if not isinstance(dataset, Sized) or len(dataset) == 0:
+        raise InputError("a Dataset must have a length, of at least 1, and give its items by number")
+    items = [dataset[i] for i in range(len(dataset))]
+    try:
+        batch = default_collate(items)
+    except (TypeError, RuntimeError, ValueError) as error:
+        raise InputError(f"the Dataset's items must be tensors, arrays or numbers of equal shapes: {error}") from None
+    labels = None
+    if isinstance(batch, list | tuple):
+        if len(batch) > 2:
+            raise InputError(f"a Dataset's item must be x, (x, y) or ((x1, x2, …), y); got {len(batch)} parts")
+        batch, labels = (batch[0], batch[1]) if len(batch) == 2 else (batch[0], None)
+    return tensors_of(tuple(batch) if isinstance(batch, list) else batch), labels

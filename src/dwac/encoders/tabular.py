@@ -1,0 +1,492 @@
+"""Tables: numbers, categories, true/false and dates, with gaps, as tensors; and the networks that suit them.
+
+encoder = TabularEncoder().fit(X)
+numeric, categorical = encoder.transform(X)              # float32 (n, p), int64 (n, q)
+features = encoder.network()(numeric, categorical)       # (n, 512)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from decimal import Decimal
+from itertools import pairwise
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dwac import _checks as checks
+from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+
+Floats = NDArray[np.float64]
+Name = str | int
+Value = str | int | float | bool | None
+
+UNKNOWN = 0  # the index of rare and unseen categories
+_FEW = 256  # most distinct values a number may have to be a category too
+_LARGEST = 1e100  # numbers beyond are taken for this one, so that no square or difference overflows
+_FARTHEST = 1e3  # scaled numbers stop here: finite in float32, and still far from everything
+_NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "complex", "timedelta", "timedelta64"}
+_DATES = {"datetime", "datetime64", "date", "period"}  # as pandas names what a column holds
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How one number is scaled, x → z; gaps are filled with the training median `fill`.
+
+    "quantile": z = Φ⁻¹(rank of x among the training quantiles `values`); beyond the training range it stays at ±5.2.
+    "binary": z = (x - low) / (high - low). "standard": z = (x - mean) / deviation.
+    """
+
+    form: str
+    values: list[float]
+    fill: float
+
+    @classmethod
+    def fit(cls, x: Floats, *, standard: bool) -> Scale | None:
+        """The scale of x (n,), NaN where missing; None where it does not vary."""
+        x = x[~np.isnan(x)]
+        if len(x) == 0 or x.min() == x.max():
+            return None
+        low, high, fill = float(x.min()), float(x.max()), float(np.median(x))
+        if ((x == low) | (x == high)).all():
+            return cls("binary", [low, high], fill)
+        if standard:
+            return cls("standard", [float(x.mean()), float(x.std())], fill)
+        levels = np.linspace(0, 1, min(max(len(x) // 30, 10), 1000, len(x)))
+        return cls("quantile", np.maximum.accumulate(np.quantile(x, levels)).tolist(), fill)
+
+    def apply(self, x: Floats) -> Floats:
+        """z of x, both (n,)."""
+        x = np.where(np.isnan(x), self.fill, x)
+        if self.form == "quantile":
+            # As scikit-learn does it: where quantiles are equal, the middle of the ranks that they share.
+            values, levels = np.asarray(self.values), np.linspace(0, 1, len(self.values))
+            rank = (np.interp(x, values, levels) - np.interp(-x, -values[::-1], -levels[::-1])) / 2
+            z: Floats = torch.special.ndtri(torch.from_numpy(rank).clamp(1e-7, 1 - 1e-7)).numpy()
+            return z
+        start, step = self.values
+        step = step - start if self.form == "binary" else step
+        with np.errstate(over="ignore"):
+            return np.clip((x - start) / (step or 1.0), -_FARTHEST, _FARTHEST)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What fit learned of a column, and how it becomes features.
+
+    A number has one scale; a date four, of its time, month, weekday and hour; None stands where nothing varies.
+    `gaps`: training had missing numbers, so an indicator says where. `categories`: the values with an index of their
+    own, from 1 on; numbers with few distinct values have them too. An "empty" column was all missing: it is ignored.
+    """
+
+    name: Name
+    kind: str  # numeric, boolean, datetime, categorical or empty
+    scales: list[Scale | None] = field(default_factory=list)
+    gaps: bool = False
+    categories: list[Value] = field(default_factory=list)
+
+    @classmethod
+    def fit(cls, series: pd.Series[Any], name: Name, *, paper: bool) -> Column:
+        """Learn a column, for the paper's network or ours."""
+        kind = _kind(series)
+        if kind == "empty":
+            return cls(name, kind)
+        if kind == "categorical":
+            # Those met once teach the network what to make of unseen ones.
+            return cls(name, kind, categories=_frequent(series, name, least=1 if paper else 2))
+        parts = _parts(series, name, kind)
+        scales = [Scale.fit(part, standard=paper) for part in parts]
+        x = pd.Series(parts[0])
+        codes = kind == "numeric" and not paper and _scattered(x)
+        return cls(name, kind, scales, bool(x.isna().any()), _frequent(x, name, least=2) if codes else [])
+
+    def features(self, series: pd.Series[Any]) -> tuple[list[Floats], list[Floats], list[NDArray[np.int64]]]:
+        """Continuous numbers, plain 0/1 numbers and indices of categories: a list of columns (n,) each."""
+        continuous: list[Floats] = []
+        plain: list[Floats] = []
+        if self.scales:
+            parts = _parts(series, self.name, self.kind)
+            for part, scale in zip(parts, self.scales, strict=True):
+                if scale is not None:
+                    (plain if scale.form == "binary" else continuous).append(scale.apply(part))
+            plain += [np.isnan(parts[0]).astype(np.float64)] * self.gaps
+            series = pd.Series(parts[0])
+        if not self.categories:
+            return continuous, plain, []
+        codes, values = _codes(series, self.name)
+        known = {value: i for i, value in enumerate(self.categories, start=UNKNOWN + 1)}
+        return continuous, plain, [np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes]]
+
+
+class TabularEncoder(Encoder):
+    """Tables as tensors: a DataFrame, a 2-D array or a list of rows, any column of which may have gaps.
+
+    Columns of a DataFrame are known by name, in any order; those of an array or list by position. Fit finds each to be
+    numeric, boolean, datetime (UTC where it has no time zone) or categorical. Missing numbers are filled with the
+    training median, and flagged where training had some too; missing categories are a category of their own.
+    Categories rare or unseen in training share one index. Columns that do not vary add nothing.
+
+    Args:
+        network: "default": periodic embeddings of numbers, then a multi-layer perceptron. "paper": standardised numbers
+            and one-hot categories → 32 → 8, with ReLU and dropout 0.2; its shape is fixed.
+        width: of the hidden layers; by default 512, or 128 for fewer than 2,000 training rows.
+        depth: how many hidden layers.
+        dropout: after each hidden layer.
+        frequencies: of the periodic embedding of each number.
+        sigma: the standard deviation that these frequencies start with: the higher, the finer the steps of x that can
+            be told apart, and the more rows that takes; by default 0.1 below 2,000 rows, 0.5 from 100,000, else 0.25.
+
+    >>> X = pd.DataFrame({"age": [31, 45, None, 28], "job": ["nurse", "clerk", "nurse", "clerk"]})
+    >>> numeric, categorical = TabularEncoder().fit(X).transform(X)
+    >>> numeric.shape, categorical.tolist()
+    (torch.Size([4, 2]), [[2], [1], [2], [1]])
+    """
+
+    kind = "tabular"
+
+    def __init__(
+        self,
+        network: str = "default",
+        *,
+        width: int | None = None,
+        depth: int = 2,
+        dropout: float = 0.2,
+        frequencies: int = 48,
+        sigma: float | None = None,
+    ) -> None:
+        if network not in ("default", "paper"):
+            raise InputError(f"unknown network {network!r} for tables; choose 'default' or 'paper'")
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout must lie in [0, 1); got {dropout!r}")
+        if sigma is not None and not 0 < sigma < math.inf:
+            raise InputError(f"sigma must be a positive number; got {sigma!r}")
+        self.settings: dict[str, Any] = {
+            "network": network,
+            "width": None if width is None else checks.positive_int(width, "width"),
+            "depth": checks.positive_int(depth, "depth"),
+            "dropout": float(dropout),
+            "frequencies": checks.positive_int(frequencies, "frequencies"),
+            "sigma": None if sigma is None else float(sigma),
+        }
+        self.columns: list[Column] = []
+        self._learned(rows=0)
+
+    def _learned(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
+        """Choose what depends on the number of training rows; a stored encoder keeps what it chose."""
+        self.rows, small, large = rows, rows < 2000, rows >= 100_000
+        self.widths = widths or [self.settings["width"] or (128 if small else 512)] * self.settings["depth"]
+        self.sigma: float = sigma or self.settings["sigma"] or (0.1 if small else 0.5 if large else 0.25)
+        if self.settings["network"] == "paper":
+            self.widths = [32, 8]
+            self.recipe = Recipe(epochs=10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2)
+            return
+        self.recipe = Recipe(
+            epochs=60 if small else 25 if large else 20,
+            batch_size=64 if small else 1024 if large else 512,
+            learning_rate=2e-3 if large else 1e-3,
+            weight_decay=1e-2,
+            patience=15 if small else 8 if large else 6,
+            embedding_size=32 if large else 16,
+        )
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn each column's kind, scale and categories."""
+        del y
+        frame = _frame(X)
+        if frame.shape[1] == 0:
+            raise ShapeError(f"0 feature(s) (shape={frame.shape}) while a minimum of 1 is required.")
+        if len(frame) == 0:
+            raise ShapeError(f"0 sample(s) (shape={frame.shape}) while a minimum of 1 is required.")
+        paper = self.settings["network"] == "paper"
+        self.columns = [Column.fit(frame.iloc[:, i], name, paper=paper) for i, name in enumerate(frame.columns)]
+        self._learned(rows=len(frame))
+        return self
+
+    def transform(self, X: Any) -> Inputs:
+        """numeric (n, p) float32: continuous numbers, then plain 0/1 ones. categorical (n, q) int64."""
+        frame = self.records(X)
+        features = [column.features(frame.iloc[:, i]) for i, column in enumerate(self.columns)]
+        numeric = [x for kind in (0, 1) for lists in features for x in lists[kind]]
+        indices = [index for lists in features for index in lists[2]]
+        return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
+
+    def records(self, X: Any) -> pd.DataFrame:
+        """The rows of X with fit's columns in fit's order; an error names a column that is missing or too many."""
+        self._require_fit()
+        frame, names = _frame(X), [column.name for column in self.columns]
+        if not isinstance(X, pd.DataFrame):  # known by position
+            if frame.shape[1] != len(names):
+                raise ShapeError(
+                    f"X has {frame.shape[1]} features, but TabularEncoder is expecting {len(names)} features as input"
+                )
+            return frame.set_axis(names, axis=1)
+        given, wanted = set(frame.columns), set(names)
+        missing = [name for name in names if name not in given]
+        extra = [name for name in frame.columns if name not in wanted]
+        if missing:
+            hint = f"X has {_listed(extra)} instead" if extra else f"fit saw {_listed(names)}"
+            raise InputError(f"column {_listed(missing)} is missing; {hint}")
+        if extra:
+            raise InputError(f"column {_listed(extra)} was not there in fit; drop it, or fit again with it")
+        return frame[names]
+
+    def network(self) -> TabularNetwork:
+        """A fresh network for the columns that fit saw, giving (n, widths[-1])."""
+        self._require_fit()
+        scales = [scale for column in self.columns for scale in column.scales if scale is not None]
+        n_binary = sum(scale.form == "binary" for scale in scales)
+        n_plain = n_binary + sum(column.gaps for column in self.columns)
+        sizes = [len(column.categories) for column in self.columns if column.categories]
+        if self.settings["network"] == "paper":
+            return TabularNetwork(0, len(scales) - n_binary + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
+        rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
+        return TabularNetwork(len(scales) - n_binary, n_plain, sizes, self.widths, sigma=self.sigma, **rest)
+
+    def config(self) -> dict[str, Any]:
+        """The settings, what fit learned of the columns, and what the number of rows decided."""
+        learned = {"rows": self.rows, "widths": list(self.widths), "sigma": self.sigma}
+        return {"settings": dict(self.settings), **learned, "columns": [asdict(column) for column in self.columns]}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The encoder that `config` describes."""
+        encoder = cls(**config["settings"])
+        for column in config["columns"]:
+            scales = [None if scale is None else Scale(**scale) for scale in column["scales"]]
+            encoder.columns.append(Column(**{**column, "scales": scales}))
+        encoder._learned(config["rows"], config["widths"], config["sigma"])
+        return encoder
+
+    def _require_fit(self) -> None:
+        if not self.columns:
+            raise DwacError("the encoder has seen no table yet: call fit first")
+
+
+class TabularNetwork(nn.Module):
+    """numeric (n, p), categorical (n, q) → (n, widths[-1]): embeddings, then layers with ReLU and dropout.
+
+    Continuous numbers have periodic embeddings; plain ones stay as they are. Categories are one-hot: `table` holds the
+    first layer's weights that each picks. In training, a share `unknown` of them is hidden, so that the index of unseen
+    ones is trained too.
+    """
+
+    starts: Tensor
+
+    def __init__(
+        self,
+        n_continuous: int,
+        n_plain: int,
+        sizes: Sequence[int],
+        widths: Sequence[int],
+        *,
+        dropout: float = 0.2,
+        frequencies: int = 48,
+        sigma: float = 0.25,
+        unknown: float = 0.01,
+    ) -> None:
+        super().__init__()
+        self.n_continuous, self.dropout, self.unknown = n_continuous, dropout, unknown
+        self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
+        n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
+        fan_in = n_numeric + sum(sizes)
+        self.weight = _uniform(widths[0], n_numeric, fan_in=fan_in)
+        self.bias = _uniform(widths[0], fan_in=fan_in)
+        starts = torch.tensor([0, *(size + 1 for size in sizes)]).cumsum(0)  # each column's first row: UNKNOWN's
+        self.register_buffer("starts", starts[:-1], persistent=False)
+        self.table = _uniform(int(starts[-1]), widths[0], fan_in=fan_in) if sizes else None
+        if self.table is not None:
+            self.table.data[self.starts] = 0.0  # the one-hot code of nothing
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+
+    def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, widths[-1]) features."""
+        if self.periodic is not None:
+            continuous, plain = numeric[:, : self.n_continuous], numeric[:, self.n_continuous :]
+            numeric = torch.cat([self.periodic(continuous).flatten(1), plain], dim=1)
+        x = F.linear(numeric, self.weight, self.bias)
+        if self.table is not None:
+            if self.training and self.unknown:
+                hidden = torch.rand(categorical.shape, device=categorical.device) < self.unknown
+                categorical = categorical.masked_fill(hidden, UNKNOWN)
+            x = x + F.embedding_bag(categorical + self.starts, self.table, mode="sum")
+        x = F.dropout(F.relu(x), self.dropout, self.training)
+        for layer in self.layers:
+            x = F.dropout(F.relu(layer(x)), self.dropout, self.training)
+        return x
+
+
+class PeriodicEmbedding(nn.Module):
+    """x (n, p) → ReLU(W_j [cos 2πc_j x_j, sin 2πc_j x_j] + b_j), (n, p, size); all of c_j ~ N(0, σ²), W_j, b_j learned.
+
+    "PLR" of Gorishniy et al. (2022), On Embeddings for Numerical Features in Tabular Deep Learning, arXiv:2203.05556.
+    """
+
+    def __init__(self, n_columns: int, frequencies: int, sigma: float, size: int = 16) -> None:
+        super().__init__()
+        self.size = size
+        self.frequencies = nn.Parameter(sigma * torch.randn(n_columns, frequencies))
+        self.weight = _uniform(n_columns, 2 * frequencies, size, fan_in=2 * frequencies)
+        self.bias = _uniform(n_columns, size, fan_in=2 * frequencies)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, p, size)."""
+        angles = 2 * math.pi * x[:, :, None] * self.frequencies
+        waves = torch.cat([angles.cos(), angles.sin()], dim=2)
+        return F.relu(torch.einsum("npk,pkd->npd", waves, self.weight) + self.bias)
+
+
+def _uniform(*shape: int, fan_in: int) -> nn.Parameter:
+    """As nn.Linear starts, but without complaint where a table has no numbers."""
+    bound = 1 / math.sqrt(max(fan_in, 1))
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+
+
+def _frame(X: Any) -> pd.DataFrame:
+    """X as a frame whose columns are named by strings or whole numbers, each once."""
+    if isinstance(X, pd.DataFrame):
+        names: list[Any] = [int(name) if pd.api.types.is_integer(name) else name for name in X.columns]
+        odd = [name for name in names if not isinstance(name, str | int)]
+        if odd:
+            raise InputError(f"columns must be named by strings or whole numbers; got {odd[0]!r}; rename them")
+        twice = [name for name, again in zip(names, X.columns.duplicated(), strict=True) if again]
+        if twice:
+            raise InputError(f"column {twice[0]!r} is there more than once; rename or drop one")
+        return X.set_axis(names, axis=1).reset_index(drop=True)
+    if isinstance(X, list | tuple):
+        rows = [np.asarray(row).tolist() if isinstance(row, np.ndarray | Tensor | pd.Series) else row for row in X]
+        if not rows or not all(isinstance(row, list | tuple) for row in rows):
+            raise ShapeError("a table given as a list must hold rows, each a list of values, and at least one")
+        for i, row in enumerate(rows):
+            if len(row) != len(rows[0]):
+                raise ShapeError(f"all rows must be equally long; row 0 has {len(rows[0])} values, row {i} {len(row)}")
+        return pd.DataFrame(rows)
+    if hasattr(X, "toarray"):
+        raise InputError("a table must be dense; got a sparse matrix; use X.toarray()")
+    array = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
+    if array.ndim != 2:
+        hint = "; Reshape your data: one column is x.reshape(-1, 1), one row x.reshape(1, -1)" * (array.ndim == 1)
+        raise ShapeError(f"a table must have 2 axes, (rows, columns); got shape {array.shape}{hint}")
+    return pd.DataFrame(array)
+
+
+def _kind(series: pd.Series[Any]) -> str:
+    if series.isna().all():
+        return "empty"
+    held = pd.api.types.infer_dtype(series, skipna=True)
+    return {"boolean": "boolean"}.get(
+        held, "numeric" if held in _NUMERIC else "datetime" if held in _DATES else "categorical"
+    )
+
+
+def _parts(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:
+    """The numbers of a column, (n,) each, NaN where missing: itself, or a date's time, month, weekday and hour."""
+    if kind != "datetime":
+        return [_numbers(series, name)]
+    times = _times(series, name)
+    seconds = (times - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+    parts = (seconds, times.dt.month, times.dt.day_of_week, times.dt.hour)
+    return [np.asarray(part.to_numpy(np.float64, na_value=np.nan), np.float64) for part in parts]
+
+
+def _numbers(series: pd.Series[Any], name: Name) -> Floats:
+    """A column of numbers, (n,), NaN where missing."""
+    if pd.api.types.is_complex_dtype(series.dtype):
+        raise InputError(f"Complex data not supported: column {name!r} must hold real numbers")
+    if pd.api.types.infer_dtype(series, skipna=True) in ("timedelta", "timedelta64"):
+        series = pd.to_timedelta(series).dt.total_seconds()
+    if not pd.api.types.is_numeric_dtype(series.dtype):
+        series = series.astype(object)
+        _refuse(series, name, lambda value: isinstance(value, Real | Decimal | np.bool_), "numbers")
+    try:
+        x: Floats = series.to_numpy(np.float64, na_value=np.nan)
+    except OverflowError as error:
+        raise NonFiniteError(f"column {name!r} must hold numbers up to 1e308: {error}") from None
+    infinite = np.isinf(x)
+    if infinite.any():
+        row = int(infinite.argmax())
+        raise NonFiniteError(f"column {name!r} must be finite; got {x[row]} in row {row}; drop or repair such rows")
+    return np.clip(x, -_LARGEST, _LARGEST)
+
+
+def _times(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
+    """A column of dates in UTC, NaT where missing; text is read as ISO 8601."""
+    if isinstance(series.dtype, pd.PeriodDtype):
+        series = series.dt.to_timestamp()
+    if pd.api.types.is_datetime64_any_dtype(series.dtype):
+        return pd.to_datetime(series, utc=True)
+    series = series.astype(object)
+    _refuse(series, name, lambda value: isinstance(value, str | date), "dates")
+    times = pd.to_datetime(series, utc=True, errors="coerce", format="ISO8601")
+    _refuse(series[times.isna()], name, pd.isna, "dates such as 2024-05-31T14:00")
+    return times
+
+
+def _refuse(series: pd.Series[Any], name: Name, fits: Callable[[Any], bool], wanted: str) -> None:
+    """An error that names the first value which is there and does not fit, and its row."""
+    for row, value in series[series.notna()].items():
+        if not fits(value):
+            raise InputError(f"column {name!r} must hold {wanted}; got {value!r} in row {row}")
+
+
+def _codes(series: pd.Series[Any], name: Name) -> tuple[NDArray[np.intp], list[Value]]:
+    """Codes (n,) into the list of a column's distinct values, the last of which, None, stands for missing ones."""
+    try:
+        codes, values = pd.factorize(series)
+    except TypeError:
+        _refuse(series, name, pd.api.types.is_scalar, "single values, not lists or the like")
+        raise
+    return codes, [*map(_plain, values), None]  # pandas' code of missing ones, -1, is the last place
+
+
+def _plain(value: Any) -> Value:
+    """A category as JSON can keep it; what is neither text, true or false nor a finite number goes by its text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    keeps = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if keeps else str(value)
+
+
+def _frequent(series: pd.Series[Any], name: Name, least: int) -> list[Value]:
+    """The values met at least so often, in an order that the rows' order does not change; none if only one is met."""
+    codes, values = _codes(series, name)
+    counts: dict[Value, int] = {}
+    for value, count in zip(values, np.bincount(codes % len(values), minlength=len(values)), strict=True):
+        counts[value] = counts.get(value, 0) + int(count)
+    if sum(count > 0 for count in counts.values()) < 2:
+        return []
+    frequent = [value for value, count in counts.items() if count >= least]
+    return sorted(frequent, key=lambda value: (type(value).__name__, value if value is not None else 0))
+
+
+def _scattered(x: pd.Series[Any]) -> bool:
+    """Whether numbers (n,) are few values far between, each met often: amounts or codes rather than a measured scale.
+
+    Then the exact value matters, and no smooth map of the number tells one from the next (Adult's capital gains as
+    categories too: +1 point). On values that fill their range the same would only invite overfitting (Covertype).
+    """
+    values = np.sort(x.dropna().unique())
+    if not 2 < len(values) <= min(_FEW, len(x) // 20):
+        return False
+    return bool(len(values) < 0.5 * (values[-1] - values[0]) / np.diff(values).min())
+
+
+def _joined(columns: Sequence[NDArray[Any]], n: int, dtype: Any) -> Tensor:
+    """(n, p) from p columns (n,)."""
+    table = np.empty((n, len(columns)), dtype=dtype)
+    for i, column in enumerate(columns):
+        table[:, i] = column
+    return torch.from_numpy(table)
+
+
+def _listed(names: Sequence[Name], most: int = 5) -> str:
+    more = [f"… ({len(names) - most} more)"] if len(names) > most else []
+    return ", ".join([*map(repr, names[:most]), *more])

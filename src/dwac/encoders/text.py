@@ -1,0 +1,363 @@
+"""Texts as tensors: words, and the hashes of their n-grams; and the networks that suit them.
+
+encoder = TextEncoder().fit(X)                           # X: texts, one an example
+words, ngrams, owners = encoder.transform(X)             # int64 (n, length), int32 (n, m), int16 (n, m)
+features = encoder.network()(words, ngrams, owners)      # (n, 128)
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dwac import _checks as checks
+from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
+from dwac.errors import DwacError, InputError, ShapeError
+
+Ints = NDArray[np.int64]
+Hashes = NDArray[np.uint32]
+
+_CHUNK = 4096  # texts whose n-grams are in memory at once
+_SIZES = range(3, 6)  # of character n-grams
+_LONGEST_WORD = 40  # characters of a word that become n-grams
+_FARTHEST = 2**15 - 1  # place of a word that an int16 holds
+_HIGH = 0.999  # lengths are cut at this quantile of those in training
+
+# Accents and vowel signs belong to their word, though \w leaves many out; ideographs and kana are a word each.
+_MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
+_SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = rf"[^\W{_SINGLE}]+(?:[{_MARKS}]+[^\W{_SINGLE}]*)*"
+_TOKEN = re.compile(
+    r"\d+(?:[.,]\d+)+"  # 3.5
+    r"|\w+?(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b"  # do n't, it 's: as GloVe has them
+    rf"|\.?(?!\d){_WORD}(?:\+\+|\#)?"  # c++, c#, .net
+    rf"|{_WORD}|[{_SINGLE}][{_MARKS}]*"
+    r"|\.{2,}|!{2,}|\?{2,}|-{2,}|={2,}|\*{2,}|[^\w\s]"
+)
+
+
+def tokenise(text: str) -> list[str]:
+    """The words and punctuation marks of a text, in lower case.
+
+    >>> tokenise("Why doesn't C++ (or C#) run on ASP.NET 3.5?")
+    ['why', 'does', "n't", 'c++', '(', 'or', 'c#', ')', 'run', 'on', 'asp', '.net', '3.5', '?']
+    """
+    return _TOKEN.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
+
+
+def word_hash(word: str) -> int:
+    """A whole word's 32-bit hash: CRC-32 of its UTF-8 bytes, the same on every machine and in every run."""
+    return zlib.crc32(word.encode())
+
+
+def character_hashes(word: str) -> list[int]:
+    """The hashes of a word's distinct character n-grams, 3 to 5 long; < and > mark where it begins and ends."""
+    marked = f"<{word[:_LONGEST_WORD]}>"
+    ngrams = dict.fromkeys(marked[i : i + size] for size in _SIZES for i in range(len(marked) - size + 1))
+    return [zlib.crc32(ngram.encode(), 1) for ngram in ngrams]  # 1: unlike those of words
+
+
+def pair_hashes(first: Hashes, second: Hashes) -> Hashes:
+    """The hashes of pairs of words, from those of the words; the order counts."""
+    return first * np.uint32(0x9E3779B1) + second * np.uint32(0x85EBCA6B) + np.uint32(1)
+
+
+class TextEncoder(Encoder):
+    """Texts as tensors: a list, tuple, array or Series of strings, or a DataFrame with one column of them.
+
+    Fit learns a vocabulary, which n-grams recur, and how long texts are. N-grams are words, pairs of neighbouring
+    words, and the runs of 3 to 5 characters in each word. Character runs are left out where texts are so long that
+    those of a typical one would not fit: there, words say enough.
+
+    Args:
+        network: "default": a bag of n-grams beside a CNN with attention. "paper": that CNN alone, as in the paper.
+        vectors: a file of word vectors in GloVe's format, from which the words' vectors start; otherwise at random.
+        min_count: words and n-grams met in fewer training texts are not learned.
+        max_words: most words in the vocabulary.
+        max_length: most words of a text that are read, from its beginning.
+        max_features: most n-grams in the table.
+        max_ngrams: most n-grams of a text that are read: words and pairs first.
+        dropout: "default": share of the words hidden in training. "paper": dropout of the word vectors.
+
+    >>> encoder = TextEncoder(min_count=1).fit(["sort a list", "parse json"])
+    >>> encoder.vocabulary
+    ['a', 'json', 'list', 'parse', 'sort']
+    >>> encoder.transform(["sort json quickly"])[0]
+    tensor([[6, 3, 1]])
+    """
+
+    kind = "text"
+
+    def __init__(
+        self,
+        network: str = "default",
+        *,
+        vectors: str | Path | None = None,
+        min_count: int = 2,
+        max_words: int = 50_000,
+        max_length: int = 400,
+        max_features: int = 2**17,
+        max_ngrams: int = 512,
+        dropout: float = 0.5,
+    ) -> None:
+        if network not in ("default", "paper"):
+            raise InputError(f"unknown network {network!r} for texts; choose 'default' or 'paper'")
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout must lie in [0, 1); got {dropout!r}")
+        if max_length > _FARTHEST:
+            raise InputError(f"max_length must be at most {_FARTHEST}; got {max_length}")
+        sizes = {
+            "min_count": min_count,
+            "max_words": max_words,
+            "max_length": max_length,
+            "max_features": max_features,
+            "max_ngrams": max_ngrams,
+        }
+        self.settings: dict[str, Any] = {
+            "network": network,
+            "vectors": None if vectors is None else str(vectors),
+            **{name: checks.positive_int(size, name) for name, size in sizes.items()},
+            "dropout": float(dropout),
+        }
+        self.vocabulary: list[str] = []
+        self._ngrams: Hashes = np.zeros(0, dtype=np.uint32)  # sorted
+        self._sizes = {"rows": 0, "length": 0, "ngrams": 0, "vector": 0}
+        self._characters = True
+        self._vectors: dict[str, NDArray[np.float32]] = {}
+        self._choose_recipe()
+
+    def _choose_recipe(self) -> None:
+        small = self._sizes["rows"] < 2000
+        if self.settings["network"] == "paper":
+            self.recipe = Recipe(epochs=50, batch_size=64, learning_rate=1e-3, weight_decay=0.0, patience=5)
+        elif small:
+            self.recipe = Recipe(epochs=60, batch_size=64, learning_rate=5e-3, weight_decay=1e-2, patience=15)
+        else:
+            self.recipe = Recipe(epochs=16, batch_size=256, learning_rate=5e-3, weight_decay=1e-2, patience=6)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the vocabulary, the n-grams that recur, and the lengths."""
+        del y
+        corpus = _Corpus.read(texts_of(X), None)
+        if corpus.n == 0:
+            raise ShapeError("0 texts were given while at least 1 is required")
+        settings = self.settings
+        length = _high(np.bincount(corpus.text, minlength=corpus.n), settings["max_length"])
+        corpus = corpus.cut(length)
+        self._vectors = {} if settings["vectors"] is None else read_vectors(settings["vectors"], set(corpus.words))
+        self.vocabulary = self._frequent_words(corpus)
+        self._sizes = {"rows": corpus.n, "length": length, "ngrams": 0, "vector": 0}
+        if self._vectors:
+            self._sizes["vector"] = len(next(iter(self._vectors.values())))
+        if settings["network"] == "default":
+            self._learn_ngrams(corpus)
+        self._choose_recipe()
+        return self
+
+    def _frequent_words(self, corpus: _Corpus) -> list[str]:
+        """The words with an index of their own, the most frequent first; a word with a vector needs no second text."""
+        n = len(corpus.words)
+        counts = np.bincount(np.unique(corpus.text * n + corpus.ids) % n, minlength=n)
+        counted = [
+            (-int(count), word)
+            for word, count in zip(corpus.words, counts, strict=True)
+            if count >= self.settings["min_count"] or (count and word in self._vectors)
+        ]
+        return [word for _, word in sorted(counted)[: self.settings["max_words"]]]
+
+    def _learn_ngrams(self, corpus: _Corpus) -> None:
+        limit = self.settings["max_ngrams"]
+        runs = [sum(max(len(word) + 3 - size, 0) for size in _SIZES) for word in corpus.words]
+        typical = np.median(np.bincount(corpus.text, np.array(runs)[corpus.ids] + 2))  # with each word, and a pair
+        self._characters = bool(typical <= limit)
+        met = [hashes for _, hashes, _ in corpus.ngrams(self._characters)]
+        hashes, counts = np.unique(np.concatenate(met), return_counts=True)
+        recurring = counts >= self.settings["min_count"]
+        hashes, counts = hashes[recurring], counts[recurring]
+        self._ngrams = np.sort(hashes[np.lexsort((hashes, -counts))[: self.settings["max_features"]]])
+        known = np.concatenate([text[self._lookup(hashes) > 0] for text, hashes, _ in corpus.ngrams(self._characters)])
+        self._sizes["ngrams"] = _high(np.bincount(known, minlength=corpus.n), limit)
+
+    def transform(self, X: Any) -> Inputs:
+        """words (n, length) int64; for the default network ngrams (n, m) int32 and their owners (n, m) int16.
+
+        Padded with 0. A word outside the vocabulary has index 1; an n-gram outside the table is left out. An n-gram's
+        owner is the place of its word in the text, for a pair that of the first word.
+        """
+        self._require_fit()
+        corpus = _Corpus.read(texts_of(X), self._sizes["length"])
+        index = {word: i for i, word in enumerate(self.vocabulary, start=UNKNOWN + 1)}
+        indices = np.array([index.get(word, UNKNOWN) for word in corpus.words], dtype=np.int64)
+        words = np.zeros((corpus.n, self._sizes["length"]), dtype=np.int64)
+        words[corpus.text, corpus.place] = indices[corpus.ids]
+        if self.settings["network"] == "paper":
+            return (torch.from_numpy(words),)
+        ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
+        owners = np.zeros(ngrams.shape, dtype=np.int16)
+        for text, hashes, owner in corpus.ngrams(self._characters):
+            found = self._lookup(hashes)
+            text, owner, found = text[found > 0], owner[found > 0], found[found > 0]
+            column = np.arange(len(text)) - np.searchsorted(text, text)
+            fits = column < ngrams.shape[1]
+            ngrams[text[fits], column[fits]] = found[fits]
+            owners[text[fits], column[fits]] = owner[fits]
+        return torch.from_numpy(words), torch.from_numpy(ngrams), torch.from_numpy(owners)
+
+    def _lookup(self, hashes: Hashes) -> Ints:
+        """The place of n-grams in the table, from 1 on; 0 for those that it lacks."""
+        if len(self._ngrams) == 0:
+            return np.zeros(len(hashes), dtype=np.int64)
+        place = np.searchsorted(self._ngrams, hashes).clip(max=len(self._ngrams) - 1)
+        return np.where(self._ngrams[place] == hashes, place + 1, 0)
+
+    def tokens(self, X: Any) -> list[list[str]]:
+        """The words read of each text, aligned with the columns of `words` and of the network's `attention`."""
+        self._require_fit()
+        return [tokenise(text)[: self._sizes["length"]] for text in texts_of(X)]
+
+    def records(self, X: Any) -> pd.DataFrame:
+        """The texts, in one column "text"."""
+        return pd.DataFrame({"text": pd.Series(texts_of(X), dtype="str")})
+
+    def network(self) -> nn.Module:
+        """A fresh network, giving (n, 200) for the paper's and (n, 128) for the default.
+
+        Vectors from a file are there after `fit` alone: a restored encoder's network takes its weights from where the
+        model was saved.
+        """
+        self._require_fit()
+        n_words, size = len(self.vocabulary) + UNKNOWN + 1, self._sizes["vector"]
+        if self.settings["network"] == "paper":
+            cnn = AttentionCNN(n_words, size or 300, dropout=self.settings["dropout"])
+            network: nn.Module = cnn
+        else:
+            hidden = self.settings["dropout"]
+            network = SubwordNetwork(n_words, len(self._ngrams) + 1, word_size=size or 64, hidden=hidden)
+            cnn = network.cnn
+        with torch.no_grad():
+            for i, word in enumerate(self.vocabulary, start=UNKNOWN + 1):
+                if word in self._vectors:
+                    cnn.words.weight[i] = torch.from_numpy(self._vectors[word])
+        return network
+
+    def config(self) -> dict[str, Any]:
+        """The settings, and what fit learned: vocabulary, hashes of n-grams, sizes."""
+        return {
+            "settings": dict(self.settings),
+            "vocabulary": list(self.vocabulary),
+            "ngrams": self._ngrams.tolist(),
+            "characters": self._characters,
+            "sizes": dict(self._sizes),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The encoder that `config` describes; a file of word vectors is not needed again."""
+        encoder = cls(**config["settings"])
+        encoder.vocabulary = list(config["vocabulary"])
+        encoder._ngrams = np.array(config["ngrams"], dtype=np.uint32)
+        encoder._characters, encoder._sizes = config["characters"], dict(config["sizes"])
+        encoder._choose_recipe()
+        return encoder
+
+    def _require_fit(self) -> None:
+        if self._sizes["rows"] == 0:
+            raise DwacError("the encoder has seen no text yet: call fit first")
+
+
+class _Corpus(NamedTuple):
+    """Texts as numbers: token t of them all is `words[ids[t]]`, at `place[t]` of text `text[t]`, in order."""
+
+    n: int
+    words: list[str]
+    ids: Ints
+    text: Ints
+    place: Ints
+
+    @classmethod
+    def read(cls, texts: Sequence[str], length: int | None) -> _Corpus:
+        """Tokenise texts; `length` words are read of each, or all."""
+        index: dict[str, int] = {}
+        ids: list[int] = []
+        lengths = np.zeros(len(texts), dtype=np.int64)
+        for row, text in enumerate(texts):
+            tokens = tokenise(text)[:length]
+            lengths[row] = len(tokens)
+            ids += [index.setdefault(token, len(index)) for token in tokens]
+        text_of = np.repeat(np.arange(len(texts)), lengths)
+        place = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)
+        return cls(len(texts), list(index), np.array(ids, dtype=np.int64), text_of, place)
+
+    def cut(self, length: int) -> _Corpus:
+        """The first `length` words of each text."""
+        near = self.place < length
+        return self._replace(ids=self.ids[near], text=self.text[near], place=self.place[near])
+
+    def ngrams(self, characters: bool) -> Iterator[tuple[Ints, Hashes, Ints]]:
+        """(text, hash, owner) of the distinct n-grams of each text, some texts at a time.
+
+        In order of text, and in it words, then pairs, then characters, each where it occurs first. A word's
+        characters are hashed once, however often the word comes.
+        """
+        word = np.array([word_hash(word) for word in self.words], dtype=np.uint32)
+        parts = [character_hashes(word) if characters else [] for word in self.words]
+        counts = np.array([len(part) for part in parts], dtype=np.int64)
+        starts, flat = counts.cumsum() - counts, np.array([h for part in parts for h in part], dtype=np.uint32)
+        for first in range(0, max(self.n, 1), _CHUNK):
+            low, high = np.searchsorted(self.text, (first, first + _CHUNK))
+            ids, text, place = self.ids[low:high], self.text[low:high], self.place[low:high]
+            pair = np.flatnonzero(text[1:] == text[:-1])
+            token = np.repeat(np.arange(len(ids)), counts[ids])  # whose n-gram each one is
+            within = np.arange(len(token)) - np.repeat(counts[ids].cumsum() - counts[ids], counts[ids])
+            owner = np.concatenate([np.arange(len(ids)), pair, token])
+            hashes = np.concatenate(
+                [word[ids], pair_hashes(word[ids[pair]], word[ids[pair + 1]]), flat[starts[ids[token]] + within]]
+            )
+            order = np.argsort(text[owner], kind="stable")
+            owner, hashes = owner[order], hashes[order]
+            key = (text[owner].astype(np.uint64) << np.uint64(32)) | hashes
+            distinct = np.sort(np.unique(key, return_index=True)[1])
+            owner, hashes = owner[distinct], hashes[distinct]
+            yield text[owner], hashes, place[owner]
+
+
+def texts_of(X: Any) -> list[str]:
+    """X as a list of strings, none of them empty; an error names the row that is not."""
+    if isinstance(X, pd.DataFrame):
+        if X.shape[1] != 1:
+            raise ShapeError(f"a DataFrame of texts must have one column; got {X.shape[1]}: {list(X.columns)[:8]}")
+        X = X.iloc[:, 0]
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[1] == 1:
+        X = X[:, 0]
+    if not isinstance(X, list | tuple | pd.Series | np.ndarray) or (isinstance(X, np.ndarray) and X.ndim != 1):
+        what = f"an array of shape {X.shape}" if isinstance(X, np.ndarray) else type(X).__name__
+        raise InputError(f"X must be texts: a list, array or Series of str; got {what}")
+    texts = X.tolist() if isinstance(X, pd.Series | np.ndarray) else list(X)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            missing = text is None or text is pd.NA or (isinstance(text, float) and np.isnan(text))
+            what = "missing; drop such rows" if missing else f"{type(text).__name__} {str(text)[:40]!r}"
+            raise InputError(f"every text must be a str; row {row} is {what}")
+        if not text or text.isspace():
+            raise InputError(
+                f"every text must have a word; row {row} is {'blank' if text else 'empty'}; drop such rows"
+            )
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise InputError(f"row {row} holds half of a surrogate pair; decode its bytes with errors='replace'")
+    return texts
+
+
+def _high(counts: Ints, limit: int) -> int:
+    """A high quantile of counts, at least 1 and at most the limit."""
+    return int(np.clip(np.ceil(np.quantile(counts, _HIGH)), 1, limit))

@@ -1,0 +1,422 @@
+"""Tables: every kind of column becomes tensors, what does not fit is named, and the networks take what comes out."""
+
+import datetime
+import json
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_matrix
+from sklearn.preprocessing import QuantileTransformer
+
+from dwac.encoders.tabular import UNKNOWN, TabularEncoder, TabularNetwork
+from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.nn import WeightedAverage
+
+RNG = np.random.default_rng(0)
+N = 200
+
+
+def frame(n=N, seed=0):
+    """A column of every kind, with gaps in most."""
+    rng = np.random.default_rng(seed)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, n), unit="D")
+    gap = np.arange(n) % 7 == 3
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, n),
+            "income": np.where(gap, np.nan, rng.lognormal(10, 1, n)),
+            "children": pd.Series(rng.integers(0, 5, n)).astype("Int64").mask(gap),
+            "member": rng.random(n) > 0.5,
+            "asked": pd.Series(rng.random(n) > 0.5).astype("boolean").mask(gap),
+            "job": np.where(gap, None, rng.choice(["nurse", "clerk", "smith"], n)),
+            "town": pd.Series(rng.choice(["Oslo", "Rome"], n)).astype("string"),
+            "grade": pd.Categorical(rng.integers(1, 4, n)),
+            "bin": pd.cut(rng.random(n), 3),
+            "day": days,
+            "seen": pd.Series(days).dt.tz_localize("Europe/Berlin").where(~gap),
+            "wait": pd.to_timedelta(rng.integers(1, 999, n), unit="s"),
+            "constant": 1.0,
+            "nothing": np.nan,
+            "void": None,
+            "id": [f"id{i}" for i in range(n)],
+        }
+    )
+
+
+def same(encoder, A, B):
+    return all(torch.equal(a, b) for a, b in zip(encoder.transform(A), encoder.transform(B), strict=True))
+
+
+def restored(encoder):
+    return TabularEncoder.from_config(json.loads(json.dumps(encoder.config(), allow_nan=False)))
+
+
+def run(encoder, X):
+    """A step of training and one of evaluation."""
+    model = WeightedAverage(encoder.network(), 2, 4)
+    inputs = encoder.transform(X)
+    y = torch.arange(len(X)) % 2
+    model.loss(inputs, y).backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+    features = encoder.network().eval()(*inputs)
+    assert features.shape == (len(X), encoder.widths[-1])
+    return features
+
+
+# What fits
+
+
+@pytest.mark.parametrize("network", ["default", "paper"])
+def test_every_kind_of_column_in_one_frame(network):
+    X = frame()
+    encoder = TabularEncoder(network).fit(X)
+    kinds = {column.name: column.kind for column in encoder.columns}
+    assert [kinds[name] for name in ("age", "income", "children", "wait", "constant")] == ["numeric"] * 5
+    assert [kinds[name] for name in ("member", "asked")] == ["boolean"] * 2
+    assert [kinds[name] for name in ("job", "town", "grade", "bin", "id")] == ["categorical"] * 5
+    assert [kinds[name] for name in ("day", "seen")] == ["datetime"] * 2
+    assert [kinds[name] for name in ("nothing", "void")] == ["empty"] * 2
+    numeric, categorical = encoder.transform(X)
+    assert numeric.dtype == torch.float32
+    assert categorical.dtype == torch.int64
+    assert torch.isfinite(numeric).all()
+    # age, income, children, wait and two dates of time, month and weekday (the hour only of the one with a summer
+    # time); member and asked; gaps of income, children, asked and seen
+    assert numeric.shape == (N, 4 + 3 + 3 + 3 + 4)
+    assert categorical.shape == (N, 4 + (network == "paper"))
+    run(encoder, X)
+
+
+def test_arrays_lists_and_frames_are_the_same_table():
+    X = pd.DataFrame({0: [1.5, 2, 3, None] * 10, 1: ["a", "b", "a", None] * 10, 2: [True, False, False, True] * 10})
+    encoder = TabularEncoder().fit(X)
+    rows = X.astype(object).where(X.notna(), None).to_numpy()
+    for other in (rows, rows.tolist(), [tuple(row) for row in rows]):
+        assert TabularEncoder().fit(other).config() == encoder.config()
+        assert same(encoder, X, other)
+    numbers = RNG.normal(size=(30, 3))
+    encoder = TabularEncoder().fit(numbers)
+    for alike in (numbers.tolist(), pd.DataFrame(numbers), torch.from_numpy(numbers), np.asfortranarray(numbers)):
+        assert same(encoder, numbers, alike)
+    assert same(TabularEncoder().fit(pd.DataFrame(numbers, columns=list("abc"))), numbers, numbers.tolist())
+
+
+def test_the_order_of_a_frames_columns_and_its_index_do_not_matter():
+    X = frame()
+    encoder = TabularEncoder().fit(X.set_index(RNG.permutation(N)))
+    assert encoder.config() == TabularEncoder().fit(X).config()
+    assert same(encoder, X, X[X.columns[::-1]].set_index(RNG.integers(0, 3, N)))
+    assert list(encoder.records(X[X.columns[::-1]]).columns) == list(X.columns)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([1, 2, 3, None] * 9, dtype=object),
+        pd.Series([1, 2, 3, None] * 9, dtype="Int64"),
+        pd.Series([1, 2, 3, None] * 9, dtype="Float32"),
+        pd.Series([Decimal(1), Decimal(2), Decimal(3), None] * 9),
+        pd.Series([1, np.float32(2), np.int8(3), pd.NA] * 9, dtype=object),
+        pd.to_timedelta(pd.Series([1, 2, 3, None] * 9), unit="s"),
+        pd.Series([datetime.timedelta(seconds=i) if i else None for i in (1, 2, 3, 0)] * 9, dtype=object),
+    ],
+    ids=str,
+)
+def test_numbers_of_any_type_are_the_same_numbers(column):
+    X = pd.DataFrame({"x": pd.Series([1, 2, 3, np.nan] * 9)})
+    encoder = TabularEncoder().fit(X)
+    assert TabularEncoder().fit(column.to_frame("x")).config() == encoder.config()
+    assert same(encoder, X, column.to_frame("x"))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(["2024-01-31T10:00:00Z", "2024-03-01", None] * 9),
+        pd.Series([pd.Timestamp("2024-01-31 11:00", tz="Europe/Berlin"), datetime.date(2024, 3, 1), None] * 9),
+        pd.to_datetime(pd.Series(["2024-01-31T10:00", "2024-03-01T00:00", None] * 9)).dt.tz_localize("UTC"),
+        pd.Series(pd.PeriodIndex(["2024-01-31T10:00", "2024-03-01T00:00", None] * 9, freq="h")),
+    ],
+    ids=str,
+)
+def test_dates_of_any_type_are_the_same_dates(column):
+    X = pd.DataFrame({"x": pd.to_datetime(pd.Series(["2024-01-31T10:00", "2024-03-01T00:00", None] * 9))})
+    assert same(TabularEncoder().fit(X), X, column.to_frame("x"))
+
+
+def test_numbers_are_scaled_as_scikit_learn_does():
+    x = np.round(RNG.lognormal(size=(600, 1)), 1)
+    numeric, _ = TabularEncoder().fit(x).transform(x)
+    peer = QuantileTransformer(n_quantiles=20, output_distribution="normal", subsample=None).fit_transform(x)
+    np.testing.assert_allclose(numeric.numpy(), peer, atol=1e-5)
+    numeric, _ = TabularEncoder("paper").fit(x).transform(x)
+    np.testing.assert_allclose(numeric.numpy(), (x - x.mean()) / x.std(), atol=1e-5)
+
+
+def test_two_valued_numbers_stay_plain():
+    X = np.column_stack([RNG.integers(0, 2, 50), RNG.integers(0, 2, 50) * 7 + 3])
+    encoder = TabularEncoder().fit(X)
+    numeric, _ = encoder.transform(X)
+    assert torch.equal(numeric, torch.from_numpy((X - [0, 3]) / [1, 7]).float())
+    assert encoder.network().periodic is None
+
+
+def test_missing_numbers_get_the_median_and_a_flag_where_training_had_some():
+    X = pd.DataFrame({"a": [1.0, 2, 9, np.nan, 3], "b": [1.0, 2, 9, 4, 3]})
+    encoder = TabularEncoder().fit(X)
+    numeric, _ = encoder.transform(pd.DataFrame({"a": [np.nan, 2.5], "b": [np.nan, 3.0]}))
+    assert torch.equal(numeric[0, :2], numeric[1, :2])
+    assert numeric[:, 2:].tolist() == [[1.0], [0.0]]
+
+
+def test_unseen_and_rare_categories_share_an_index_of_their_own():
+    X = pd.DataFrame({"c": ["a"] * 5 + ["b"] * 5 + [None] * 2 + ["once"]})
+    encoder = TabularEncoder().fit(X)
+    _, indices = encoder.transform(pd.DataFrame({"c": ["a", "b", None, "once", "never", 3]}))
+    assert indices[:3, 0].unique().numel() == 3
+    assert indices[:3].min() > UNKNOWN
+    assert indices[3:, 0].tolist() == [UNKNOWN] * 3
+    assert run(TabularEncoder("paper").fit(X), X).isfinite().all()
+
+
+def test_a_missing_category_is_unknown_where_training_had_none():
+    encoder = TabularEncoder().fit([["a"], ["b"]] * 5)
+    assert encoder.transform([[None], ["a"]])[1].tolist() == [[UNKNOWN], [1]]
+
+
+def test_the_unknown_index_is_trained_even_if_nothing_is_rare():
+    network: Any = TabularEncoder().fit([["a"], ["b"]] * 5).network()
+    torch.manual_seed(0)
+    indices = torch.ones(1000, 1, dtype=torch.int64)
+    network(torch.empty(1000, 0), indices).sum().backward()
+    assert network.table.grad[UNKNOWN].abs().sum() > 0
+    network.zero_grad()
+    network.eval()(torch.empty(1000, 0), indices).sum().backward()
+    assert network.table.grad[UNKNOWN].abs().sum() == 0
+
+
+def test_scattered_amounts_are_categories_too_and_measurements_are_not():
+    amounts, ages = RNG.choice([0, 0, 0, 594, 7688, 15024], 500), RNG.integers(18, 40, 500)
+    X = pd.DataFrame({"gain": amounts, "age": ages})
+    gain, age = TabularEncoder().fit(X).columns
+    assert gain.categories == [0, 594, 7688, 15024]
+    assert age.categories == []
+    assert [column.categories for column in TabularEncoder("paper").fit(X).columns] == [[], []]
+    numeric, indices = TabularEncoder().fit(X).transform(pd.DataFrame({"gain": [594, 600], "age": [20, 20]}))
+    assert indices.tolist() == [[2], [UNKNOWN]]
+    assert numeric.shape == (2, 2)
+
+
+@pytest.mark.parametrize("n_rows", [1, 5])
+def test_tables_in_which_nothing_varies_still_work(n_rows):
+    X = pd.DataFrame({"a": [1.0] * n_rows, "b": [None] * n_rows, "c": ["x"] * n_rows, "d": [np.nan] * n_rows})
+    encoder = TabularEncoder().fit(X)
+    assert [tuple(x.shape) for x in encoder.transform(X)] == [(n_rows, 0)] * 2
+    assert run(encoder, X).isfinite().all()
+    Z = pd.DataFrame({"a": [2.0], "b": ["anything"], "c": [None], "d": ["text"]})
+    assert [tuple(x.shape) for x in encoder.transform(Z)] == [(1, 0)] * 2
+
+
+def test_an_empty_table_transforms_to_empty_tensors():
+    X = frame()
+    encoder = TabularEncoder().fit(X)
+    assert [len(x) for x in encoder.transform(X.iloc[:0])] == [0, 0]
+
+
+# What does not fit
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda X: X.drop(columns="age"), InputError, r"column 'age' is missing; fit saw 'age', 'income'"),
+        (lambda X: X.rename(columns={"age": "Age"}), InputError, "column 'age' is missing; X has 'Age' instead"),
+        (lambda X: X.assign(extra=1), InputError, "column 'extra' was not there in fit; drop it"),
+        (
+            lambda X: X.assign(age=[*X["age"][:-1].astype(str), "9"]),
+            InputError,
+            "'age' must hold numbers; got .* row 0",
+        ),
+        (lambda X: X.assign(income=["many" if i == 3 else 1.0 for i in range(N)]), InputError, "'many' in row 3"),
+        (lambda X: X.assign(income=X["day"]), InputError, "'income' must hold numbers; got Timestamp"),
+        (lambda X: X.assign(income=np.where(X.index == 5, -np.inf, 1)), NonFiniteError, "'income'.*-inf in row 5"),
+        (lambda X: X.assign(age=[10**400, *[1] * (N - 1)]), NonFiniteError, "'age' must hold numbers up to"),
+        (lambda X: X.assign(age=1j), InputError, "Complex data not supported: column 'age'"),
+        (lambda X: X.assign(day=5), InputError, "'day' must hold dates; got 5 in row 0"),
+        (lambda X: X.assign(day=["2024-01-01", "31/12"] * (N // 2)), InputError, "dates such as .* '31/12' in row 1"),
+        (lambda X: X.assign(job=[[1]] * N), InputError, r"'job' must hold single values.*\[1\] in row 0"),
+        (lambda X: pd.concat([X, X[["age"]]], axis=1), InputError, "column 'age' is there more than once"),
+        (lambda X: X.set_axis(pd.MultiIndex.from_product([["a"], X.columns]), axis=1), InputError, "named by strings"),
+        (lambda X: X.to_numpy()[:, 1:], ShapeError, "X has 15 features, but TabularEncoder is expecting 16"),
+        (lambda X: X.to_numpy()[0], ShapeError, r"2 axes.*got shape \(16,\); Reshape your data"),
+        (lambda X: [[1, 2], [3]], ShapeError, "row 0 has 2 values, row 1 1"),
+        (lambda X: [], ShapeError, "at least one"),
+        (lambda X: [1, 2], ShapeError, "each a list of values"),
+        (lambda X: X["age"], ShapeError, "2 axes"),
+        (lambda X: csr_matrix(np.eye(3)), InputError, "dense; got a sparse matrix"),
+    ],
+)
+def test_what_does_not_fit_is_named(change, error, message):
+    X = frame()
+    encoder = TabularEncoder().fit(X)
+    with pytest.raises(error, match=message):
+        encoder.transform(change(X))
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (np.empty((3, 0)), ShapeError, "0 feature"),
+        (np.empty((0, 3)), ShapeError, "0 sample"),
+        ([[1.0], [np.inf]], NonFiniteError, "column 0 must be finite; got inf in row 1"),
+        (np.array([[1 + 1j], [2]]), InputError, "Complex data"),
+        (pd.DataFrame({"c": ["a", ["b"]]}, index=[7, 9]), InputError, r"column 'c'.*\['b'\] in row 1"),
+    ],
+)
+def test_fit_names_what_it_cannot_learn_from(X, error, message):
+    with pytest.raises(error, match=message):
+        TabularEncoder().fit(X)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"network": "papre"}, {"width": 0}, {"depth": 0}, {"dropout": 1.0}, {"sigma": 0.0}, {"frequencies": 0}]
+)
+def test_wrong_settings_are_refused(settings):
+    with pytest.raises(InputError, match=next(iter(settings))):
+        TabularEncoder(**settings)
+
+
+def test_an_encoder_that_saw_nothing_says_so():
+    for act in (lambda e: e.transform([[1]]), lambda e: e.records([[1]]), lambda e: e.network()):
+        with pytest.raises(DwacError, match="call fit first"):
+            act(TabularEncoder())
+
+
+# Storage and records
+
+
+@pytest.mark.parametrize("network", ["default", "paper"])
+def test_a_stored_encoder_is_the_same_encoder(network):
+    X = frame()
+    encoder = TabularEncoder(network, sigma=0.3).fit(X)
+    again = restored(encoder)
+    assert again.config() == encoder.config()
+    assert again.recipe == encoder.recipe
+    for a, b in zip(encoder.transform(frame(seed=1)), again.transform(frame(seed=1)), strict=True):
+        assert torch.equal(a, b)
+    again.network().load_state_dict(encoder.network().state_dict())
+    assert restored(TabularEncoder(network)).config() == TabularEncoder(network).config()
+
+
+def test_categories_keep_their_types():
+    values = ["1", 1, 2.5, None, "a", np.int64(7), np.float32(0.5), float("inf"), datetime.time(9)] * 2
+    X = pd.DataFrame({"c": pd.Series(values, dtype=object), "b": pd.Categorical([True, False, True] * 6)})
+    encoder = restored(TabularEncoder().fit(X))
+    assert set(map(repr, encoder.columns[0].categories)) == set(
+        map(repr, ["1", 1, 2.5, None, "a", 7, 0.5, "inf", "09:00:00"])
+    )
+    assert encoder.columns[1].categories == [False, True]
+    assert encoder.transform(X)[1].min() > UNKNOWN
+
+
+def test_records_are_the_original_columns():
+    X = frame()
+    encoder = TabularEncoder().fit(X)
+    pd.testing.assert_frame_equal(encoder.records(X.set_index(RNG.permutation(N))[X.columns[::-1]]), X)
+    assert list(encoder.records(X.to_numpy()).columns) == list(X.columns)
+
+
+# Networks
+
+
+@pytest.mark.parametrize(("p", "b", "sizes"), [(3, 2, [2, 5]), (3, 0, []), (0, 2, []), (0, 0, [4]), (0, 0, [])])
+def test_networks_take_tables_without_numbers_or_without_categories(p, b, sizes):
+    network = TabularNetwork(p, b, sizes, [8, 6])
+    categorical = (
+        torch.stack([torch.arange(7) % (size + 1) for size in sizes], 1) if sizes else torch.empty(7, 0).long()
+    )
+    numeric = torch.randn(7, p + b, requires_grad=True)
+    network(numeric, categorical).square().sum().backward()
+    assert network.eval()(numeric, categorical).shape == (7, 6)
+    assert all(q.grad is not None for q in network.parameters())
+
+
+def test_the_papers_network_is_an_mlp_on_standardised_numbers_and_one_hot_categories():
+    X = pd.DataFrame({"x": RNG.normal(size=40), "c": RNG.choice(list("abc"), 40)})
+    encoder = TabularEncoder("paper").fit(X)
+    network: Any = encoder.network().eval()
+    numeric, categorical = encoder.transform(X)
+    one_hot = torch.eye(4)[categorical[:, 0]][:, 1:]
+    first = torch.relu(
+        torch.cat([numeric, one_hot], 1) @ torch.cat([network.weight.T, network.table[1:]]) + network.bias
+    )
+    torch.testing.assert_close(network(numeric, categorical), torch.relu(network.layers[0](first)))
+    assert [tuple(network.weight.shape), tuple(network.layers[0].weight.shape)] == [(32, 1), (8, 32)]
+    unseen = network(numeric, torch.zeros_like(categorical))
+    alone = torch.relu(network.layers[0](torch.relu(numeric @ network.weight.T + network.bias)))
+    torch.testing.assert_close(unseen, alone)
+
+
+def test_periodic_embeddings_are_the_formula():
+    layer: Any = TabularNetwork(2, 0, [], [4], frequencies=3).periodic
+    x, c = torch.randn(5, 2), layer.frequencies
+    for j in range(2):
+        angle = 2 * torch.pi * x[:, j, None] * c[j]
+        z = torch.cat([angle.cos(), angle.sin()], 1) @ layer.weight[j] + layer.bias[j]
+        torch.testing.assert_close(layer(x)[:, j], z.relu())
+
+
+def test_width_and_recipe_follow_the_number_of_rows():
+    small, medium, large = (TabularEncoder().fit(np.arange(n)[:, None]) for n in (100, 5000, 100_000))
+    assert small.widths < medium.widths == large.widths == [512, 512]
+    assert small.recipe.batch_size < medium.recipe.batch_size < large.recipe.batch_size
+    assert TabularEncoder(width=7, depth=3).fit(np.eye(3)).widths == [7, 7, 7]
+
+
+# Whatever comes
+
+
+numbers = st.one_of(st.just(np.nan), st.floats(allow_nan=False, allow_infinity=False))
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(np.float64, (12, 2), elements=numbers), arrays(np.float64, (3, 2), elements=numbers))
+def test_any_finite_numbers_give_finite_tensors(X, Z):
+    for network in ("default", "paper"):
+        encoder = TabularEncoder(network).fit(X)
+        for table in (X, Z):
+            numeric, _ = encoder.transform(table)
+            assert numeric.isfinite().all()
+            assert encoder.network().eval()(*encoder.transform(table)).isfinite().all()
+
+
+values = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(values, min_size=1, max_size=15), st.lists(values, min_size=1, max_size=5), st.randoms())
+def test_any_categories_survive_storage_and_the_order_of_rows(known, met, random):
+    def column(rows):
+        return pd.DataFrame({"c": pd.Series(["text", "text", *rows], dtype=object)})
+
+    encoder = TabularEncoder().fit(column(known))
+    shuffled = random.sample(known, len(known))
+    assert TabularEncoder().fit(column(shuffled)).transform(column(met))[1].tolist() == (
+        restored(encoder).transform(column(met))[1].tolist()
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(arrays(np.float64, (25, 1), elements=st.floats(-1e6, 1e6)))
+def test_scaling_keeps_the_order_of_numbers(X):
+    numeric, _ = TabularEncoder().fit(X).transform(X)
+    if numeric.shape[1]:
+        order = np.argsort(X[:, 0], kind="stable")
+        assert (numeric[order, 0].diff() >= -1e-6).all()

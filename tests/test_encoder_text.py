@@ -1,0 +1,507 @@
+"""Texts: what is read and refused, the tokeniser, stable hashes, both networks, word vectors, Hugging Face models."""
+
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dwac.encoders import huggingface
+from dwac.encoders.huggingface import HuggingFaceEncoder
+from dwac.encoders.text import TextEncoder, character_hashes, pair_hashes, tokenise, word_hash
+from dwac.encoders.text_networks import AttentionCNN, SubwordNetwork, read_vectors
+from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.nn import WeightedAverage
+
+TEXTS = [
+    "How do I sort a list in C++?",
+    "Sort a list of strings in C# (.NET 3.5)",
+    "Parsing JSON with a Python library",
+    "How to parse a JSON file in Python",
+    "a list",
+] * 2
+NETWORKS = ["default", "paper"]
+
+
+@pytest.fixture(params=NETWORKS)
+def encoder(request: pytest.FixtureRequest) -> TextEncoder:
+    return TextEncoder(request.param).fit(TEXTS)
+
+
+def same(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def restored(encoder: Any) -> Any:
+    return type(encoder).from_config(json.loads(json.dumps(encoder.config(), allow_nan=False)))
+
+
+# What is read and what is refused
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        tuple(TEXTS),
+        np.array(TEXTS),
+        np.array(TEXTS, dtype=object),
+        np.array(TEXTS)[:, None],
+        pd.Series(TEXTS, index=range(5, 15)),
+        pd.Series(TEXTS, dtype="string"),
+        pd.Series(TEXTS, dtype=object),
+        pd.DataFrame({"title": TEXTS}),
+    ],
+    ids=["tuple", "array", "objects", "column", "series", "string dtype", "object dtype", "frame"],
+)
+def test_texts_come_in_many_containers(encoder: TextEncoder, X: Any) -> None:
+    assert same(encoder.transform(X), encoder.transform(TEXTS))
+    assert same(TextEncoder(encoder.settings["network"]).fit(X).transform(TEXTS), encoder.transform(TEXTS))
+    assert encoder.records(X)["text"].tolist() == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (["good", ""], "row 1 is empty"),
+        (["good", "fine", " \t\n"], "row 2 is blank"),
+        (["good", None], "row 1 is missing"),
+        (pd.Series(["good", pd.NA], dtype="string"), "row 1 is missing"),
+        (["good", float("nan")], "row 1 is missing"),
+        (["good", 7], "row 1 is int '7'"),
+        ([b"bytes"], "row 0 is bytes"),
+        (["good", "bad \ud800"], "row 1 holds half of a surrogate pair"),
+        ("one text", "got str"),
+        (iter(["a"]), "list, array or Series"),
+        (np.array([["a", "b"]]), r"shape \(1, 2\)"),
+        (pd.DataFrame({"a": ["x"], "b": ["y"]}), "one column; got 2"),
+    ],
+)
+def test_what_is_no_text_is_named(encoder: TextEncoder, X: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        encoder.transform(X)
+    with pytest.raises(InputError, match=message):
+        TextEncoder().fit(X)
+
+
+def test_fit_needs_a_text_and_transform_needs_a_fit() -> None:
+    with pytest.raises(ShapeError, match="at least 1"):
+        TextEncoder().fit([])
+    for use in (lambda e: e.transform(TEXTS), lambda e: e.tokens(TEXTS), lambda e: e.network()):
+        with pytest.raises(DwacError, match="call fit first"):
+            use(TextEncoder())
+
+
+def test_no_texts_give_tensors_without_rows(encoder: TextEncoder) -> None:
+    inputs = encoder.transform([])
+    assert [len(column) for column in inputs] == [0] * len(inputs)
+    assert encoder.network()(*inputs).shape[0] == 0
+    assert encoder.records([]).shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"network": "nope"}, "'default' or 'paper'"),
+        ({"min_count": 0}, "min_count"),
+        ({"max_length": 2.5}, "max_length"),
+        ({"max_length": 40_000}, "at most 32767"),
+        ({"dropout": 1.0}, "dropout"),
+    ],
+)
+def test_bad_settings_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TextEncoder(**options)
+
+
+# Words and n-grams
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("C++11, F# and ASP.NET", "c++ 11 , f# and asp .net"),
+        ("node.js 1.5 costs 1,000.", "node .js 1.5 costs 1,000 ."),
+        ("It’s what we don't know", "it 's what we do n't know"),
+        ("wait... what?!", "wait ... what ? !"),
+        ("cafe\u0301 NAÏVE Ελλάδα", "café naïve ελλάδα"),
+        ("हिन्दी में", "हिन्दी में"),
+        ("東京 tower", "東 京 tower"),
+        ("snake_case \u200b", "snake_case \u200b"),
+    ],
+)
+def test_words_that_belong_together_stay_whole(text: str, tokens: str) -> None:
+    assert tokenise(text) == tokens.split(" ")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(min_size=1).filter(lambda text: not text.isspace()))
+def test_every_text_has_tokens_and_none_has_spaces(text: str) -> None:
+    tokens = tokenise(text)
+    assert tokens
+    assert not any(character.isspace() for token in tokens for character in token)
+
+
+def test_hashes_never_change() -> None:
+    assert word_hash("c++") == 1864149058
+    assert word_hash("naïve") == 3574563174
+    assert character_hashes("c#") == [1061545671, 3420105878, 375185619]
+    pair = pair_hashes(np.array([1, 2**32 - 1], dtype=np.uint32), np.array([2, 3], dtype=np.uint32))
+    assert pair.tolist() == [2853113480, 4086031761]
+
+
+def test_a_long_word_gives_few_ngrams() -> None:
+    assert len(character_hashes("x1" * 50_000)) < 120
+    assert tokenise("x1" * 50_000) == ["x1" * 50_000]
+
+
+def test_the_vocabulary_holds_frequent_words_in_a_fixed_order() -> None:
+    texts = ["b a", "b c a", "b a a a", "d"]
+    assert TextEncoder().fit(texts).vocabulary == ["a", "b"]
+    assert TextEncoder(min_count=1).fit(texts).vocabulary == ["a", "b", "c", "d"]
+    assert TextEncoder(min_count=1, max_words=1).fit(texts).vocabulary == ["a"]
+
+
+def expected_ngrams(encoder: TextEncoder, text: str) -> list[tuple[int, int]]:
+    """(hash, owner) of a text by the definition: words, pairs, characters; each where it is met first."""
+    words = tokenise(text)[: encoder.transform([text])[0].shape[1]]
+    hashes = [np.array([word_hash(word)], dtype=np.uint32) for word in words]
+    met = [(int(h[0]), i) for i, h in enumerate(hashes)]
+    met += [(int(pair_hashes(a, b)[0]), i) for i, (a, b) in enumerate(pairwise(hashes))]
+    met += [(h, i) for i, word in enumerate(words) for h in character_hashes(word)]
+    first: dict[int, int] = {}
+    for h, owner in met:
+        first.setdefault(h, owner)
+    table = encoder.config()["ngrams"]
+    return [(h, owner) for h, owner in first.items() if h in table]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text("ab c+.", min_size=1).filter(lambda text: text.strip()), min_size=1, max_size=6))
+def test_ngrams_are_those_of_the_definition(texts: list[str]) -> None:
+    encoder = TextEncoder(min_count=1).fit(texts)
+    _, ngrams, owners = encoder.transform(texts)
+    table = encoder.config()["ngrams"]
+    for text, row, places in zip(texts, ngrams.tolist(), owners.tolist(), strict=True):
+        found = [(table[ngram - 1], place) for ngram, place in zip(row, places, strict=True) if ngram]
+        assert found == expected_ngrams(encoder, text)[: len(row)]
+
+
+def test_ngrams_do_not_depend_on_how_texts_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = TextEncoder().fit(TEXTS)
+    monkeypatch.setattr("dwac.encoders.text._CHUNK", 3)
+    parts = TextEncoder().fit(TEXTS)
+    assert whole.config() == parts.config()
+    assert same(whole.transform(TEXTS), parts.transform(TEXTS))
+
+
+def test_rare_ngrams_and_those_over_the_limit_are_left_out() -> None:
+    many = len(TextEncoder(min_count=1).fit(TEXTS).config()["ngrams"])
+    assert len(TextEncoder(min_count=3).fit(TEXTS).config()["ngrams"]) < many
+    assert len(TextEncoder(min_count=1, max_features=20).fit(TEXTS).config()["ngrams"]) == 20
+    assert TextEncoder(min_count=11).fit(TEXTS).transform(TEXTS)[1].sum() == 0
+
+
+def test_unknown_words_share_an_index_and_misspelt_ones_keep_their_parts(encoder: TextEncoder) -> None:
+    words, *ngrams = encoder.transform(["zzz pythonic"])
+    assert words[0, :3].tolist() == [1, 1, 0]
+    if ngrams:
+        owners = ngrams[1][ngrams[0] > 0]
+        assert owners.tolist() == [1] * len(owners)
+        assert len(owners) > 5  # of "python"
+
+
+def test_long_texts_are_cut(encoder: TextEncoder) -> None:
+    long = encoder.transform([" ".join(["a list"] * 500)])
+    assert [column.shape[1] for column in long] == [column.shape[1] for column in encoder.transform(TEXTS)]
+    short = TextEncoder(encoder.settings["network"], max_length=3, max_ngrams=4).fit(TEXTS)
+    assert [column.shape[1] for column in short.transform(TEXTS)] == [3, 4, 4][: len(long)]
+    assert short.tokens(["How do I sort"]) == [["how", "do", "i"]]
+
+
+def test_long_texts_are_read_without_their_characters() -> None:
+    long = [" ".join(f"word{i % 7} other{i % 5}" for i in range(100))] * 4
+    tokens = tokenise(long[0])
+    hashes = [np.array([word_hash(token)], dtype=np.uint32) for token in tokens]
+    pairs = {int(pair_hashes(a, b)[0]) for a, b in pairwise(hashes)}
+    assert set(TextEncoder().fit(long).config()["ngrams"]) == pairs | {word_hash(token) for token in tokens}
+
+
+# Configuration
+
+
+def test_a_restored_encoder_is_the_same(encoder: TextEncoder) -> None:
+    again = restored(encoder)
+    unseen = [*TEXTS, "something quite unseen, in Pyton"]
+    assert same(encoder.transform(unseen), again.transform(unseen))
+    again.network().load_state_dict(encoder.network().state_dict())
+    assert again.recipe == encoder.recipe
+
+
+def test_an_unfitted_encoder_is_copied_by_its_configuration() -> None:
+    first = TextEncoder("paper", min_count=3, vectors=Path("some.txt"))
+    again = restored(first)
+    assert again.settings == first.settings
+    with pytest.raises(DwacError, match="call fit first"):
+        again.transform(TEXTS)
+
+
+def test_fitting_again_forgets_the_first_fit() -> None:
+    encoder = TextEncoder().fit(["x y z x", "x y"])
+    assert encoder.fit(TEXTS).config() == TextEncoder().fit(TEXTS).config()
+
+
+# Networks
+
+
+def test_every_network_trains(encoder: TextEncoder) -> None:
+    torch.manual_seed(0)
+    network = encoder.network()
+    inputs, y = encoder.transform(TEXTS), torch.tensor([0, 0, 1, 1, 0] * 2)
+    model = WeightedAverage(network, 2, n_features=network(*inputs).shape[1])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=encoder.recipe.learning_rate)
+    for _ in range(40):
+        optimizer.zero_grad()
+        model.loss(inputs, y).backward()
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+        optimizer.step()
+    model.remember([(inputs, y)])
+    model.eval()
+    assert model(encoder.transform(["c++ list", "python json"])).argmax(dim=1).tolist() == [0, 1]
+
+
+def trained_looking(encoder: TextEncoder) -> Any:
+    """A network with every weight at random, in evaluation mode: the table of n-grams starts at 0."""
+    torch.manual_seed(1)
+    network = encoder.network().eval()
+    for name, weight in network.named_parameters():
+        if name == "ngrams.weight":
+            nn.init.normal_(weight[1:], std=0.1)
+    return network
+
+
+def test_padding_changes_nothing(encoder: TextEncoder) -> None:
+    network, inputs = trained_looking(encoder), encoder.transform(TEXTS)
+    together = network(*inputs)
+    for i in range(5):
+        alone = network(*(column[i : i + 1] for column in inputs))
+        torch.testing.assert_close(alone[0], together[i], rtol=1e-5, atol=1e-6)
+    wider = tuple(nn.functional.pad(column, (0, 9)) for column in inputs)
+    torch.testing.assert_close(network(*wider), together, rtol=1e-5, atol=1e-6)
+
+
+def test_different_texts_have_different_features(encoder: TextEncoder) -> None:
+    features = trained_looking(encoder)(*encoder.transform(TEXTS[:5]))
+    assert torch.pdist(features).min() > 1e-3
+
+
+def test_attention_is_shared_among_the_tokens(encoder: TextEncoder) -> None:
+    network, inputs, tokens = trained_looking(encoder), encoder.transform(TEXTS), encoder.tokens(TEXTS)
+    attention = network.attention(*inputs)
+    assert attention.shape == inputs[0].shape
+    torch.testing.assert_close(attention.sum(dim=1), torch.ones(len(TEXTS)))
+    index = {word: i for i, word in enumerate(encoder.vocabulary, start=2)}
+    for weights, words, text in zip(attention, inputs[0], tokens, strict=True):
+        assert bool((weights[: len(text)] > 0).all())
+        assert bool((weights[len(text) :] == 0).all())
+        assert words[: len(text)].tolist() == [index.get(token, 1) for token in text]
+    network.train()
+    torch.testing.assert_close(network.attention(*inputs), attention)
+    assert all(module.training for module in network.modules())
+
+
+def test_attention_says_where_the_features_come_from() -> None:
+    network = AttentionCNN(9, size=4, filters=3, window=1).eval()
+    words = torch.tensor([[2, 3, 4, 0]])
+    values = torch.tanh(network.convolution(network.words(words).transpose(1, 2))).transpose(1, 2)
+    expected = (network.attention(words)[:, :, None] * values).sum(dim=1)
+    torch.testing.assert_close(network(words), expected)
+
+
+def test_words_are_hidden_whole_and_only_in_training() -> None:
+    network = SubwordNetwork(20, 30, hidden=0.9)
+    words = torch.tensor([[2, 3, 4, 5, 0, 0], [6, 0, 0, 0, 0, 0]]).repeat(200, 1)
+    heard = network.train()._heard(words)
+    assert not bool(heard[words == 0].any())
+    assert bool(heard.any(dim=1).all())
+    assert not bool(heard[words > 0].all())
+    assert torch.equal(network.eval()._heard(words), words > 0)
+    # With its owner hidden, an n-gram is not heard: whatever it is, the features stay the same.
+    nn.init.normal_(network.ngrams.weight)
+    network._heard = lambda words: words == 3  # type: ignore[method-assign]
+    owners = torch.tensor([[0, 1, 2]], dtype=torch.int16)
+    one, other, heard_one = (
+        network(words[:1], torch.tensor([ngrams]), owners) for ngrams in ([8, 7, 9], [11, 7, 12], [8, 13, 9])
+    )
+    torch.testing.assert_close(one, other)
+    assert not torch.allclose(one, heard_one)
+
+
+def test_unseen_ngrams_say_nothing_before_training() -> None:
+    network: Any = TextEncoder().fit(TEXTS).network()
+    assert float(network.ngrams.weight.detach().abs().max()) == 0
+
+
+# Word vectors
+
+
+def vectors_file(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_vectors_start_the_words_and_are_not_needed_again(tmp_path: Path) -> None:
+    path = vectors_file(tmp_path / "v.txt", "list 1 2 3\nelephant 4 5 6\nlibrary 7 8 9e-1\nc++ -1 0 1\n")
+    kept = {name: TextEncoder(name, vectors=path).fit(TEXTS[:5]) for name in NETWORKS}
+    networks: dict[str, Any] = {name: encoder.network() for name, encoder in kept.items()}
+    path.unlink()
+    for name, encoder in kept.items():
+        assert "library" in encoder.vocabulary  # met once, but with a vector
+        assert "elephant" not in encoder.vocabulary
+        table = networks[name].words if name == "paper" else networks[name].cnn.words
+        assert table.weight.requires_grad
+        place = encoder.vocabulary.index("library") + 2
+        assert table.weight[place].tolist() == pytest.approx([7, 8, 0.9])
+        again = restored(encoder)
+        assert again.settings["vectors"] == str(path)
+        again.network().load_state_dict(networks[name].state_dict())
+        with pytest.raises(InputError, match="readable file"):
+            again.fit(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("list 1 2\na 1\n", "line 2: a word and 2 numbers"),
+        ("list 1 2\nb 1 2 3\n", "line 2: a word and 2 numbers"),
+        ("list 1 x\n", "line 1: a word and 2 numbers"),
+        ("list\n", "line 1: a word and some numbers"),
+        ("b 1 2\n\nlist 1 2\n", "line 2"),
+        ("list 1 nan\n", "line 1.*'list' must be finite"),
+        ("b 1 2\n", "none of the 2 training words"),
+        ("", "none of the 2 training words"),
+    ],
+)
+def test_a_bad_line_of_vectors_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises((InputError, NonFiniteError), match=message):
+        read_vectors(vectors_file(tmp_path / "v.txt", text), {"list", "a"})
+
+
+def test_vectors_may_have_a_header_and_words_with_spaces(tmp_path: Path) -> None:
+    path = vectors_file(tmp_path / "v.vec", "3 2\nlist 1 2 \nat name@domain 3 4\nnaïve 5 6\n")
+    found = read_vectors(path, {"list", "at", "naïve"})
+    assert {word: vector.tolist() for word, vector in found.items()} == {"list": [1, 2], "naïve": [5, 6]}
+    with pytest.raises(InputError, match="readable file"):
+        read_vectors(tmp_path, {"list"})
+
+
+# Hugging Face models
+
+
+@pytest.fixture(scope="module")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted({word for text in TEXTS for word in tokenise(text)})]
+    numbered = {word: i for i, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(numbered, unk_token="[UNK]"))
+    tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=14,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_a_hugging_face_model_is_a_backbone(tiny_bert: Path, pooling: str) -> None:
+    encoder = HuggingFaceEncoder(tiny_bert, pooling=pooling).fit(TEXTS)
+    ids, mask = encoder.transform(TEXTS)
+    assert ids.shape == mask.shape == (10, 12)  # two of 14 places are never used
+    assert ids.dtype == mask.dtype == torch.int64
+    network = encoder.network()
+    model = WeightedAverage(network, 2, n_features=16)
+    model.loss((ids, mask), torch.tensor([0, 0, 1, 1, 0] * 2)).backward()
+    gradients = [p.grad for p in model.parameters() if p.requires_grad]
+    assert all(g is not None and torch.isfinite(g).all() for g in gradients)
+    network.eval()
+    together = network(ids, mask)
+    for i in range(5):
+        n = int(mask[i].sum())
+        alone = network(ids[i : i + 1, :n], mask[i : i + 1, :n])
+        torch.testing.assert_close(alone[0], together[i], rtol=1e-4, atol=1e-5)
+    assert encoder.records(TEXTS)["text"].tolist() == TEXTS
+    assert [column.shape for column in encoder.transform([])] == [(0, 12), (0, 12)]
+
+
+def test_a_saved_hugging_face_encoder_needs_no_folder(tiny_bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_bert, tmp_path / "model")
+    encoder = HuggingFaceEncoder(folder, max_length=8).fit(TEXTS)
+    network = encoder.network().eval()
+    again = restored(encoder)
+    shutil.rmtree(folder)
+    assert same(again.transform(TEXTS), encoder.transform(TEXTS))
+    other = again.network()
+    other.load_state_dict(network.state_dict())
+    torch.testing.assert_close(other.eval()(*again.transform(TEXTS)), network(*encoder.transform(TEXTS)))
+    assert again.recipe == encoder.recipe
+    assert str(folder) not in json.dumps(again.config()["model"])
+    with pytest.raises(InputError, match="local_files_only=False"):
+        again.fit(TEXTS)
+
+
+def test_an_unfitted_hugging_face_encoder_is_copied_by_its_configuration(tiny_bert: Path) -> None:
+    again = restored(HuggingFaceEncoder(tiny_bert, pooling="first"))
+    with pytest.raises(DwacError, match="call fit first"):
+        again.transform(TEXTS)
+    first, second = (e.fit(TEXTS).network().state_dict() for e in (again, HuggingFaceEncoder(tiny_bert)))
+    assert same(tuple(first.values()), tuple(second.values()))  # the pretrained weights
+
+
+def test_weights_other_than_safetensors_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_bert, tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match="AutoModel"):
+        HuggingFaceEncoder(folder).fit(TEXTS).network()
+
+
+def test_a_hugging_face_model_must_be_there_and_be_an_encoder(tiny_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"(?s)no model that could be read.*local_files_only=False"):
+        HuggingFaceEncoder(tmp_path / "nothing").fit(TEXTS)
+    folder = shutil.copytree(tiny_bert, tmp_path / "t5")
+    (folder / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
+    with pytest.raises(InputError, match="choose an encoder"):
+        HuggingFaceEncoder(folder).fit(TEXTS)
+    with pytest.raises(InputError, match="'mean' or 'first'"):
+        HuggingFaceEncoder(tiny_bert, pooling="max")
+    with pytest.raises(ShapeError, match="at least 1"):
+        HuggingFaceEncoder(tiny_bert).fit([])
+    with pytest.raises(InputError, match="row 1 is missing"):
+        HuggingFaceEncoder(tiny_bert).fit(["a", None])
+
+
+def test_without_transformers_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(huggingface, "import_module", missing)
+    with pytest.raises(DwacError, match=r"pip install 'dwac\[text\]'"):
+        HuggingFaceEncoder("any").fit(TEXTS)
