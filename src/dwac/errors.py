@@ -1,7 +1,7 @@
 """The errors dwac raises on purpose. Each message says what was required, what came and what to do.
 
 Every class is a `DwacError`, so one `except` catches them all, and also the built-in type that fits
-(`ValueError`, `RuntimeError`), so code that knows nothing of dwac still catches them.
+(`ValueError`, `RuntimeError`, `OSError`), so code that knows nothing of dwac still catches them.
 """
 
 
@@ -45,12 +45,20 @@ class EpsilonError(InputError):
     """An error rate ε lies outside (0, 1)."""
 
 
+class EncodingError(InputError):
+    """A value cannot be kept in JSON, or JSON holds none that dwac wrote."""
+
+
 class ConversionError(InputError):
     """A network has no last Linear layer that could be swapped for an embedding."""
 
 
 class NotRememberedError(DwacError, RuntimeError):
     """A model was asked to predict before `remember` gave it a reference set."""
+
+
+class StorageError(DwacError, OSError):
+    """A model folder or checkpoint is missing, damaged, foreign or newer, or could not be written."""
 
 
 class PrivacyError(DwacError, RuntimeError):
