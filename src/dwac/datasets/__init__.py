@@ -1,0 +1,79 @@
+"""The paper's datasets and their companions, from their official files.
+
+data = dwac.datasets.load("adult")         # data.X_train, data.y_train, data.X_test, data.y_test, data.classes
+data = dwac.datasets.load("covertype").split(0.1, seed=0)
+dwac.datasets.get("adult")                 # the one call that uses the network
+
+Files are looked for in $DWAC_DATA/NAME, then in the user's cache folder, and checked whenever they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dwac.datasets import adult, cifar, covertype, mnist, texts, vectors
+from dwac.datasets.dataset import Dataset
+from dwac.datasets.download import Progress, fetch
+from dwac.datasets.files import DatasetError, File, folders
+from dwac.datasets.vectors import glove
+
+__all__ = ["NAMES", "Dataset", "DatasetError", "File", "Progress", "folders", "get", "glove", "load", "sources"]
+
+_LOADERS: dict[str, tuple[tuple[File, ...], Callable[..., Dataset]]] = {
+    "adult": (adult.FILES, adult.load),
+    "covertype": (covertype.FILES, covertype.load),
+    "fashion_mnist": (mnist.FASHION_FILES, mnist.load_fashion),
+    "mnist": (mnist.MNIST_FILES, mnist.load_mnist),
+    "cifar10": (cifar.CIFAR10_FILES, cifar.load_cifar10),
+    "cifar100": (cifar.CIFAR100_FILES, cifar.load_cifar100),
+    "stackoverflow": (texts.STACKOVERFLOW_FILES, texts.load_stackoverflow),
+    "subjectivity": (texts.SUBJECTIVITY_FILES, texts.load_subjectivity),
+    "imdb": (texts.IMDB_FILES, texts.load_imdb),
+}
+NAMES = tuple(_LOADERS)
+
+
+def load(name: str, **options: Any) -> Dataset:
+    """Read a dataset from its official files, which must be there: nothing is downloaded.
+
+    Args:
+        name: one of `NAMES`.
+        options: of the dataset: adult has `complete=False`, which keeps rows with missing values.
+
+    >>> load("adult")  # doctest: +SKIP
+    <adult: 30,162 training and 15,060 test examples, 2 classes>
+    """
+    key = _key(name)
+    if key == "glove":
+        raise DatasetError("glove has vectors of words, not examples; dwac.datasets.glove() gives their file")
+    if options and not (key == "adult" and set(options) <= {"complete"}):
+        known = "complete" if key == "adult" else "no options"
+        raise DatasetError(f"{key} takes {known}; got {', '.join(options)}")
+    return _LOADERS[key][1](**options)
+
+
+def get(name: str, progress: Progress | None = None) -> list[Path]:
+    """Download the official files of a dataset, unless intact copies are there, and return where they lie.
+
+    A download that broke off goes on where it ended; a file takes its name only once it is whole and checked.
+
+    Args:
+        name: one of `NAMES`, or "glove".
+        progress: called with a file's name, the bytes there and the bytes in all (None where unknown).
+    """
+    return [fetch(file, progress) for file in sources(name)]
+
+
+def sources(name: str) -> tuple[File, ...]:
+    """The official files of a dataset: names, addresses, sizes and checksums."""
+    key = _key(name)
+    return vectors.FILES if key == "glove" else _LOADERS[key][0]
+
+
+def _key(name: str) -> str:
+    key = str(name).replace("-", "_").lower()
+    if key not in (*NAMES, "glove"):
+        raise DatasetError(f"unknown dataset {name!r}; choose {', '.join(NAMES)} or glove")
+    return key

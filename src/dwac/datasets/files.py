@@ -1,0 +1,172 @@
+"""The official files of datasets: where they lie, and what their contents must be."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dwac.errors import InputError
+
+_BLOCK = 1 << 20
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, zipfile.BadZipFile)
+
+
+class DatasetError(InputError):
+    """A dataset is unknown, or one of its files is missing, damaged, or cannot be had."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What bytes must be: how many, and their SHA-256."""
+
+    size: int
+    sha256: str
+
+    def fault(self, data: bytes) -> str | None:
+        """What is wrong with these bytes, or None."""
+        if len(data) != self.size:
+            return f"{self.size:,} bytes required, {len(data):,} found"
+        digest = hashlib.sha256(data).hexdigest()
+        return None if digest == self.sha256 else f"SHA-256 {self.sha256} required, {digest} found"
+
+
+@dataclass(frozen=True)
+class File:
+    """One official file: its dataset, its name there, where it is offered, and what it must be.
+
+    `contents` is of the uncompressed bytes, and `members` of those in an archive, so that both hold however a copy was
+    compressed; both are checked whenever the file is read. `digest` ("md5:…" or "sha256:…") is of the official
+    download itself, checked once it has come.
+    """
+
+    dataset: str
+    name: str
+    urls: tuple[str, ...]
+    size: int | None = None
+    digest: str | None = None
+    contents: Contents | None = None
+    members: Mapping[str, Contents] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the dataset's files."""
+        return self.dataset.replace("_", "-")
+
+    @property
+    def remedy(self) -> str:
+        """What to do when the file is not as it should be."""
+        return f"`dwac data get {self.dataset}` fetches it again"
+
+    @property
+    def required(self) -> str:
+        """What is known of the file, for messages."""
+        if self.contents is not None:
+            return f"{self.contents.size:,} bytes uncompressed, SHA-256 {self.contents.sha256}"
+        facts = [f"{self.size:,} bytes"] if self.size else []
+        return ", ".join(facts + ([self.digest.replace(":", " ")] if self.digest else [])) or "size unknown"
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for dwac, as the operating system has it."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "dwac" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "dwac"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dwac"
+
+
+def folders() -> list[Path]:
+    """Where data is looked for, in this order: $DWAC_DATA if it is set, then the cache; the first is written to."""
+    named = os.environ.get("DWAC_DATA")
+    return [*([Path(named).expanduser()] if named else []), cache_folder()]
+
+
+def find(file: File) -> Path:
+    """Where the file lies, compressed as officially offered or not; an error says what to do if nowhere."""
+    names = [file.name, file.name.removesuffix(".gz")] if not file.name.endswith(".tar.gz") else [file.name]
+    for folder in folders():
+        for name in names:
+            if (path := folder / file.folder / name).is_file():
+                return path
+    looked = " or ".join(str(folder / file.folder) for folder in folders())
+    raise DatasetError(
+        f"{file.name} ({file.required}) is not in {looked}; `dwac data get {file.dataset}` fetches it, or set "
+        f"$DWAC_DATA to the folder that holds {file.folder}/{file.name}"
+    )
+
+
+def read(file: File, path: Path | None = None) -> bytes:
+    """The uncompressed bytes of a file, found unless `path` is given, and checked."""
+    path = path or find(file)
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    except (*_DAMAGED, OSError) as error:
+        raise damaged(file, path, error) from None
+    if file.contents is not None and (fault := file.contents.fault(data)):
+        raise DatasetError(f"{path} is truncated or altered: {fault}; {file.remedy}")
+    return data
+
+
+def read_members(file: File, wanted: Callable[[str], bool] | None = None, path: Path | None = None) -> dict[str, bytes]:
+    """The wanted members of a .tar.gz, by default those with known contents; the archive is read and checked whole."""
+    path = path or find(file)
+    try:
+        found = dict(_members(path, wanted or file.members.__contains__))
+    except (*_DAMAGED, OSError) as error:
+        raise damaged(file, path, error) from None
+    for name, contents in file.members.items():
+        if wanted is None and name not in found:
+            raise DatasetError(f"{path} lacks {name} ({contents.size:,} bytes); {file.remedy}")
+        if name in found and (fault := contents.fault(found[name])):
+            raise DatasetError(f"{name} in {path} is truncated or altered: {fault}; {file.remedy}")
+    return found
+
+
+def _members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    with gzip.open(path) as raw:
+        with tarfile.open(fileobj=raw, mode="r|") as tar:
+            for member in tar:
+                name = member.name.removeprefix("./")
+                if member.isfile() and wanted(name) and (content := tar.extractfile(member)):
+                    yield name, content.read()
+        while raw.read(_BLOCK):  # to the end, where gzip keeps the checksum
+            pass
+
+
+def check(file: File, path: Path) -> None:
+    """Raise `DatasetError` unless the file's contents are right, as far as they are known."""
+    if file.name.endswith(".tar.gz"):
+        read_members(file, path=path)
+    elif file.name.endswith(".zip"):
+        check_download(file, path)
+    else:
+        read(file, path)
+
+
+def check_download(file: File, path: Path) -> None:
+    """Raise `DatasetError` unless size and digest are those of the official download, where known."""
+    if file.size is not None and (found := path.stat().st_size) != file.size:
+        raise DatasetError(
+            f"{path} is truncated or altered: {file.size:,} bytes required, {found:,} found; {file.remedy}"
+        )
+    if file.digest is not None:
+        kind, _, required = file.digest.partition(":")
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, kind).hexdigest()
+        if digest != required:
+            raise DatasetError(f"{path} is altered: {kind} {required} required, {digest} found; {file.remedy}")
+
+
+def damaged(file: File, path: Path, error: Exception) -> DatasetError:
+    """The error for a file that cannot be read to its end."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return DatasetError(f"{path} is truncated or damaged ({reason}); {file.required} required; {file.remedy}")

@@ -1,0 +1,554 @@
+"""Datasets: official formats read from small files, damage named, downloads that resume; and the real files."""
+
+import gzip
+import hashlib
+import io
+import re
+import struct
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dwac import datasets
+from dwac.datasets import DatasetError, adult, cifar, covertype, download, files, mnist, texts, vectors
+from dwac.datasets.files import Contents, File
+from dwac.errors import InputError
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+TEXT = b"some lines\n" * 1000
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty $DWAC_DATA, and an empty cache."""
+    monkeypatch.setenv("DWAC_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path / "data"
+
+
+def put(home: Path, folder: str, name: str, data: bytes) -> Path:
+    path = home / folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def contents(data: bytes) -> Contents:
+    return Contents(len(data), hashlib.sha256(data).hexdigest())
+
+
+def archive(members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+# --- official formats, in small
+
+ADULT_DATA = b"""39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, United-States, <=50K
+54, ?, 180211, Some-college, 10, Married-civ-spouse, ?, Husband, Asian-Pac-Islander, Male, 0, 0, 60, South, >50K
+52, Self-emp-inc, 287927, HS-grad, 9, Married-civ-spouse, Exec-managerial, Wife, White, Female, 15024, 0, 40, Trinadad&Tobago, >50K
+
+"""  # noqa: E501
+ADULT_TEST = b"|1x3 Cross validator\n" + ADULT_DATA.replace(b"50K\n", b"50K.\n")
+
+
+@pytest.mark.parametrize("data", [ADULT_DATA, ADULT_TEST], ids=["adult.data", "adult.test"])
+def test_adult_drops_the_weight_and_incomplete_rows(data: bytes) -> None:
+    X, y = adult.parse(data)
+    assert list(X.columns) == [name for name in adult.COLUMNS if name != "fnlwgt"]
+    assert X["age"].tolist() == [39, 52]
+    assert X["age"].dtype == np.int64
+    assert isinstance(X["native-country"].dtype, pd.CategoricalDtype)
+    assert X["native-country"].tolist() == ["United-States", "Trinadad&Tobago"]
+    assert y.tolist() == [0, 1]
+
+
+def test_adult_keeps_incomplete_rows_if_asked() -> None:
+    X, y = adult.parse(ADULT_TEST, complete=False)
+    assert X["workclass"].isna().tolist() == [False, True, False]
+    assert X["occupation"].isna().sum() == 1
+    assert X.index.tolist() == [0, 1, 2]
+    assert y.tolist() == [0, 1, 1]
+
+
+def test_adult_parts_share_their_categories() -> None:
+    one, other = (adult.parse(data)[0] for data in (ADULT_DATA, ADULT_DATA.splitlines(keepends=True)[0]))
+    assert (one.dtypes == other.dtypes).all()
+
+
+def test_covertype_has_named_compact_columns() -> None:
+    row = [2596, 51, 3, 258, -7, 510, 221, 232, 148, 6279] + [1] + [0] * 42 + [1]
+    lines = "".join(",".join(map(str, [*row, label])) + "\n" for label in (5, 1, 7))
+    X, y = covertype.parse(lines.encode())
+    assert X.shape == (3, 54)
+    assert X.iloc[0].tolist() == row
+    assert X.dtypes.value_counts().to_dict() == {np.dtype("uint8"): 44, np.dtype("int16"): 10}
+    assert X.columns[[0, 10, 53]].tolist() == ["Elevation", "Wilderness_Area1", "Soil_Type40"]
+    assert y.tolist() == [4, 0, 6]
+
+
+def idx(array: Any) -> bytes:
+    array = np.asarray(array, dtype=np.uint8)
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + bytes(array.tobytes())
+
+
+def test_idx_is_read_by_its_own_head() -> None:
+    images = np.random.default_rng(0).integers(256, size=(3, 28, 28)).astype(np.uint8)
+    read = mnist.parse(idx(images), "images")
+    np.testing.assert_array_equal(read, images)
+    assert read.flags.writeable
+    assert mnist.parse(idx([3, 1, 9]), "labels").tolist() == [3, 1, 9]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x1f\x8b\x08\x00", idx([1, 2])[:-1], idx([1, 2]) + b"\0", b"\0\0\x08\x03\0"])
+def test_what_is_not_idx_is_named(data: bytes) -> None:
+    with pytest.raises(DatasetError, match="t10k must"):
+        mnist.parse(data, "t10k")
+
+
+def test_cifar_planes_become_pixels() -> None:
+    images = np.random.default_rng(0).integers(256, size=(2, 32, 32, 3)).astype(np.uint8)
+    planes = images.transpose(0, 3, 1, 2).reshape(2, -1)
+    records = np.concatenate([np.array([[3], [9]], dtype=np.uint8), planes], axis=1).tobytes()
+    X, y = cifar.parse(records, "batch", n_classes=10)
+    np.testing.assert_array_equal(X, images)
+    assert y.tolist() == [3, 9]
+    with pytest.raises(DatasetError, match="must hold 9 classes"):
+        cifar.parse(records, "batch", n_classes=9)
+    with pytest.raises(DatasetError, match="records of 3,073 bytes"):
+        cifar.parse(records[:-1], "batch", n_classes=10)
+
+
+def test_cifar100_is_a_test_part_with_fine_labels(home: Path) -> None:
+    records = bytes([7, 1]) + bytes(3072) + bytes([7, 0]) + bytes([255]) * 3072
+    members = {"cifar-100-binary/test.bin": records, "cifar-100-binary/fine_label_names.txt": b"apple\nbear\n\n"}
+    put(home, "cifar100", "cifar-100-binary.tar.gz", archive(members))
+    data = datasets.load("cifar100")
+    assert len(data.X_train) == len(data.y_train) == 0
+    assert data.X_test is not None
+    assert data.X_test.shape == (2, 32, 32, 3)
+    assert data.classes[data.y_test].tolist() == ["bear", "apple"]
+
+
+def test_titles_are_one_a_line() -> None:
+    X, y = texts.parse_stackoverflow("Qt: 5 \u2028 things\nWhy, Haskell?\n".encode(), b"16\n19\n")
+    assert X == ["Qt: 5 \u2028 things", "Why, Haskell?"]
+    assert texts.TAGS[y].tolist() == ["qt", "haskell"]
+    with pytest.raises(DatasetError, match="2 titles and 1 labels"):
+        texts.parse_stackoverflow(b"a\nb\n", b"1\n")
+
+
+def test_an_ellipsis_does_not_end_a_sentence() -> None:
+    X, y = texts.parse_subjectivity(b"the plot \x85 thickens\n", b"a d\xe9j\xe0 vu .\nfine .\n")
+    assert X == ["the plot … thickens", "a déjà vu .", "fine ."]
+    assert y.tolist() == [0, 1, 1]
+
+
+def test_reviews_are_ordered_by_class_and_number() -> None:
+    names = ["train/pos/10_9", "train/neg/2_1", "train/pos/9_7", "test/neg/0_4", "test/pos/0_10", "train/unsup/0_0"]
+    parts = texts.parse_imdb({f"aclImdb/{name}.txt": name.encode() for name in names})
+    assert parts["train"][0] == ["train/neg/2_1", "train/pos/9_7", "train/pos/10_9"]
+    assert parts["train"][1].tolist() == [0, 1, 1]
+    assert parts["test"][1].tolist() == [0, 1]
+
+
+def test_too_few_reviews_are_counted(home: Path) -> None:
+    put(home, "imdb", "aclImdb_v1.tar.gz", archive({"aclImdb/train/neg/0_1.txt": b"bad"}))
+    with pytest.raises(DatasetError, match=r"12,500 negative .* found 1 and 0; `dwac data get imdb`"):
+        datasets.load("imdb")
+
+
+# --- word vectors
+
+VECTORS = b"".join(word + b" 0.5" * 50 + b"\n" for word in (b"the", b"of", b"null"))
+
+
+def test_glove_is_unpacked_once_from_its_archive(home: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as out:
+        out.writestr("glove.6B.50d.txt", VECTORS)
+    path = put(home, "glove", "glove.6B.zip", buffer.getvalue())
+    assert datasets.glove(50).read_bytes() == VECTORS
+    path.unlink()
+    assert datasets.glove(50) == home / "glove" / "glove.6B.50d.txt"
+    assert not list(home.rglob("*.part"))
+
+
+def test_truncated_vectors_are_noticed(home: Path) -> None:
+    put(home, "glove", "glove.6B.50d.txt", VECTORS[:-30])
+    with pytest.raises(DatasetError, match="its last line must be a word and 50 numbers"):
+        datasets.glove(50)
+
+
+def test_a_damaged_archive_of_vectors_leaves_nothing_behind(home: Path) -> None:
+    put(home, "glove", "glove.6B.zip", b"PK no archive")
+    with pytest.raises(DatasetError, match=r"glove.6B.zip is truncated or damaged .* 862,182,613 bytes"):
+        datasets.glove(50)
+    assert [path.name for path in (home / "glove").iterdir()] == ["glove.6B.zip"]
+    with pytest.raises(DatasetError, match="50, 100, 200, 300 numbers; got 64"):
+        datasets.glove(64)
+
+
+# --- what a Dataset is
+
+
+def dataset(X: Any, n: int, test: bool = False) -> datasets.Dataset:
+    y = np.arange(n)
+    X_test, y_test = (X, y) if test else (None, None)
+    return datasets.Dataset("letters", X, y, X_test, y_test, np.array(list("abc")), "", "")
+
+
+@pytest.mark.parametrize("kind", [list, np.array, lambda x: pd.DataFrame({"x": x})], ids=["list", "array", "frame"])
+def test_split_keeps_examples_with_their_labels(kind: Any) -> None:
+    data = dataset(kind(list(range(100))), 100)
+    part = data.split(0.25, seed=3)
+    values = [np.asarray(X).ravel().tolist() for X in (part.X_train, part.X_test)]
+    assert part.y_test is not None
+    assert values == [part.y_train.tolist(), part.y_test.tolist()]
+    assert (len(values[0]), len(values[1])) == (75, 25)
+    assert sorted(values[0] + values[1]) == list(range(100))
+    assert np.asarray(part.X).ravel().tolist() == part.y.tolist() == values[0] + values[1]
+
+
+def test_split_follows_its_seed_alone() -> None:
+    data = dataset(list(range(1000)), 1000)
+    assert data.split(seed=1).X_test == data.split(seed=1).X_test
+    assert data.split(seed=1).X_test != data.split(seed=2).X_test
+    assert len(data.split().X_test or []) == 100
+
+
+def test_an_official_split_is_not_split_again() -> None:
+    with pytest.raises(DatasetError, match="letters has an official test part"):
+        dataset([1, 2], 2, test=True).split()
+    with pytest.raises(DatasetError, match="strictly between 0 and 1; got 1"):
+        dataset([1, 2], 2).split(1)
+
+
+def test_a_dataset_says_its_size() -> None:
+    assert repr(dataset([1, 2], 2)) == "<letters: 2 examples, 3 classes>"
+    assert repr(dataset([1, 2], 2, test=True)) == "<letters: 2 training and 2 test examples, 3 classes>"
+
+
+# --- files: where they lie and what is wrong with them
+
+
+def test_data_is_looked_for_in_the_named_folder_then_in_the_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = File("fashion_mnist", "x.txt", ())
+    cached = put(files.cache_folder(), "fashion-mnist", "x.txt", b"cached")
+    assert files.find(file) == cached
+    put(home, "fashion-mnist", "x.txt", b"named")
+    assert files.read(file) == b"named"
+    monkeypatch.delenv("DWAC_DATA")
+    assert files.read(file) == b"cached"
+
+
+def test_a_missing_file_is_named_with_its_size_its_places_and_the_command(home: Path) -> None:
+    message = (
+        rf"adult\.data \(3,974,305 bytes uncompressed, SHA-256 5b00.*\) is not in {re.escape(str(home))}.adult or .*; "
+        r"`dwac data get adult` fetches it, or set \$DWAC_DATA"
+    )
+    with pytest.raises(DatasetError, match=message):
+        datasets.load("adult")
+    with pytest.raises(InputError):
+        datasets.load("covertype")
+
+
+@pytest.mark.parametrize("name", datasets.NAMES)
+def test_every_dataset_misses_its_files_by_name(name: str) -> None:
+    with pytest.raises(DatasetError, match=f"is not in .* `dwac data get {name}`"):
+        datasets.load(name)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_gz_and_plain_files_are_both_read(home: Path, compressed: bool) -> None:
+    file = File("mnist", "x.gz", (), contents=contents(TEXT))
+    put(home, "mnist", "x.gz" if compressed else "x", gzip.compress(TEXT) if compressed else TEXT)
+    assert files.read(file) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (gzip.compress(TEXT)[:-20], "truncated or damaged"),
+        (gzip.compress(TEXT[:-1]), "11,000 bytes required, 10,999 found"),
+        (gzip.compress(b"S" + TEXT[1:]), "SHA-256 [0-9a-f]{64} required, [0-9a-f]{64} found"),
+        (b"<html>not found</html>", "11,000 bytes required, 22 found"),
+        (b"", "11,000 bytes required, 0 found"),
+    ],
+    ids=["cut", "short", "altered", "html", "empty"],
+)
+def test_a_damaged_file_is_named_with_its_fault_and_the_command(home: Path, data: bytes, fault: str) -> None:
+    path = put(home, "mnist", "x.gz", data)
+    with pytest.raises(DatasetError, match=rf"{re.escape(str(path))} is .*{fault}.*`dwac data get mnist`"):
+        files.read(File("mnist", "x.gz", (), contents=contents(TEXT)))
+
+
+ARCHIVE = File("imdb", "x.tar.gz", (), members={"one": contents(TEXT), "two": contents(b"2")})
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (archive({"one": TEXT}), "lacks two"),
+        (archive({"one": TEXT[1:], "two": b"2"}), "one in .* 11,000 bytes required, 10,999 found"),
+        (archive({"one": TEXT, "two": b"3"}), "two in .* SHA-256"),
+        (archive({"one": TEXT, "two": b"2"})[:-1], "truncated or damaged"),
+        (archive({"one": TEXT, "two": b"2"})[:80], "truncated or damaged"),
+        (b"no archive", "truncated or damaged"),
+    ],
+    ids=["lacking", "short", "altered", "cut at the end", "cut early", "other"],
+)
+def test_a_damaged_archive_is_named_with_its_fault(home: Path, data: bytes, fault: str) -> None:
+    put(home, "imdb", "x.tar.gz", data)
+    with pytest.raises(DatasetError, match=f"{fault}.*`dwac data get imdb`"):
+        files.read_members(ARCHIVE)
+
+
+def test_a_whole_archive_gives_its_members(home: Path) -> None:
+    put(home, "imdb", "x.tar.gz", archive({"./one": TEXT, "else": b"", "two": b"2"}))
+    assert files.read_members(ARCHIVE) == {"one": TEXT, "two": b"2"}
+
+
+def test_unknown_names_and_options_are_refused() -> None:
+    with pytest.raises(DatasetError, match="unknown dataset 'iris'; choose adult, covertype"):
+        datasets.load("iris")
+    with pytest.raises(DatasetError, match="mnist takes no options; got complete"):
+        datasets.load("mnist", complete=True)
+    with pytest.raises(DatasetError, match=r"dwac\.datasets\.glove\(\)"):
+        datasets.load("glove")
+
+
+def test_every_file_has_an_official_address_and_a_way_to_be_checked() -> None:
+    for name in (*datasets.NAMES, "glove"):
+        for file in datasets.sources(name):
+            assert file.dataset == name
+            assert file.urls
+            assert all(url.endswith(file.name) for url in file.urls)
+            assert file.contents or file.members or file.digest
+
+
+# --- downloads, from a server that can misbehave
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: "Server"
+
+    def do_GET(self) -> None:
+        server, span = self.server, self.headers.get("Range")
+        server.asked.append((self.path, span))
+        data = server.files.get(self.path)
+        if data is None:
+            return self.send_error(404)
+        start = int(span.removeprefix("bytes=").rstrip("-")) if span and server.ranges else 0
+        if start >= len(data) > 0:
+            return self.send_error(416)
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(data) - start))
+        self.end_headers()
+        stop = server.breaks.pop(0) if server.breaks else len(data)
+        self.wfile.write(data[start : start + stop])
+        return None
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.asked: list[tuple[str, str | None]] = []
+        self.breaks: list[int] = []  # bytes after which each answer in turn breaks off
+        self.ranges = True
+
+    def file(self, data: bytes = TEXT, *names: str, **facts: Any) -> File:
+        names = names or ("/x.txt",)
+        urls = tuple(f"http://127.0.0.1:{self.server_port}{name}" for name in names)
+        return File("adult", "x.txt", urls, **(facts or {"contents": contents(data)}))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Server() as running:
+        running.files["/x.txt"] = TEXT
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def left(home: Path) -> list[str]:
+    return sorted(path.name for path in home.rglob("*") if path.is_file())
+
+
+def test_a_download_comes_whole_and_reports_progress(server: Server, home: Path) -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    path = download.fetch(server.file(), lambda *step: seen.append(step))
+    assert path == home / "adult" / "x.txt"
+    assert path.read_bytes() == TEXT
+    assert seen[-1] == ("x.txt", 11_000, 11_000)
+    assert left(home) == ["x.txt"]
+
+
+def test_an_intact_file_is_not_fetched_again(server: Server) -> None:
+    first = download.fetch(server.file())
+    assert download.fetch(server.file()) == first
+    assert len(server.asked) == 1
+
+
+def test_a_damaged_file_is_replaced(server: Server, home: Path) -> None:
+    path = put(home, "adult", "x.txt", TEXT[:-1])
+    assert download.fetch(server.file()) == path
+    assert path.read_bytes() == TEXT
+
+
+def test_a_transfer_that_breaks_off_goes_on_where_it_ended(server: Server) -> None:
+    server.breaks = [4000]
+    assert download.fetch(server.file()).read_bytes() == TEXT
+    assert [span for _, span in server.asked] == [None, "bytes=4000-"]
+
+
+def test_a_later_call_resumes(server: Server, home: Path) -> None:
+    server.breaks = [1000, 1000, 1000]
+    with pytest.raises(
+        DatasetError, match=r"broke off at 3,000 of 11,000 bytes; try again later \(what has come is kept"
+    ):
+        download.fetch(server.file())
+    assert left(home) == ["x.txt.part"]
+    assert download.fetch(server.file()).read_bytes() == TEXT
+    assert server.asked[-1][1] == "bytes=3000-"
+    assert left(home) == ["x.txt"]
+
+
+def test_a_server_without_ranges_starts_anew(server: Server, home: Path) -> None:
+    server.ranges = False
+    put(home, "adult", "x.txt.part", TEXT[:5000])
+    assert download.fetch(server.file()).read_bytes() == TEXT
+
+
+@pytest.mark.parametrize("stale", [b"other version", b"x" * 20_000], ids=["shorter", "longer"])
+def test_the_rest_of_another_version_is_thrown_away(server: Server, home: Path, stale: bytes) -> None:
+    put(home, "adult", "x.txt.part", stale)
+    assert download.fetch(server.file()).read_bytes() == TEXT
+
+
+def test_a_whole_part_is_checked_and_named_without_the_network(server: Server, home: Path) -> None:
+    put(home, "adult", "x.txt.part", TEXT)
+    download.fetch(server.file(size=len(TEXT), contents=contents(TEXT)))
+    assert server.asked == []
+    assert left(home) == ["x.txt"]
+
+
+@pytest.mark.parametrize("digest", ["md5:" + "0" * 32, "sha256:" + "0" * 64])
+def test_an_altered_download_is_refused_and_removed(server: Server, home: Path, digest: str) -> None:
+    kind, _, required = digest.partition(":")
+    with pytest.raises(DatasetError, match=f"is altered: {kind} {required} required"):
+        download.fetch(server.file(digest=digest))
+    with pytest.raises(DatasetError, match=r"SHA-256 .* required"):
+        download.fetch(server.file(b"S" + TEXT[1:]))
+    with pytest.raises(DatasetError, match="12 bytes required, 11,000 found"):
+        download.fetch(server.file(size=12))
+    assert left(home) == []
+
+
+def test_an_absent_file_is_named_with_its_address(server: Server, home: Path) -> None:
+    with pytest.raises(DatasetError, match=r"http://127\S+/gone: HTTP 404 Not Found; .* put the file at .*x\.txt"):
+        download.fetch(server.file(TEXT, "/gone"))
+    assert left(home) == []
+
+
+def test_the_next_address_is_tried(server: Server) -> None:
+    assert download.fetch(server.file(TEXT, "/gone", "/x.txt")).read_bytes() == TEXT
+    assert [path for path, _ in server.asked] == ["/gone", "/x.txt"]
+
+
+def test_no_connection_is_said(server: Server) -> None:
+    file = server.file()
+    server.server_close()
+    with pytest.raises(DatasetError, match="refused"):
+        download.fetch(File("adult", "x.txt", ("http://127.0.0.1:9/x.txt",), contents=file.contents))
+
+
+def test_a_folder_that_cannot_be_written_is_named(server: Server, home: Path) -> None:
+    home.parent.mkdir(exist_ok=True)
+    home.write_text("a file where the folder should be")
+    with pytest.raises(DatasetError, match=r"could not be written to .*set \$DWAC_DATA"):
+        download.fetch(server.file())
+
+
+def test_get_fetches_every_file_of_a_dataset(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = (server.file(), server.file())
+    monkeypatch.setitem(datasets._LOADERS, "adult", (wanted, adult.load))
+    assert [path.read_bytes() for path in datasets.get("adult")] == [TEXT, TEXT]
+    assert len(server.asked) == 1
+
+
+# --- the real files
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not (SHARED / "prepare.py").exists():
+        pytest.skip("the official files are not beside this checkout")
+    folder = tmp_path_factory.mktemp("real")
+    command = [
+        sys.executable,
+        str(SHARED / "prepare.py"),
+        str(folder),
+        "adult",
+        "stackoverflow",
+        "subjectivity",
+        "mnist",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "n_train", "n_test", "counts"),
+    [
+        ("adult", 30_162, 15_060, [34_014, 11_208]),
+        ("stackoverflow", 20_000, None, [1000] * 20),
+        ("subjectivity", 10_000, None, [5000, 5000]),
+        ("mnist", 60_000, 10_000, [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]),
+    ],
+)
+def test_the_official_files_hold_what_is_published(
+    real: Path, monkeypatch: pytest.MonkeyPatch, name: str, n_train: int, n_test: int | None, counts: list[int]
+) -> None:
+    monkeypatch.setenv("DWAC_DATA", str(real))
+    data = datasets.load(name)
+    assert len(data.X_train) == len(data.y_train) == n_train
+    assert (None if data.y_test is None else len(data.y_test)) == n_test
+    assert np.bincount(data.y).tolist() == counts
+    assert len(data.X) == len(data.y)
+
+
+def test_adult_has_every_row_if_asked(real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DWAC_DATA", str(real))
+    data = datasets.load("adult", complete=False)
+    missing = data.X_train.isna().sum()
+    assert missing[missing > 0].to_dict() == {"workclass": 1836, "occupation": 1843, "native-country": 583}
+    assert data.y.tolist().count(1) == 7841 + 3846
+    assert set(vectors.SIZES) == {50, 100, 200, 300}
