@@ -3,20 +3,24 @@
 Method: Card, Zhang and Smith, "Deep Weighted Averaging Classifiers", FAT* 2019.
 """
 
-from dwac import conformal, engine, errors, explain, kernels, metrics, nn, training
+from dwac import conformal, encoders, engine, errors, explain, kernels, metrics, nn, training
+from dwac.classifier import DWACClassifier, load
 from dwac.explain import Explanation
 from dwac.reference import ReferenceSet
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DWACClassifier",
     "Explanation",
     "ReferenceSet",
     "conformal",
+    "encoders",
     "engine",
     "errors",
     "explain",
     "kernels",
+    "load",
     "metrics",
     "nn",
     "training",

@@ -121,8 +121,13 @@ class Calibration:
             p[:, k] = _p_values(self._for(k), scores[:, k], finite_sample, None if uniform is None else uniform[:, k])
         return p
 
-    def predict(self, scores: ArrayLike, **options: Any) -> ConformalPrediction:
-        """p-values of scores (n, K) with all that follows from them; `options` as for `p_values`."""
+    def predict(
+        self, scores: ArrayLike, *, classes: NDArray[Any] | None = None, **options: Any
+    ) -> ConformalPrediction:
+        """p-values of scores (n, K) with all that follows from them.
+
+        `classes` (K,) names the labels; `options` as for `p_values`.
+        """
         scores = _table(scores, "scores")
         sizes = self.n_calibration(scores.shape[1]).tolist()
         if 0 in sizes:
@@ -135,7 +140,7 @@ class Calibration:
         n_calibration: int | tuple[int, ...] | None = None
         if options.get("finite_sample", True) and not options.get("smoothed", False):
             n_calibration = tuple(sizes) if self.class_conditional else sizes[0]
-        return ConformalPrediction(self.p_values(scores, **options), scores, n_calibration)
+        return ConformalPrediction(self.p_values(scores, **options), scores, n_calibration, classes)
 
     def _for(self, k: int) -> Floats:
         if not self.class_conditional:
@@ -162,11 +167,13 @@ class ConformalPrediction:
     p_values: Floats
     scores: Floats
     n_calibration: int | tuple[int, ...] | None  # in all, or a class; None if p-values may be below 1/(n_cal + 1)
+    classes: NDArray[Any] | None = None  # (K,) names of the labels; None: they are 0 … K-1
 
     @property
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> NDArray[Any]:
         """(n,): the label with the largest p-value; among equals the one with the lowest score."""
-        return np.asarray(np.lexsort((self.scores, -self.p_values))[:, 0])
+        best = np.lexsort((self.scores, -self.p_values))[:, 0]
+        return np.asarray(best if self.classes is None else self.classes[best])
 
     @property
     def confidence(self) -> Floats:

@@ -53,6 +53,14 @@ class ConversionError(InputError):
     """A network has no last Linear layer that could be swapped for an embedding."""
 
 
+class HeadError(InputError):
+    """No head has the given name, or it cannot do what was asked."""
+
+
+class CalibrationError(DwacError, RuntimeError):
+    """Conformal prediction was asked of a model without calibration examples."""
+
+
 class NotRememberedError(DwacError, RuntimeError):
     """A model was asked to predict before `remember` gave it a reference set."""
 

@@ -7,8 +7,10 @@ print(explanation)
 
 from __future__ import annotations
 
+import base64
 import html
 import math
+import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,6 +58,8 @@ class Explanation:
     credibility: float | None = None
     p_values: dict[Any, float] | None = None
     private: bool = False
+    record: Any = None  # the explained example itself
+    attention: tuple[tuple[str, float], ...] | None = None  # a text's words, and how much the network read each
     _votes: Votes | None = field(default=None, repr=False)
     _settled: tuple[int, int | None] | None = field(default=None, repr=False)
 
@@ -117,6 +121,8 @@ class Explanation:
                 "flip_size": self.flip_size,
                 "n_references": self.n_references,
                 "private": self.private,
+                "record": self.record,
+                "attention": self.attention,
                 "neighbors": neighbors,
             }
         )
@@ -148,7 +154,7 @@ class Explanation:
 
     def __str__(self) -> str:
         """Sentences, then the neighbours as a table."""
-        shown = self.to_frame().drop(columns="log_weight")
+        shown = self.to_frame().drop(columns="log_weight").map(_brief)
         table = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}")
         return "\n".join([*self.sentences(), "", table])
 
@@ -160,7 +166,8 @@ class Explanation:
             "<tr>" + "".join(_cell(str(name), row[i]) for i, name in enumerate(frame.columns)) + "</tr>"
             for row in frame.itertuples(index=False, name=None)
         )
-        words = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences())
+        words = _attention(self.attention) if self.attention else _shown(self.record)
+        words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences())
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f'<div class="dwac-explanation">{_STYLE}{words}{table}</div>'
 
@@ -248,6 +255,7 @@ def explain(
     classes: Sequence[Any] | None = None,
     records: Mapping[Any, Any] | pd.DataFrame | pd.Series[Any] | None = None,
     private: bool = False,
+    shown: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[Explanation]:
     """Explain the prediction of each query embedding (n, d).
 
@@ -259,7 +267,8 @@ def explain(
         nonconformity_kind: the score the calibration was made from, "weights" or "probability".
         classes: names of the labels 0 … K-1.
         records: the training examples by id, to show beside their votes.
-        private: show weights and labels only. Such an explanation holds no id, record or embedding.
+        private: show weights and labels only. Such an explanation holds no training id, record or embedding.
+        shown: what each query is to a person: its "record" and, for a text, its "attention".
 
     >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> e = explain(refs, [[0.0]], k=2, classes=["no", "yes"])[0]
@@ -297,6 +306,7 @@ def explain(
                 _votes=None if private else ballot,
                 _settled=(ballot.deciding(), ballot.flip_size()) if private else None,
                 **trust[row],
+                **({} if shown is None else shown[row]),
             )
         )
     return explanations
@@ -370,7 +380,24 @@ def _plain(value: Any) -> Any:
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no NaN
+    if isinstance(value, bytes) and value.startswith(_PNG):
+        return _data_url(value)
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def _data_url(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def _brief(value: Any) -> Any:
+    """A value as it fits into a column of text."""
+    if isinstance(value, bytes) and value.startswith(_PNG):
+        width, height = struct.unpack(">II", value[16:24])
+        return f"{width}×{height} image"
+    return value if not isinstance(value, str) or len(value) <= 60 else value[:59] + "…"
 
 
 _STYLE = (
@@ -381,7 +408,31 @@ _STYLE = (
 )
 
 
+def _attention(words: Sequence[tuple[str, float]]) -> str:
+    """The words of a text, each on a ground as strong as the network's attention to it."""
+    most = max(weight for _, weight in words) or 1.0
+    marked = (
+        f'<span style="background:rgba(255,165,0,{weight / most:.2f})" title="{weight:.3f}">{html.escape(word)}</span>'
+        for word, weight in words
+    )
+    return f"<p>{' '.join(marked)}</p>"
+
+
+def _shown(record: Any) -> str:
+    """The explained example, above what is said of it."""
+    if not record:
+        return ""
+    parts = record.items() if isinstance(record, Mapping) else [("", record)]
+    return "<p>" + ", ".join((f"{html.escape(str(name))} " if name else "") + _value(v) for name, v in parts) + "</p>"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bytes) and value.startswith(_PNG):
+        return f'<img src="{_data_url(value)}" alt="training image" height="64" style="image-rendering:pixelated">'
+    return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
 def _cell(name: str, value: Any) -> str:
-    text = html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    text = _value(value)
     bar = f'<meter value="{value:.6f}" aria-label="share of the vote"></meter>' if name == "share" else ""
     return f"<td>{bar}{text}</td>"

@@ -5,148 +5,392 @@ history = train(model, x, y, validation=(x_val, y_val))
 
 from __future__ import annotations
 
-import copy
 import logging
+import time
+import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from dwac import _checks as checks
+from dwac import checkpoint as checkpoints
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.nn import SoftmaxTwin, WeightedAverage, evaluating
+from dwac.reference import ReferenceSet
 
 logger = logging.getLogger(__name__)
 
 Model = WeightedAverage | SoftmaxTwin
+Inputs = tuple[Tensor, ...]
+
+_VOTERS = 4096  # references that vote on validation data while training goes on; all of them vote afterwards
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train; `train` explains each."""
+
+    epochs: int = 50
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    patience: int = 10
+    mixed_precision: bool = False
+    compiled: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "patience"):
+            checks.positive_int(getattr(self, name), name)
+        if not 0 < self.learning_rate < float("inf") or not 0 <= self.weight_decay < float("inf"):
+            raise InputError(
+                "learning_rate must be a positive and weight_decay a non-negative number; "
+                f"got {self.learning_rate} and {self.weight_decay}"
+            )
 
 
 def train(
     model: Model,
-    x: Tensor,
+    x: Tensor | Inputs,
     y: Tensor,
     *,
-    validation: tuple[Tensor, Tensor] | None = None,
-    epochs: int = 50,
-    batch_size: int = 128,
-    learning_rate: float = 1e-3,
-    weight_decay: float = 1e-4,
-    patience: int = 10,
+    validation: tuple[Tensor | Inputs, Tensor] | None = None,
     ids: Tensor | None = None,
-    seed: int = 0,
+    weights: Tensor | None = None,
+    augment: Callable[[Inputs, torch.Generator], Inputs] | None = None,
+    rescale: bool = False,
+    checkpoint: str | Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    on_batch: Callable[[int, int], None] | None = None,
+    **settings: Any,
 ) -> pd.DataFrame:
     """Train a model on tensors x (n, …) and y (n,), leave it remembering them, and return the history.
 
     With validation data, training stops after `patience` epochs without a lower validation loss, and the best
-    weights are restored. Without, all epochs are run. The history has a row an epoch: training loss, and
-    validation loss and accuracy if there is such data.
+    weights are restored. Without, all epochs are run. The history has a row an epoch: training loss, seconds, and
+    validation loss and accuracy if there is such data; there, at most some 4,096 examples, drawn anew each epoch,
+    vote. Ctrl-C ends training and keeps the best weights so far. `history.attrs["ended"]` says why it ended:
+    "finished", "stopped early" or "interrupted".
 
     Args:
         model: `WeightedAverage` or `SoftmaxTwin`.
-        x: inputs, on the model's device or on the CPU.
+        x: inputs, or a tuple of them, one an argument of the backbone; they are kept on the model's device.
         y: labels.
         validation: (x, y) kept apart from the training data.
-        epochs: at most so many passes.
-        batch_size: examples a step; for `WeightedAverage` also how many vote on one another.
-        learning_rate: the peak of AdamW's one-cycle schedule.
-        weight_decay: AdamW's.
-        patience: epochs without improvement before stopping.
         ids: (n,) whole numbers by which the references are known afterwards; by default 0 … n-1.
-        seed: of the shuffling; the weights' own start is the caller's to seed.
+        weights: (n,) of the examples in the loss; the vote does not know them.
+        augment: a random variation of a batch's inputs, drawn from the generator it is given.
+        rescale: afterwards, multiply the embeddings by the factor that makes the validation loss lowest (`fit_scale`).
+        checkpoint: a file to which everything is written after each epoch, and from which a training of the same
+            model, data and settings goes on exactly where it was; it is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
+        on_batch: called with the number of batches done, and of all in the epoch.
+        settings: epochs: at most so many passes (50). batch_size: examples a step, and for `WeightedAverage` how many
+            vote on one another (128). learning_rate: the peak of AdamW's one-cycle schedule (1e-3). weight_decay:
+            AdamW's (1e-4). patience: epochs without improvement before stopping (10). mixed_precision: the
+            backbone computes in bfloat16 (False). compiled: on a GPU, record a step once and replay it as a CUDA
+            graph; the backbone must have no control flow that depends on its input (False). seed: of shuffling and
+            augmentation; the weights' own start and dropout are the caller's to seed (0).
     """
-    for value, name in ((epochs, "epochs"), (batch_size, "batch_size"), (patience, "patience")):
-        checks.positive_int(value, name)
-    if not 0 < learning_rate < float("inf") or not 0 <= weight_decay < float("inf"):
-        raise InputError(
-            "learning_rate must be a positive and weight_decay a non-negative number; "
-            f"got {learning_rate} and {weight_decay}"
-        )
-    _check_data(x, y, model.n_classes, "training", least=2)
+    unknown = set(settings) - set(Settings.__dataclass_fields__)
+    if unknown:
+        raise TypeError(f"train() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    chosen = Settings(**settings)
+    inputs = _inputs(x)
+    _check_data(inputs, y, model.n_classes, "training", least=2)
+    ids = torch.arange(len(y)) if ids is None else torch.as_tensor(ids)
+    if ids.shape != (len(y),) or len(ids.unique()) < len(ids):
+        raise IdError(f"ids must be {len(y)} different whole numbers; got shape {tuple(ids.shape)} or repeated ones")
+    if weights is not None:
+        _check_weights(weights, len(y))
+    held_out = None
     if validation is not None:
-        _check_data(*validation, model.n_classes, "validation", least=1)
-    ids = torch.arange(len(x)) if ids is None else torch.as_tensor(ids)
-    if ids.shape != (len(x),) or len(ids.unique()) < len(ids):
-        raise IdError(f"ids must be {len(x)} different whole numbers; got shape {tuple(ids.shape)} or repeated ones")
-    x, y = x.to(model.device), y.to(model.device)
-    generator = torch.Generator().manual_seed(seed)
+        held_out = (_on(_inputs(validation[0]), model.device), validation[1])
+        _check_data(held_out[0], held_out[1], model.n_classes, "validation", least=1)
+        strangers = set(held_out[1].unique().tolist()) - set(y.unique().tolist())
+        if strangers:
+            raise LabelError(f"validation has class {min(strangers)}, of which training has no example")
+    inputs, y = _on(inputs, model.device), y.to(model.device)
+    weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):
-        model.embed(x[:2])  # lazy layers take their shape before the optimiser sees them
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
-    steps = -(-len(x) // batch_size)  # or one fewer, see _epoch
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, epochs * steps + 1, pct_start=0.1)
-    rows: list[dict[str, Any]] = []
-    best, best_state, waited = float("inf"), None, 0
-    for epoch in range(1, epochs + 1):
-        row: dict[str, Any] = {"epoch": epoch, "loss": _epoch(model, x, y, batch_size, optimizer, schedule, generator)}
-        if validation is not None:
-            model.remember(_batches(x, y, ids))
-            row["validation_loss"], row["validation_accuracy"] = evaluate(model, *validation)
-            waited += 1
-            if row["validation_loss"] < best:
-                best, best_state, waited = row["validation_loss"], copy.deepcopy(model.state_dict()), 0
-        rows.append(row)
-        logger.debug("epoch %s", row)
-        if on_epoch is not None:
-            on_epoch(row)
-        if waited >= patience:
-            break
-    if best_state is not None:
-        model.load_state_dict(best_state)
-    else:
-        model.remember(_batches(x, y, ids))
+        model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimiser sees them
+    run = _Run(model, inputs, y, weights, augment, chosen)
+    if checkpoint is not None:
+        run.resume(checkpoint)
+    try:
+        for row in run.epochs(held_out, on_batch):
+            logger.debug("epoch %s", row)
+            if on_epoch is not None:
+                on_epoch(row)
+            if checkpoint is not None:
+                run.save(checkpoint)
+    except KeyboardInterrupt:
+        if not run.rows:
+            raise  # nothing learned that could be kept
+        run.ended = "interrupted"
+        logger.warning("training was interrupted after %s epochs; the best model so far is kept", len(run.rows))
+    run.restore_best()
+    model.remember(_batches(inputs, y, ids))
+    if rescale and held_out is not None:
+        fit_scale(model, *held_out)
     model.eval()
-    return pd.DataFrame(rows)
+    if checkpoint is not None and run.ended != "interrupted":
+        Path(checkpoint).unlink(missing_ok=True)
+    history = pd.DataFrame(run.rows)
+    history.attrs["ended"] = run.ended
+    return history
 
 
-def _check_data(x: Tensor, y: Tensor, n_classes: int, part: str, *, least: int) -> None:
-    """Everything that can be known of data before the first step."""
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-        raise InputError(f"{part} x and y must be tensors; got {type(x).__name__} and {type(y).__name__}")
-    if len(x) < least:
-        raise ShapeError(f"{part} needs at least {least} examples; got {len(x)}")
-    if y.is_floating_point():
-        raise LabelError(f"{part} y must be whole numbers (torch.int64); got {y.dtype}; use y.long()")
-    checks.class_labels(y, f"{part} y", n=len(x), n_classes=n_classes)
-    if x.is_floating_point():
-        finite = torch.isfinite(x).flatten(1).all(dim=1)
-        if not bool(finite.all()):
-            raise NonFiniteError(f"{part} x must be finite; row {int(finite.int().argmin())} holds NaN or infinity")
+@dataclass
+class _Run:
+    """A training under way: everything that changes from step to step, so that all of it can be put down and resumed."""
+
+    model: Model
+    x: Inputs
+    y: Tensor
+    weights: Tensor | None
+    augment: Callable[[Inputs, torch.Generator], Inputs] | None
+    settings: Settings
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Tensor] = field(default_factory=dict)
+    best_loss: float = float("inf")
+    waited: int = 0
+    ended: str = "finished"
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        graph = settings.compiled and self.y.is_cuda
+        rate = torch.tensor(settings.learning_rate, device=self.y.device) if graph else settings.learning_rate
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=rate, weight_decay=settings.weight_decay, fused=True, capturable=graph
+        )
+        steps = -(-len(self.y) // settings.batch_size)  # or one fewer, see _epoch
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer, settings.learning_rate, settings.epochs * steps + 1, pct_start=0.1
+        )
+        self.step = _Step(self.model, self.optimizer, settings.mixed_precision)
+        if graph:
+            self.step = _GraphStep(self.model, self.optimizer, settings.mixed_precision, settings.batch_size)
+
+    def epochs(
+        self, validation: tuple[Inputs, Tensor] | None, on_batch: Callable[[int, int], None] | None
+    ) -> Iterator[dict[str, Any]]:
+        """Train epoch by epoch until the end; the history's rows."""
+        for epoch in range(len(self.rows) + 1, self.settings.epochs + 1):
+            start = time.perf_counter()
+            row: dict[str, Any] = {"epoch": epoch, "loss": self._epoch(on_batch)}
+            if validation is not None:
+                row["validation_loss"], row["validation_accuracy"] = self._validate(*validation)
+                self.waited += 1
+                if row["validation_loss"] < self.best_loss:
+                    self.best_loss, self.waited = row["validation_loss"], 0
+                    self.best = {name: part.detach().clone() for name, part in _state(self.model)}
+            row["seconds"] = time.perf_counter() - start
+            self.rows.append(row)
+            yield row
+            if self.waited >= self.settings.patience:
+                self.ended = "stopped early"
+                return
+
+    def _epoch(self, on_batch: Callable[[int, int], None] | None) -> float:
+        """One shuffled pass; the mean loss, read from the device once."""
+        self.model.train()
+        n, device = len(self.y), self.y.device
+        total = torch.zeros((), device=device)
+        batches = list(torch.randperm(n, generator=self.generator).to(device).split(self.settings.batch_size))
+        if len(batches) > 1 and len(batches[-1]) == 1:  # nobody could vote on it, and batch norm has no spread of one
+            batches[-2:] = [torch.cat(batches[-2:])]
+        for done, batch in enumerate(batches, start=1):
+            x = tuple(part[batch] for part in self.x)
+            x = x if self.augment is None else self.augment(x, self.generator)
+            loss = self.step(x, self.y[batch], None if self.weights is None else self.weights[batch])
+            self.schedule.step()
+            total += loss * len(batch)
+            if on_batch is not None:
+                on_batch(done, len(batches))
+        mean = float(total) / n
+        if mean != mean or mean in (float("inf"), float("-inf")):
+            raise NonFiniteError(f"the training loss became {mean}; lower the learning rate or check the inputs")
+        return mean
+
+    @torch.no_grad()
+    def _validate(self, x: Inputs, y: Tensor) -> tuple[float, float]:
+        if isinstance(self.model, WeightedAverage):
+            voters = _sample(self.y, _VOTERS, self.generator)
+            self.model.remember(_batches(tuple(part[voters] for part in self.x), self.y[voters]))
+        return evaluate(self.model, x, y)
+
+    def restore_best(self) -> None:
+        """Put the best weights back; without validation, those of the last epoch stay."""
+        with torch.no_grad():
+            for name, part in _state(self.model):
+                if name in self.best:
+                    part.copy_(self.best[name])
+
+    def save(self, path: str | Path) -> None:
+        """Everything that `resume` needs, in one file."""
+        tensors = {f"model.{name}": part for name, part in _state(self.model)}
+        tensors |= {f"best.{name}": part for name, part in self.best.items()}
+        moments, groups = checkpoints.flatten_optimizer(self.optimizer)
+        tensors |= {f"optimizer.{name}": part for name, part in moments.items()}
+        tensors |= {f"random.{name}": part for name, part in checkpoints.rng_state(self.y.device).items()}
+        tensors["generator"] = self.generator.get_state()
+        facts = {
+            "of": self._fingerprint(),
+            "rows": self.rows,
+            "best_loss": self.best_loss if self.best else None,
+            "waited": self.waited,
+            "schedule": self.schedule.last_epoch,
+            "optimizer": groups,
+        }
+        checkpoints.save_checkpoint(path, tensors, facts)
+
+    def resume(self, path: str | Path) -> None:
+        """Go on where a checkpoint is, if there is one; it must be of the same training."""
+        if not Path(path).exists():
+            return
+        tensors, facts = checkpoints.load_checkpoint(path)
+        if facts.get("of") != self._fingerprint():
+            raise InputError(
+                f"{path} is the checkpoint of another training (other data, network or settings); "
+                "resume with the same, or remove the file to start afresh"
+            )
+        parts = {name: _under(tensors, name) for name in ("model", "best", "optimizer", "random")}
+        with torch.no_grad():
+            for name, part in _state(self.model):
+                part.copy_(parts["model"][name])
+        self.best = {name: part.to(self.y.device) for name, part in parts["best"].items()}
+        self.rows, self.waited = facts["rows"], facts["waited"]
+        self.best_loss = float("inf") if facts["best_loss"] is None else facts["best_loss"]
+        checkpoints.restore_optimizer(self.optimizer, parts["optimizer"], facts["optimizer"])
+        self.schedule.last_epoch = facts["schedule"]
+        self.generator.set_state(tensors["generator"])
+        checkpoints.restore_rng(parts["random"], self.y.device)
+
+    def _fingerprint(self) -> dict[str, Any]:
+        """What must be the same for a training to be the same one."""
+        shapes = [list(part.shape) for _, part in _state(self.model)]
+        data = [zlib.crc32(part[: 2**16].contiguous().cpu().numpy().tobytes()) for part in (*self.x, self.y)]
+        return {
+            "settings": asdict(self.settings),
+            "head": type(self.model).__name__,
+            "shapes": shapes,
+            "rows": len(self.y),
+            "data": data,
+        }
 
 
-def _epoch(
-    model: Model,
-    x: Tensor,
-    y: Tensor,
-    batch_size: int,
-    optimizer: torch.optim.Optimizer,
-    schedule: torch.optim.lr_scheduler.LRScheduler,
-    generator: torch.Generator,
-) -> float:
-    """One shuffled pass; the mean loss, read from the device once."""
-    model.train()
-    total = torch.zeros((), device=x.device)
-    batches = list(torch.randperm(len(x), generator=generator).to(x.device).split(batch_size))
-    if len(batches) > 1 and len(batches[-1]) == 1:  # nobody could vote on it, and batch norm has no spread of one
-        batches[-2:] = [torch.cat(batches[-2:])]
-    for batch in batches:
-        loss = model.loss(x[batch], y[batch], ids=batch)
-        optimizer.zero_grad(set_to_none=True)
+class _Step:
+    """One step of the optimiser on one batch; the batch's loss, left on the device."""
+
+    def __init__(self, model: Model, optimizer: torch.optim.Optimizer, mixed_precision: bool) -> None:
+        self.model, self.optimizer, self.mixed_precision = model, optimizer, mixed_precision
+
+    def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(y.device.type, torch.bfloat16, enabled=self.mixed_precision):
+            loss = self.model.loss(x, y, weights=weights)
         loss.backward()
-        optimizer.step()
-        schedule.step()
-        total += loss.detach() * len(batch)
-    mean = float(total) / len(x)
-    if mean != mean or mean in (float("inf"), float("-inf")):
-        raise NonFiniteError(f"the training loss became {mean}; lower the learning rate or check the inputs")
-    return mean
+        self.optimizer.step()
+        return loss.detach()
+
+
+class _GraphStep(_Step):
+    """The same, recorded once as a CUDA graph and replayed: for small networks launching kernels is most of the time.
+
+    The first steps run as usual and warm up what is recorded; so do batches of another size.
+    """
+
+    _WARM_UP = 3
+
+    def __init__(
+        self, model: Model, optimizer: torch.optim.Optimizer, mixed_precision: bool, batch_size: int
+    ) -> None:
+        super().__init__(model, optimizer, mixed_precision)
+        self.batch_size, self.steps = batch_size, 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.stream = torch.cuda.Stream()
+        self.held: list[Tensor | None] = []
+
+    def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
+        if len(y) != self.batch_size or not self.model.training:
+            return self._eager(x, y, weights)
+        self.steps += 1
+        if self.steps <= self._WARM_UP:
+            return self._eager(x, y, weights)
+        if self.graph is None:
+            self._record(x, y, weights)
+        assert self.graph is not None
+        for held, came in zip(self.held, (*x, y, weights), strict=True):
+            if held is not None and came is not None:
+                held.copy_(came)
+        self.graph.replay()
+        return self.loss
+
+    def _eager(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
+        # On a stream of its own, as recording requires of the steps before it.
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            loss = super().__call__(x, y, weights)
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return loss
+
+    def _record(self, x: Inputs, y: Tensor, weights: Tensor | None) -> None:
+        self.held = [None if part is None else part.clone() for part in (*x, y, weights)]
+        self.graph = torch.cuda.CUDAGraph()
+        self.optimizer.zero_grad(set_to_none=True)
+        *inputs, labels, held_weights = self.held
+        with torch.cuda.graph(self.graph):
+            self.loss = super().__call__(tuple(part for part in inputs if part is not None), labels, held_weights)  # type: ignore[arg-type]
 
 
 @torch.no_grad()
-def evaluate(model: Model, x: Tensor, y: Tensor, *, batch_size: int = 4096) -> tuple[float, float]:
+def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor) -> float:
+    """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
+
+    Training hears a batch of voters, prediction all of them: this is where the probabilities are fitted to that. The
+    factor becomes part of the embedding layer, so weights, shares and explanations add up as ever. For a softmax it
+    scales the logits, which is temperature scaling.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = _sample(y, 2000, generator)
+    x, y = tuple(part[rows.to(part.device)] for part in _inputs(x)), y[rows.to(y.device)].to(model.device)
+    with evaluating(model):
+        h = torch.cat([model.embed(_on(part, model.device)) for part, in _batches(x)])
+    if isinstance(model, WeightedAverage):
+        references = model.references
+        voters = _sample(references.labels, 50_000, generator).to(model.device)
+        ref_h, ref_y = references.embeddings[voters], references.labels[voters]
+
+        def log_votes(factor: float) -> Tensor:
+            scaled = ReferenceSet(factor * ref_h, ref_y, n_classes=model.n_classes, kernel=references.kernel)
+            return scaled.log_class_weights(factor * h)  # type: ignore[no-any-return]
+
+    else:
+        logits = model.logits(h).double()
+
+        def log_votes(factor: float) -> Tensor:
+            return factor * logits
+
+    def loss(log_factor: float) -> float:
+        log_p = torch.log_softmax(log_votes(float(torch.tensor(log_factor).exp())), dim=1)
+        return float(-log_p.gather(1, y[:, None]).mean())
+
+    found = minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded", options={"xatol": 0.02})
+    factor = float(torch.tensor(found.x).exp()) if found.fun < loss(0.0) else 1.0
+    model.scale_embeddings(factor)
+    return factor
+
+
+@torch.no_grad()
+def evaluate(model: Model, x: Tensor | Inputs, y: Tensor, *, batch_size: int | None = None) -> tuple[float, float]:
     """Mean -log P(y) and accuracy of a model on held-out data, in evaluation mode."""
     log_p = predict_log_probabilities(model, x, batch_size=batch_size)
     y = y.to(log_p.device)
@@ -155,11 +399,89 @@ def evaluate(model: Model, x: Tensor, y: Tensor, *, batch_size: int = 4096) -> t
 
 
 @torch.no_grad()
-def predict_log_probabilities(model: Model, x: Tensor, *, batch_size: int = 4096) -> Tensor:
+def predict_log_probabilities(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
     """log P(y=k given x), (n, K), in batches and evaluation mode; the model's mode is left as it was."""
+    return torch.log_softmax(log_class_weights(model, x, batch_size=batch_size), dim=1).float()
+
+
+@torch.no_grad()
+def log_class_weights(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
+    """The votes for each class (softmax: the logits), (n, K) float64, in batches and evaluation mode."""
+    return _mapped(model, model.log_class_weights, x, batch_size)
+
+
+@torch.no_grad()
+def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
+    """h of many examples, (n, embedding_size), in batches and evaluation mode."""
+    return _mapped(model, model.embed, x, batch_size)
+
+
+def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Tensor | Inputs, batch_size: int | None) -> Tensor:
     with evaluating(model):
-        return torch.cat([model(part.to(model.device)) for part in x.split(batch_size)])
+        return torch.cat([function(_on(part, model.device)) for part, in _batches(_inputs(x), size=batch_size)])
 
 
-def _batches(*columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    return zip(*(column.split(4096) for column in columns), strict=True)
+def _inputs(x: Any) -> Inputs:
+    parts = x if isinstance(x, tuple) else (x,)
+    for part in parts:
+        if not isinstance(part, Tensor):
+            raise InputError(f"x must be a tensor or a tuple of tensors; got {type(part).__name__}")
+    return parts
+
+
+def _on(inputs: Inputs, device: torch.device) -> Inputs:
+    return tuple(part.to(device) for part in inputs)
+
+
+def _state(model: Model) -> Iterator[tuple[str, Tensor]]:
+    """All that training changes: parameters and buffers, not the references."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): part for name, part in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def _check_data(x: Inputs, y: Tensor, n_classes: int, part: str, *, least: int) -> None:
+    """Everything that can be known of data before the first step."""
+    if not isinstance(y, Tensor):
+        raise InputError(f"{part} y must be a tensor; got {type(y).__name__}")
+    if len(x[0]) < least:
+        raise ShapeError(f"{part} needs at least {least} examples; got {len(x[0])}")
+    if y.is_floating_point():
+        raise LabelError(f"{part} y must be whole numbers (torch.int64); got {y.dtype}; use y.long()")
+    for values in x:
+        checks.class_labels(y, f"{part} y", n=len(values), n_classes=n_classes)
+        if values.is_floating_point():
+            finite = torch.isfinite(values).flatten(1).all(dim=1)
+            if not bool(finite.all()):
+                raise NonFiniteError(f"{part} x must be finite; row {int(finite.int().argmin())} holds NaN or infinity")
+
+
+def _check_weights(weights: Tensor, n: int) -> None:
+    if not isinstance(weights, Tensor) or weights.shape != (n,):
+        shape = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+        raise ShapeError(f"weights must be a tensor with one weight a row: ({n},) required, {shape} given")
+    if not bool((torch.isfinite(weights) & (weights >= 0)).all()) or not bool((weights > 0).any()):
+        raise InputError("weights must be finite and not negative, and some must be positive")
+
+
+def _sample(y: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """At most about `most` rows drawn at random, each class in proportion and at least once."""
+    n = len(y)
+    if n <= most:
+        return torch.arange(n, device=y.device)
+    drawn = torch.randperm(n, generator=generator).to(y.device)
+    by_class = drawn[torch.argsort(y[drawn], stable=True)]
+    every = torch.linspace(0, n - 1, most, device=y.device, dtype=torch.float64).long()
+    firsts = torch.cat([every[:1] * 0, 1 + torch.nonzero(y[by_class][1:] != y[by_class][:-1])[:, 0]])
+    return by_class[torch.cat([every, firsts]).unique()]
+
+
+def _batches(x: Inputs, *columns: Tensor, size: int | None = None) -> Iterator[tuple[Any, ...]]:
+    """(x, *columns) in parts: as many rows as suit the device."""
+    size = size or (4096 if x[0].is_cuda else 512)
+    for start in range(0, len(x[0]), size):
+        rows = slice(start, start + size)
+        yield tuple(part[rows] for part in x), *(column[rows] for column in columns)

@@ -23,6 +23,9 @@ class Recipe:
     weight_decay: float = 1e-4
     patience: int = 10
     embedding_size: int | None = None  # None: the number of classes, as in the paper
+    penalty: float = 1e-3  # of mean ‖h‖² in the loss
+    mixed_precision: bool = False  # on a GPU
+    compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
 
 
 class Encoder(ABC):
@@ -62,6 +65,11 @@ class Encoder(ABC):
         """A random variation of a training batch, on its device; by default the batch itself."""
         del generator
         return inputs
+
+    def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
+        """The words of each example and how much a trained network reads each; None for what has no words."""
+        del network, X
+        return None
 
     @abstractmethod
     def records(self, X: Any) -> pd.DataFrame:

@@ -226,6 +226,14 @@ class TextEncoder(Encoder):
         self._require_fit()
         return [tokenise(text)[: self._sizes["length"]] for text in texts_of(X)]
 
+    @torch.no_grad()
+    def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
+        """The words read of each text, with the share of the network's attention that each has."""
+        assert isinstance(network, AttentionCNN | SubwordNetwork)
+        device = next(network.parameters()).device
+        weights = network.attention(self.transform(X)[0].to(device)).cpu().tolist()
+        return [tuple(zip(words, row, strict=False)) for words, row in zip(self.tokens(X), weights, strict=True)]
+
     def records(self, X: Any) -> pd.DataFrame:
         """The texts, in one column "text"."""
         return pd.DataFrame({"text": pd.Series(texts_of(X), dtype="str")})

@@ -1,0 +1,457 @@
+"""DWACClassifier: tables, images, texts or any tensors, in the way of scikit-learn.
+
+clf = DWACClassifier(random_state=0).fit(X, y)
+clf.predict(X); clf.predict_proba(X)
+clf.predict_set(X, epsilon=0.05)       # label sets that err at most 5 % of the time
+print(clf.explain(X, k=5)[0])          # who voted, and how much
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch.utils.data import Dataset
+
+from dwac import _checks as checks
+from dwac import persistence, storage, training
+from dwac.conformal import Calibration, ConformalPrediction, nonconformity, true_label_scores
+from dwac.encoders import Encoder, Inputs, ModuleEncoder, choose
+from dwac.encoders.module import gathered
+from dwac.errors import CalibrationError, HeadError, IdError, InputError
+from dwac.explain import Explanation, explain
+from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.preparation import Examples, Parts, count, encode_known, encode_labels, loss_weights, row_ids, split, take
+from dwac.progress import progress_bar
+from dwac.reference import ReferenceSet
+
+Floats = NDArray[np.float64]
+_FROM_RECIPE = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience", "embedding_size", "penalty")
+
+
+class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A deep classifier whose every prediction is a weighted vote of training examples.
+
+    Rows are divided into three parts: training rows vote, validation rows stop the training in time, calibration rows
+    make the label sets honest. Settings left at None follow the encoder's recipe.
+
+    Args:
+        encoder: "auto" looks at X: a DataFrame or 2-D array is a table, 3-D or 4-D arrays and image files are images,
+            strings are texts. Or "tabular", "image", "text"; with a network, "tabular:paper", "image:resnet18";
+            "huggingface:FOLDER"; an `Encoder` with settings of its own; or any nn.Module.
+        head: "dwac", or "softmax": the same network with a softmax, for comparison.
+        kernel: of the votes: "gaussian", "laplace" or "inverse_quadratic".
+        embedding_size: |h|.
+        penalty: weight of mean ‖h‖² in the loss.
+        epochs: at most so many passes over the training rows.
+        batch_size: rows a step, which vote on one another.
+        learning_rate: the peak of the schedule.
+        weight_decay: of AdamW.
+        patience: epochs without a better validation loss before training stops.
+        validation_size: share or number of rows for early stopping; by default a tenth, at most 10,000; 0 for none.
+        calibration_size: share or number of rows for conformal prediction; by default a tenth, and at least 100 where
+            that is at most a fifth, at most 10,000. With 0 the validation rows serve for both, as in the paper, which
+            makes the sets' error rate a little too optimistic.
+        nonconformity: "weights", "probability", or "auto": weights for votes, probability for a softmax.
+        class_conditional: calibrate each class by itself, so that each has the guarantee to itself.
+        class_weight: weights of classes in the loss, a dict by label or "balanced". Votes are not weighted.
+        rescale: fit the embeddings' scale to the validation rows after training, for calibrated probabilities.
+        mixed_precision: "auto", True or False: let the network compute in bfloat16; "auto" where it helps, on a GPU.
+        compiled: "auto", True or False: replay training steps as a CUDA graph; "auto" where it helps, on a GPU.
+        checkpoint: a file to which training writes after every epoch, and from which an interrupted fit resumes.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", …
+        random_state: a number makes fits repeat exactly on a CPU.
+        verbose: show a progress bar; "auto": where a person would see it.
+
+    Attributes:
+        classes_: the labels, sorted.
+        history_: a DataFrame with a row an epoch; `history_.attrs["ended"]` says why training ended.
+        encoder_: the fitted encoder. model_: the network. references_: who votes.
+        validation_ids_, calibration_ids_: which rows were held out.
+
+    >>> X = pd.DataFrame({"x": range(60)}, index=[f"row{i}" for i in range(60)])
+    >>> y = ["low" if x < 30 else "high" for x in X["x"]]
+    >>> clf = DWACClassifier(epochs=20, random_state=0, device="cpu").fit(X, y)
+    >>> clf.predict(X.iloc[[3, 57]])
+    array(['low', 'high'], dtype='<U4')
+    """
+
+    def __init__(
+        self,
+        encoder: Any = "auto",
+        *,
+        head: str = "dwac",
+        kernel: str = "gaussian",
+        embedding_size: int | None = None,
+        penalty: float | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        patience: int | None = None,
+        validation_size: float | None = None,
+        calibration_size: float | None = None,
+        nonconformity: str = "auto",
+        class_conditional: bool = False,
+        class_weight: Any = None,
+        rescale: bool = True,
+        mixed_precision: bool | str = "auto",
+        compiled: bool | str = "auto",
+        checkpoint: str | PathLike[str] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: bool | str = "auto",
+    ) -> None:
+        self.encoder = encoder
+        self.head = head
+        self.kernel = kernel
+        self.embedding_size = embedding_size
+        self.penalty = penalty
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.patience = patience
+        self.validation_size = validation_size
+        self.calibration_size = calibration_size
+        self.nonconformity = nonconformity
+        self.class_conditional = class_conditional
+        self.class_weight = class_weight
+        self.rescale = rescale
+        self.mixed_precision = mixed_precision
+        self.compiled = compiled
+        self.checkpoint = checkpoint
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # Training
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, ids: Iterable[Hashable] | None = None) -> Self:
+        """Train on X and y.
+
+        Args:
+            X: a table, images, texts, tensors or a Dataset; see `encoder`.
+            y: any hashable labels, one a row. A Dataset of (x, y) items needs none.
+            sample_weight: (n,) weights of the rows in the loss. They do not weigh votes, validation or calibration,
+                which count every row once.
+            ids: distinct names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
+        """
+        self._check_settings()
+        if isinstance(X, Dataset):
+            X, labels = gathered(X)
+            y = labels if y is None else y
+        encoder = choose(self.encoder, X)
+        X = list(X) if isinstance(X, tuple) and encoder.kind != "module" else X
+        if encoder.kind == "tabular" and getattr(X, "ndim", 2) == 2:
+            validate_data(self, X, reset=True, skip_check_array=True)
+        n = count(X)
+        codes, classes = encode_labels(y, n)
+        names = row_ids(X, ids, n)
+        weights = loss_weights(codes, classes, self.class_weight, sample_weight)
+        rng = check_random_state(self.random_state)
+        parts = split(codes, self.validation_size, self.calibration_size, rng)
+        seed = int(rng.randint(2**31 - 1))
+        inputs = self._encoded(encoder, X, parts)
+        device = _device(self.device)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            model = self._new_model(encoder, len(classes)).to(device)
+            self.history_ = self._train(model, encoder, inputs, codes, weights, parts, seed)
+        self.classes_, self.encoder_, self.model_ = classes, encoder, model
+        if isinstance(model, WeightedAverage):
+            voters = model.references
+            voter_ids = names[parts.training].tolist()
+            model.references = ReferenceSet(voters.embeddings, voters.labels, voter_ids, len(classes), self.kernel)
+        self.examples_ = Examples()
+        if isinstance(model, WeightedAverage):
+            self.examples_.add(names[parts.training], take(X, parts.training), encoder.records)
+        held = parts.calibration if len(parts.calibration) else parts.validation
+        self.validation_ids_ = names[parts.validation]
+        self._calibrate(tuple(part[held] for part in inputs), codes[held], names[held])
+        return self
+
+    def _check_settings(self) -> None:
+        if self.head not in ("dwac", "softmax"):
+            raise HeadError(f"unknown head {self.head!r}; choose 'dwac' or 'softmax'")
+        if self.nonconformity not in ("auto", "weights", "probability"):
+            raise InputError(
+                f"unknown nonconformity {self.nonconformity!r}; choose 'auto', 'weights' or 'probability'"
+            )
+        for name in ("mixed_precision", "compiled", "verbose"):
+            if getattr(self, name) not in (True, False, "auto"):
+                raise InputError(f"{name} must be True, False or 'auto'; got {getattr(self, name)!r}")
+        for name in ("epochs", "batch_size", "patience", "embedding_size"):
+            if getattr(self, name) is not None:
+                checks.positive_int(getattr(self, name), name)
+        _device(self.device)
+
+    def _encoded(self, encoder: Encoder, X: Any, parts: Parts) -> Inputs:
+        """Fit the encoder on the training rows alone, and encode all."""
+        try:
+            encoder.fit(take(X, parts.training))
+        except InputError:
+            type(encoder).fit(encoder, X)  # names the row as the caller counts it
+            raise
+        return encoder.transform(X)
+
+    def _new_model(self, encoder: Encoder, n_classes: int, n_features: int | None = None) -> training.Model:
+        size = self.embedding_size or encoder.recipe.embedding_size
+        if self.head == "softmax":
+            return SoftmaxTwin(encoder.network(), n_classes, size, n_features=n_features)
+        penalty = encoder.recipe.penalty if self.penalty is None else self.penalty
+        return WeightedAverage(
+            encoder.network(), n_classes, size, kernel=self.kernel, penalty=penalty, n_features=n_features
+        )
+
+    def _train(
+        self,
+        model: training.Model,
+        encoder: Encoder,
+        inputs: Inputs,
+        codes: NDArray[np.int64],
+        weights: Floats | None,
+        parts: Parts,
+        seed: int,
+    ) -> pd.DataFrame:
+        recipe, cuda = encoder.recipe, model.device.type == "cuda"
+        settings = {
+            name: getattr(recipe, name) if getattr(self, name) is None else getattr(self, name)
+            for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "patience")
+        }
+        for name in ("mixed_precision", "compiled"):
+            asked = getattr(self, name)
+            settings[name] = cuda and getattr(recipe, name) if asked == "auto" else asked
+        y = torch.as_tensor(codes)
+        rows, held = torch.as_tensor(parts.training), torch.as_tensor(parts.validation)
+        validation = (tuple(part[held] for part in inputs), y[held]) if len(held) else None
+        title = {"dwac": "training", "softmax": "training softmax"}[self.head]
+        with progress_bar(title, settings["epochs"], show=self.verbose) as watch:
+            return training.train(
+                model,
+                tuple(part[rows] for part in inputs),
+                y[rows],
+                validation=validation,
+                weights=None if weights is None else torch.as_tensor(weights)[rows],
+                augment=encoder.augment,
+                rescale=self.rescale,
+                checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
+                seed=seed,
+                **settings,
+                **watch,
+            )
+
+    # Predicting
+
+    def _inputs(self, X: Any) -> Inputs:
+        """X as the network takes it; an error names the column or row that does not fit."""
+        check_is_fitted(self)
+        if self.encoder_.kind == "tabular" and getattr(X, "ndim", 2) == 2:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return self.encoder_.transform(X)
+
+    def log_class_weights(self, X: Any) -> Floats:
+        """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax its logits."""
+        return training.log_class_weights(self.model_, self._inputs(X)).cpu().numpy()
+
+    def predict_proba(self, X: Any) -> Floats:
+        """P(y=k given x), (n, K), in the order of `classes_`."""
+        return -nonconformity(self.log_class_weights(X), "probability")
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The label with the most votes, (n,)."""
+        votes = self.log_class_weights(X)
+        return np.asarray(self.classes_[votes.argmax(axis=1)])
+
+    def embed(self, X: Any) -> NDArray[np.float32]:
+        """h, (n, embedding_size)."""
+        return training.embed(self.model_, self._inputs(X)).cpu().numpy()
+
+    def conformal(self, X: Any) -> ConformalPrediction:
+        """p-values, label sets, confidence and credibility."""
+        votes = self.log_class_weights(X)
+        return self._calibration().predict(nonconformity(votes, self._score), classes=self.classes_)
+
+    def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
+        """(n, K): sets of labels, of which at most a share `epsilon` misses the true one."""
+        epsilon = checks.epsilon(epsilon)
+        return self.conformal(X).label_sets(epsilon)
+
+    def explain(self, X: Any, k: int = 5, *, private: bool = False) -> list[Explanation]:
+        """Why each example gets its label: the k nearest training examples with their votes, and what follows.
+
+        private: show labels and weights only, no training id, record or embedding.
+        """
+        references = self.references_
+        k = checks.positive_int(k, "k")
+        h = training.embed(self.model_, self._inputs(X))
+        attention = self.encoder_.attention(self.model_.backbone, X)
+        records = self.encoder_.records(X).to_dict("records")
+        shown = [
+            {"record": record or None} | ({} if attention is None else {"attention": attention[row]})
+            for row, record in enumerate(records)
+        ]
+        return explain(
+            references,
+            h,
+            k=k,
+            calibration=self._calibration() if len(self.calibration_y_) else None,
+            nonconformity_kind=self._score,
+            classes=self.classes_.tolist(),
+            records=self.examples_,
+            private=private,
+            shown=shown,
+        )
+
+    @property
+    def references_(self) -> ReferenceSet:
+        """The training examples that vote: their embeddings, labels (as codes into `classes_`) and ids."""
+        check_is_fitted(self)
+        if not isinstance(self.model_, WeightedAverage):
+            raise HeadError("a softmax has no voting examples to show; fit with head='dwac'")
+        return self.model_.references
+
+    # Calibration: kept as embeddings and labels, so that it follows whatever happens to the references
+
+    def _calibrate(self, inputs: Inputs, codes: NDArray[np.int64], ids: pd.Index[Any]) -> None:
+        self.calibration_h_ = training.embed(self.model_, inputs) if len(codes) else torch.zeros(0, 1)
+        self.calibration_y_, self.calibration_ids_ = codes, ids
+        self._calibrated: tuple[Any, Calibration] | None = None
+
+    def _calibration(self) -> Calibration:
+        """The calibration against the references as they are now."""
+        if len(self.calibration_y_) == 0:
+            raise CalibrationError(
+                "the model has no calibration rows (validation_size=0 and calibration_size=0, or all were forgotten); "
+                "give it some: recalibrate(X, y) with rows it was not trained on"
+            )
+        model = self.model_
+        state = (model.references.index if isinstance(model, WeightedAverage) else None, self._score)
+        if self._calibrated is None or self._calibrated[0][0] is not state[0] or self._calibrated[0][1] != state[1]:
+            with torch.no_grad():
+                if isinstance(model, WeightedAverage):
+                    votes = model.references.log_class_weights(self.calibration_h_)
+                else:
+                    votes = model.logits(self.calibration_h_).double()
+            scores = true_label_scores(nonconformity(votes.cpu().numpy(), self._score), self.calibration_y_)
+            labels = self.calibration_y_ if self.class_conditional else None
+            self._calibrated = (state, Calibration(scores, labels))
+        return self._calibrated[1]
+
+    @property
+    def _score(self) -> str:
+        if self.nonconformity != "auto":
+            return self.nonconformity
+        return "weights" if self.head == "dwac" else "probability"
+
+    def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
+        """Take these rows for calibration in place of those set aside in `fit`. They must not be among those trained on."""
+        inputs = self._inputs(X)
+        n = count(X)
+        self._calibrate(inputs, encode_known(y, n, self.classes_), row_ids(X, ids, n))
+        return self
+
+    # Editing who votes, without training
+
+    def add_references(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
+        """Let further examples vote; the calibration is redone with them.
+
+        ids: names of the rows, new to the model; by default the index of a DataFrame or Series, else further numbers.
+        """
+        references = self.references_
+        inputs, n = self._inputs(X), count(X)
+        codes = encode_known(y, n, self.classes_)
+        names = row_ids(X, ids, n)
+        if ids is None and not isinstance(X, pd.DataFrame | pd.Series):
+            held = [*references.ids, *self.calibration_ids_, *self.validation_ids_]
+            first = 1 + max((int(i) for i in held if isinstance(i, int | np.integer)), default=-1)
+            names = pd.RangeIndex(first, first + n)
+        shared = names[names.isin(self.calibration_ids_)]
+        if len(shared):
+            raise IdError(
+                f"{shared.tolist()[0]!r} is a calibration row: if it voted too, the label sets would no longer be honest; "
+                "forget it first, or give the rows other ids"
+            )
+        references.add(training.embed(self.model_, inputs), codes, names.tolist())
+        self.examples_.add(names, take(X, np.arange(n)), self.encoder_.records)
+        return self
+
+    def forget(self, ids: Iterable[Hashable]) -> Self:
+        """Let go of examples by id, wherever they are held: among the voters or in calibration, which is redone.
+
+        The network's weights stay as they were learned: they hold no example, but were shaped by all.
+        """
+        check_is_fitted(self)
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
+        names = pd.Index(list(ids), tupleize_cols=False)
+        voters = pd.Index(self.references_.ids, tupleize_cols=False) if self.head == "dwac" else pd.Index([])
+        known = names.isin(voters) | names.isin(self.calibration_ids_) | names.isin(self.validation_ids_)
+        if not known.all():
+            raise IdError(f"the model holds no example {names[~known].tolist()[0]!r}; nothing was forgotten")
+        if names.isin(voters).any():
+            self.references_.remove(names[names.isin(voters)].tolist())
+            self.examples_.remove(names.tolist())
+        self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
+        stays = ~self.calibration_ids_.isin(names)
+        self.calibration_h_ = self.calibration_h_[torch.as_tensor(stays, device=self.calibration_h_.device)]
+        self.calibration_y_, self.calibration_ids_ = self.calibration_y_[stays], self.calibration_ids_[stays]
+        self._calibrated = None
+        return self
+
+    # On disk
+
+    def save(self, path: str | PathLike[str], *, include_examples: bool = True) -> Path:
+        """Write the model to a folder: settings as JSON, numbers as safetensors, training examples as Parquet.
+
+        include_examples: False keeps no training record. Embeddings, labels and ids stay: they are who votes, and by
+        the ids an example can still be forgotten.
+        """
+        check_is_fitted(self)
+        config, tensors, examples = persistence.pack(self, include_examples=include_examples)
+        return storage.write_model(path, config, tensors, examples)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def load(path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Module | None = None) -> DWACClassifier:
+    """The model that `DWACClassifier.save` wrote to a folder. Nothing that the folder holds is ever executed.
+
+    module: the network, where the model was trained with one of your own.
+    """
+    stored = storage.read_model(path)
+    with persistence.reading(path):
+        encoder = persistence.encoder_of(stored.config)
+        if isinstance(encoder, ModuleEncoder):
+            encoder.module = module
+        clf = DWACClassifier(**persistence.settings_of(stored.config, encoder))
+        clf.device = device
+        n_classes, n_features = persistence.sizes_of(stored)
+        model = clf._new_model(encoder, n_classes, n_features)
+        persistence.unpack(clf, stored, encoder, model, _device(device))
+    return clf
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(f"device must be 'auto' or one that is here, such as 'cpu'; got {name!r}: {error}") from None
+    return device

@@ -1,0 +1,315 @@
+"""What happens to X and y before training: labels as codes, ids, disjoint parts, weights; and the training examples.
+
+Nothing here knows a network.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils import column_or_1d, compute_class_weight
+from torch import Tensor
+
+from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_MOST_HELD_OUT = 10_000  # rows that a part needs at the very most, unless asked for more
+
+
+# X: rows
+
+
+def count(X: Any) -> int:
+    """How many examples X has."""
+    if isinstance(X, tuple):
+        return len(X[0])
+    if isinstance(X, str) or not hasattr(X, "__len__"):
+        shape = getattr(X, "shape", None)
+        raise InputError(
+            f"X must hold one example a row; got a {type(X).__name__}{'' if shape is None else f' of shape {shape}'}"
+        )
+    if getattr(X, "shape", None) == ():
+        raise ShapeError("X must hold one example a row; got a single number. Reshape your data")
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def take(X: Any, rows: Ints) -> Any:
+    """Some rows of X, in the form that X has; a tuple's parts each."""
+    if isinstance(X, tuple):
+        return tuple(take(part, rows) for part in X)
+    if isinstance(X, pd.DataFrame | pd.Series):
+        return X.iloc[rows]
+    if isinstance(X, list):
+        return [X[row] for row in rows]
+    return X[rows] if isinstance(X, Tensor | np.ndarray) else np.asarray(X)[rows]
+
+
+def row_ids(X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
+    """n distinct ids: those given, else the pandas index of X, else 0 … n-1."""
+    if ids is None and isinstance(X, pd.DataFrame | pd.Series):
+        index = pd.Index(X.index.tolist(), tupleize_cols=False, dtype="int64" if X.index.dtype == "int64" else object)
+        if index.is_unique and not index.hasnans:
+            return index
+        warnings.warn(
+            "the index of X has repeated or missing values, so rows are known by their number instead; "
+            "give X a unique index to see your own ids",
+            UserWarning,
+            stacklevel=3,
+        )
+    if ids is None:
+        return pd.RangeIndex(n)
+    names = list(ids)
+    if len(names) != n:
+        raise ShapeError(f"ids must have one entry a row: {n} required, {len(names)} given")
+    index = pd.Index(names, tupleize_cols=False, dtype=None if all(type(i) is int for i in names) else object)
+    if not index.is_unique:
+        raise IdError(f"ids must differ from one another; {index[index.duplicated()].tolist()[0]!r} is repeated")
+    return index
+
+
+# y: labels
+
+
+def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
+    """(codes 0 … K-1, classes (K,)) of any hashable labels; classes are sorted."""
+    labels = _labels(y, n)
+    if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
+        raise LabelError(
+            f"Unknown label type: continuous; y holds numbers such as {labels[labels != np.round(labels)][0]}, "
+            "not classes; sort them into classes first, e.g. with pandas.cut"
+        )
+    if labels.dtype.kind != "O" or all(isinstance(label, str) for label in labels):
+        classes, codes = np.unique(labels, return_inverse=True)
+    else:
+        codes, classes = _factorised(labels)
+    if len(classes) < 2:
+        raise LabelError(f"y must have at least two classes; got only one class, {classes.tolist()[0]!r}")
+    if n < 2 * len(classes):
+        raise LabelError(
+            f"y must have at least two rows a class on average; got {n} rows of {len(classes)} classes; "
+            "is y a column of classes?"
+        )
+    return codes.astype(np.int64), classes
+
+
+def encode_known(y: Any, n: int, classes: NDArray[Any]) -> Ints:
+    """Codes of labels that must be among known classes."""
+    labels = _labels(y, n)
+    place = {label: code for code, label in enumerate(classes.tolist())}
+    codes = [place.get(label, -1) for label in labels.tolist()]
+    if -1 in codes:
+        row = codes.index(-1)
+        raise LabelError(f"y must be among the classes of training, {_listed(place)}; row {row} is {labels.tolist()[row]!r}")
+    return np.array(codes, dtype=np.int64)
+
+
+def _labels(y: Any, n: int) -> NDArray[Any]:
+    """y as an array (n,) without missing values."""
+    if y is None:
+        raise LabelError("DWACClassifier requires y to be passed, but the target y is None")
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    if isinstance(y, list) and (
+        any(isinstance(label, tuple | frozenset) for label in y) or len({isinstance(label, str) for label in y}) > 1
+    ):
+        array = np.empty(len(y), dtype=object)  # NumPy would make tuples the rows of a table, and 1 beside "a" a "1"
+        array[:] = y
+    else:
+        try:
+            array = column_or_1d(y, warn=True)
+        except ValueError as error:
+            raise ShapeError(f"y must have one label a row: {error}") from None
+    if len(array) != n:
+        raise ShapeError(f"y must have one label a row of X: X has {n} rows, y has {len(array)}")
+    missing = pd.isna(array)
+    if missing.any():
+        raise LabelError(f"y must not have missing labels; row {int(missing.argmax())} is {array[missing][0]}; drop it")
+    if array.dtype.kind == "f" and np.isinf(array).any():
+        raise LabelError(f"y must be finite; row {int(np.isinf(array).argmax())} is infinite")
+    return array
+
+
+def _factorised(labels: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
+    try:
+        distinct = list(dict.fromkeys(labels.tolist()))
+    except TypeError as error:
+        raise LabelError(f"labels must be hashable, such as strings, numbers or tuples: {error}") from None
+    try:
+        distinct = sorted(distinct)
+    except TypeError:  # of several types
+        distinct = sorted(distinct, key=lambda label: (type(label).__name__, repr(label)))
+    classes = np.empty(len(distinct), dtype=object)
+    classes[:] = distinct
+    place = {label: code for code, label in enumerate(distinct)}
+    return np.array([place[label] for label in labels.tolist()], dtype=np.int64), classes
+
+
+def _listed(names: Iterable[Any], most: int = 10) -> str:
+    shown = [repr(name) for name in names]
+    return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
+
+
+# Parts
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Row numbers of three disjoint parts."""
+
+    training: Ints
+    validation: Ints
+    calibration: Ints
+
+
+def split(
+    codes: Ints, validation_size: float | None, calibration_size: float | None, rng: np.random.RandomState
+) -> Parts:
+    """Divide rows into training, validation and calibration.
+
+    Sizes are shares below 1, or numbers of rows. By default validation has a tenth, calibration a tenth and at least
+    100 rows where that is at most a fifth, both at most 10,000.
+
+    Calibration is drawn at random, not by class: its guarantee rests on its rows being like new ones. Only the last
+    training row of a class is never taken. Validation has each class in proportion, and leaves two rows of each.
+    """
+    n = len(codes)
+    n_validation = _size(validation_size, n, min(n // 10, _MOST_HELD_OUT), "validation_size")
+    tenth = min(max(n // 10, min(100, n // 5)), _MOST_HELD_OUT)
+    n_calibration = _size(calibration_size, n, tenth, "calibration_size")
+    if n_validation + n_calibration >= n - 1:
+        raise InputError(
+            f"validation_size and calibration_size leave {n - n_validation - n_calibration} of {n} rows for training"
+        )
+    order = rng.permutation(n)
+    calibration = order[_rank(codes[order]) >= 1][:n_calibration]
+    rest = np.setdiff1d(order, calibration)
+    rest = rest[rng.permutation(len(rest))]
+    by_class = rest[np.argsort(codes[rest], kind="stable")]
+    spare = by_class[_rank(codes[by_class]) >= 2]
+    chosen = np.linspace(0, len(spare) - 1, min(n_validation, len(spare))).round().astype(np.int64)
+    validation = spare[np.unique(chosen)] if len(spare) else spare
+    return Parts(np.setdiff1d(rest, validation), np.sort(validation), np.sort(calibration))
+
+
+def _rank(codes: Ints) -> Ints:
+    """How many rows of the same class come before each row."""
+    by_class = np.argsort(codes, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(codes))[:-1]]) if len(codes) else np.zeros(1, dtype=np.int64)
+    rank = np.empty(len(codes), dtype=np.int64)
+    rank[by_class] = np.arange(len(codes)) - starts[codes[by_class]]
+    return rank
+
+
+def _size(size: float | None, n: int, default: int, name: str) -> int:
+    if size is None:
+        return default
+    if isinstance(size, Integral) and not isinstance(size, bool) and size >= 0:
+        return int(size)
+    if isinstance(size, Real) and not isinstance(size, bool) and 0 <= size < 1:
+        return round(float(size) * n)
+    raise InputError(f"{name} must be a share in [0, 1) or a whole number of rows; got {size!r}")
+
+
+# Weights
+
+
+def loss_weights(codes: Ints, classes: NDArray[Any], class_weight: Any, sample_weight: Any) -> Floats | None:
+    """(n,) weights of the examples in the loss: sample_weight times the weight of the class; None if all are 1."""
+    if class_weight is None and sample_weight is None:
+        return None
+    weights = np.ones(len(codes))
+    if sample_weight is not None:
+        try:
+            weights = np.asarray(sample_weight, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"sample_weight must be numbers: {error}") from None
+        if weights.ndim == 0:
+            weights = np.full(len(codes), float(weights))
+        if weights.shape != codes.shape:
+            raise ShapeError(
+                f"Sample weights must be 1D, one a row: sample_weight.shape == {weights.shape}, expected {codes.shape}"
+            )
+        bad = ~(np.isfinite(weights) & (weights >= 0))
+        if bad.any():
+            row = int(bad.argmax())
+            raise NonFiniteError(f"sample_weight must be finite and not negative; row {row} is {weights[row]}")
+        if not (weights > 0).any():
+            raise InputError("sample_weight must be positive somewhere; all weights are zero")
+    if class_weight is None:
+        return weights
+    if isinstance(class_weight, Mapping):
+        unknown = [label for label in class_weight if label not in set(classes.tolist())]
+        if unknown:
+            raise LabelError(f"class_weight has {unknown[0]!r}, which is no class; classes are {_listed(classes.tolist())}")
+        by_class = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+        if not (np.isfinite(by_class) & (by_class >= 0)).all():
+            raise InputError(f"class_weight must be finite and not negative; got {dict(class_weight)}")
+    elif class_weight == "balanced":
+        by_class = compute_class_weight("balanced", classes=np.arange(len(classes)), y=codes)
+    else:
+        raise InputError(f"class_weight must be None, 'balanced' or a dict of weights by label; got {class_weight!r}")
+    return np.asarray(weights * by_class[codes])
+
+
+# The training examples
+
+
+class Examples(Mapping[Any, dict[Any, Any]]):
+    """Training examples by id, kept as they came and turned into records only when looked at.
+
+    `describe` makes a frame of records of an X; frames of records made before need none.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[pd.Index[Any], Any, Callable[[Any], pd.DataFrame] | None]] = []
+
+    def add(self, ids: pd.Index[Any], X: Any, describe: Callable[[Any], pd.DataFrame] | None = None) -> None:
+        """Hold the rows of X under these ids."""
+        self._parts.append((ids, X, describe))
+
+    def remove(self, ids: Iterable[Any]) -> None:
+        """Let go of these examples; ids that are not here are passed over."""
+        gone = set(ids)
+        kept = []
+        for index, X, describe in self._parts:
+            stays = np.array([name not in gone for name in index], dtype=bool)
+            part = (index[stays], take(X, np.flatnonzero(stays)), describe)
+            kept.append((index, X, describe) if stays.all() else part)
+        self._parts = [part for part in kept if len(part[0])]
+
+    def frame(self) -> pd.DataFrame | None:
+        """All records, by id; None where nothing is held."""
+        frames = []
+        for index, X, describe in self._parts:
+            made = X if describe is None else describe(X)
+            frames.append(made.set_axis(_whole(index), axis=0))
+        return pd.concat(frames) if frames else None
+
+    def __getitem__(self, name: Any) -> dict[Any, Any]:
+        for index, X, describe in self._parts:
+            row = index.get_indexer_for(_whole([name]))
+            if len(row) and row[0] >= 0:
+                part = take(X, row[:1])
+                return dict((part if describe is None else describe(part)).iloc[0])
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[Any]:
+        for index, _, _ in self._parts:
+            yield from index
+
+    def __len__(self) -> int:
+        return sum(len(index) for index, _, _ in self._parts)
+
+
+def _whole(names: Iterable[Any]) -> pd.Index[Any]:
+    """Ids as an index, tuples kept whole."""
+    return pd.Index(list(names), tupleize_cols=False)

@@ -1,0 +1,48 @@
+"""A progress bar for training: loss, accuracy and time left, on the terminal's standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Watch = dict[str, Callable[..., None]]
+
+
+@contextmanager
+def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Iterator[Watch]:
+    """The callbacks `on_epoch` and `on_batch` for `train`, drawing a bar while the context lasts.
+
+    show: True, False, or "auto": where a person would see it, in a terminal or a notebook.
+    """
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter if show == "auto" else show):
+        yield {}
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    done = 0
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=float(epochs), state="")
+
+        def on_batch(batch: int, batches: int) -> None:
+            progress.update(task, completed=done + batch / batches)
+
+        def on_epoch(row: dict[str, Any]) -> None:
+            nonlocal done
+            done = row["epoch"]
+            state = f"epoch {done}/{epochs}  loss {row['loss']:.3f}"
+            if "validation_accuracy" in row:
+                state += f"  accuracy {row['validation_accuracy']:.3f}"
+            progress.update(task, completed=done, state=state)
+
+        yield {"on_epoch": on_epoch, "on_batch": on_batch}

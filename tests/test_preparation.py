@@ -1,0 +1,153 @@
+"""Labels, ids, parts and weights: what happens before training."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dwac.errors import DwacError, IdError, LabelError, ShapeError
+from dwac.preparation import Examples, count, encode_known, encode_labels, loss_weights, row_ids, split, take
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        (["b", "a", "b", "a"], ["a", "b"]),
+        (np.array([3, 1, 1, 3]), [1, 3]),
+        (np.array([1.0, 2.0, 2.0, 1.0]), [1.0, 2.0]),
+        (pd.Series([True, False, True, False]), [False, True]),
+        (pd.Series(["x", "y", "y", "x"], dtype="category"), ["x", "y"]),
+        ([("a", 1), ("a", 2), ("a", 1), ("a", 2)], [("a", 1), ("a", 2)]),
+        ([1, "a", 1, "a"], [1, "a"]),
+        (torch.tensor([5, 2, 5, 2]), [2, 5]),
+    ],
+)
+def test_any_hashable_labels_become_codes_in_sorted_order(y, classes) -> None:
+    codes, found = encode_labels(y, 4)
+    assert found.tolist() == classes
+    assert [found[code] for code in codes] == [value for value in (y.tolist() if hasattr(y, "tolist") else y)]
+
+
+@pytest.mark.parametrize(
+    ("y", "error", "said"),
+    [
+        (None, LabelError, "requires y"),
+        ([1, 2, 1], ShapeError, "X has 4 rows, y has 3"),
+        ([1.0, np.nan, 2.0, 1.0], LabelError, "row 1 is nan"),
+        (["a", None, "b", "a"], LabelError, "row 1 is None"),
+        (["a", "a", "a", "a"], LabelError, "only one class, 'a'"),
+        ([1, 2, 3, 4], LabelError, "4 rows of 4 classes"),
+        ([0.5, 1.5, 0.25, 0.5], LabelError, "continuous"),
+        ([1.0, np.inf, 2.0, 1.0], LabelError, "row 1 is infinite"),
+        ([[1, 2], [1, 2], [1, 2], [1, 2]], ShapeError, "one label a row"),
+        ([frozenset([1]), "a", {}, "a"], LabelError, "hashable"),
+    ],
+)
+def test_bad_labels_are_named(y, error, said) -> None:
+    with pytest.raises(error, match=said):
+        encode_labels(y, 4)
+
+
+def test_later_labels_must_be_known() -> None:
+    classes = np.array(["no", "yes"])
+    assert encode_known(["yes", "no"], 2, classes).tolist() == [1, 0]
+    with pytest.raises(LabelError, match="'no', 'yes'; row 1 is 'maybe'"):
+        encode_known(["yes", "maybe"], 2, classes)
+
+
+def test_ids_come_from_the_index_or_are_numbers() -> None:
+    frame = pd.DataFrame({"a": [1, 2]}, index=["ann", "bob"])
+    assert row_ids(frame, None, 2).tolist() == ["ann", "bob"]
+    assert row_ids(frame.set_axis(pd.MultiIndex.from_tuples([("a", 1), ("a", 2)])), None, 2).tolist() == [
+        ("a", 1),
+        ("a", 2),
+    ]
+    assert row_ids(np.zeros((2, 1)), None, 2).tolist() == [0, 1]
+    assert row_ids(frame, [("x", 1), "y"], 2).tolist() == [("x", 1), "y"]
+    with pytest.warns(UserWarning, match="unique index"):
+        assert row_ids(frame.set_axis(["ann", "ann"]), None, 2).tolist() == [0, 1]
+    with pytest.raises(IdError, match="'x' is repeated"):
+        row_ids(frame, ["x", "x"], 2)
+    with pytest.raises(ShapeError, match="2 required, 1 given"):
+        row_ids(frame, ["x"], 2)
+
+
+@given(
+    codes=st.lists(st.integers(0, 4), min_size=8, max_size=200).map(np.array),
+    sizes=st.tuples(st.sampled_from([None, 0, 0.1, 0.3]), st.sampled_from([None, 0, 0.1, 0.3])),
+    seed=st.integers(0, 100),
+)
+def test_parts_are_disjoint_and_every_class_stays_in_training(codes, sizes, seed) -> None:
+    parts = split(codes, *sizes, np.random.RandomState(seed))
+    together = np.concatenate([parts.training, parts.validation, parts.calibration])
+    assert sorted(together) == list(range(len(codes)))
+    assert set(codes[parts.training]) == set(codes)
+
+
+def test_parts_have_the_sizes_asked_for() -> None:
+    codes = np.arange(1000) % 3
+    parts = split(codes, 0.2, 50, np.random.RandomState(0))
+    assert (len(parts.validation), len(parts.calibration)) == (200, 50)
+    assert np.ptp(np.bincount(codes[parts.validation])) <= 4  # as even as what calibration left
+    small, large = (split(np.arange(n) % 2, None, None, np.random.RandomState(0)) for n in (200, 300_000))
+    assert (len(small.validation), len(small.calibration)) == (20, 40)
+    assert (len(large.validation), len(large.calibration)) == (10_000, 10_000)
+
+
+@pytest.mark.parametrize(("validation", "calibration"), [(0.6, 0.5), (1.5, None), (-1, None), (True, None), (None, 99)])
+def test_parts_that_cannot_be_are_refused(validation, calibration) -> None:
+    with pytest.raises(DwacError, match="size"):
+        split(np.arange(100) % 2, validation, calibration, np.random.RandomState(0))
+
+
+def test_weights_are_those_of_rows_times_those_of_classes() -> None:
+    codes, classes = np.array([0, 0, 0, 1]), np.array(["a", "b"])
+    assert loss_weights(codes, classes, None, None) is None
+    assert loss_weights(codes, classes, None, 2.0).tolist() == [2, 2, 2, 2]
+    assert loss_weights(codes, classes, {"b": 3}, [1, 2, 0, 1]).tolist() == [1, 2, 0, 3]
+    assert loss_weights(codes, classes, "balanced", None).tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2])
+    for class_weight, sample_weight, said in [
+        ({"c": 1}, None, "'c', which is no class"),
+        ("even", None, "'balanced'"),
+        ({"a": -1}, None, "not negative"),
+        (None, [1, 2], "one a row"),
+        (None, [1, 1, np.nan, 1], "row 2 is nan"),
+        (None, [0, 0, 0, 0], "all weights are zero"),
+        (None, ["x"] * 4, "numbers"),
+    ]:
+        with pytest.raises(DwacError, match=said):
+            loss_weights(codes, classes, class_weight, sample_weight)
+
+
+def test_rows_are_taken_from_every_form_of_x() -> None:
+    rows = np.array([2, 0])
+    assert take([10, 11, 12], rows) == [12, 10]
+    assert take(pd.Series([10, 11, 12]), rows).tolist() == [12, 10]
+    assert [part.tolist() for part in take((torch.arange(3), np.arange(3)), rows)] == [[2, 0], [2, 0]]
+    assert (count([1, 2]), count((torch.zeros(3, 2),)), count(np.zeros((4, 1)))) == (2, 3, 4)
+    for X in ("text", 3.0, np.array(3.0)):
+        with pytest.raises(DwacError, match="one example a row"):
+            count(X)
+
+
+def test_examples_are_described_only_when_looked_at() -> None:
+    seen = []
+
+    def describe(X):
+        seen.append(len(X))
+        return pd.DataFrame({"value": X})
+
+    examples = Examples()
+    examples.add(pd.Index(["a", "b"]), [1, 2], describe)
+    examples.add(pd.Index([("c", 1)], tupleize_cols=False), pd.DataFrame({"value": [3]}))
+    assert seen == []
+    assert (examples["b"], examples[("c", 1)]) == ({"value": 2}, {"value": 3})
+    assert seen == [1]
+    assert (len(examples), list(examples), examples.get("z")) == (3, ["a", "b", ("c", 1)], None)
+    examples.remove(["a", ("c", 1)])
+    assert list(examples) == ["b"]
+    frame = examples.frame()
+    assert frame is not None
+    assert frame["value"].to_dict() == {"b": 2}
