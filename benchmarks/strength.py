@@ -284,7 +284,7 @@ def circumstances(row: Record) -> str:
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.strength", description=claim())
-    parser.add_argument("datasets", nargs="*", choices=[*TARGETS, []], help="which data; none: no run")
+    parser.add_argument("datasets", nargs="*", choices=[*TARGETS, []], metavar="DATASET", help=", ".join(TARGETS))
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["dwac", "softmax"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--device", default="auto", help="of dwac and softmax")
