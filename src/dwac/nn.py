@@ -12,7 +12,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,114 +26,14 @@ from dwac.errors import (
     EmptyReferenceError,
     IdError,
     InputError,
-    LabelError,
-    NonFiniteError,
     NotRememberedError,
     ShapeError,
 )
-from dwac.kernels import get_kernel, log_weights
+from dwac.kernels import get_kernel
+from dwac.loss import Support as Support
+from dwac.loss import check_finite, check_labels, check_tensors, check_weights, weighted_mean
+from dwac.loss import leave_one_out_loss as leave_one_out_loss
 from dwac.reference import ReferenceSet
-
-
-class Support(NamedTuple):
-    """Extra references for the loss, beside the minibatch: embeddings (s, d), labels (s,) and row ids (s,).
-
-    The ids say which examples these are, so that none of them votes on itself.
-    """
-
-    h: Tensor
-    y: Tensor
-    ids: Tensor
-
-
-def leave_one_out_loss(
-    h: Tensor,
-    y: Tensor,
-    *,
-    ids: Tensor | None = None,
-    support: Support | None = None,
-    kernel: str = "gaussian",
-) -> Tensor:
-    """Mean over j of -log P̂(y_j), where the other members of the minibatch vote on each example j.
-
-        -log P̂(y_j) = log Σ_{i≠j} w(h_j, h_i) - log Σ_{i≠j, y_i=y_j} w(h_j, h_i)
-
-    Both sums are true masked log-sum-exps. An epsilon inside the log, as the research code has it, hides an
-    example that is far from its class and gives it no gradient back (docs/decisions/0003).
-
-    An example whose class has no other member among the references cannot be voted right: it is left out of
-    the mean, though it still votes on the others. If that leaves nobody, the loss is 0 with gradient 0.
-
-    Args:
-        h: (n, d) embeddings of the minibatch.
-        y: (n,) their labels.
-        ids: (n,) their row ids. Members with the same id never vote on one another.
-        support: further references; needs `ids`.
-        kernel: see `dwac.kernels`.
-    """
-    _check_batch(h, y, ids, support)
-    ref_h, ref_y = h, y
-    own = (
-        torch.eye(len(h), dtype=torch.bool, device=h.device) if ids is None else ids[:, None] == ids
-    )  # (n, m): an example and itself
-    if support is not None and ids is not None:
-        ref_h, ref_y = torch.cat([h, support.h.to(h)]), torch.cat([y, support.y.to(y)])
-        own = torch.cat([own, ids[:, None] == support.ids.to(ids)], dim=1)
-    fellows = (y[:, None] == ref_y) & ~own
-    heard = fellows.any(dim=1, keepdim=True)
-    # Where nobody shares the label, the two sums are taken over the same terms: loss and gradient vanish.
-    own = own & (~own).any(dim=1, keepdim=True)
-    log_w = log_weights(h, ref_h, kernel).masked_fill(own, -torch.inf)
-    log_fellows = log_w.masked_fill(~(fellows | ~heard), -torch.inf)
-    losses = torch.logsumexp(log_w, dim=1) - torch.logsumexp(log_fellows, dim=1)
-    return losses.sum() / heard.sum().clamp_min(1)
-
-
-def _check_batch(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None) -> None:
-    if h.ndim != 2 or len(h) == 0:
-        raise ShapeError(f"h must be a non-empty (n, d) batch of embeddings; got shape {tuple(h.shape)}")
-    _check_labels(y, len(h), None)
-    _check_tensors(ids=ids)
-    if ids is not None and ids.shape != y.shape:
-        raise ShapeError(f"ids must have one entry a row: {len(h)} required, shape {tuple(ids.shape)} given")
-    _check_finite(h, "the batch's embeddings")
-    if support is None:
-        return
-    _check_tensors(**support._asdict())
-    _check_finite(support.h, "the support's embeddings")
-    if ids is None:
-        raise IdError("a support needs the ids of the batch too, or an example could vote on itself: give ids=…")
-    if support.h.ndim != 2 or support.h.shape[1] != h.shape[1]:
-        raise ShapeError(f"support.h must be (s, {h.shape[1]}); got shape {tuple(support.h.shape)}")
-    if not len(support.h) == len(support.y) == len(support.ids):
-        raise ShapeError(
-            f"a support has one label and one id a row; got {len(support.h)} embeddings, "
-            f"{len(support.y)} labels and {len(support.ids)} ids"
-        )
-
-
-def _check_tensors(**tensors: Any) -> None:
-    for name, value in tensors.items():
-        if value is not None and not isinstance(value, Tensor):
-            raise InputError(f"{name} must be a tensor; got {type(value).__name__}; use torch.as_tensor")
-
-
-def _check_finite(h: Tensor, name: str) -> None:
-    if h.device.type == "cpu" and not bool(torch.isfinite(h).all()):
-        raise NonFiniteError(f"{name} hold NaN or infinity; check the inputs and the learning rate")
-
-
-def _check_labels(y: Tensor, n: int, n_classes: int | None) -> None:
-    """Shape and type everywhere; the range only where looking does not stall a GPU."""
-    _check_tensors(y=y)
-    if y.shape != (n,):
-        raise ShapeError(f"y must have one label a row: shape ({n},) required, {tuple(y.shape)} given")
-    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise LabelError(f"y must be whole numbers (torch.int64); got {y.dtype}; use y.long()")
-    if n_classes is not None and y.device.type == "cpu" and n:
-        low, high = int(y.min()), int(y.max())
-        if low < 0 or high >= n_classes:
-            raise LabelError(f"y must lie in 0 … {n_classes - 1}; got {low if low < 0 else high}")
 
 
 class _Head(nn.Module):
@@ -174,7 +74,15 @@ class _Head(nn.Module):
         with torch.autocast(features.device.type, enabled=False):
             return self.embedding(features.to(self.embedding.weight.dtype))  # type: ignore[no-any-return]
 
-    def loss(self, x: Any, y: Tensor, *, ids: Tensor | None = None, support: Support | None = None) -> Tensor:
+    def loss(
+        self,
+        x: Any,
+        y: Tensor,
+        *,
+        ids: Tensor | None = None,
+        support: Support | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """The training loss of a batch."""
         raise NotImplementedError
 
@@ -220,14 +128,25 @@ class WeightedAverage(_Head):
         self.penalty = float(penalty)
         self._references: ReferenceSet | None = None
 
-    def loss(self, x: Any, y: Tensor, *, ids: Tensor | None = None, support: Support | None = None) -> Tensor:
-        """Leave-one-out loss of a batch, plus the penalty; the arguments as for `leave_one_out_loss`."""
+    def loss(
+        self,
+        x: Any,
+        y: Tensor,
+        *,
+        ids: Tensor | None = None,
+        support: Support | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Leave-one-out loss of a batch, plus the penalty; the arguments as for `leave_one_out_loss`.
+
+        The weights do not reach the penalty: every h votes, whatever its own loss counts.
+        """
         h = self.embed(x)
-        _check_labels(y, len(h), self.n_classes)
+        check_labels(y, len(h), self.n_classes)
         if support is not None:
-            _check_tensors(**support._asdict())
-            _check_labels(support.y, len(support.h), self.n_classes)
-        vote = leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel)
+            check_tensors(**support._asdict())
+            check_labels(support.y, len(support.h), self.n_classes)
+        vote = leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel, weights=weights)
         return vote + self.penalty * h.float().square().sum(dim=1).mean()
 
     @torch.no_grad()
@@ -261,6 +180,10 @@ class WeightedAverage(_Head):
         if self._references is None:
             raise NotRememberedError("the model has no reference set yet: call remember(loader) with training data")
         return self._references
+
+    @references.setter
+    def references(self, references: ReferenceSet) -> None:
+        self._references = references
 
     def log_class_weights(self, x: Any) -> Tensor:
         """log Σ_i I(y_i=k) w(h, h_i), (n, K) float64; differentiable in x."""
@@ -322,13 +245,28 @@ class SoftmaxTwin(_Head):
         same = self.embedding_size == self.n_classes
         self.logits: nn.Module = nn.Identity() if same else nn.Linear(self.embedding_size, self.n_classes)
 
-    def loss(self, x: Any, y: Tensor, *, ids: Tensor | None = None, support: Support | None = None) -> Tensor:
-        """Cross-entropy of a batch; ids and support are taken for the interface's sake and ignored."""
+    def loss(
+        self,
+        x: Any,
+        y: Tensor,
+        *,
+        ids: Tensor | None = None,
+        support: Support | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Cross-entropy of a batch: Σ_j weight_j loss_j / Σ_j weight_j, or 0 where all weights are 0.
+
+        ids and support are taken for the interface's sake and ignored.
+        """
         del ids, support
         h = self.embed(x)
-        _check_labels(y, len(h), self.n_classes)
-        _check_finite(h, "the batch's embeddings")
-        return F.cross_entropy(self.logits(h).float(), y)
+        check_labels(y, len(h), self.n_classes)
+        check_finite(h, "the batch's embeddings")
+        check_weights(weights, len(h))
+        logits = self.logits(h).float()
+        if weights is None:
+            return F.cross_entropy(logits, y)
+        return weighted_mean(F.cross_entropy(logits, y, reduction="none"), weights.to(logits.dtype))
 
     def remember(self, loader: Iterable[Any]) -> None:
         """A softmax needs no references: nothing is read."""

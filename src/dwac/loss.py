@@ -1,0 +1,295 @@
+"""The leave-one-out loss: within a minibatch, every example is voted on by all the others.
+
+>>> import torch
+>>> h, y = torch.tensor([[0.0], [0.1], [2.0], [2.1]], requires_grad=True), torch.tensor([0, 0, 1, 1])
+>>> loss = leave_one_out_loss(h, y)
+>>> loss.backward()
+>>> h.grad.flatten() > 0  # downhill is apart: the first two step down, the last two up
+tensor([ True,  True, False, False])
+
+Three ways to one number: a fused CUDA kernel (`dwac._triton_loss`), the gradient written out (`_GaussianVote`),
+and plain autograd for whatever the first two do not serve.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
+from dwac.kernels import full_precision, get_kernel, log_weights
+
+# Cells of the (n, m) matrix of log-weights held at a time: what fits the cache, what fits a GPU beside a network.
+_CELLS = {"cpu": 2**18}
+_MOST_CELLS = 2**26
+
+
+class Support(NamedTuple):
+    """Extra references for the loss, beside the minibatch: embeddings (s, d), labels (s,) and row ids (s,).
+
+    The ids say which examples these are, so that none of them votes on itself.
+    """
+
+    h: Tensor
+    y: Tensor
+    ids: Tensor
+
+
+def leave_one_out_loss(
+    h: Tensor,
+    y: Tensor,
+    *,
+    ids: Tensor | None = None,
+    support: Support | None = None,
+    kernel: str = "gaussian",
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Mean over j of -log P̂(y_j), where the other members of the minibatch vote on each example j.
+
+        -log P̂(y_j) = log Σ_{i≠j} w(h_j, h_i) - log Σ_{i≠j, y_i=y_j} w(h_j, h_i)
+
+    Both sums are true masked log-sum-exps. An epsilon inside the log, as the research code has it, hides an
+    example that is far from its class and gives it no gradient back (docs/decisions/0003).
+
+    An example whose class has no other member among the references cannot be voted right: it is left out of
+    the mean, though it still votes on the others. If that leaves nobody, the loss is 0 with gradient 0.
+
+    With the gaussian kernel the gradient is written out, not recorded: it can be taken once, and a second
+    derivative (`create_graph=True`) raises RuntimeError.
+
+    Args:
+        h: (n, d) embeddings of the minibatch.
+        y: (n,) their labels.
+        ids: (n,) their row ids. Members with the same id never vote on one another.
+        support: further references; needs `ids`.
+        kernel: see `dwac.kernels`.
+        weights: (n,) how much each example's loss counts, at least 0: the mean becomes Σ_j weight_j loss_j /
+            Σ_j weight_j. They weigh the loss, not the vote: an example of weight 0 still votes on the others.
+    """
+    name = get_kernel(kernel).name
+    _check_batch(h, y, ids, support)
+    check_weights(weights, len(h))
+    h = h.to(torch.promote_types(h.dtype, torch.float32))
+    recorded = torch.is_grad_enabled()
+    if name != "gaussian" or (recorded and weights is not None and weights.requires_grad):
+        return _plain_loss(h, y, ids, support, name, weights)
+    weights = None if weights is None else weights.detach().to(h.dtype)
+    if support is None and (fused := _fused(h)) is not None:
+        return fused.leave_one_out_loss(h, y, ids, weights)  # type: ignore[no-any-return]
+    extra = None if support is None else support.h.to(h)
+    wanted = recorded and (h.requires_grad or (extra is not None and extra.requires_grad))
+    voters = _Voters.of(y, ids, support)
+    loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, wanted)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
+    """Σ_j weight_j loss_j / Σ_j weight_j; 0 with gradient 0 where all weights are 0."""
+    return (weights * losses).sum() / weights.sum().clamp_min(torch.finfo(losses.dtype).tiny)
+
+
+def _plain_loss(
+    h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, kernel: str, weights: Tensor | None
+) -> Tensor:
+    """The definition in operations that autograd differentiates: any kernel, any order."""
+    ref_h = h if support is None else torch.cat([h, support.h.to(h)])
+    voters = _Voters.of(y, ids, support)
+    own = voters.own(slice(None))
+    if own is None:
+        own = torch.eye(len(h), dtype=torch.bool, device=h.device)
+    fellows = (y[:, None] == voters.ref_y) & ~own
+    heard = fellows.any(dim=1, keepdim=True)
+    # Where nobody shares the label, the two sums are taken over the same terms: loss and gradient vanish.
+    own = own & (~own).any(dim=1, keepdim=True)
+    log_w = log_weights(h, ref_h, kernel).masked_fill(own, -torch.inf)
+    log_fellows = log_w.masked_fill(~(fellows | ~heard), -torch.inf)
+    losses = torch.logsumexp(log_w, dim=1) - torch.logsumexp(log_fellows, dim=1)
+    counted = heard[:, 0].to(losses.dtype)
+    return weighted_mean(losses, counted if weights is None else counted * weights.to(losses.dtype))
+
+
+class _Voters(NamedTuple):
+    """Labels and ids of the minibatch (n,) and of all who vote (m,), the minibatch first."""
+
+    y: Tensor
+    ref_y: Tensor
+    ids: Tensor | None
+    ref_ids: Tensor | None
+
+    @staticmethod
+    def of(y: Tensor, ids: Tensor | None, support: Support | None) -> _Voters:
+        if support is not None and ids is not None:
+            return _Voters(y, torch.cat([y, support.y.to(y)]), ids, torch.cat([ids, support.ids.to(ids)]))
+        if ids is not None and ids.device.type == "cpu" and len(ids.unique()) == len(ids):
+            ids = None  # all differ: only the diagonal is silent, which is much cheaper to mask
+        return _Voters(y, y, ids, ids)
+
+    def own(self, rows: slice) -> Tensor | None:
+        """Who of all is the example itself, (rows, m); None where that is the diagonal."""
+        return None if self.ids is None or self.ref_ids is None else self.ids[rows, None] == self.ref_ids
+
+
+class _GaussianVote(torch.autograd.Function):
+    """The loss with its gradient. P and Q are the softmax over all others and over the fellows of j:
+
+        ∂ loss_j / ∂ log w_ji = P_ji - Q_ji,    log w_ji = -‖h_j - h_i‖²,    G_ji = (P_ji - Q_ji) weight_j / Σ weight
+        ∂ loss / ∂ h_j = 2 Σ_i (G_ji + G_ij) (h_i - h_j)
+
+    It is computed along with the loss, a block of rows at a time: no (n, m) matrix waits for the backward pass.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, extra: Tensor | None, voters: _Voters, weights: Tensor | None, wanted: bool
+    ) -> Tensor:
+        ctx.n = n = len(h)
+        masks = _Masks(voters, h.dtype)
+        losses, counted = [], []
+        with full_precision(h.device):
+            ref_h = h if extra is None else torch.cat([h, extra])
+            ref_h = ref_h - ref_h.mean(dim=0)
+            squared = ref_h.square().sum(dim=1)
+            lifted = F.pad(ref_h, (0, 1), value=1.0)  # (h_i, 1): the ones gather the sums of G
+            pulls = torch.zeros_like(lifted)  # Σ_i (G_ji + G_ij) (h_i, 1)
+            step = max(1, _CELLS.get(h.device.type, _MOST_CELLS) // len(ref_h))
+            for rows in (slice(start, min(start + step, n)) for start in range(0, n, step)):
+                log_w = masks.others(ref_h, squared, rows)
+                p, nearest = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
+                log_w = masks.fellows(log_w, rows)
+                q, nearest_fellow = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
+                # log Σ w is the largest log w less the log of its softmax, which is never below 1/m.
+                losses.append(nearest - nearest_fellow + (q.amax(dim=1) / p.amax(dim=1)).log())
+                heard = (nearest_fellow > masks.silent / 2).to(h.dtype)
+                counted.append(heard if weights is None else heard * weights[rows])
+                if wanted:
+                    difference, counts = p.sub_(q), counted[-1][:, None]
+                    pulls[rows].addcmul_(difference @ lifted, counts)
+                    pulls.addmm_(difference.mT, lifted[rows] * counts)
+            counts = torch.cat(counted)
+            if wanted:
+                total = counts.sum().clamp_min(torch.finfo(h.dtype).tiny)
+                ctx.save_for_backward((pulls[:, :-1] - pulls[:, -1:] * ref_h) * (2 / total))
+            return weighted_mean(torch.cat(losses), counts)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad = ctx.saved_tensors[0] * grads[0]
+        wanted_h, wanted_extra, *_ = ctx.needs_input_grad
+        return grad[: ctx.n] if wanted_h else None, grad[ctx.n :] if wanted_extra else None, None, None, None
+
+
+class _Masks:
+    """Log-weights of blocks of rows, with -10³⁷ or less in place of who must not vote.
+
+    A finite number: a row in which nobody votes stays finite too, and is not counted.
+    """
+
+    def __init__(self, voters: _Voters, dtype: torch.dtype) -> None:
+        self.voters = voters
+        self.silent = torch.finfo(dtype).min / 4
+        self.barrier: Tensor | None = None
+        if voters.y.device.type == "cpu":  # there, adding a row of this is thrice as fast as comparing and filling
+            names, self.codes = voters.ref_y.unique(return_inverse=True)
+            self.barrier = torch.full((len(names), len(self.codes)), self.silent, dtype=dtype)
+            self.barrier.scatter_(0, self.codes[None], 0.0)
+
+    def others(self, ref_h: Tensor, squared: Tensor, rows: slice) -> Tensor:
+        """log w_ji + ‖h_j‖² where i is another than j: (rows, m)."""
+        # log w_ji = 2 h_j·h_i - ‖h_i‖² - ‖h_j‖², the last of which is the same for all i and cancels. Leaving it
+        # out keeps small numbers small where j is far away. A squared distance of at least 0 means ≤ ‖h_j‖².
+        log_w = torch.addmm(squared, ref_h[rows], ref_h.mT, beta=-1, alpha=2).clamp_(max=squared[rows, None])
+        own = self.voters.own(rows)
+        if own is not None:
+            return log_w.masked_fill_(own, self.silent)
+        log_w.diagonal(rows.start).fill_(self.silent)
+        return log_w
+
+    def fellows(self, log_w: Tensor, rows: slice) -> Tensor:
+        """The same, in place, where i also shares the label of j."""
+        if self.barrier is not None:
+            return log_w.add_(self.barrier.index_select(0, self.codes[rows]))
+        return log_w.masked_fill_(self.voters.y[rows, None] != self.voters.ref_y, self.silent)
+
+
+@cache
+def _triton() -> ModuleType | None:
+    try:
+        from dwac import _triton_loss
+    except ImportError:
+        return None
+    return _triton_loss
+
+
+def _fused(h: Tensor) -> ModuleType | None:
+    """The fused kernel, where it can serve these embeddings."""
+    if not h.is_cuda or h.dtype != torch.float32:
+        return None
+    module = _triton()
+    return module if module is not None and module.serves(h) else None
+
+
+def _check_batch(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None) -> None:
+    if h.ndim != 2 or len(h) == 0:
+        raise ShapeError(f"h must be a non-empty (n, d) batch of embeddings; got shape {tuple(h.shape)}")
+    check_labels(y, len(h), None)
+    check_tensors(ids=ids)
+    if ids is not None and ids.shape != y.shape:
+        raise ShapeError(f"ids must have one entry a row: {len(h)} required, shape {tuple(ids.shape)} given")
+    check_finite(h, "the batch's embeddings")
+    if support is None:
+        return
+    check_tensors(**support._asdict())
+    check_finite(support.h, "the support's embeddings")
+    if ids is None:
+        raise IdError("a support needs the ids of the batch too, or an example could vote on itself: give ids=…")
+    if support.h.ndim != 2 or support.h.shape[1] != h.shape[1]:
+        raise ShapeError(f"support.h must be (s, {h.shape[1]}); got shape {tuple(support.h.shape)}")
+    if not len(support.h) == len(support.y) == len(support.ids):
+        raise ShapeError(
+            f"a support has one label and one id a row; got {len(support.h)} embeddings, "
+            f"{len(support.y)} labels and {len(support.ids)} ids"
+        )
+
+
+def check_tensors(**tensors: Any) -> None:
+    """Each is a tensor or None."""
+    for name, value in tensors.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise InputError(f"{name} must be a tensor; got {type(value).__name__}; use torch.as_tensor")
+
+
+def check_finite(h: Tensor, name: str) -> None:
+    """No NaN, no infinity; only where looking does not stall a GPU."""
+    if h.device.type == "cpu" and not bool(torch.isfinite(h).all()):
+        raise NonFiniteError(f"{name} hold NaN or infinity; check the inputs and the learning rate")
+
+
+def check_labels(y: Tensor, n: int, n_classes: int | None) -> None:
+    """Shape and type everywhere; the range only where looking does not stall a GPU."""
+    check_tensors(y=y)
+    if y.shape != (n,):
+        raise ShapeError(f"y must have one label a row: shape ({n},) required, {tuple(y.shape)} given")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise LabelError(f"y must be whole numbers (torch.int64); got {y.dtype}; use y.long()")
+    if n_classes is not None and y.device.type == "cpu" and n:
+        low, high = int(y.min()), int(y.max())
+        if low < 0 or high >= n_classes:
+            raise LabelError(f"y must lie in 0 … {n_classes - 1}; got {low if low < 0 else high}")
+
+
+def check_weights(weights: Tensor | None, n: int) -> None:
+    """Shape everywhere; the values only where looking does not stall a GPU."""
+    check_tensors(weights=weights)
+    if weights is None:
+        return
+    if weights.shape != (n,):
+        raise ShapeError(f"weights must have one entry a row: shape ({n},) required, {tuple(weights.shape)} given")
+    if weights.device.type == "cpu" and not bool(((weights >= 0) & (weights < torch.inf)).all()):
+        raise InputError("weights must be finite numbers of at least 0; drop the examples that have none")
