@@ -1,0 +1,13 @@
+"""The model folder on disk: versioned, checked, written whole or not at all, and never pickle.
+
+    write_model("model", config={"classes": [encode_value(label) for label in labels]}, tensors=network.state_dict())
+    stored = read_model("model")                  # .config .tensors .examples
+
+Plain values in, plain values out: this floor knows no estimator. Why the folder looks as it does:
+docs/decisions/0006-model-folder.md.
+"""
+
+from dwac.storage.folder import Stored, read_model, write_model
+from dwac.storage.values import decode_value, encode_value
+
+__all__ = ["Stored", "decode_value", "encode_value", "read_model", "write_model"]

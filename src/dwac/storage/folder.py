@@ -1,0 +1,240 @@
+"""One folder a model: what it is, its numbers, and the examples it may show.
+
+    model.json                          format, version, config, and name, size and SHA-256 of the other files
+    weights-<sha256>.safetensors        every tensor
+    examples-<sha256>.parquet           training records, where they are kept
+
+The other files are named by their content, so that new ones never overwrite old ones. `model.json` is replaced last and
+in one step: at every moment the folder holds the old model or the new one, whole. Only then are old files removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from torch import Tensor
+
+from dwac.errors import InputError, StorageError
+from dwac.storage.examples import pack_examples, unpack_examples
+from dwac.storage.files import (
+    TEMPORARY,
+    make_folder,
+    only_writer,
+    read_file,
+    remove_files,
+    replace_file,
+    sync_folder,
+)
+from dwac.storage.tensors import pack_tensors, unpack_tensors
+from dwac.storage.values import check_json
+
+FORMAT = "dwac-model"
+VERSION = 1  # what this dwac writes; it reads every version up to it
+MANIFEST = "model.json"
+_LARGEST_MANIFEST = 2**28  # 256 MiB
+_ENDINGS = {"weights": "safetensors", "examples": "parquet"}
+_OURS = re.compile(rf"(weights-[0-9a-f]{{16}}\.safetensors|examples-[0-9a-f]{{16}}\.parquet|{TEMPORARY.pattern})")
+_REPAIR = "restore the folder from a copy, or save the model again"
+
+
+class Stored(NamedTuple):
+    """What a model folder holds: plain values, tensors on the CPU, and the examples if they were kept."""
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+    examples: pd.DataFrame | None
+
+
+def write_model(
+    path: str | os.PathLike[str],
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    examples: pd.DataFrame | None = None,
+) -> Path:
+    """Write a model folder, in place of the model that was there, and return its path.
+
+    Whatever stops it (an error, a full disk, Ctrl-C, kill -9), the folder holds the old model or the new one. Other
+    files in it are left alone.
+
+    Args:
+        path: a folder to create, an empty one, or one that holds a model of dwac's; parents are created.
+        config: JSON values: None, bool, int, finite float, str, list, dict with string keys.
+        tensors: dense tensors of any device; shared memory is written once for each name.
+        examples: training records, their ids in the index; None keeps none.
+    """
+    folder = Path(path)
+    parts = {"weights": pack_tensors(tensors)}
+    if examples is not None:
+        parts["examples"] = pack_examples(examples)
+    digests = {part: hashlib.sha256(data).hexdigest() for part, data in parts.items()}
+    names = {part: f"{part}-{digest[:16]}.{_ENDINGS[part]}" for part, digest in digests.items()}
+    files = {part: {"name": names[part], "size": len(parts[part]), "sha256": digests[part]} for part in parts}
+    manifest = _manifest(config, files)
+    try:
+        make_folder(folder)
+        with only_writer(folder):
+            _refuse_foreign(folder)
+            try:
+                for part, data in parts.items():
+                    replace_file(folder / names[part], data)
+                sync_folder(folder)  # the files must be there before a model.json that names them
+                replace_file(folder / MANIFEST, manifest)
+            finally:
+                _tidy(folder)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"could not write a model to {folder}: {error}; no earlier model was harmed") from error
+    return folder
+
+
+def read_model(path: str | os.PathLike[str]) -> Stored:
+    """Read a model folder; every file is checked against the size and SHA-256 that were written."""
+    folder = Path(path)
+    try:
+        manifest = _read_manifest(folder)
+        while True:
+            try:
+                data = {part: _read_part(folder, facts) for part, facts in manifest["files"].items()}
+                break
+            except FileNotFoundError as error:  # perhaps a writer has just put a new model in its place
+                before, manifest = manifest, _read_manifest(folder)
+                if manifest == before:
+                    name = Path(error.filename).name
+                    raise StorageError(f"{folder} lacks {name}, which {MANIFEST} names; {_REPAIR}") from None
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"could not read a model from {folder}: {error}") from error
+    names = {part: str(folder / facts["name"]) for part, facts in manifest["files"].items()}
+    tensors, _ = unpack_tensors(data["weights"], names["weights"])
+    examples = unpack_examples(data["examples"], names["examples"]) if "examples" in data else None
+    return Stored(manifest["config"], tensors, examples)
+
+
+@cache
+def dwac_version() -> str:
+    """The version of dwac that writes, for people who read the file."""
+    try:
+        return metadata.version("dwac")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _manifest(config: Mapping[str, Any], files: dict[str, Any]) -> bytes:
+    if not isinstance(config, Mapping):
+        raise InputError(f"config must be a mapping of JSON values; got {type(config).__name__}")
+    check_json(config, "config")
+    content = {"format": FORMAT, "version": VERSION, "dwac": dwac_version(), "files": files, "config": dict(config)}
+    try:
+        data = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:  # whole numbers of thousands of digits, endless nesting
+        raise InputError(f"config must be JSON values: {error}") from error
+    if len(data) > _LARGEST_MANIFEST:
+        raise InputError(f"config takes {len(data):,} bytes of JSON; at most {_LARGEST_MANIFEST:,}; use tensors")
+    return data
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Write only where nothing can be lost: into an empty folder, or over a model of ours."""
+    strangers = sorted(name for name in os.listdir(folder) if not _OURS.fullmatch(name))
+    if not strangers:
+        return
+    if MANIFEST not in strangers:
+        raise StorageError(
+            f"{folder} is not empty and holds no model: it has {strangers[0]!r}; choose a new folder or an empty one"
+        )
+    if _parse(folder / MANIFEST).get("format") != FORMAT:
+        raise StorageError(f"{folder / MANIFEST} is not dwac's, and would be lost; choose another folder")
+
+
+def _tidy(folder: Path) -> None:
+    """Remove our files that the model.json on the disk does not name: the old model's, or those of a failed write."""
+    sync_folder(folder)
+    keep: set[str] = set()
+    if os.path.lexists(folder / MANIFEST):
+        try:
+            keep = {facts["name"] for facts in _read_manifest(folder)["files"].values()}
+        except (StorageError, OSError):  # it names who knows what: leave everything
+            return
+    remove_files(folder, _OURS, keep)
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """A checked model.json: `files` and `config` are what this version writes."""
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise StorageError(
+            f"{folder} is {'a file, not' if folder.exists() else 'not there; required was'} a model folder"
+        )
+    if not os.path.lexists(path):
+        raise StorageError(f"{folder} holds no {MANIFEST}; give the folder that a model was saved to")
+    content = _parse(path)
+    found = content.get("format")
+    if found != FORMAT:
+        raise StorageError(f"{path} says format {found!r:.50}, where dwac writes {FORMAT!r}; it is something else's")
+    version = content.get("version")
+    if type(version) is int and version > VERSION:
+        raise StorageError(
+            f"{path} was written by a newer dwac: format {version}; this one reads up to {VERSION}; upgrade dwac"
+        )
+    files, config = content.get("files"), content.get("config")
+    if version != 1 or not isinstance(files, dict) or not isinstance(config, dict):
+        raise StorageError(f"{path} lacks a version, files or config; it is damaged: {_REPAIR}")
+    if not {"weights"} <= set(files) <= set(_ENDINGS):
+        raise StorageError(
+            f"{path} must name weights, and may name examples; it names {sorted(files)!r:.100}; {_REPAIR}"
+        )
+    for part, facts in files.items():
+        if not _is_part(part, facts):
+            raise StorageError(f"{path}: {part} is {facts!r:.200}, not a name, size and sha256 of dwac's; {_REPAIR}")
+    return content
+
+
+def _is_part(part: str, facts: Any) -> bool:
+    """Whether it is a file of ours: a name without path parts, made from the digest, and a size."""
+    if not isinstance(facts, dict) or set(facts) != {"name", "size", "sha256"}:
+        return False
+    name, size, digest = facts["name"], facts["size"], facts["sha256"]
+    if type(size) is not int or size < 0 or not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        return False
+    return bool(name == f"{part}-{digest[:16]}.{_ENDINGS[part]}")
+
+
+def _read_part(folder: Path, facts: dict[str, Any]) -> bytes:
+    path = folder / facts["name"]
+    data = read_file(path)
+    if len(data) != facts["size"]:
+        raise StorageError(f"{path} has {len(data):,} bytes; {facts['size']:,} were written; {_REPAIR}")
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != facts["sha256"]:
+        raise StorageError(f"{path} has SHA-256 {digest}; {facts['sha256']} was written; it was altered: {_REPAIR}")
+    return data
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    data = read_file(path, largest=_LARGEST_MANIFEST)
+    try:
+        content = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite)
+        if not isinstance(content, dict):
+            raise ValueError("not an object")
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"{path} is damaged ({error!s:.200}); {_REPAIR}") from error
+    return content
+
+
+def _finite(token: str) -> float:
+    number = float(token)
+    if not math.isfinite(number):
+        raise ValueError(f"{token:.20} is not a finite number")
+    return number
