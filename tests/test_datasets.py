@@ -300,6 +300,16 @@ def test_a_damaged_file_is_named_with_its_fault_and_the_command(home: Path, data
         files.read(File("mnist", "x.gz", (), contents=contents(TEXT)))
 
 
+def test_a_file_that_may_not_be_read_is_not_called_damaged(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = put(home, "mnist", "x.gz", gzip.compress(TEXT))
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(DatasetError, match=rf"{re.escape(str(path))}: Permission denied; see to its rights"):
+        files.read(File("mnist", "x.gz", ()))
+
+
 ARCHIVE = File("imdb", "x.tar.gz", (), members={"one": contents(TEXT), "two": contents(b"2")})
 
 

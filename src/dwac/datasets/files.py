@@ -168,5 +168,6 @@ def check_download(file: File, path: Path) -> None:
 
 def damaged(file: File, path: Path, error: Exception) -> DatasetError:
     """The error for a file that cannot be read to its end."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return DatasetError(f"{path} is truncated or damaged ({reason}); {file.required} required; {file.remedy}")
+    if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the contents'
+        return DatasetError(f"{error.filename or path}: {error.strerror}; see to its rights and to free space there")
+    return DatasetError(f"{path} is truncated or damaged ({error}); {file.required} required; {file.remedy}")
