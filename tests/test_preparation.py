@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwac.errors import DwacError, IdError, LabelError, ShapeError
-from dwac.preparation import Examples, count, encode_known, encode_labels, loss_weights, row_ids, split, take
+from dwac.preparation import (
+    Examples,
+    class_weights,
+    count,
+    encode_known,
+    encode_labels,
+    row_ids,
+    row_weights,
+    rows_of,
+    split,
+    take,
+)
 
 
 @pytest.mark.parametrize(
@@ -102,23 +113,26 @@ def test_parts_that_cannot_be_are_refused(validation, calibration) -> None:
         split(np.arange(100) % 2, validation, calibration, np.random.RandomState(0))
 
 
-def test_weights_are_those_of_rows_times_those_of_classes() -> None:
-    codes, classes = np.array([0, 0, 0, 1]), np.array(["a", "b"])
-    assert loss_weights(codes, classes, None, None) is None
-    assert loss_weights(codes, classes, None, 2.0).tolist() == [2, 2, 2, 2]
-    assert loss_weights(codes, classes, {"b": 3}, [1, 2, 0, 1]).tolist() == [1, 2, 0, 3]
-    assert loss_weights(codes, classes, "balanced", None).tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2])
-    for class_weight, sample_weight, said in [
-        ({"c": 1}, None, "'c', which is no class"),
-        ("even", None, "'balanced'"),
-        ({"a": -1}, None, "not negative"),
-        (None, [1, 2], "one a row"),
-        (None, [1, 1, np.nan, 1], "row 2 is nan"),
-        (None, [0, 0, 0, 0], "all weights are zero"),
-        (None, ["x"] * 4, "numbers"),
+def test_rows_and_classes_have_weights() -> None:
+    assert row_weights(None, 2).tolist() == [1, 1]
+    assert row_weights(2.0, 2).tolist() == [2, 2]
+    assert row_weights([1, 0], 2).tolist() == [1, 0]
+    for weight, said in [
+        ([1, 2], "one a row"),
+        ([1, 1, np.nan, 1], "row 2 is nan"),
+        ([1, 1, -1, 1], "row 2 is -1"),
+        ([0, 0, 0, 0], "all weights are zero"),
+        (["x"] * 4, "numbers"),
     ]:
         with pytest.raises(DwacError, match=said):
-            loss_weights(codes, classes, class_weight, sample_weight)
+            row_weights(weight, 4)
+    codes, classes = np.array([0, 0, 0, 1]), np.array(["a", "b"])
+    assert class_weights(None, codes, classes) is None
+    assert class_weights({"b": 3}, codes, classes).tolist() == [1, 3]
+    assert class_weights("balanced", codes, classes).tolist() == pytest.approx([2 / 3, 2])
+    for class_weight, said in [({"c": 1}, "'c', which is no class"), ("even", "'balanced'"), ({"a": 0}, "positive")]:
+        with pytest.raises(DwacError, match=said):
+            class_weights(class_weight, codes, classes)
 
 
 def test_rows_are_taken_from_every_form_of_x() -> None:
@@ -129,7 +143,9 @@ def test_rows_are_taken_from_every_form_of_x() -> None:
     assert (count([1, 2]), count((torch.zeros(3, 2),)), count(np.zeros((4, 1)))) == (2, 3, 4)
     for X in ("text", 3.0, np.array(3.0)):
         with pytest.raises(DwacError, match="one example a row"):
-            count(X)
+            rows_of(X)
+    with pytest.raises(DwacError, match="minimum of 1"):
+        rows_of([])
 
 
 def test_examples_are_described_only_when_looked_at() -> None:

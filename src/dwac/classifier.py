@@ -30,7 +30,19 @@ from dwac.encoders.module import gathered
 from dwac.errors import CalibrationError, HeadError, IdError, InputError
 from dwac.explain import Explanation, explain
 from dwac.nn import SoftmaxTwin, WeightedAverage
-from dwac.preparation import Examples, Parts, count, encode_known, encode_labels, loss_weights, row_ids, split, take
+from dwac.preparation import (
+    Examples,
+    Parts,
+    class_weights,
+    count,
+    encode_known,
+    encode_labels,
+    row_ids,
+    row_weights,
+    rows_of,
+    split,
+    take,
+)
 from dwac.progress import progress_bar
 from dwac.reference import ReferenceSet
 
@@ -63,7 +75,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             makes the sets' error rate a little too optimistic.
         nonconformity: "weights", "probability", or "auto": weights for votes, probability for a softmax.
         class_conditional: calibrate each class by itself, so that each has the guarantee to itself.
-        class_weight: weights of classes in the loss, a dict by label or "balanced". Votes are not weighted.
+        class_weight: weights of classes, a dict by label or "balanced", in the loss and in the vote: an example of a
+            class of weight 2 counts twice in both.
         rescale: fit the embeddings' scale to the validation rows after training, for calibrated probabilities.
         mixed_precision: "auto", True or False: let the network compute in bfloat16; "auto" where it helps, on a GPU.
         compiled: "auto", True or False: replay training steps as a CUDA graph; "auto" where it helps, on a GPU.
@@ -151,13 +164,15 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X, labels = gathered(X)
             y = labels if y is None else y
         encoder = choose(self.encoder, X)
-        X = list(X) if isinstance(X, tuple) and encoder.kind != "module" else X
+        X = rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else X)
         if encoder.kind == "tabular" and getattr(X, "ndim", 2) == 2:
             validate_data(self, X, reset=True, skip_check_array=True)
         n = count(X)
         codes, classes = encode_labels(y, n)
         names = row_ids(X, ids, n)
-        weights = loss_weights(codes, classes, self.class_weight, sample_weight)
+        weights = row_weights(sample_weight, n)
+        by_class = class_weights(self.class_weight, codes, classes)
+        weights = weights if by_class is None else weights * by_class[codes]
         rng = check_random_state(self.random_state)
         parts = split(codes, self.validation_size, self.calibration_size, rng)
         seed = int(rng.randint(2**31 - 1))
@@ -169,9 +184,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.history_ = self._train(model, encoder, inputs, codes, weights, parts, seed)
         self.classes_, self.encoder_, self.model_ = classes, encoder, model
         if isinstance(model, WeightedAverage):
-            voters = model.references
-            voter_ids = names[parts.training].tolist()
-            model.references = ReferenceSet(voters.embeddings, voters.labels, voter_ids, len(classes), self.kernel)
+            voters, voter_ids = model.references, names[parts.training].tolist()
+            model.references = ReferenceSet(
+                voters.embeddings, voters.labels, voter_ids, len(classes), self.kernel, by_class
+            )
         self.examples_ = Examples()
         if isinstance(model, WeightedAverage):
             self.examples_.add(names[parts.training], take(X, parts.training), encoder.records)
@@ -219,7 +235,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         encoder: Encoder,
         inputs: Inputs,
         codes: NDArray[np.int64],
-        weights: Floats | None,
+        weights: Floats,
         parts: Parts,
         seed: int,
     ) -> pd.DataFrame:
@@ -241,7 +257,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 tuple(part[rows] for part in inputs),
                 y[rows],
                 validation=validation,
-                weights=None if weights is None else torch.as_tensor(weights)[rows],
+                weights=None if (weights == 1).all() else torch.as_tensor(weights)[rows],
                 augment=encoder.augment,
                 rescale=self.rescale,
                 checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
@@ -255,13 +271,15 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> Inputs:
         """X as the network takes it; an error names the column or row that does not fit."""
         check_is_fitted(self)
+        X = X if isinstance(X, Dataset) else rows_of(X)
         if self.encoder_.kind == "tabular" and getattr(X, "ndim", 2) == 2:
             validate_data(self, X, reset=False, skip_check_array=True)
         return self.encoder_.transform(X)
 
     def log_class_weights(self, X: Any) -> Floats:
         """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax its logits."""
-        return training.log_class_weights(self.model_, self._inputs(X)).cpu().numpy()
+        inputs = self._inputs(X)
+        return training.log_class_weights(self.model_, inputs).cpu().numpy()
 
     def predict_proba(self, X: Any) -> Floats:
         """P(y=k given x), (n, K), in the order of `classes_`."""
@@ -274,7 +292,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def embed(self, X: Any) -> NDArray[np.float32]:
         """h, (n, embedding_size)."""
-        return training.embed(self.model_, self._inputs(X)).cpu().numpy()
+        inputs = self._inputs(X)
+        return training.embed(self.model_, inputs).cpu().numpy()
 
     def conformal(self, X: Any) -> ConformalPrediction:
         """p-values, label sets, confidence and credibility."""

@@ -34,7 +34,7 @@ class Neighbor:
     """One training example's part in a prediction. `id`, `distance` and `record` are None when private."""
 
     label: Any
-    log_weight: float  # log w(h, h_i)
+    log_weight: float  # log w(h, h_i), with the weight of its class where classes have weights
     weight: float  # w, 0.0 where it underflows: `share` does not
     share: float  # of the whole vote, all classes together
     id: Any = None
@@ -178,22 +178,27 @@ class Explanation:
 class Votes:
     """Every reference's vote on one query, in float64: what `deciding` and `flip_set` are certified from."""
 
-    def __init__(self, index: Index, h: Tensor, label: int, ids: NDArray[Any]) -> None:
+    def __init__(self, index: Index, h: Tensor, label: int, ids: NDArray[Any], class_weights: NDArray[Any]) -> None:
         self.index, self.h, self.label, self.ids = index, h, label, ids
+        self.log_factors = np.log(class_weights)
 
     @cached_property
     def ordered(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """Log-weights from the largest down, with the labels and rows they belong to."""
         h = self.h.double()
         squared = torch.cat([(part.double() - h).square().sum(1) for part in self.index.embeddings.split(65_536)])
-        log_w, rows = self.index.kernel.log_weights(squared).sort(descending=True, stable=True)
+        log_w = self.index.kernel.log_weights(squared)
+        log_w += torch.as_tensor(self.log_factors, device=log_w.device)[self.index.labels]
+        log_w, rows = log_w.sort(descending=True, stable=True)
         return log_w.cpu().numpy(), self.index.labels[rows].cpu().numpy(), rows.cpu().numpy()
 
     def deciding(self) -> int:
         """The least j such that the label leads by more among the j nearest than all the rest weigh."""
         log_w, labels, _ = self.ordered
         weights = np.exp(log_w - log_w[0])
-        rest = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+        # With another label an example might weigh more: as much as that of the heaviest class.
+        most = weights * np.exp(self.log_factors.max() - self.log_factors[labels])
+        rest = np.append(np.cumsum(most[::-1])[::-1], 0.0)
         others = np.arange(self.index.n_classes) != self.label
 
         def settled(j: int) -> bool:
@@ -294,7 +299,7 @@ def explain(
     for row, log_votes in enumerate(votes):
         label = int(log_votes.argmax())
         probabilities = np.exp(log_votes - log_total[row]).tolist()
-        ballot = Votes(index, h[row], label, ids)
+        ballot = Votes(index, h[row], label, ids, references.class_weights)
         explanations.append(
             Explanation(
                 label=names[label],

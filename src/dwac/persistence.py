@@ -53,6 +53,8 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         return config, tensors, None
     references = clf.references_
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
+    if clf.class_weight is not None:
+        tensors["class_weights"] = torch.as_tensor(references.class_weights)
     # Ids are the index of the records; without records, of a frame without columns.
     ids = pd.Index(list(references.ids), tupleize_cols=False)
     records = clf.examples_.frame() if include_examples else None
@@ -108,8 +110,9 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
         if stored.examples is None:
             raise StorageError("the file of training examples, and with it their ids, is missing")
         ids = stored.examples.index
+        ref_h, ref_y = tensors["ref_h"].to(device), tensors["ref_y"].to(device)
         model.references = ReferenceSet(
-            tensors["ref_h"].to(device), tensors["ref_y"].to(device), ids.tolist(), len(labels), clf.kernel
+            ref_h, ref_y, ids.tolist(), len(labels), clf.kernel, tensors.get("class_weights")
         )
         if stored.examples.shape[1]:
             clf.examples_.add(ids, stored.examples)

@@ -28,18 +28,28 @@ _MOST_HELD_OUT = 10_000  # rows that a part needs at the very most, unless asked
 # X: rows
 
 
+def rows_of(X: Any) -> Any:
+    """X in a form whose rows can be counted and taken: a DataFrame, Series, array, tensor, list, or tuple of such."""
+    if hasattr(X, "toarray"):
+        raise InputError("X must be dense; sparse data are not supported: use X.toarray()")
+    if hasattr(X, "to_pandas"):
+        return X.to_pandas()
+    if isinstance(X, pd.DataFrame | pd.Series | np.ndarray | Tensor | list | tuple):
+        found = X
+    elif hasattr(X, "__array__"):
+        found = np.asarray(X)
+    else:
+        raise InputError(f"X must hold one example a row; got a {type(X).__name__}")
+    if getattr(found, "shape", None) == ():
+        raise ShapeError("X must hold one example a row; got a single number. Reshape your data")
+    if count(found) == 0:
+        raise ShapeError(f"0 sample(s) (shape={getattr(found, 'shape', (0,))}) while a minimum of 1 is required.")
+    return found
+
+
 def count(X: Any) -> int:
     """How many examples X has."""
-    if isinstance(X, tuple):
-        return len(X[0])
-    if isinstance(X, str) or not hasattr(X, "__len__"):
-        shape = getattr(X, "shape", None)
-        raise InputError(
-            f"X must hold one example a row; got a {type(X).__name__}{'' if shape is None else f' of shape {shape}'}"
-        )
-    if getattr(X, "shape", None) == ():
-        raise ShapeError("X must hold one example a row; got a single number. Reshape your data")
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    return len(X[0]) if isinstance(X, tuple) and len(X) else len(X)
 
 
 def take(X: Any, rows: Ints) -> Any:
@@ -50,7 +60,7 @@ def take(X: Any, rows: Ints) -> Any:
         return X.iloc[rows]
     if isinstance(X, list):
         return [X[row] for row in rows]
-    return X[rows] if isinstance(X, Tensor | np.ndarray) else np.asarray(X)[rows]
+    return X[rows]
 
 
 def row_ids(X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
@@ -222,42 +232,44 @@ def _size(size: float | None, n: int, default: int, name: str) -> int:
 # Weights
 
 
-def loss_weights(codes: Ints, classes: NDArray[Any], class_weight: Any, sample_weight: Any) -> Floats | None:
-    """(n,) weights of the examples in the loss: sample_weight times the weight of the class; None if all are 1."""
-    if class_weight is None and sample_weight is None:
-        return None
-    weights = np.ones(len(codes))
-    if sample_weight is not None:
-        try:
-            weights = np.asarray(sample_weight, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"sample_weight must be numbers: {error}") from None
-        if weights.ndim == 0:
-            weights = np.full(len(codes), float(weights))
-        if weights.shape != codes.shape:
-            raise ShapeError(
-                f"Sample weights must be 1D, one a row: sample_weight.shape == {weights.shape}, expected {codes.shape}"
-            )
-        bad = ~(np.isfinite(weights) & (weights >= 0))
-        if bad.any():
-            row = int(bad.argmax())
-            raise NonFiniteError(f"sample_weight must be finite and not negative; row {row} is {weights[row]}")
-        if not (weights > 0).any():
-            raise InputError("sample_weight must be positive somewhere; all weights are zero")
+def row_weights(sample_weight: Any, n: int) -> Floats:
+    """(n,) weights of the rows, 1 by default."""
+    if sample_weight is None:
+        return np.ones(n)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight must be numbers: {error}") from None
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise ShapeError(
+            f"Sample weights must be 1D, one a row: sample_weight.shape == {weights.shape}, expected ({n},)"
+        )
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    if bad.any():
+        row = int(bad.argmax())
+        raise NonFiniteError(f"sample_weight must be finite and not negative; row {row} is {weights[row]}")
+    if not (weights > 0).any():
+        raise InputError("sample_weight must be positive somewhere; all weights are zero")
+    return weights
+
+
+def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floats | None:
+    """(K,) weights of the classes: a dict's, or such that all classes weigh the same; None if there are none."""
     if class_weight is None:
-        return weights
+        return None
     if isinstance(class_weight, Mapping):
         unknown = [label for label in class_weight if label not in set(classes.tolist())]
         if unknown:
             raise LabelError(f"class_weight has {unknown[0]!r}, which is no class; classes are {_listed(classes.tolist())}")
         by_class = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
-        if not (np.isfinite(by_class) & (by_class >= 0)).all():
-            raise InputError(f"class_weight must be finite and not negative; got {dict(class_weight)}")
-    elif class_weight == "balanced":
-        by_class = compute_class_weight("balanced", classes=np.arange(len(classes)), y=codes)
-    else:
-        raise InputError(f"class_weight must be None, 'balanced' or a dict of weights by label; got {class_weight!r}")
-    return np.asarray(weights * by_class[codes])
+        if not (np.isfinite(by_class) & (by_class > 0)).all():
+            raise InputError(f"class_weight must hold positive numbers; got {dict(class_weight)}")
+        return by_class
+    if class_weight == "balanced":
+        return np.asarray(compute_class_weight("balanced", classes=np.arange(len(classes)), y=codes))
+    raise InputError(f"class_weight must be None, 'balanced' or a dict of weights by label; got {class_weight!r}")
 
 
 # The training examples

@@ -22,7 +22,7 @@ from dwac.kernels import Kernel, get_kernel
 class Neighbors(NamedTuple):
     """The k nearest references of each of n queries, nearest first; every field is (n, k).
 
-    `log_weights` is log w(h, h_i) ≤ 0. Equal distances come in the order of the reference set.
+    `log_weights` is log w(h, h_i) ≤ 0, plus the log of its class's weight where there is one. Equal distances come in the order of the reference set.
     """
 
     ids: NDArray[Any]
@@ -41,6 +41,7 @@ class _State:
     next_id: int | None  # the next free default id; None when the caller names the ids
     n_classes: int
     kernel: Kernel
+    class_weights: tuple[float, ...] | None = None
 
     @cached_property
     def index(self) -> engine.Index:
@@ -60,6 +61,7 @@ class ReferenceSet:
         ids: m distinct hashable names of the examples; by default 0 … m-1.
         n_classes: by default the largest label + 1.
         kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
+        class_weights: (K,) positive numbers by which the votes for each class are multiplied; by default 1.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> refs.probabilities([[0.5]]).round(6)
@@ -79,6 +81,7 @@ class ReferenceSet:
         ids: Iterable[Hashable] | None = None,
         n_classes: int | None = None,
         kernel: str = "gaussian",
+        class_weights: Any = None,
     ) -> None:
         chosen = get_kernel(kernel)
         h = checks.float_tensor(embeddings, "embeddings").detach()
@@ -94,7 +97,8 @@ class ReferenceSet:
         next_id = len(h) if ids is None else None
         # A copy: editing the caller's array later must not move the votes.
         labels = torch.as_tensor(y, device=h.device)
-        self._state = _State(h.clone(), labels, names, next_id, n_classes, chosen)
+        factors = None if class_weights is None else _as_class_weights(class_weights, n_classes)
+        self._state = _State(h.clone(), labels, names, next_id, n_classes, chosen, factors)
 
     # What it holds
 
@@ -135,6 +139,11 @@ class ReferenceSet:
         return self._state.kernel.name
 
     @property
+    def class_weights(self) -> NDArray[np.float64]:
+        """(K,): by what the votes for each class are multiplied."""
+        return np.asarray(self._state.class_weights or np.ones(self.n_classes))
+
+    @property
     def index(self) -> engine.Index:
         """The engine's layout of this set: immutable, made once, replaced by the next edit."""
         return self._state.index
@@ -152,7 +161,10 @@ class ReferenceSet:
     # What it answers
 
     def log_class_weights(self, queries: Any, *, backend: str = "auto") -> Any:
-        """log Σ_i I(y_i=k) w(h, h_i): the votes for each class, (n, K) float64; -inf for an empty class."""
+        """log Σ_i I(y_i=k) w(h, h_i): the votes for each class, (n, K) float64; -inf for an empty class.
+
+        Where classes have weights, theirs is added as a logarithm.
+        """
         return _like(queries, self._query(queries, backend=backend).log_class_weights)
 
     def log_probabilities(self, queries: Any, *, backend: str = "auto") -> Any:
@@ -178,7 +190,8 @@ class ReferenceSet:
             state.ids.to_numpy()[rows],
             state.labels.cpu().numpy()[rows],
             result.squared_distances.cpu().numpy(),
-            state.kernel.log_weights(result.squared_distances).cpu().numpy(),
+            state.kernel.log_weights(result.squared_distances).cpu().numpy()
+            + np.log(self.class_weights)[state.labels.cpu().numpy()[rows]],
         )
         return _like(queries, result.log_class_weights), neighbors
 
@@ -186,7 +199,11 @@ class ReferenceSet:
         h = checks.float_tensor(queries, "queries")
         if not isinstance(queries, Tensor):
             h = h.to(self.embeddings.device)
-        return engine.query(self.index, h, k=k, backend=backend)
+        result = engine.query(self.index, h, k=k, backend=backend)
+        if self._state.class_weights is None:
+            return result
+        factors = torch.tensor(self._state.class_weights, dtype=torch.float64, device=h.device).log()
+        return result._replace(log_class_weights=result.log_class_weights + factors)
 
     # How it changes: each edit is exact, equals rebuilding from the edited data, and either happens or does not
 
@@ -277,6 +294,13 @@ def _as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
     if len(repeated):
         raise IdError(f"ids must differ from one another; {_first(repeated, 'is repeated')}")
     return index
+
+
+def _as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...]:
+    values = checks.scores(weights, "class_weights", ndim=1)
+    if values.shape != (n_classes,) or not ((values > 0) & np.isfinite(values)).all():
+        raise ShapeError(f"class_weights must be {n_classes} positive numbers, one a class; got {values.tolist()}")
+    return tuple(values.tolist())
 
 
 def _index(values: list[Any]) -> pd.Index[Any]:

@@ -1,0 +1,480 @@
+"""DWACClassifier as its users meet it: scikit-learn's rules, their own ids and labels, honest sets, edits, bad input."""
+
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import dwac
+from dwac import DWACClassifier
+from dwac.errors import (
+    CalibrationError,
+    CalibrationWarning,
+    DwacError,
+    HeadError,
+    IdError,
+    InputError,
+    LabelError,
+    NonFiniteError,
+)
+
+REASON = (
+    "a row of weight 2 weighs twice in the loss but votes once, and two equal rows may fall into different parts, "
+    "so that weighting and repeating rows differ by design"
+)
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": REASON,
+    "check_sample_weight_equivalence_on_sparse_data": REASON,
+}
+
+
+@parametrize_with_checks(
+    [DWACClassifier(epochs=12, batch_size=32, learning_rate=1e-2, random_state=0, device="cpu")],
+    expected_failed_checks=lambda _: EXPECTED,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_follows_the_rules_of_scikit_learn(estimator, check) -> None:
+    check(estimator)
+
+
+def people(n: int = 240, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    """A table with every kind of column, known by names of its own; the label follows age and job."""
+    rng = np.random.default_rng(seed)
+    age = rng.uniform(20, 70, n)
+    job = rng.choice(["nurse", "clerk", "smith"], n)
+    X = pd.DataFrame(
+        {
+            "age": np.where(rng.random(n) < 0.05, np.nan, age),
+            "job": job,
+            "member": rng.random(n) < 0.5,
+            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 1000, n), unit="D"),
+            "constant": 1,
+        },
+        index=[f"p{i}" for i in range(seed * n, (seed + 1) * n)],
+    )
+    return X, pd.Series(np.where((age > 45) ^ (job == "nurse"), "yes", "no"), index=X.index)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> DWACClassifier:
+    return DWACClassifier(epochs=40, random_state=0, device="cpu").fit(*people())
+
+
+def copy_of(clf: DWACClassifier, folder: Path) -> DWACClassifier:
+    return dwac.load(clf.save(folder), device="cpu")
+
+
+# What it says
+
+
+def test_learns_a_mixed_table(fitted) -> None:
+    X, y = people(seed=1)
+    assert fitted.score(X, y) > 0.85
+    p = fitted.predict_proba(X)
+    assert p.shape == (240, 2)
+    assert np.allclose(p.sum(axis=1), 1)
+    assert (fitted.classes_[p.argmax(axis=1)] == fitted.predict(X)).all()
+    assert fitted.embed(X).shape == (240, 16)
+
+
+def test_probabilities_are_shares_of_the_votes(fitted) -> None:
+    X, _ = people(seed=1)
+    votes = np.exp(fitted.log_class_weights(X[:20]))
+    assert np.allclose(votes / votes.sum(axis=1, keepdims=True), fitted.predict_proba(X[:20]))
+    squared = ((fitted.embed(X[:20])[:, None] - fitted.references_.embeddings.numpy()) ** 2).sum(axis=2)
+    direct = np.stack([np.exp(-squared)[:, fitted.references_.labels.numpy() == k].sum(axis=1) for k in (0, 1)], axis=1)
+    assert np.allclose(votes, direct, rtol=1e-4)
+
+
+def test_explanations_speak_the_users_terms(fitted) -> None:
+    X, _ = people(seed=1)
+    e = fitted.explain(X[:1], k=3)[0]
+    frame = e.to_frame()
+    train, y = people()
+    assert set(frame["id"]) <= set(train.index)
+    assert set(train.columns) <= set(frame.columns)
+    for row in frame.to_dict("records"):
+        assert row["job"] == train.loc[row["id"], "job"]
+        assert row["label"] == y[row["id"]]
+    assert e.label == fitted.predict(X[:1])[0]
+    assert e.record["job"] == X["job"].iloc[0]
+    assert e.probability == pytest.approx(fitted.predict_proba(X[:1]).max())
+    assert e.credibility == pytest.approx(fitted.conformal(X[:1]).credibility[0])
+    hidden = fitted.explain(X[:1], private=True)[0].to_html()
+    assert not any(name in hidden for name in train.index)
+
+
+def test_sets_cover_and_name_their_classes(fitted) -> None:
+    X, y = people(400, seed=2)
+    sets = fitted.predict_set(X, epsilon=0.1)
+    truth = np.searchsorted(fitted.classes_, y)
+    assert 0.82 < sets[np.arange(400), truth].mean() <= 1
+    prediction = fitted.conformal(X)
+    assert set(prediction.labels) <= {"yes", "no"}
+    assert ((prediction.credibility >= 0) & (prediction.credibility <= 1)).all()
+
+
+def test_three_disjoint_parts(fitted) -> None:
+    parts = [set(fitted.references_.ids), set(fitted.validation_ids_), set(fitted.calibration_ids_)]
+    assert sum(map(len, parts)) == len(set().union(*parts)) == 240
+    assert list(map(len, parts)) == [168, 24, 48]
+
+
+def test_the_paper_calibrates_on_the_validation_rows() -> None:
+    clf = DWACClassifier(epochs=1, calibration_size=0, random_state=0, device="cpu").fit(*people())
+    assert set(clf.calibration_ids_) == set(clf.validation_ids_)
+
+
+def test_without_held_out_rows_there_are_no_sets() -> None:
+    clf = DWACClassifier(epochs=1, calibration_size=0, validation_size=0, device="cpu").fit(*people())
+    with pytest.raises(CalibrationError, match="recalibrate"):
+        clf.predict_set(people()[0])
+    assert clf.explain(people()[0][:1])[0].credibility is None
+    assert clf.recalibrate(*people(seed=1)).predict_set(people(seed=2)[0]).shape == (240, 2)
+
+
+def test_the_softmax_twin_is_one_parameter_away(fitted) -> None:
+    X, y = people(seed=1)
+    twin = clone(fitted).set_params(head="softmax").fit(*people())
+    assert twin.score(X, y) > 0.85
+    assert twin.conformal(X).p_values.shape == (240, 2)
+    assert twin.embed(X).shape == (240, 16)
+    with pytest.raises(HeadError, match="softmax has no voting examples"):
+        twin.explain(X[:1])
+
+
+# How it trains
+
+
+def test_the_same_random_state_gives_the_same_model() -> None:
+    X, y = people()
+    answers = []
+    for _ in range(2):
+        torch.manual_seed(np.random.default_rng().integers(1000))  # the caller's own randomness does not matter
+        before = torch.get_rng_state()
+        answers.append(DWACClassifier(epochs=3, random_state=7, device="cpu").fit(X, y).log_class_weights(X))
+        assert torch.equal(before, torch.get_rng_state())
+    assert (answers[0] == answers[1]).all()
+    other = DWACClassifier(epochs=3, random_state=8, device="cpu").fit(X, y).log_class_weights(X)
+    assert not (answers[0] == other).all()
+
+
+def test_works_in_pipelines_searches_and_cross_validation() -> None:
+    X, y = load_iris(return_X_y=True)
+    clf = DWACClassifier(epochs=15, batch_size=32, learning_rate=5e-3, random_state=0, device="cpu")
+    assert cross_val_score(make_pipeline(StandardScaler(), clf), X, y, cv=3).mean() > 0.85
+    search = GridSearchCV(clf, {"embedding_size": [2, 8], "head": ["dwac", "softmax"]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.85
+
+
+def test_class_weights_move_the_boundary(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    y = (rng.random(600) < 0.15).astype(int)
+    X = rng.normal(size=(600, 1)) + 2 * y[:, None]
+    clf = DWACClassifier(epochs=15, random_state=0, device="cpu")
+    plain = clf.fit(X, y)
+    even = clone(clf).set_params(class_weight="balanced").fit(X, y)
+    assert plain.predict(X).mean() < 0.15 < even.predict(X).mean() < 0.5
+    e = even.explain(X[:1], k=len(even.references_))[0]
+    assert sum(n.share for n in e.neighbors) == pytest.approx(1)
+    assert sum(n.share for n in e.neighbors if n.label == e.label) == pytest.approx(e.probability)
+    assert (copy_of(even, tmp_path / "model").predict(X) == even.predict(X)).all()
+
+
+def test_sample_weights_weigh_the_loss() -> None:
+    X, y = people()
+    clf = DWACClassifier(epochs=2, random_state=0, device="cpu")
+    same = clf.fit(X, y, sample_weight=np.full(240, 3.0)).predict_proba(X)
+    assert np.allclose(same, clone(clf).fit(X, y).predict_proba(X), atol=1e-4)
+    other = clone(clf).fit(X, y, sample_weight=np.arange(240)).predict_proba(X)
+    assert not np.allclose(same, other, atol=1e-4)
+
+
+def test_history_has_a_row_an_epoch(fitted) -> None:
+    assert list(fitted.history_) == ["epoch", "loss", "validation_loss", "validation_accuracy", "seconds"]
+    assert fitted.history_.attrs["ended"] in ("finished", "stopped early")
+
+
+def test_ctrl_c_keeps_the_best_model_so_far() -> None:
+    X, y = people(2000)
+    timer = threading.Timer(1.5, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    clf = DWACClassifier(epochs=100_000, patience=100_000, random_state=0, device="cpu").fit(X, y)
+    timer.join()
+    assert clf.history_.attrs["ended"] == "interrupted"
+    assert 1 <= len(clf.history_) < 100_000
+    assert clf.predict_set(X[:5]).shape == (5, 2)
+
+
+def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -> None:
+    X, y = people()
+    settings = dict(epochs=6, random_state=0, device="cpu", checkpoint=tmp_path / "training.safetensors")
+    straight = DWACClassifier(**settings).fit(X, y)
+    assert not settings["checkpoint"].exists()
+
+    class Stop(Exception):
+        pass
+
+    save = dwac.training._Run.save
+
+    def stop_after_three(run, path):
+        save(run, path)
+        if len(run.rows) == 3:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dwac.training._Run, "save", stop_after_three)
+        with pytest.raises(Stop):
+            DWACClassifier(**settings).fit(X, y)
+    assert settings["checkpoint"].exists()
+    with pytest.raises(InputError, match="another training"):
+        DWACClassifier(**settings).set_params(learning_rate=0.5).fit(X, y)
+    resumed = DWACClassifier(**settings).fit(X, y)
+    assert len(resumed.history_) == 6
+    assert (resumed.log_class_weights(X) == straight.log_class_weights(X)).all()
+    assert not settings["checkpoint"].exists()
+
+
+# Images, texts, networks of one's own
+
+
+def test_images_of_digits() -> None:
+    digits = load_digits()
+    clf = DWACClassifier(epochs=4, random_state=0, device="cpu").fit(digits.images[:600], digits.target[:600])
+    assert clf.encoder_.kind == "image"
+    assert clf.score(digits.images[600:900], digits.target[600:900]) > 0.8
+    e = clf.explain(digits.images[600:601])[0]
+    assert e.neighbors[0].record["image"].startswith(b"\x89PNG")
+    assert "data:image/png;base64," in e.to_html()
+    assert "8×8 image" in str(e)
+
+
+def test_texts_with_attention() -> None:
+    texts = [f"{verb} {noun}" for verb in ("sort", "read", "build", "test") for noun in ("a list", "the json", "my app")]
+    y = ["sorting" if text.startswith("sort") else "other" for text in texts * 6]
+    clf = DWACClassifier(epochs=15, random_state=0, device="cpu").fit(pd.Series(texts * 6), y)
+    assert clf.score(texts, y[:12]) > 0.9
+    e = clf.explain(["sort the list"])[0]
+    assert [word for word, _ in e.attention] == ["sort", "the", "list"]
+    assert sum(weight for _, weight in e.attention) == pytest.approx(1, abs=1e-5)
+    assert "text" in e.to_frame()
+    assert "rgba" in e.to_html()
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 8), nn.Embedding(4, 8)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.first(a) + self.second(b))
+
+
+def test_any_module_with_several_inputs_or_a_dataset(tmp_path) -> None:
+    torch.manual_seed(0)
+    b = torch.randint(0, 4, (200,))
+    a, y = torch.randn(200, 3), b % 2
+    module = TwoInputs()
+    before = module.first.weight.clone()
+    clf = DWACClassifier(module, epochs=15, learning_rate=1e-2, random_state=0, device="cpu").fit((a, b), y)
+    assert clf.score((a, b), y) > 0.95
+    assert torch.equal(module.first.weight, before)
+    folder = clf.save(tmp_path / "model")
+    again = dwac.load(folder, module=TwoInputs(), device="cpu")
+    assert (again.predict_proba((a, b)) == clf.predict_proba((a, b))).all()
+    with pytest.raises(DwacError, match=r"module=…"):
+        dwac.load(folder)
+    data = DWACClassifier(nn.Linear(3, 8), epochs=2, device="cpu").fit(TensorDataset(a, y))
+    assert data.predict(a).shape == (200,)
+
+
+# Editing who votes
+
+
+def test_added_examples_vote_at_once(fitted, tmp_path) -> None:
+    clf = copy_of(fitted, tmp_path / "model")
+    X, y = people(seed=1)
+    before = clf.explain(X[:1])[0].neighbors[0].distance
+    assert before > 0
+    clf.add_references(X[:50], y[:50])
+    e = clf.explain(X[:1])[0]
+    assert (e.neighbors[0].id, e.neighbors[0].record["job"]) == (X.index[0], X["job"].iloc[0])
+    assert e.neighbors[0].distance == pytest.approx(0, abs=1e-3)
+    with pytest.raises(IdError, match="taken"):
+        clf.add_references(X[:1], y[:1])
+    with pytest.raises(LabelError, match="row 0 is 'maybe'"):
+        clf.add_references(X[60:61], ["maybe"])
+    with pytest.raises(IdError, match="calibration row"):
+        clf.add_references(X[60:61], y[60:61], ids=[clf.calibration_ids_[0]])
+
+
+def test_calibration_follows_the_references(fitted, tmp_path) -> None:
+    clf = copy_of(fitted, tmp_path / "model")
+    X, y = people(seed=1)
+    clf.conformal(X)
+    clf.add_references(X[:100], y[:100])
+    h = torch.as_tensor(clf.calibration_h_)
+    scores = -clf.references_.log_class_weights(h).numpy()[np.arange(len(h)), clf.calibration_y_]
+    expected = dwac.conformal.p_values(scores, -clf.log_class_weights(X[100:]))
+    assert np.allclose(clf.conformal(X[100:]).p_values, expected)
+
+
+def test_forgotten_examples_are_gone_everywhere(fitted, tmp_path) -> None:
+    clf = copy_of(fitted, tmp_path / "model")
+    X, _ = people()
+    voter, calibrator, checker = clf.references_.ids[0], clf.calibration_ids_[0], clf.validation_ids_[0]
+    size = len(clf.references_)
+    clf.forget([voter, calibrator, checker])
+    assert len(clf.references_) == size - 1
+    assert voter not in clf.examples_
+    assert calibrator not in clf.calibration_ids_
+    assert len(clf.calibration_y_) == len(clf.calibration_h_) == 47
+    folder = clf.save(tmp_path / "after")
+    written = b"".join(path.read_bytes() for path in folder.iterdir())
+    assert all(f'"{name}"'.encode() not in written for name in (voter, calibrator, checker))
+    with pytest.raises(IdError, match="nothing was forgotten"):
+        clf.forget([voter])
+    with pytest.raises(IdError, match="list of ids"):
+        clf.forget("p3")
+    assert clf.predict(X[:3]).shape == (3,)
+
+
+def test_numbered_rows_go_on_counting() -> None:
+    X, y = load_iris(return_X_y=True)
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, y)
+    clf.add_references(X[:2], y[:2])
+    assert clf.references_.ids[-2:].tolist() == [150, 151]
+
+
+# On disk
+
+
+def test_a_saved_model_answers_the_same(fitted, tmp_path) -> None:
+    again = copy_of(fitted, tmp_path / "model")
+    X, y = people(seed=1)
+    assert (again.log_class_weights(X) == fitted.log_class_weights(X)).all()
+    assert (again.conformal(X).p_values == fitted.conformal(X).p_values).all()
+    assert again.explain(X[:2])[1].to_dict() == fitted.explain(X[:2])[1].to_dict()
+    assert again.history_.equals(fitted.history_)
+    assert (again.classes_ == fitted.classes_).all()
+    assert {**again.get_params(), "device": "cpu"} == fitted.get_params()
+    assert clone(again).fit(*people()).score(X, y) == fitted.score(X, y)
+
+
+@pytest.mark.parametrize("head", ["dwac", "softmax"])
+@pytest.mark.parametrize("labels", [["a", "b", "c"], [0, 1, 2], [("x", 1), ("x", 2), ("y", 1)], [True, False, True]])
+def test_labels_of_any_kind_survive_the_disk(head, labels, tmp_path) -> None:
+    X, y = load_iris(return_X_y=True)
+    clf = DWACClassifier(epochs=1, head=head, random_state=0, device="cpu").fit(X, [labels[k] for k in y])
+    again = copy_of(clf, tmp_path / "model")
+    assert again.classes_.dtype == clf.classes_.dtype
+    assert again.predict(X).tolist() == clf.predict(X).tolist()
+
+
+def test_a_folder_without_examples_holds_no_record(fitted, tmp_path) -> None:
+    folder = fitted.save(tmp_path / "model", include_examples=False)
+    again = dwac.load(folder, device="cpu")
+    X, _ = people(seed=1)
+    e = again.explain(X[:1])[0]
+    assert e.neighbors[0].record is None
+    assert e.neighbors[0].id == fitted.explain(X[:1])[0].neighbors[0].id
+    assert (again.predict_proba(X) == fitted.predict_proba(X)).all()
+
+
+# Bad input
+
+
+def broken(**columns: object) -> pd.DataFrame:
+    return people(seed=1)[0].assign(**columns)
+
+
+@pytest.mark.parametrize(
+    ("X", "said"),
+    [
+        (people(seed=1)[0].drop(columns="job"), "job"),
+        (people(seed=1)[0].rename(columns={"age": "years"}), "years"),
+        (broken(age="old"), "column 'age' must hold numbers; got 'old' in row 0"),
+        (broken(age=np.inf), "column 'age' must be finite; got inf in row 0"),
+        (broken(since="soon"), "column 'since' must hold dates"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_named(fitted, X, said) -> None:
+    with pytest.raises(ValueError, match=said):
+        fitted.predict(X)
+
+
+def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
+    X = broken(job="pilot", age=None, member=None)
+    assert fitted.predict(X).shape == (240,)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "error", "said"),
+    [
+        (np.zeros((4, 2)), [0, 0, 0, 0], LabelError, "only one class"),
+        (np.zeros((4, 2)), [0, 1, 2, 3], LabelError, "4 rows of 4 classes"),
+        (np.zeros((4, 2)), [0, 1, 0], InputError, "X has 4 rows, y has 3"),
+        (np.zeros((4, 2)), [0, 1, np.nan, 0], LabelError, "row 2 is nan"),
+        (["a", "", "b", "c"] * 10, [0, 1, 0, 1] * 10, InputError, "row 1 is empty"),
+        (np.full((40, 2), np.inf), [0, 1] * 20, NonFiniteError, "row 0"),
+        (np.where(np.arange(40)[:, None] == 7, np.inf, 1.0), [0, 1] * 20, NonFiniteError, "column 0 .* row 7"),
+        (np.full((40, 8, 8), np.nan), [0, 1] * 20, NonFiniteError, "row 0"),
+        ([f"missing{i}.png" for i in range(40)], [0, 1] * 20, InputError, "row 0.*missing0.png"),
+    ],
+)
+def test_data_that_cannot_be_learned_is_named_before_any_work(X, y, error, said) -> None:
+    with pytest.raises(error, match=said):
+        DWACClassifier(device="cpu").fit(X, y)
+
+
+def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    files = []
+    for i in range(30):
+        files.append(tmp_path / f"{i}.png")
+        image.fromarray(np.full((8, 8), i, dtype=np.uint8)).save(files[-1])
+    files[17].write_bytes(b"no image")
+    with pytest.raises(InputError, match=r"row 17: .*17\.png"):
+        DWACClassifier(device="cpu").fit(files, [0, 1] * 15)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"head": "tree"}, "'dwac' or 'softmax'"),
+        ({"kernel": "guassian"}, "gaussian"),
+        ({"encoder": "tables"}, "choose auto"),
+        ({"encoder": "tabular:huge"}, "'default' or 'paper'"),
+        ({"encoder": 3}, "nn.Module"),
+        ({"nonconformity": "odd"}, "'probability'"),
+        ({"device": "abacus"}, "device must be"),
+        ({"epochs": 0}, "epochs must be"),
+        ({"embedding_size": 0}, "embedding_size must be"),
+        ({"learning_rate": -1.0}, "learning_rate must be"),
+        ({"validation_size": 0.9, "calibration_size": 0.2}, "for training"),
+        ({"class_weight": {"nobody": 2}}, "'nobody'"),
+        ({"mixed_precision": "some"}, "mixed_precision"),
+        ({"penalty": -1.0}, "penalty"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(settings, said) -> None:
+    with pytest.raises(DwacError, match=said):
+        DWACClassifier(**settings).fit(*people())
+
+
+def test_small_calibration_sets_are_explained() -> None:
+    clf = DWACClassifier(epochs=1, calibration_size=10, random_state=0, device="cpu").fit(*people())
+    with pytest.warns(CalibrationWarning, match="at least 19"):
+        clf.predict_set(people()[0], epsilon=0.05)
