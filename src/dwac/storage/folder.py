@@ -36,7 +36,7 @@ from dwac.storage.files import (
     sync_folder,
 )
 from dwac.storage.tensors import pack_tensors, unpack_tensors
-from dwac.storage.values import check_json
+from dwac.storage.values import json_text
 
 FORMAT = "dwac-model"
 VERSION = 1  # what this dwac writes; it reads every version up to it
@@ -132,14 +132,9 @@ def dwac_version() -> str:
 
 
 def _manifest(config: Mapping[str, Any], files: dict[str, Any]) -> bytes:
-    if not isinstance(config, Mapping):
-        raise InputError(f"config must be a mapping of JSON values; got {type(config).__name__}")
-    check_json(config, "config")
+    json_text(config, "config")  # names what is wrong with it, if anything
     content = {"format": FORMAT, "version": VERSION, "dwac": dwac_version(), "files": files, "config": dict(config)}
-    try:
-        data = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-    except (TypeError, ValueError, RecursionError) as error:  # whole numbers of thousands of digits, endless nesting
-        raise InputError(f"config must be JSON values: {error}") from error
+    data = json_text(content, "model.json", indent=2).encode() + b"\n"
     if len(data) > _LARGEST_MANIFEST:
         raise InputError(f"config takes {len(data):,} bytes of JSON; at most {_LARGEST_MANIFEST:,}; use tensors")
     return data

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-import safetensors.torch
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from dwac.errors import InputError, StorageError
@@ -35,7 +35,7 @@ def plain_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
     """The bytes of a safetensors file."""
     try:
-        return safetensors.torch.save(plain_tensors(tensors), metadata)
+        return save(plain_tensors(tensors), metadata)
     except (SafetensorError, KeyError, UnicodeEncodeError) as error:
         raise InputError(f"a tensor cannot be kept as safetensors: {error}; convert its dtype or its name") from error
 
@@ -43,7 +43,7 @@ def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None 
 def unpack_tensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of such bytes, and the metadata; `name` is the file's, for messages."""
     try:
-        tensors = safetensors.torch.load(data)  # checks that the header tells the truth
+        tensors = load(data)  # checks that the header tells the truth
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         return tensors, header.get("__metadata__", {})
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:

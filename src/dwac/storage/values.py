@@ -86,22 +86,35 @@ def decode_value(encoded: Any) -> Any:
         ) from error
 
 
-def check_json(value: Any, where: str, *, finite: bool = True) -> None:
+def json_text(value: Mapping[str, Any], where: str, *, finite: bool = True, indent: int | None = None) -> str:
+    """JSON of a mapping that will come back as it is; `where` is its name, for messages."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where} must be a mapping of JSON values; got {type(value).__name__}")
+    try:
+        _check_json(dict(value), where, finite=finite)
+        return json.dumps(dict(value), ensure_ascii=False, allow_nan=not finite, indent=indent)
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # whole numbers of thousands of digits, endless nesting
+        raise InputError(f"{where} must be JSON values: {error}") from error
+
+
+def _check_json(value: Any, where: str, *, finite: bool) -> None:
     """Refuse what JSON would lose or change on the way: sets, tuples, keys other than strings, nan unless allowed."""
     if isinstance(value, str):
         wrong = "half a surrogate pair" if _has_surrogates(value) else ""
     elif isinstance(value, float):
         wrong = "" if math.isfinite(value) or not finite else "not a finite number"
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         wrong = ""
         for key, part in value.items():
             if not isinstance(key, str) or _has_surrogates(key):
                 raise InputError(f"keys must be strings; {where} has {key!r}; use encode_value on pairs instead")
-            check_json(part, f"{where}[{key!r}]", finite=finite)
+            _check_json(part, f"{where}[{key!r}]", finite=finite)
     elif isinstance(value, list):
         wrong = ""
         for i, part in enumerate(value):
-            check_json(part, f"{where}[{i}]", finite=finite)
+            _check_json(part, f"{where}[{i}]", finite=finite)
     else:
         wrong = "" if value is None or isinstance(value, int) else type(value).__name__
     if wrong:

@@ -1,0 +1,197 @@
+"""Training checkpoints: one safetensors file from which training goes on as if it had never stopped.
+
+    moments, facts = flatten_optimizer(optimizer)
+    tensors = network.state_dict() | moments | rng_state(device, shuffling=generator)
+    save_checkpoint("run.safetensors", tensors, {"optimizer": facts, "epoch": 3, "step": scheduler.last_epoch})
+
+    tensors, facts = load_checkpoint("run.safetensors")
+    restore_optimizer(optimizer, tensors, facts["optimizer"])
+    scheduler.last_epoch = facts["step"]      # all that OneCycleLR knows besides the groups of its optimizer
+    restore_rng(tensors, device, shuffling=generator)
+
+The file is written whole or not at all, checked when it is read, and holds numbers and JSON only: never pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dwac.errors import DwacError, InputError, StorageError
+from dwac.storage.files import TEMPORARY, make_folder, only_writer, remove_files, replace_file, sync_folder
+from dwac.storage.folder import dwac_version
+from dwac.storage.tensors import pack_tensors, plain_tensors, unpack_tensors
+from dwac.storage.values import decode_value, encode_value, json_text
+
+logger = logging.getLogger(__name__)
+
+FORMAT = "dwac-checkpoint"
+VERSION = 1
+_LARGEST_FACTS = 9 * 10**7  # as JSON; a safetensors header, which holds names and shapes too, ends at 10⁸ bytes
+_HOW = ("foreach", "fused", "capturable", "differentiable")  # how an optimizer computes, not what
+
+
+def save_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write a checkpoint, in place of the one that was there, in one step.
+
+    Args:
+        path: the file; parents are created.
+        tensors: dense tensors of any device.
+        facts: JSON values, among which nan and infinity are allowed: a best loss so far may be one.
+    """
+    target = Path(path)
+    text = json_text(facts, "facts", finite=False)
+    if len(json.dumps(text)) > _LARGEST_FACTS:
+        raise InputError(f"facts take {len(text):,} bytes of JSON, more than a safetensors header holds; use tensors")
+    plain = plain_tensors(tensors)
+    about = {"format": FORMAT, "version": str(VERSION), "dwac": dwac_version(), "facts": text}
+    data = pack_tensors(plain, about | {"sha256": _digest(plain, text)})
+    try:
+        make_folder(target.parent)
+        with only_writer(target.parent):
+            remove_files(target.parent, TEMPORARY, keep=set())  # of writers that were killed
+            replace_file(target, data)
+            sync_folder(target.parent)
+    except OSError as error:
+        raise StorageError(f"could not write {target}: {error}; an earlier checkpoint there is as it was") from error
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors, on the CPU, and the facts of a checkpoint."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise StorageError(f"could not read a checkpoint from {path}: {error}") from error
+    tensors, about = unpack_tensors(data, str(path))
+    version = about.get("version", "")
+    if about.get("format") != FORMAT or not version.isdecimal() or len(version) > 9:
+        raise StorageError(f"{path} is a safetensors file, but no checkpoint of dwac's; give the one that was saved")
+    if int(version) > VERSION:
+        raise StorageError(
+            f"{path} was written by a newer dwac: format {version}; this one reads up to {VERSION}; upgrade dwac"
+        )
+    text = about.get("facts", "")
+    if about.get("sha256") != _digest(tensors, text):
+        raise StorageError(f"{path} does not fit the SHA-256 it was written with; it was altered: use an earlier copy")
+    try:
+        return tensors, dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StorageError(f"{path} holds no facts that dwac wrote: {error!s:.200}; use an earlier copy") from error
+
+
+def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Copies of an optimizer's tensors (moments, steps), and the rest of its state as facts in JSON.
+
+    Names of the tensors begin with "optimizer.", so that they can be saved among those of a network.
+    """
+    tensors: dict[str, Tensor] = {}
+    state = _flatten(optimizer.state_dict(), "optimizer", tensors)
+    return tensors, {"class": type(optimizer).__name__, "shapes": _shapes(optimizer), "state": state}
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+) -> None:
+    """Give a fresh optimizer of the same kind, over the same parameters, the state that was flattened.
+
+    State moves to the devices of the parameters. How it computes (fused, foreach, capturable) stays as it is, and so
+    does whether a rate is a float or a tensor: a checkpoint from a GPU may go on elsewhere.
+    """
+    for what, now in (("class", type(optimizer).__name__), ("shapes", _shapes(optimizer))):
+        if facts.get(what) != now:
+            raise InputError(
+                f"the optimizer must be as it was saved: {what} {facts.get(what)!r:.200} was saved, this one has "
+                f"{now!r:.200}; build network and optimizer as for the first run"
+            )
+    try:
+        state = _unflatten(facts["state"], tensors)
+        for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=True):
+            for name, value in saved.items():
+                saved[name] = group[name] if name in _HOW and name in group else _alike(value, group.get(name))
+        optimizer.load_state_dict(state)
+    except (DwacError, KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise InputError(
+            f"the optimizer's state cannot be restored ({type(error).__name__}: {error!s:.300}); "
+            "give the tensors and facts of one checkpoint"
+        ) from error
+
+
+def rng_state(device: str | torch.device, **generators: torch.Generator) -> dict[str, Tensor]:
+    """The states of torch's random numbers: the CPU's, CUDA's if the device is one, and those of named generators."""
+    states = {"rng.cpu": torch.get_rng_state()}
+    if torch.device(device).type == "cuda":
+        states["rng.cuda"] = torch.cuda.get_rng_state(device)
+    return states | {f"rng.generator.{name}": generator.get_state() for name, generator in generators.items()}
+
+
+def restore_rng(tensors: Mapping[str, Tensor], device: str | torch.device, **generators: torch.Generator) -> None:
+    """Set random numbers to the states that `rng_state` gave, among the tensors of a checkpoint."""
+    required = ["rng.cpu", *(f"rng.generator.{name}" for name in generators)]
+    missing = [name for name in required if name not in tensors]
+    if missing:
+        raise InputError(f"no state of random numbers named {missing[0]!r}; save those of rng_state, by the same names")
+    try:
+        for name, generator in generators.items():
+            generator.set_state(tensors[f"rng.generator.{name}"])
+        if torch.device(device).type == "cuda" and "rng.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["rng.cuda"], device)
+        elif torch.device(device).type == "cuda":
+            logger.warning("the checkpoint is from a CPU: random numbers on %s go on from where they are", device)
+        torch.set_rng_state(tensors["rng.cpu"])
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"a state of random numbers does not fit this torch: {error}; is it from another?") from error
+
+
+def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    """SHA-256 of the facts and of every tensor: name, type, shape and bytes."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _shapes(optimizer: torch.optim.Optimizer) -> list[list[list[int]]]:
+    return [[list(parameter.shape) for parameter in group["params"]] for group in optimizer.param_groups]
+
+
+def _flatten(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """A tree of dicts, lists and tuples as JSON; its tensors go to `tensors`, under their paths."""
+    if isinstance(value, Tensor):
+        tensors[name] = value.detach().to("cpu", copy=True)
+        return {"tensor": name}
+    if isinstance(value, Mapping):
+        parts = [(key, _flatten(part, f"{name}.{key}", tensors)) for key, part in value.items()]
+        return {"dict": [[encode_value(key), part] for key, part in parts]}
+    if isinstance(value, list | tuple):
+        parts = [_flatten(part, f"{name}.{i}", tensors) for i, part in enumerate(value)]
+        return {"tuple" if isinstance(value, tuple) else "list": parts}
+    return {"value": encode_value(value)}
+
+
+def _unflatten(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    [(kind, body)] = tree.items()
+    if kind == "tensor":
+        return tensors[body]
+    if kind == "dict":
+        return {decode_value(key): _unflatten(part, tensors) for key, part in body}
+    if kind in ("list", "tuple"):
+        parts = [_unflatten(part, tensors) for part in body]
+        return tuple(parts) if kind == "tuple" else parts
+    return decode_value(body)
+
+
+def _alike(saved: Any, current: Any) -> Any:
+    """A hyper-parameter as the optimizer has it now: a float, or a tensor on its device."""
+    if isinstance(current, Tensor):
+        return torch.as_tensor(saved, dtype=current.dtype, device=current.device)
+    return saved.item() if isinstance(saved, Tensor) and isinstance(current, float) else saved
