@@ -12,6 +12,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,25 @@ class _Head(nn.Module):
     def remember(self, loader: Iterable[Any]) -> None:
         """Take in the training data that predictions need."""
         raise NotImplementedError
+
+    @torch.no_grad()
+    def scale_embeddings(self, factor: float) -> None:
+        """Multiply every h by factor > 0, in place: so a temperature becomes part of the model itself.
+
+        The embedding layer's weight and bias are scaled, and the remembered references with them, so that
+        votes, explanations and probabilities keep adding up. With the gaussian kernel all log-weights are
+        multiplied by factor²: a temperature T is factor = 1/√T. For `SoftmaxTwin` the logits are multiplied by
+        factor, at the layer that makes them: a temperature T is factor = 1/T.
+        """
+        if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
+            raise InputError(f"factor must be a finite number above 0; got {factor!r}")
+        self._scale(float(factor))
+
+    def _scale(self, factor: float) -> None:
+        if isinstance(self.embedding, nn.LazyLinear):
+            raise InputError("the embedding layer has no size yet, so nothing to scale: run one batch through it first")
+        for parameter in self.embedding.parameters():
+            parameter.mul_(factor)
 
 
 class WeightedAverage(_Head):
@@ -173,6 +193,13 @@ class WeightedAverage(_Head):
         h = self.embed(x)
         labels = torch.as_tensor(checks.class_labels(y, "y", n=len(h), n_classes=self.n_classes))
         return h, labels, None if ids is None else torch.as_tensor(_whole(ids, len(h)))
+
+    def _scale(self, factor: float) -> None:
+        refs = self._references
+        scaled = None if refs is None else checks.float_tensor(refs.embeddings * factor, "the scaled embeddings")
+        super()._scale(factor)
+        if refs is not None and scaled is not None:
+            refs._state = replace(refs._state, embeddings=scaled)  # the very set that others may hold, ids and all
 
     @property
     def references(self) -> ReferenceSet:
@@ -267,6 +294,13 @@ class SoftmaxTwin(_Head):
         if weights is None:
             return F.cross_entropy(logits, y)
         return weighted_mean(F.cross_entropy(logits, y, reduction="none"), weights.to(logits.dtype))
+
+    def _scale(self, factor: float) -> None:
+        if not isinstance(self.logits, nn.Linear):
+            return super()._scale(factor)
+        for parameter in self.logits.parameters():
+            parameter.mul_(factor)
+        return None
 
     def remember(self, loader: Iterable[Any]) -> None:
         """A softmax needs no references: nothing is read."""
