@@ -1,4 +1,4 @@
-"""Networks: the loss against a float64 oracle, the model's life, its twin, and `convert`."""
+"""Networks: the model's life, its twin, and `convert`."""
 
 import copy
 import io
@@ -13,192 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import dwac
 from dwac.errors import (
     ConversionError,
     EmptyReferenceError,
     IdError,
     InputError,
-    KernelError,
     LabelError,
     NonFiniteError,
     NotRememberedError,
     ShapeError,
 )
-from dwac.kernels import KERNELS
-from dwac.nn import SoftmaxTwin, Support, WeightedAverage, convert, leave_one_out_loss
+from dwac.loss import leave_one_out_loss
+from dwac.nn import SoftmaxTwin, WeightedAverage, convert
 
 HEADS = [WeightedAverage, SoftmaxTwin]
-
-
-def weight(a: Tensor, b: Tensor, kernel: str) -> Tensor:
-    """w(a, b) written out, with the gradient 0 at distance 0."""
-    squared = (a - b).square().sum()
-    if kernel == "gaussian":
-        return (-squared).exp()
-    if kernel == "inverse_quadratic":
-        return 1 / (1 + squared)
-    return (-squared.sqrt()).exp() if squared > 0 else torch.ones((), dtype=a.dtype)
-
-
-def oracle_loss(h: Tensor, y: Tensor, ids: Tensor, support: Support, kernel: str) -> Tensor:
-    """The definition as a double loop: each example voted on by all others, lonely ones left out."""
-    refs = [(h[i], int(y[i]), int(ids[i])) for i in range(len(h))]
-    refs += [(support.h[i], int(support.y[i]), int(support.ids[i])) for i in range(len(support.h))]
-    losses = []
-    for j in range(len(h)):
-        everyone = [weight(h[j], ref, kernel) for ref, _, name in refs if name != ids[j]]
-        fellows = [weight(h[j], ref, kernel) for ref, label, name in refs if name != ids[j] and label == y[j]]
-        if fellows:
-            losses.append(-torch.log(torch.stack(fellows).sum() / torch.stack(everyone).sum()))
-    return torch.stack(losses).mean() if losses else h.sum() * 0
-
-
-def batch(n: int, d: int, n_classes: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n, d, generator=generator, dtype=torch.float64), torch.randint(
-        n_classes, (n,), generator=generator
-    )
-
-
-def nobody(d: int) -> Support:
-    return Support(
-        torch.zeros(0, d, dtype=torch.float64), torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-    )
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("n", "d", "n_classes"), [(2, 1, 1), (7, 2, 3), (20, 5, 4), (9, 3, 9)])
-def test_loss_and_gradient_equal_the_oracle(kernel: str, n: int, d: int, n_classes: int) -> None:
-    h, y = batch(n, d, n_classes)
-    ours, theirs = h.clone().requires_grad_(), h.clone().requires_grad_()
-    loss = leave_one_out_loss(ours, y, kernel=kernel)
-    expected = oracle_loss(theirs, y, torch.arange(n), nobody(d), kernel)
-    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-12)
-    loss.backward()
-    expected.backward()
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_support_votes_but_never_on_itself(kernel: str) -> None:
-    h, y = batch(8, 3, 3)
-    extra_h, extra_y = batch(12, 3, 3, seed=1)
-    ids, extra_ids = torch.arange(8), torch.arange(4, 16)  # rows 4 … 7 stand in both
-    ours, theirs = h.clone().requires_grad_(), h.clone().requires_grad_()
-    loss = leave_one_out_loss(ours, y, ids=ids, support=Support(extra_h, extra_y, extra_ids), kernel=kernel)
-    expected = oracle_loss(theirs, y, ids, Support(extra_h, extra_y, extra_ids), kernel)
-    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-12)
-    loss.backward()
-    expected.backward()
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-8, atol=1e-10)
-
-
-def test_float32_loss_is_close_to_float64_far_from_the_origin() -> None:
-    h, y = batch(32, 4, 3)
-    far = (h + 1000).float()
-    torch.testing.assert_close(
-        leave_one_out_loss(far, y).double(), leave_one_out_loss(far.double(), y), rtol=1e-5, atol=1e-6
-    )
-
-
-def test_members_with_one_id_never_vote_on_one_another() -> None:
-    # A sampler with replacement may draw a row twice; its copy would be a perfect vote.
-    h = torch.tensor([[0.0], [0.0], [1.0], [1.5]])
-    y = torch.tensor([0, 0, 0, 1])
-    leaky = leave_one_out_loss(h, y)
-    masked = leave_one_out_loss(h, y, ids=torch.tensor([5, 5, 6, 7]))
-    assert masked > leaky
-    oracle = oracle_loss(h.double(), y, torch.tensor([5, 5, 6, 7]), nobody(1), "gaussian")
-    assert float(masked) == pytest.approx(float(oracle), rel=1e-5)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(
-    ("h", "y"),
-    [
-        ([[1.0, 2.0]], [0]),  # alone
-        ([[0.0, 0.0], [1.0, 1.0]], [0, 1]),  # two, each the only one of its class
-        ([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]], [1, 1, 1]),  # one class
-        ([[3.0, 3.0]] * 4, [0, 0, 1, 1]),  # all the same point
-        ([[0.0, 0.0], [1e4, 0.0], [0.0, 1e4], [5e3, 5e3]], [0, 0, 1, 1]),  # all weights underflow
-        ([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0]], [0, 0, 1]),  # one lonely example
-    ],
-)
-def test_odd_batches_have_finite_losses_and_gradients(kernel: str, h: list[list[float]], y: list[int]) -> None:
-    x = torch.tensor(h, requires_grad=True)
-    loss = leave_one_out_loss(x, torch.tensor(y), kernel=kernel)
-    loss.backward()
-    assert torch.isfinite(loss)
-    assert x.grad is not None
-    assert torch.isfinite(x.grad).all()
-
-
-@pytest.mark.parametrize("y", [[0], [0, 1], [1, 1, 1]])
-def test_batches_that_decide_nothing_cost_nothing(y: list[int]) -> None:
-    h = torch.randn(len(y), 2, requires_grad=True)
-    loss = leave_one_out_loss(h, torch.tensor(y))
-    loss.backward()
-    assert loss.item() == 0
-    assert h.grad is not None
-    assert not h.grad.any()
-
-
-def test_an_example_far_from_its_class_is_pulled_back() -> None:
-    # With an epsilon inside the log this gradient is 0, and the example is lost for good.
-    h = torch.tensor([[0.0], [0.1], [50.0], [51.0]], requires_grad=True)
-    leave_one_out_loss(h, torch.tensor([0, 0, 0, 1])).backward()
-    assert h.grad is not None
-    assert h.grad[2] > 1
-
-
-def test_loss_ignores_autocast_and_half_precision() -> None:
-    h, y = batch(16, 4, 2)
-    half = h.to(torch.bfloat16)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = leave_one_out_loss(half, y)
-    torch.testing.assert_close(loss, leave_one_out_loss(half.float(), y))
-
-
-def test_autocast_may_halve_the_backbone_but_never_h() -> None:
-    model = small()
-    x, _ = data()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        features, h = model.backbone(x), model.embed(x)
-    assert features.dtype == torch.bfloat16
-    assert h.dtype == torch.float32
-    torch.testing.assert_close(h, model.embedding(features.float()))
-
-
-def test_bad_batches_are_named() -> None:
-    h, y = torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
-    with pytest.raises(ShapeError, match=r"\(4,\) required, \(3,\) given"):
-        leave_one_out_loss(h, y[:3])
-    with pytest.raises(ShapeError, match="non-empty"):
-        leave_one_out_loss(h[:0], y[:0])
-    with pytest.raises(LabelError, match="long"):
-        leave_one_out_loss(h, y.float())
-    with pytest.raises(NonFiniteError, match="NaN"):
-        leave_one_out_loss(h * torch.nan, y)
-    with pytest.raises(KernelError, match="choose gaussian"):
-        leave_one_out_loss(h, y, kernel="guassian")
-    support = Support(torch.randn(3, 2), torch.zeros(3, dtype=torch.int64), torch.arange(3))
-    with pytest.raises(IdError, match="give ids"):
-        leave_one_out_loss(h, y, support=support)
-    with pytest.raises(ShapeError, match=r"support\.h"):
-        leave_one_out_loss(h, y, ids=torch.arange(4), support=support._replace(h=torch.randn(3, 5)))
-    with pytest.raises(ShapeError, match="2 labels"):
-        leave_one_out_loss(h, y, ids=torch.arange(4), support=support._replace(y=support.y[:2]))
-    with pytest.raises(ShapeError, match="ids"):
-        leave_one_out_loss(h, y, ids=torch.arange(3))
-    with pytest.raises(InputError, match="y must be a tensor; got list"):
-        leave_one_out_loss(h, y.tolist())  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="ids must be a tensor; got list"):
-        leave_one_out_loss(h, y, ids=[0, 1, 2, 3])  # type: ignore[arg-type]
-    with pytest.raises(NonFiniteError, match="support's embeddings"):
-        leave_one_out_loss(h, y, ids=torch.arange(4), support=support._replace(h=torch.full((3, 2), torch.nan)))
-
-
-# The model's life
 
 
 def small(head: Any = WeightedAverage, **options: Any) -> Any:
@@ -209,6 +38,16 @@ def small(head: Any = WeightedAverage, **options: Any) -> Any:
 def data(n: int = 30) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(n, 4, generator=generator), torch.arange(n) % 3
+
+
+def test_autocast_may_halve_the_backbone_but_never_h() -> None:
+    model = small()
+    x, _ = data()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features, h = model.backbone(x), model.embed(x)
+    assert features.dtype == torch.bfloat16
+    assert h.dtype == torch.float32
+    torch.testing.assert_close(h, model.embedding(features.float()))
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -431,6 +270,134 @@ def test_the_twin_is_plain_cross_entropy() -> None:
     twin = small(SoftmaxTwin)
     x, y = data()
     torch.testing.assert_close(twin.loss(x, y), nn.functional.cross_entropy(twin.embed(x), y))
+
+
+def test_the_networks_face_offers_the_loss() -> None:
+    assert dwac.nn.leave_one_out_loss is leave_one_out_loss
+    assert dwac.nn.Support is dwac.loss.Support
+
+
+def test_weights_weigh_the_vote_of_the_loss_but_not_the_penalty() -> None:
+    model = small(penalty=0.5)
+    x, y = data()
+    weights = torch.rand(30, generator=torch.Generator().manual_seed(1))
+    h = model.embed(x)
+    expected = leave_one_out_loss(h, y, weights=weights) + 0.5 * h.square().sum(dim=1).mean()
+    torch.testing.assert_close(model.loss(x, y, weights=weights), expected)
+
+
+def test_the_twin_takes_a_weighted_mean_of_cross_entropies() -> None:
+    twin = small(SoftmaxTwin)
+    x, y = data()
+    weights = torch.rand(30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    each = nn.functional.cross_entropy(twin.embed(x), y, reduction="none").double()
+    torch.testing.assert_close(twin.loss(x, y, weights=weights).double(), (weights * each).sum() / weights.sum())
+    torch.testing.assert_close(twin.loss(x, y, weights=torch.full((30,), 7)), twin.loss(x, y))
+
+
+def test_a_twin_whose_examples_all_weigh_nothing_learns_nothing() -> None:
+    twin = small(SoftmaxTwin)
+    x, y = data()
+    loss = twin.loss(x, y, weights=torch.zeros(30))
+    loss.backward()
+    assert loss.item() == 0
+    assert not any(parameter.grad.any() for parameter in twin.parameters())
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_bad_weights_are_named(head: Any) -> None:
+    x, y = data()
+    with pytest.raises(ShapeError, match=r"weights .* \(30,\) required, \(29,\) given"):
+        small(head).loss(x, y, weights=torch.ones(29))
+    with pytest.raises(InputError, match="at least 0"):
+        small(head).loss(x, y, weights=torch.full((30,), -1.0))
+
+
+# Scaling the embeddings
+
+
+@pytest.mark.parametrize("factor", [0.3, 1, np.float32(2)])
+def test_scaled_embeddings_scale_every_log_weight(factor: float) -> None:
+    model = small().eval()
+    x, y = data()
+    model.remember([(x, y, torch.arange(30) + 5)])
+    queries = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
+    h, ref_h, held = model.embed(queries), model.references.embeddings.clone(), model.references
+    before = held.nearest(h, k=4)
+    model.scale_embeddings(factor)
+    torch.testing.assert_close(model.embed(queries), h * float(factor))
+    torch.testing.assert_close(model.references.embeddings, ref_h * float(factor))
+    torch.testing.assert_close(model.embed(x), model.references.embeddings)
+    after = model.references.nearest(model.embed(queries), k=4)
+    assert np.array_equal(before.ids, after.ids)
+    np.testing.assert_allclose(after.log_weights, before.log_weights * float(factor) ** 2, rtol=1e-4, atol=1e-6)
+    squared = (h[:, None] - ref_h).square().sum(dim=2).double() * float(factor) ** 2
+    votes = torch.exp(-squared) @ nn.functional.one_hot(y).double()
+    torch.testing.assert_close(model(queries).exp().double(), votes / votes.sum(1, keepdim=True), rtol=1e-4, atol=1e-6)
+    assert model.references is held
+    assert held.ids.tolist() == list(range(5, 35))
+
+
+def test_scaling_keeps_the_numbering_of_references() -> None:
+    model = small()
+    model.remember([data()])
+    model.scale_embeddings(2.0)
+    assert model.references.add(torch.zeros(1, 3), [0]) == [30]
+
+
+def test_scaling_before_remembering_and_back_again_changes_nothing_but_h() -> None:
+    model = small().eval()
+    x, _ = data()
+    h = model.embed(x)
+    model.scale_embeddings(4.0)
+    model.scale_embeddings(0.25)
+    assert torch.equal(model.embed(x), h)
+    with pytest.raises(NotRememberedError):
+        model(x)
+
+
+@pytest.mark.parametrize("size", [3, 7])
+def test_scaling_the_twin_multiplies_its_logits(size: int) -> None:
+    twin = small(SoftmaxTwin, embedding_size=size).eval()
+    x, _ = data()
+    h, logits = twin.embed(x), twin.log_class_weights(x)
+    twin.scale_embeddings(0.4)
+    torch.testing.assert_close(twin.log_class_weights(x), logits * 0.4, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(twin.embed(x), h if size == 7 else h * 0.4)
+
+
+def test_scaled_weights_go_on_learning() -> None:
+    model = small()
+    x, y = data()
+    model.embed(x)
+    model.scale_embeddings(2.0)
+    model.loss(x, y).backward()
+    assert all(parameter.requires_grad and parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("factor", [0, -1.0, float("nan"), float("inf"), True, "2"])
+@pytest.mark.parametrize("head", HEADS)
+def test_a_wrong_factor_is_refused(head: Any, factor: Any) -> None:
+    model = small(head)
+    h = model.embed(data()[0])
+    with pytest.raises(InputError, match="factor must be a finite number above 0"):
+        model.scale_embeddings(factor)
+    assert torch.equal(model.embed(data()[0]), h)
+
+
+def test_a_factor_that_takes_references_out_of_range_changes_nothing() -> None:
+    model = small().eval()
+    x, y = data()
+    model.remember([(x, y)])
+    before = model(x)
+    with pytest.raises(NonFiniteError, match="the scaled embeddings"):
+        model.scale_embeddings(1e39)
+    assert torch.equal(model(x), before)
+
+
+def test_a_layer_without_a_size_cannot_be_scaled() -> None:
+    with pytest.raises(InputError, match="run one batch"):
+        small().scale_embeddings(2.0)
 
 
 @pytest.mark.parametrize("head", HEADS)

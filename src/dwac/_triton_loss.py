@@ -1,4 +1,4 @@
-"""The leave-one-out loss on a GPU as three kernels: votes, mean, gradient. Nothing of size (n, n) is kept.
+"""The leave-one-out loss on a GPU as three kernels: votes, mean, slopes. Nothing of size (n, n) is kept.
 
 Distances are sums of squared differences in IEEE float32: exact wherever the data lies, with no centring and no
 matrix product. Nothing waits for the GPU, so a training step can be captured in a CUDA graph.
@@ -10,6 +10,7 @@ matrix product. Nothing waits for the GPU, so a training step can be captured in
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -17,17 +18,25 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from dwac.kernels import full_precision
 
 logger = logging.getLogger(__name__)
 
 WIDEST = 128  # the largest d served
+_CELLS = 2**24  # most slopes in memory at once
+_PROGRAMS = 512  # as many as keep a large GPU busy
 _BLOCKS = {"ROWS": 16, "COLUMNS": 64, "num_warps": 8}  # examples j of a program, voters i it takes in at a time
 
 
-def leave_one_out_loss(h: Tensor, y: Tensor, ids: Tensor | None, weights: Tensor | None) -> Tensor:
-    """As `dwac.loss.leave_one_out_loss` with the gaussian kernel: h (n, d) float32, d ≤ 128, all on one GPU."""
-    loss: Tensor = _FusedVote.apply(h, y, ids, weights)  # type: ignore[no-untyped-call]
+def leave_one_out_loss(
+    h: Tensor, y: Tensor, ids: Tensor | None, weights: Tensor | None, plain: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """As `dwac.loss.leave_one_out_loss` with the gaussian kernel: h (n, d) float32, d ≤ 128, all on one GPU.
+
+    `plain` gives the same loss of h by recorded operations, for whoever differentiates the gradient.
+    """
+    loss: Tensor = _FusedVote.apply(h, y, ids, weights, plain)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -44,7 +53,7 @@ def _compiles(device: torch.device, d: int) -> bool:
         with torch.inference_mode(False), torch.enable_grad():
             h = torch.zeros(2, d, device=device, requires_grad=True)
             y = torch.zeros(2, dtype=torch.int64, device=device)
-            torch.autograd.grad(leave_one_out_loss(h, y, None, None), h)
+            torch.autograd.grad(leave_one_out_loss(h, y, None, None, torch.sum), h)
     except Exception as error:  # whatever the compiler, the driver or the linker raise
         logger.warning("the fused loss cannot be compiled here, so a slower one is used: %s", error)
         return False
@@ -55,45 +64,80 @@ class _FusedVote(torch.autograd.Function):
     """The mathematics is that of `dwac.loss._GaussianVote`; here the gradient waits for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, y: Tensor, ids: Tensor | None, weights: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        y: Tensor,
+        ids: Tensor | None,
+        weights: Tensor | None,
+        plain: Callable[[Tensor], Tensor],
+    ) -> Tensor:
         n, d = h.shape
-        h, y = h.mT.contiguous(), y.contiguous()  # (d, n): neighbouring threads read neighbouring examples
+        columns, y = h.mT.contiguous(), y.contiguous()  # (d, n): neighbouring threads read neighbouring examples
         ids = None if ids is None else ids.contiguous()
         weights = None if weights is None else weights.contiguous()
-        log_sums = h.new_empty((2, n))  # over all others, over the fellows
+        grid = _grid(n)
+        parts = h.new_empty((grid[1], 4, n))  # of each part of the voters, what `sums` is of all
+        # Σ w over all others, then over the fellows: its largest term as a log, and the log of the sum in units of it.
+        # Their sum would round off what tells the votes on a far example from one another.
+        sums = h.new_empty((4, n))
         loss, total = h.new_empty(()), h.new_empty(())  # total: Σ weight
         with torch.cuda.device_of(h):
-            _votes[_grid(n)](h, y, ids, log_sums, n, D=d, **_BLOCKS)
-            _mean[(1,)](log_sums, weights, loss, total, n, BLOCK=1024)
-        ctx.save_for_backward(h, y, ids, weights, log_sums, total)
+            _votes[grid](columns, y, ids, parts, n, D=d, **_BLOCKS)
+            _mean[(1,)](parts, sums, weights, loss, total, n, PARTS=grid[1], BLOCK=1024)
+        ctx.save_for_backward(h, columns, y, ids, weights, sums, total)
+        ctx.plain = plain
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        h, y, ids, weights, log_sums, total = ctx.saved_tensors
-        d, n = h.shape
-        grad = h.new_empty((n, d))
-        wide = max(16, triton.next_power_of_2(d))  # the least that a product takes
-        with torch.cuda.device_of(h):
-            _gradient[_grid(n)](h, y, ids, weights, log_sums, total, grads[0], grad, n, D=d, WIDE=wide, **_BLOCKS)
-        return grad, None, None, None
+        h, columns, y, ids, weights, sums, total = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
+            return *torch.autograd.grad(ctx.plain(h), h, grads[0], create_graph=True), None, None, None, None
+        n, d = h.shape
+        grad, seen = torch.empty_like(h), h - h[:1]  # seen from one example: a common offset costs no accuracy
+        step = max(_BLOCKS["ROWS"], _CELLS // n)
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            slopes = h.new_empty((rows.stop - start, n))
+            grid = triton.cdiv(len(slopes), _BLOCKS["ROWS"]), triton.cdiv(n, _BLOCKS["COLUMNS"])
+            with torch.cuda.device_of(h), full_precision(h.device):
+                _slopes[grid](columns, y, ids, weights, sums, total, grads[0], slopes, start, n, D=d, **_BLOCKS)
+                grad[rows] = torch.addcmul(slopes @ seen, slopes.sum(dim=1, keepdim=True), seen[rows], value=-1)
+        return grad, None, None, None, None
 
 
-def _grid(n: int) -> tuple[int]:
-    return (triton.cdiv(n, _BLOCKS["ROWS"]),)
+def _grid(n: int) -> tuple[int, int]:
+    """Programs: blocks of rows, and parts of the voters that each of them takes in: enough to keep a GPU busy."""
+    rows, columns = triton.cdiv(n, _BLOCKS["ROWS"]), triton.cdiv(n, _BLOCKS["COLUMNS"])
+    return rows, max(1, min(columns, _PROGRAMS // rows))
 
 
 @triton.jit
 def _log_weights(h, rows, columns, n, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """-‖h_j - h_i‖², (ROWS, COLUMNS), from h as (D, n)."""
     squared = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for k in range(D):
-        h_j = tl.load(h + k * n + rows, mask=rows < n, other=0.0)
-        h_i = tl.load(h + k * n + columns, mask=columns < n, other=0.0)
-        difference = h_j[:, None] - h_i[None, :]
-        squared += difference * difference
+    if D <= 32:
+        for k in tl.static_range(D):  # written out, so that loads need not wait for one another
+            squared += _squared(h + k * n, rows, columns, n)
+    else:
+        for k in range(D):
+            squared += _squared(h + k * n, rows, columns, n)
     return -squared
+
+
+@triton.jit
+def _squared(h, rows, columns, n):
+    difference = tl.load(h + rows, mask=rows < n, other=0.0)[:, None]
+    difference -= tl.load(h + columns, mask=columns < n, other=0.0)[None, :]
+    return difference * difference
+
+
+@triton.jit
+def _part(n, COLUMNS: tl.constexpr):
+    """The voters that a program takes in, first and last + 1."""
+    size = tl.cdiv(tl.cdiv(n, COLUMNS), tl.num_programs(1)) * COLUMNS
+    return tl.program_id(1) * size, tl.minimum(n, (tl.program_id(1) + 1) * size)
 
 
 @triton.jit
@@ -118,49 +162,70 @@ def _accumulate(log_w, largest, total):
 
 
 @triton.jit
-def _log_sum(largest, total):
-    """log Σ exp over the cells of each row; -∞ where no cell took in a term."""
+def _store_row(parts, rows, n, largest, total):
+    """The cells of each row as one: the largest term, and the sum in units of it; 0 where no cell took in a term."""
     most = tl.max(largest, axis=1)
-    return most + tl.log(tl.sum(total * tl.exp(largest - most[:, None]), axis=1))
+    tl.store(parts + rows, most, mask=rows < n)
+    tl.store(parts + n + rows, tl.sum(total * tl.exp(largest - most[:, None]), axis=1), mask=rows < n)
 
 
 @triton.jit(do_not_specialize=["n"])
-def _votes(h, y, ids, log_sums, n, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _votes(h, y, ids, parts, n, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     # Finite, so that nothing is ever ∞ - ∞; below any log-weight, so that a sum of 0 says that nobody voted.
     # Cell by cell, so that threads meet once, at the end.
     most, most_fellow = tl.full((ROWS, COLUMNS), -1e38, tl.float32), tl.full((ROWS, COLUMNS), -1e38, tl.float32)
     total, total_fellow = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, n, COLUMNS):
+    first, last = _part(n, COLUMNS)
+    for start in range(first, last, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
         log_w = _log_weights(h, rows, columns, n, D, ROWS, COLUMNS)
         others, fellows = _voters(y, ids, rows, columns, n)
         most, total = _accumulate(tl.where(others, log_w, float("-inf")), most, total)
         most_fellow, total_fellow = _accumulate(tl.where(fellows, log_w, float("-inf")), most_fellow, total_fellow)
-    tl.store(log_sums + rows, _log_sum(most, total), mask=rows < n)
-    tl.store(log_sums + n + rows, _log_sum(most_fellow, total_fellow), mask=rows < n)
+    parts += tl.program_id(1) * 4 * n
+    _store_row(parts, rows, n, most, total)
+    _store_row(parts + 2 * n, rows, n, most_fellow, total_fellow)
 
 
 @triton.jit
-def _counts(log_sums, weights, rows, n):
+def _counts(sums, weights, rows, n):
     """How much the loss of each row counts: its weight, or 0 where it has no fellow."""
-    log_fellows = tl.load(log_sums + n + rows, mask=rows < n, other=float("-inf"))
+    return _counted(tl.load(sums + 3 * n + rows, mask=rows < n, other=float("-inf")), weights, rows, n)
+
+
+@triton.jit
+def _counted(log_fellows, weights, rows, n):
     counted = tl.where(log_fellows == float("-inf"), 0.0, 1.0)
     if weights is not None:
         counted *= tl.load(weights + rows, mask=rows < n, other=0.0)
     return counted
 
 
+@triton.jit
+def _whole(parts, sums, rows, n, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """All parts of some rows as one; stored, and given back: the largest term and the log of the sum in its units."""
+    most, total = tl.full((BLOCK,), -1e38, tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for part in tl.static_range(PARTS):
+        largest = tl.load(parts + part * 4 * n + rows, mask=rows < n, other=-1e38)
+        units = tl.load(parts + (part * 4 + 1) * n + rows, mask=rows < n, other=0.0)
+        now = tl.maximum(most, largest)
+        most, total = now, total * tl.exp(most - now) + units * tl.exp(largest - now)
+    tl.store(sums + rows, most, mask=rows < n)
+    tl.store(sums + n + rows, tl.log(total), mask=rows < n)
+    return most, tl.log(total)
+
+
 @triton.jit(do_not_specialize=["n"])
-def _mean(log_sums, weights, loss, total, n, BLOCK: tl.constexpr):
+def _mean(parts, sums, weights, loss, total, n, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     losses, counts = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     for start in range(0, n, BLOCK):
         rows = start + tl.arange(0, BLOCK)
-        counted = _counts(log_sums, weights, rows, n)
-        log_all = tl.load(log_sums + rows, mask=rows < n, other=0.0)
-        log_fellows = tl.load(log_sums + n + rows, mask=rows < n, other=0.0)
+        most, log_all = _whole(parts, sums, rows, n, PARTS, BLOCK)
+        most_fellow, log_fellows = _whole(parts + 2 * n, sums + 2 * n, rows, n, PARTS, BLOCK)
+        counted = _counted(log_fellows, weights, rows, n)
         heard = log_fellows != float("-inf")
-        losses += tl.where(heard, counted * (log_all - log_fellows), 0.0)
+        losses += tl.where(heard, counted * ((most - most_fellow) + (log_all - log_fellows)), 0.0)
         counts += counted
     sum_of_weights = tl.sum(counts)
     tl.store(loss, tl.sum(losses) / tl.where(sum_of_weights > 0, sum_of_weights, 1.0))
@@ -168,51 +233,53 @@ def _mean(log_sums, weights, loss, total, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _shares(log_w, voting, log_sum):
+def _shares(log_w, voting, most, log_sum):
     """w / Σ w where i votes, else 0."""
-    return tl.where(voting, tl.exp(log_w - log_sum), 0.0)
+    return tl.where(voting, tl.exp((log_w - most) - log_sum), 0.0)
 
 
-@triton.jit(do_not_specialize=["n"])
-def _gradient(
+@triton.jit
+def _sums(sums, rows, n):
+    """Of some rows: most and log-sum of all others, most and log-sum of the fellows."""
+    most = tl.load(sums + rows, mask=rows < n, other=0.0)
+    log_sum = tl.load(sums + n + rows, mask=rows < n, other=0.0)
+    most_fellow = tl.load(sums + 2 * n + rows, mask=rows < n, other=0.0)
+    log_fellows = tl.load(sums + 3 * n + rows, mask=rows < n, other=0.0)
+    return most, log_sum, most_fellow, log_fellows
+
+
+@triton.jit(do_not_specialize=["n", "first_row"])
+def _slopes(
     h,
     y,
     ids,
     weights,
-    log_sums,
+    sums,
     total,
     grad_loss,
-    grad,
+    slopes,
+    first_row,
     n,
     D: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    WIDE: tl.constexpr,
 ):
-    first = tl.program_id(0) * ROWS
-    rows = first + tl.arange(0, ROWS)
-    k = tl.arange(0, WIDE)
-    # Seen from the block's first row: a common offset of all h costs no accuracy.
-    origin = tl.load(h + k * n + first, mask=k < D, other=0.0)[None, :]
-    log_all_j = tl.load(log_sums + rows, mask=rows < n, other=0.0)[:, None]
-    log_fellows_j = tl.load(log_sums + n + rows, mask=rows < n, other=0.0)[:, None]
-    counted_j = _counts(log_sums, weights, rows, n)[:, None]
-    pull, slope = tl.zeros((ROWS, WIDE), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, n, COLUMNS):
-        columns = start + tl.arange(0, COLUMNS)
-        log_w = _log_weights(h, rows, columns, n, D, ROWS, COLUMNS)
-        others, fellows = _voters(y, ids, rows, columns, n)
-        log_all_i = tl.load(log_sums + columns, mask=columns < n, other=0.0)[None, :]
-        log_fellows_i = tl.load(log_sums + n + columns, mask=columns < n, other=0.0)[None, :]
-        counted_i = _counts(log_sums, weights, columns, n)[None, :]
-        both = counted_j * (_shares(log_w, others, log_all_j) - _shares(log_w, fellows, log_fellows_j))
-        both += counted_i * (_shares(log_w, others, log_all_i) - _shares(log_w, fellows, log_fellows_i))
-        there = (columns[:, None] < n) & (k[None, :] < D)
-        h_i = tl.load(h + k[None, :] * n + columns[:, None], mask=there, other=0.0) - origin
-        pull += tl.dot(both, h_i, input_precision="ieee")
-        slope += both
-    there = (rows[:, None] < n) & (k[None, :] < D)
-    h_j = tl.load(h + k[None, :] * n + rows[:, None], mask=there, other=0.0) - origin
+    """S_ji = 2 (G_ji + G_ij), for rows j from first_row on: (rows, n)."""
+    block = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rows, columns = first_row + block, tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    log_w = _log_weights(h, rows, columns, n, D, ROWS, COLUMNS)
+    others, fellows = _voters(y, ids, rows, columns, n)
+    most_j, log_all_j, most_fellow_j, log_fellows_j = _sums(sums, rows, n)
+    most_i, log_all_i, most_fellow_i, log_fellows_i = _sums(sums, columns, n)
+    both = _counts(sums, weights, rows, n)[:, None] * (
+        _shares(log_w, others, most_j[:, None], log_all_j[:, None])
+        - _shares(log_w, fellows, most_fellow_j[:, None], log_fellows_j[:, None])
+    )
+    both += _counts(sums, weights, columns, n)[None, :] * (
+        _shares(log_w, others, most_i[None, :], log_all_i[None, :])
+        - _shares(log_w, fellows, most_fellow_i[None, :], log_fellows_i[None, :])
+    )
     sum_of_weights = tl.load(total)
-    scale = 2.0 * tl.load(grad_loss) / tl.where(sum_of_weights > 0, sum_of_weights, 1.0)
-    tl.store(grad + rows[:, None] * D + k[None, :], (pull - tl.sum(slope, axis=1)[:, None] * h_j) * scale, mask=there)
+    both *= 2.0 * tl.load(grad_loss) / tl.where(sum_of_weights > 0, sum_of_weights, 1.0)
+    there = (rows[:, None] < n) & (columns[None, :] < n)
+    tl.store(slopes + block[:, None].to(tl.int64) * n + columns[None, :], both, mask=there)

@@ -13,13 +13,12 @@ and plain autograd for whatever the first two do not serve.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
@@ -60,8 +59,8 @@ def leave_one_out_loss(
     An example whose class has no other member among the references cannot be voted right: it is left out of
     the mean, though it still votes on the others. If that leaves nobody, the loss is 0 with gradient 0.
 
-    With the gaussian kernel the gradient is written out, not recorded: it can be taken once, and a second
-    derivative (`create_graph=True`) raises RuntimeError.
+    With the gaussian kernel the gradient is written out, not recorded; only where it is to be differentiated
+    itself (`create_graph=True`) is it taken by autograd.
 
     Args:
         h: (n, d) embeddings of the minibatch.
@@ -77,14 +76,15 @@ def leave_one_out_loss(
     check_weights(weights, len(h))
     h = h.to(torch.promote_types(h.dtype, torch.float32))
     recorded = torch.is_grad_enabled()
-    if name != "gaussian" or (recorded and weights is not None and weights.requires_grad):
-        return _plain_loss(h, y, ids, support, name, weights)
-    weights = None if weights is None else weights.detach().to(h.dtype)
-    if support is None and (fused := _fused(h)) is not None:
-        return fused.leave_one_out_loss(h, y, ids, weights)  # type: ignore[no-any-return]
-    extra = None if support is None else support.h.to(h)
-    wanted = recorded and (h.requires_grad or (extra is not None and extra.requires_grad))
     voters = _Voters.of(y, ids, support)
+    extra = None if support is None else support.h.to(h)
+    if name != "gaussian" or (recorded and weights is not None and weights.requires_grad):
+        return _plain_loss(h, extra, voters, name, weights)
+    weights = None if weights is None else weights.detach().to(h.dtype)
+    if extra is None and (fused := _fused(h)) is not None:
+        plain = partial(_plain_loss, extra=None, voters=voters, kernel=name, weights=weights)
+        return fused.leave_one_out_loss(h, y, ids, weights, plain)  # type: ignore[no-any-return]
+    wanted = recorded and (h.requires_grad or (extra is not None and extra.requires_grad))
     loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, wanted)  # type: ignore[no-untyped-call]
     return loss
 
@@ -94,16 +94,13 @@ def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
     return (weights * losses).sum() / weights.sum().clamp_min(torch.finfo(losses.dtype).tiny)
 
 
-def _plain_loss(
-    h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, kernel: str, weights: Tensor | None
-) -> Tensor:
+def _plain_loss(h: Tensor, extra: Tensor | None, voters: _Voters, kernel: str, weights: Tensor | None) -> Tensor:
     """The definition in operations that autograd differentiates: any kernel, any order."""
-    ref_h = h if support is None else torch.cat([h, support.h.to(h)])
-    voters = _Voters.of(y, ids, support)
+    ref_h = h if extra is None else torch.cat([h, extra])
     own = voters.own(slice(None))
     if own is None:
         own = torch.eye(len(h), dtype=torch.bool, device=h.device)
-    fellows = (y[:, None] == voters.ref_y) & ~own
+    fellows = (voters.y[:, None] == voters.ref_y) & ~own
     heard = fellows.any(dim=1, keepdim=True)
     # Where nobody shares the label, the two sums are taken over the same terms: loss and gradient vanish.
     own = own & (~own).any(dim=1, keepdim=True)
@@ -148,7 +145,7 @@ class _GaussianVote(torch.autograd.Function):
     def forward(
         ctx: Any, h: Tensor, extra: Tensor | None, voters: _Voters, weights: Tensor | None, wanted: bool
     ) -> Tensor:
-        ctx.n = n = len(h)
+        n = len(h)
         masks = _Masks(voters, h.dtype)
         losses, counted = [], []
         with full_precision(h.device):
@@ -174,15 +171,21 @@ class _GaussianVote(torch.autograd.Function):
             counts = torch.cat(counted)
             if wanted:
                 total = counts.sum().clamp_min(torch.finfo(h.dtype).tiny)
-                ctx.save_for_backward((pulls[:, :-1] - pulls[:, -1:] * ref_h) * (2 / total))
+                ctx.save_for_backward(h, extra, (pulls[:, :-1] - pulls[:, -1:] * ref_h) * (2 / total))
+                ctx.voters, ctx.weights = voters, weights
             return weighted_mean(torch.cat(losses), counts)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad = ctx.saved_tensors[0] * grads[0]
-        wanted_h, wanted_extra, *_ = ctx.needs_input_grad
-        return grad[: ctx.n] if wanted_h else None, grad[ctx.n :] if wanted_extra else None, None, None, None
+        h, extra, grad = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[:2]
+        if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
+            loss = _plain_loss(h, extra, ctx.voters, "gaussian", ctx.weights)
+            inputs = [part for part, asked in zip((h, extra), wanted, strict=True) if asked]
+            found = iter(torch.autograd.grad(loss, inputs, grads[0], create_graph=True))
+            return *(next(found) if asked else None for asked in wanted), None, None, None
+        grad = grad * grads[0]
+        return grad[: len(h)] if wanted[0] else None, grad[len(h) :] if wanted[1] else None, None, None, None
 
 
 class _Masks:
