@@ -281,7 +281,7 @@ def test_config_restores_the_encoder_through_json(network, X):
 
 
 def test_an_unfitted_config_comes_back_and_a_foreign_one_is_refused():
-    assert ImageEncoder.from_config(ImageEncoder(shift=3).config()).settings["shift"] == 3
+    assert ImageEncoder.from_config(ImageEncoder(shift=3, cutout=0).config()).settings["shift"] == 3
     configs: list[dict[str, object]] = [{}, {"seen": {}}, {"columns": []}]
     for config in configs:
         with pytest.raises(InputError, match="not the config"):
@@ -332,7 +332,7 @@ def test_augmentation_keeps_shape_type_and_range_and_repeats_by_seed(X, shift, f
 
 def test_a_move_shifts_the_image_and_reflects_at_the_border():
     X = np.arange(256, dtype=np.uint8).reshape(1, 16, 16).repeat(400, axis=0)
-    encoder = ImageEncoder(shift=2).fit(X)
+    encoder = ImageEncoder(shift=2, cutout=0).fit(X)
     padded = np.pad(X[0], 2, mode="reflect")
     windows = {padded[i : i + 16, j : j + 16].tobytes() for i in range(5) for j in range(5)}
     assert {image.numpy().tobytes() for image in varied(encoder, only(encoder, X))[:, 0]} == windows

@@ -103,8 +103,10 @@ def test_parts_have_the_sizes_asked_for() -> None:
     assert (len(parts.validation), len(parts.calibration)) == (200, 50)
     assert np.ptp(np.bincount(codes[parts.validation])) <= 4  # as even as what calibration left
     small, large = (split(np.arange(n) % 2, None, None, np.random.RandomState(0)) for n in (200, 300_000))
+    middle = split(np.arange(16_000) % 2, None, None, np.random.RandomState(0))
     assert (len(small.validation), len(small.calibration)) == (20, 40)
-    assert (len(large.validation), len(large.calibration)) == (10_000, 10_000)
+    assert (len(middle.validation), len(middle.calibration)) == (1_000, 1_000)
+    assert (len(large.validation), len(large.calibration)) == (5_000, 10_000)
 
 
 @pytest.mark.parametrize(("validation", "calibration"), [(0.6, 0.5), (1.5, None), (-1, None), (True, None), (None, 99)])

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 WIDEST = 128  # the largest d served
 _CELLS = 2**24  # most slopes in memory at once
-_PROGRAMS = 512  # as many as keep a large GPU busy
+_PROGRAMS = 256  # as many as keep a large GPU busy
 _BLOCKS = {"ROWS": 16, "COLUMNS": 64, "num_warps": 8}  # examples j of a program, voters i it takes in at a time
 
 
@@ -95,7 +95,7 @@ class _FusedVote(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
             return *torch.autograd.grad(ctx.plain(h), h, grads[0], create_graph=True), None, None, None, None
         n, d = h.shape
-        grad, seen = torch.empty_like(h), h - h[:1]  # seen from one example: a common offset costs no accuracy
+        grads_of, seen = [], h - h[:1]  # seen from one example: a common offset costs no accuracy
         step = max(_BLOCKS["ROWS"], _CELLS // n)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
@@ -103,8 +103,9 @@ class _FusedVote(torch.autograd.Function):
             grid = triton.cdiv(len(slopes), _BLOCKS["ROWS"]), triton.cdiv(n, _BLOCKS["COLUMNS"])
             with torch.cuda.device_of(h), full_precision(h.device):
                 _slopes[grid](columns, y, ids, weights, sums, total, grads[0], slopes, start, n, D=d, **_BLOCKS)
-                grad[rows] = torch.addcmul(slopes @ seen, slopes.sum(dim=1, keepdim=True), seen[rows], value=-1)
-        return grad, None, None, None, None
+                pulls = slopes @ seen
+                grads_of.append(pulls.addcmul_(slopes.sum(dim=1, keepdim=True), seen[rows], value=-1))
+        return torch.cat(grads_of) if len(grads_of) > 1 else grads_of[0], None, None, None, None
 
 
 def _grid(n: int) -> tuple[int, int]:

@@ -69,9 +69,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: the peak of the schedule.
         weight_decay: of AdamW.
         patience: epochs without a better validation loss before training stops.
-        validation_size: share or number of rows for early stopping; by default a tenth, at most 10,000; 0 for none.
-        calibration_size: share or number of rows for conformal prediction; by default a tenth, and at least 100 where
-            that is at most a fifth, at most 10,000. With 0 the validation rows serve for both, as in the paper, which
+        validation_size: share or number of rows for early stopping; by default a tenth, up to 1,000 rows; beyond
+            that, a twentieth, up to 5,000; 0 for none.
+        calibration_size: share or number of rows for conformal prediction; by default the same, but up to 10,000, and
+            at least 100 where that is at most a fifth. With 0 the validation rows serve for both, as in the paper, which
             makes the sets' error rate a little too optimistic.
         nonconformity: "weights", "probability", or "auto": weights for votes, probability for a softmax.
         class_conditional: calibrate each class by itself, so that each has the guarantee to itself.

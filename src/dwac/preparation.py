@@ -22,7 +22,8 @@ from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeEr
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_MOST_HELD_OUT = 10_000  # rows that a part needs at the very most, unless asked for more
+_ENOUGH = 1_000  # rows from which on a held-out part grows more slowly
+_MOST_VALIDATION, _MOST_CALIBRATION = 5_000, 10_000
 
 
 # X: rows
@@ -185,16 +186,18 @@ def split(
 ) -> Parts:
     """Divide rows into training, validation and calibration.
 
-    Sizes are shares below 1, or numbers of rows. By default validation has a tenth, calibration a tenth and at least
-    100 rows where that is at most a fifth, both at most 10,000.
+    Sizes are shares below 1, or numbers of rows. By default each has a tenth, up to 1,000 rows; beyond that, a
+    twentieth, up to 5,000 for validation and 10,000 for calibration. Calibration has at least 100 where that is at
+    most a fifth.
 
     Calibration is drawn at random, not by class: its guarantee rests on its rows being like new ones. Only the last
     training row of a class is never taken. Validation has each class in proportion, and leaves two rows of each.
     """
     n = len(codes)
-    n_validation = _size(validation_size, n, min(n // 10, _MOST_HELD_OUT), "validation_size")
-    tenth = min(max(n // 10, min(100, n // 5)), _MOST_HELD_OUT)
-    n_calibration = _size(calibration_size, n, tenth, "calibration_size")
+    usual = max(min(n // 10, _ENOUGH), n // 20)
+    n_validation = _size(validation_size, n, min(usual, _MOST_VALIDATION), "validation_size")
+    most = min(max(usual, min(100, n // 5)), _MOST_CALIBRATION)
+    n_calibration = _size(calibration_size, n, most, "calibration_size")
     if n_validation + n_calibration >= n - 1:
         raise InputError(
             f"validation_size and calibration_size leave {n - n_validation - n_calibration} of {n} rows for training"

@@ -9,21 +9,22 @@ import logging
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
+from torch.nn import functional as F
 
 from dwac import _checks as checks
 from dwac import checkpoint as checkpoints
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
+from dwac.kernels import full_precision, get_kernel, squared_distances
 from dwac.nn import SoftmaxTwin, WeightedAverage, evaluating
-from dwac.reference import ReferenceSet
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ Model = WeightedAverage | SoftmaxTwin
 Inputs = tuple[Tensor, ...]
 
 _VOTERS = 4096  # references that vote on validation data while training goes on; all of them vote afterwards
+_SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
+_CELLS = 2**22  # votes in memory at once
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def train(
     With validation data, training stops after `patience` epochs without a lower validation loss, and the best
     weights are restored. Without, all epochs are run. The history has a row an epoch: training loss, seconds, and
     validation loss and accuracy if there is such data; there, at most some 4,096 examples, drawn anew each epoch,
-    vote. Ctrl-C ends training and keeps the best weights so far. `history.attrs["ended"]` says why it ended:
+    vote, and with `rescale` the embeddings are taken at the best of a few scales. Ctrl-C ends training and keeps the best weights so far. `history.attrs["ended"]` says why it ended:
     "finished", "stopped early" or "interrupted".
 
     Args:
@@ -121,7 +124,7 @@ def train(
     weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimiser sees them
-    run = _Run(model, inputs, y, weights, augment, chosen)
+    run = _Run(model, inputs, y, weights, augment, rescale, chosen)
     if checkpoint is not None:
         run.resume(checkpoint)
     try:
@@ -157,6 +160,7 @@ class _Run:
     y: Tensor
     weights: Tensor | None
     augment: Callable[[Inputs, torch.Generator], Inputs] | None
+    rescale: bool
     settings: Settings
     rows: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
@@ -167,6 +171,7 @@ class _Run:
     def __post_init__(self) -> None:
         settings = self.settings
         self.generator = torch.Generator().manual_seed(settings.seed)
+        self.voters = _Sampler(self.y)
         graph = settings.compiled and self.y.is_cuda
         rate = torch.tensor(settings.learning_rate, device=self.y.device) if graph else settings.learning_rate
         self.optimizer = torch.optim.AdamW(
@@ -230,10 +235,15 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self, x: Inputs, y: Tensor) -> tuple[float, float]:
+        """Loss and accuracy of held-out data, at the scale that suits them best if the model will be rescaled."""
+        voters = None
         if isinstance(self.model, WeightedAverage):
-            voters = _sample(self.y, _VOTERS, self.generator)
-            self.model.remember(_batches(tuple(part[voters] for part in self.x), self.y[voters]))
-        return evaluate(self.model, x, y)
+            rows = self.voters(_VOTERS, self.generator)
+            voters = embed(self.model, tuple(part[rows] for part in self.x)), self.y[rows]
+        held_out = _HeldOut(self.model, embed(self.model, x), y.to(self.y.device), voters)
+        judged = held_out.judge(_SCALES if self.rescale else (1.0,)).tolist()
+        loss, accuracy = min(judged)
+        return loss, accuracy
 
     def restore_best(self) -> None:
         """Put the best weights back; without validation, those of the last epoch stay."""
@@ -379,33 +389,59 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor) -> float:
     scales the logits, which is temperature scaling.
     """
     generator = torch.Generator().manual_seed(0)
-    rows = _sample(y, 2000, generator)
+    rows = _sample(y, 1000, generator)
     x, y = tuple(part[rows.to(part.device)] for part in _inputs(x)), y[rows.to(y.device)].to(model.device)
-    with evaluating(model):
-        h = torch.cat([model.embed(_on(part, model.device)) for part, in _batches(x)])
+    voters = None
     if isinstance(model, WeightedAverage):
-        references = model.references
-        voters = _sample(references.labels, 50_000, generator).to(model.device)
-        ref_h, ref_y = references.embeddings[voters], references.labels[voters]
+        heard = _sample(model.references.labels, 20_000, generator)
+        voters = model.references.embeddings[heard], model.references.labels[heard]
+    held_out = _HeldOut(model, embed(model, x), y, voters)
 
-        def log_votes(factor: float) -> Tensor:
-            scaled = ReferenceSet(factor * ref_h, ref_y, n_classes=model.n_classes, kernel=references.kernel)
-            return scaled.log_class_weights(factor * h)  # type: ignore[no-any-return]
-
-    else:
-        logits = model.logits(h).double()
-
-        def log_votes(factor: float) -> Tensor:
-            return factor * logits
 
     def loss(log_factor: float) -> float:
-        log_p = torch.log_softmax(log_votes(float(torch.tensor(log_factor).exp())), dim=1)
-        return float(-log_p.gather(1, y[:, None]).mean())
+        return float(held_out.judge([math.exp(log_factor)])[0, 0])
 
-    found = minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded", options={"xatol": 0.02})
-    factor = float(torch.tensor(found.x).exp()) if found.fun < loss(0.0) else 1.0
+    found = minimize_scalar(loss, bounds=(-1.5, 1.5), options={"xatol": 0.02})
+    factor = math.exp(found.x) if found.fun < loss(0.0) else 1.0
     model.scale_embeddings(factor)
     return factor
+
+
+class _HeldOut(NamedTuple):
+    """Embeddings of held-out examples, and what the model would say of them if all embeddings were scaled."""
+
+    model: Model
+    h: Tensor
+    y: Tensor
+    voters: tuple[Tensor, Tensor] | None  # embeddings and labels; None for a softmax
+
+    def judge(self, factors: Sequence[float]) -> Tensor:
+        """Mean -log P(y) and the share of right labels at each factor, (factors, 2).
+
+        Shares of the vote below 10⁻³⁰ count as that: a loss that a single stray example cannot carry off.
+        """
+        size = _CELLS // (1 if self.voters is None else len(self.voters[1]))
+        sums = torch.zeros(len(factors), 2, dtype=torch.float64, device=self.h.device)
+        for h, y in zip(self.h.split(size), self.y.split(size), strict=True):
+            for row, votes in enumerate(self._votes(h, factors)):
+                p = votes.gather(1, y[:, None])[:, 0] / votes.sum(dim=1)
+                sums[row, 0] -= p.clamp_min(1e-30).log().sum(dtype=torch.float64)
+                sums[row, 1] += (votes.argmax(dim=1) == y).sum()
+        return sums / len(self.y)
+
+    def _votes(self, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+        """The votes for each class, (n, K), in units of the largest vote, for each factor."""
+        if self.voters is None:
+            logits = self.model.logits(h).float()  # type: ignore[operator]
+            yield from (torch.softmax(factor * logits, dim=1) for factor in factors)
+            return
+        ref_h, ref_y = self.voters
+        kernel = get_kernel(self.model.kernel)  # type: ignore[arg-type]
+        squared, labels = squared_distances(h, ref_h), F.one_hot(ref_y, self.model.n_classes).to(ref_h)
+        for factor in factors:
+            log_w = kernel.log_weights(factor**2 * squared)
+            with full_precision(h.device):
+                yield (log_w - log_w.amax(dim=1, keepdim=True)).exp_() @ labels
 
 
 @torch.no_grad()
@@ -486,16 +522,25 @@ def _check_weights(weights: Tensor, n: int) -> None:
         raise InputError("weights must be finite and not negative, and some must be positive")
 
 
+class _Sampler:
+    """Draws rows at random, each class in proportion and at least once; sorted by class once, for any number of draws."""
+
+    def __init__(self, y: Tensor) -> None:
+        self.by_class = torch.argsort(y, stable=True)
+        changes = torch.nonzero(y[self.by_class][1:] != y[self.by_class][:-1])[:, 0] + 1
+        self.firsts = torch.cat([changes.new_zeros(1), changes])
+
+    def __call__(self, most: int, generator: torch.Generator) -> Tensor:
+        """At most about `most` rows: one at a random place of each of so many equal stretches, and one a class."""
+        n, device = len(self.by_class), self.by_class.device
+        if n <= most:
+            return torch.arange(n, device=device)
+        places = (torch.arange(most) + torch.rand(most, generator=generator)) * (n / most)
+        return self.by_class[torch.cat([places.long().clamp_max(n - 1).to(device), self.firsts])].unique()
+
+
 def _sample(y: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """At most about `most` rows drawn at random, each class in proportion and at least once."""
-    n = len(y)
-    if n <= most:
-        return torch.arange(n, device=y.device)
-    drawn = torch.randperm(n, generator=generator).to(y.device)
-    by_class = drawn[torch.argsort(y[drawn], stable=True)]
-    every = torch.linspace(0, n - 1, most, device=y.device, dtype=torch.float64).long()
-    firsts = torch.cat([every[:1] * 0, 1 + torch.nonzero(y[by_class][1:] != y[by_class][:-1])[:, 0]])
-    return by_class[torch.cat([every, firsts]).unique()]
+    return _Sampler(y)(most, generator)
 
 
 def _batches(x: Inputs, *columns: Tensor, size: int | None = None) -> Iterator[tuple[Any, ...]]:

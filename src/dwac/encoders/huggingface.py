@@ -40,7 +40,7 @@ class HuggingFaceEncoder(Encoder):
     """
 
     kind = "huggingface"
-    recipe = Recipe(epochs=5, batch_size=64, learning_rate=5e-5, weight_decay=1e-2, patience=2)
+    recipe = Recipe(epochs=5, batch_size=64, learning_rate=5e-5, weight_decay=1e-2, patience=2, mixed_precision=True)
 
     def __init__(
         self,

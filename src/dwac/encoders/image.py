@@ -74,7 +74,7 @@ class ImageEncoder(Encoder):
         shift: move each image by up to so many pixels; by default a twelfth of the shorter side.
         flip: also mirror half of them left to right. Off by default: a mirrored digit or letter is another one. Turn
             it on for photographs, clothes, animals.
-        cutout: also blank a square of so many times the shorter side, e.g. 0.3; 0 for none.
+        cutout: also blank a square of so many times the shorter side; by default 0.3 from 16 pixels on; 0 for none.
         size: (height, width), or one number for both, of files and PIL images; by default the first image's.
         channels: "last", "first" or "auto".
         width: channels of the default network's first stage; by default 64, or 32 for tiny images or few rows.
@@ -94,7 +94,7 @@ class ImageEncoder(Encoder):
         augment: bool | str = "auto",
         shift: int | None = None,
         flip: bool = False,
-        cutout: float = 0.0,
+        cutout: float | None = None,
         size: int | tuple[int, int] | None = None,
         channels: str = "auto",
         width: int | None = None,
@@ -102,14 +102,14 @@ class ImageEncoder(Encoder):
     ) -> None:
         if network not in networks.NAMES and not str(network).startswith("timm:"):
             raise InputError(f"unknown network {network!r}; choose {', '.join(networks.NAMES)} or timm:NAME")
-        if isinstance(cutout, bool) or not isinstance(cutout, int | float) or not 0 <= cutout < 1:
+        if cutout is not None and (isinstance(cutout, bool) or not isinstance(cutout, int | float) or not 0 <= cutout < 1):
             raise InputError(f"cutout must be a share of the image's side in [0, 1); got {cutout!r}")
         self.settings: dict[str, Any] = {
             "network": network,
             "augment": _choice(augment, "augment", True, False, "auto"),
             "shift": None if shift is None else checks.positive_int(shift, "shift", minimum=0),
             "flip": _choice(flip, "flip", True, False),
-            "cutout": float(cutout),
+            "cutout": None if cutout is None else float(cutout),
             "size": _size(size),
             "channels": _choice(channels, "channels", "last", "first", "auto"),
             "width": None if width is None else checks.positive_int(width, "width"),
@@ -193,6 +193,7 @@ class ImageEncoder(Encoder):
         seen, shift = self.seen, self.settings["shift"]
         shift = max(1, round(min(seen.shape[1:]) / 12)) if shift is None else shift
         flip, cutout = self.settings["flip"], self.settings["cutout"]
+        cutout = (0.3 if min(seen.shape[1:]) >= 16 else 0.0) if cutout is None else cutout
         return (networks.vary(inputs[0], generator, shift=shift, flip=flip, cutout=cutout, fill=seen.mean),)
 
     def config(self) -> dict[str, Any]:
@@ -237,11 +238,12 @@ class ImageEncoder(Encoder):
 
 def _recipe(network: str, rows: int) -> Recipe:
     if network == "paper":
-        return Recipe(epochs=50, batch_size=128, learning_rate=1e-3, weight_decay=0.0, patience=5)
+        return Recipe(50, batch_size=128, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
     # A batch is also who votes: large where there is plenty, yet some 25 steps an epoch where there is little.
     batch_size = 2 ** min(9, max(5, round(float(np.log2(max(rows, 1) / 25)))))
-    epochs = 20 if rows < 5000 else 30
-    return Recipe(epochs=epochs, batch_size=batch_size, learning_rate=2e-3, weight_decay=0.05, patience=10)
+    epochs = 20 if rows < 5000 else 40
+    settings = {"batch_size": batch_size, "learning_rate": 2e-3, "weight_decay": 0.05, "patience": 15}
+    return Recipe(epochs, **settings, mixed_precision=True, compiled=not network.startswith("timm:"))
 
 
 def _choice(value: Any, name: str, *choices: Any) -> Any:

@@ -188,7 +188,7 @@ class TabularEncoder(Encoder):
         self.sigma: float = sigma or self.settings["sigma"] or (0.1 if small else 0.5 if large else 0.25)
         if self.settings["network"] == "paper":
             self.widths = [32, 8]
-            self.recipe = Recipe(epochs=10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2)
+            self.recipe = Recipe(10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2, compiled=True)
             return
         self.recipe = Recipe(
             epochs=60 if small else 25 if large else 20,
@@ -197,6 +197,7 @@ class TabularEncoder(Encoder):
             weight_decay=1e-2,
             patience=15 if small else 8 if large else 6,
             embedding_size=32 if large else 16,
+            compiled=True,
         )
 
     def fit(self, X: Any, y: Any = None) -> Self:
