@@ -1,8 +1,9 @@
 """Claim: training a DWAC costs at most 1.10 times its softmax twin with the default encoders, 1.3 with the paper's MLP.
 
 Both heads are trained by the same loop on the same rows, in turns, and compared by their median epoch (validation
-included) and by the whole fit. On a GPU the paper's models must also take at most an eighth of the research code's time
-an epoch, which was measured on the same kind of GPU, an H200, in 2019's own defaults: Covertype 17 s, Fashion-MNIST 14 s.
+included) and by the whole fit. On a GPU the paper's models must also take at most an eighth of the research code's
+time an epoch, which was measured on the same kind of GPU, an H200, in its own defaults: Covertype 17 s, Fashion-MNIST
+14 s.
 
     python -m benchmarks.training_cost                # all rows on a GPU, a part of them on a CPU
     python -m benchmarks.training_cost --device cpu

@@ -72,8 +72,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validation_size: share or number of rows for early stopping; by default a tenth, up to 1,000 rows; beyond
             that, a twentieth, up to 5,000; 0 for none.
         calibration_size: share or number of rows for conformal prediction; by default the same, but up to 10,000, and
-            at least 100 where that is at most a fifth. With 0 the validation rows serve for both, as in the paper, which
-            makes the sets' error rate a little too optimistic.
+            at least 100 where that is at most a fifth. With 0 the validation rows serve for both, as in the paper,
+            which makes the sets' error rate a little too optimistic.
         nonconformity: "weights", "probability", or "auto": weights for votes, probability for a softmax.
         class_conditional: calibrate each class by itself, so that each has the guarantee to itself.
         class_weight: weights of classes, a dict by label or "balanced", in the loss and in the vote: an example of a
@@ -201,9 +201,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.head not in ("dwac", "softmax"):
             raise HeadError(f"unknown head {self.head!r}; choose 'dwac' or 'softmax'")
         if self.nonconformity not in ("auto", "weights", "probability"):
-            raise InputError(
-                f"unknown nonconformity {self.nonconformity!r}; choose 'auto', 'weights' or 'probability'"
-            )
+            raise InputError(f"unknown nonconformity {self.nonconformity!r}; choose 'auto', 'weights' or 'probability'")
         for name in ("mixed_precision", "compiled", "verbose"):
             if getattr(self, name) not in (True, False, "auto"):
                 raise InputError(f"{name} must be True, False or 'auto'; got {getattr(self, name)!r}")
@@ -374,7 +372,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return "weights" if self.head == "dwac" else "probability"
 
     def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
-        """Take these rows for calibration in place of those set aside in `fit`. They must not be among those trained on."""
+        """Calibrate with these rows in place of those set aside in `fit`. They must not be among those trained on."""
         inputs = self._inputs(X)
         n = count(X)
         self._calibrate(inputs, encode_known(y, n, self.classes_), row_ids(X, ids, n))
@@ -398,8 +396,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shared = names[names.isin(self.calibration_ids_)]
         if len(shared):
             raise IdError(
-                f"{shared.tolist()[0]!r} is a calibration row: if it voted too, the label sets would no longer be honest; "
-                "forget it first, or give the rows other ids"
+                f"{shared.tolist()[0]!r} is a calibration row: if it voted too, the label sets would no longer be "
+                "honest; forget it first, or give the rows other ids"
             )
         references.add(training.embed(self.model_, inputs), codes, names.tolist())
         self.examples_.add(names, take(X, np.arange(n)), self.encoder_.records)

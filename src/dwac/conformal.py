@@ -121,9 +121,7 @@ class Calibration:
             p[:, k] = _p_values(self._for(k), scores[:, k], finite_sample, None if uniform is None else uniform[:, k])
         return p
 
-    def predict(
-        self, scores: ArrayLike, *, classes: NDArray[Any] | None = None, **options: Any
-    ) -> ConformalPrediction:
+    def predict(self, scores: ArrayLike, *, classes: NDArray[Any] | None = None, **options: Any) -> ConformalPrediction:
         """p-values of scores (n, K) with all that follows from them.
 
         `classes` (K,) names the labels; `options` as for `p_values`.

@@ -169,7 +169,8 @@ class WeightedAverage(_Head):
         vote = leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel, weights=weights)
         if self.penalty == 0:
             return vote
-        return vote + _SquaredNorm.apply(h.float(), self.penalty / len(h))  # type: ignore[no-untyped-call]
+        norm: Tensor = _SquaredNorm.apply(h.float(), self.penalty / len(h))  # type: ignore[no-untyped-call]
+        return vote + norm
 
     @torch.no_grad()
     def remember(self, loader: Iterable[Any]) -> None:

@@ -151,4 +151,5 @@ def _label_type(name: str) -> np.dtype[Any]:
 
 
 def _ids(values: list[Any]) -> pd.Index[Any]:
-    return pd.Index([decode_value(value) for value in values], tupleize_cols=False)
+    index: pd.Index[Any] = pd.Index([decode_value(value) for value in values], tupleize_cols=False)
+    return index

@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -119,7 +118,9 @@ def encode_known(y: Any, n: int, classes: NDArray[Any]) -> Ints:
     codes = [place.get(label, -1) for label in labels.tolist()]
     if -1 in codes:
         row = codes.index(-1)
-        raise LabelError(f"y must be among the classes of training, {_listed(place)}; row {row} is {labels.tolist()[row]!r}")
+        raise LabelError(
+            f"y must be among the classes of training, {_listed(place)}; row {row} is {labels.tolist()[row]!r}"
+        )
     return np.array(codes, dtype=np.int64)
 
 
@@ -222,12 +223,12 @@ def _rank(codes: Ints) -> Ints:
     return rank
 
 
-def _size(size: float | None, n: int, default: int, name: str) -> int:
+def _size(size: Any, n: int, default: int, name: str) -> int:
     if size is None:
         return default
-    if isinstance(size, Integral) and not isinstance(size, bool) and size >= 0:
+    if isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0:
         return int(size)
-    if isinstance(size, Real) and not isinstance(size, bool) and 0 <= size < 1:
+    if isinstance(size, float | np.floating) and 0 <= size < 1:
         return round(float(size) * n)
     raise InputError(f"{name} must be a share in [0, 1) or a whole number of rows; got {size!r}")
 
@@ -265,7 +266,9 @@ def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floa
     if isinstance(class_weight, Mapping):
         unknown = [label for label in class_weight if label not in set(classes.tolist())]
         if unknown:
-            raise LabelError(f"class_weight has {unknown[0]!r}, which is no class; classes are {_listed(classes.tolist())}")
+            raise LabelError(
+                f"class_weight has {unknown[0]!r}, which is no class; classes are {_listed(classes.tolist())}"
+            )
         by_class = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
         if not (np.isfinite(by_class) & (by_class > 0)).all():
             raise InputError(f"class_weight must hold positive numbers; got {dict(class_weight)}")
@@ -327,4 +330,5 @@ class Examples(Mapping[Any, dict[Any, Any]]):
 
 def _whole(names: Iterable[Any]) -> pd.Index[Any]:
     """Ids as an index, tuples kept whole."""
-    return pd.Index(list(names), tupleize_cols=False)
+    index: pd.Index[Any] = pd.Index(list(names), tupleize_cols=False)
+    return index

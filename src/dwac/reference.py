@@ -22,7 +22,8 @@ from dwac.kernels import Kernel, get_kernel
 class Neighbors(NamedTuple):
     """The k nearest references of each of n queries, nearest first; every field is (n, k).
 
-    `log_weights` is log w(h, h_i) ≤ 0, plus the log of its class's weight where there is one. Equal distances come in the order of the reference set.
+    `log_weights` is log w(h, h_i) ≤ 0, plus the log of its class's weight where there is one. Equal distances come
+    in the order of the reference set.
     """
 
     ids: NDArray[Any]

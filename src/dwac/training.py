@@ -9,31 +9,37 @@ import logging
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
-from torch.nn import functional as F
 
 from dwac import _checks as checks
 from dwac import checkpoint as checkpoints
+from dwac._held_out import SCALES, HeldOut, Sampler, sample
+from dwac._steps import GraphStep, Inputs, Model, Step, one_cycle
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
-from dwac.kernels import full_precision, get_kernel, squared_distances
-from dwac.nn import SoftmaxTwin, WeightedAverage, evaluating
+from dwac.nn import WeightedAverage, evaluating
+
+__all__ = [
+    "Model",
+    "Settings",
+    "embed",
+    "evaluate",
+    "fit_scale",
+    "log_class_weights",
+    "predict_log_probabilities",
+    "train",
+]
 
 logger = logging.getLogger(__name__)
 
-Model = WeightedAverage | SoftmaxTwin
-Inputs = tuple[Tensor, ...]
-
 _VOTERS = 4096  # references that vote on validation data while training goes on; all of them vote afterwards
-_SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
-_CELLS = 2**22  # votes in memory at once
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,10 @@ def train(
     With validation data, training stops after `patience` epochs without a lower validation loss, and the best
     weights are restored. Without, all epochs are run. The history has a row an epoch: training loss, seconds, and
     validation loss and accuracy if there is such data; there, at most some 4,096 examples, drawn anew each epoch,
-    vote, and with `rescale` the embeddings are taken at the best of a few scales. Ctrl-C ends training and keeps the best weights so far. `history.attrs["ended"]` says why it ended:
-    "finished", "stopped early" or "interrupted".
+    vote, and with `rescale` the embeddings are taken at the best of a few scales.
+
+    Ctrl-C ends training and keeps the best weights so far. `history.attrs["ended"]` says why it ended: "finished",
+    "stopped early" or "interrupted".
 
     Args:
         model: `WeightedAverage` or `SoftmaxTwin`.
@@ -153,7 +161,7 @@ def train(
 
 @dataclass
 class _Run:
-    """A training under way: everything that changes from step to step, so that all of it can be put down and resumed."""
+    """A training under way: everything that changes from step to step, so that it can be put down and resumed."""
 
     model: Model
     x: Inputs
@@ -171,7 +179,7 @@ class _Run:
     def __post_init__(self) -> None:
         settings = self.settings
         self.generator = torch.Generator().manual_seed(settings.seed)
-        self.voters = _Sampler(self.y)
+        self.voters = Sampler(self.y)
         graph = settings.compiled and self.y.is_cuda
         rate = torch.tensor(settings.learning_rate, device=self.y.device) if graph else settings.learning_rate
         self.optimizer = torch.optim.AdamW(
@@ -179,9 +187,9 @@ class _Run:
         )
         self.steps = settings.epochs * -(-len(self.y) // settings.batch_size)
         self.steps_done = 0
-        self.step = _Step(self.model, self.optimizer, settings.mixed_precision)
+        self.step = Step(self.model, self.optimizer, settings.mixed_precision)
         if graph:
-            self.step = _GraphStep(self.model, self.optimizer, settings.mixed_precision, settings.batch_size)
+            self.step = GraphStep(self.model, self.optimizer, settings.mixed_precision, settings.batch_size)
 
     def epochs(
         self, validation: tuple[Inputs, Tensor] | None, on_batch: Callable[[int, int], None] | None
@@ -240,8 +248,8 @@ class _Run:
         if isinstance(self.model, WeightedAverage):
             rows = self.voters(_VOTERS, self.generator)
             voters = embed(self.model, tuple(part[rows] for part in self.x)), self.y[rows]
-        held_out = _HeldOut(self.model, embed(self.model, x), y.to(self.y.device), voters)
-        judged = held_out.judge(_SCALES if self.rescale else (1.0,)).tolist()
+        held_out = HeldOut(self.model, embed(self.model, x), y.to(self.y.device), voters)
+        judged = held_out.judge(SCALES if self.rescale else (1.0,)).tolist()
         loss, accuracy = min(judged)
         return loss, accuracy
 
@@ -305,81 +313,6 @@ class _Run:
         }
 
 
-def one_cycle(progress: float) -> float:
-    """The learning rate's share of its peak: up in the first tenth of training, then down to 0, both as a cosine.
-
-    >>> one_cycle(0.0), one_cycle(0.1), round(one_cycle(0.55), 3), one_cycle(1.0)
-    (0.04, 1.0, 0.5, 0.0)
-    """
-    if progress < 0.1:
-        return 0.04 + 0.96 * (1 - math.cos(math.pi * progress / 0.1)) / 2
-    return (1 + math.cos(math.pi * (progress - 0.1) / 0.9)) / 2
-
-
-class _Step:
-    """One step of the optimiser on one batch; the batch's loss, left on the device."""
-
-    def __init__(self, model: Model, optimizer: torch.optim.Optimizer, mixed_precision: bool) -> None:
-        self.model, self.optimizer, self.mixed_precision = model, optimizer, mixed_precision
-
-    def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(y.device.type, torch.bfloat16, enabled=self.mixed_precision):
-            loss = self.model.loss(x, y, weights=weights)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
-
-class _GraphStep(_Step):
-    """The same, recorded once as a CUDA graph and replayed: for small networks launching kernels is most of the time.
-
-    The first steps run as usual and warm up what is recorded; so do batches of another size.
-    """
-
-    _WARM_UP = 3
-
-    def __init__(
-        self, model: Model, optimizer: torch.optim.Optimizer, mixed_precision: bool, batch_size: int
-    ) -> None:
-        super().__init__(model, optimizer, mixed_precision)
-        self.batch_size, self.steps = batch_size, 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.stream = torch.cuda.Stream()
-        self.held: list[Tensor | None] = []
-
-    def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
-        if len(y) != self.batch_size or not self.model.training:
-            return self._eager(x, y, weights)
-        self.steps += 1
-        if self.steps <= self._WARM_UP:
-            return self._eager(x, y, weights)
-        if self.graph is None:
-            self._record(x, y, weights)
-        assert self.graph is not None
-        for held, came in zip(self.held, (*x, y, weights), strict=True):
-            if held is not None and came is not None:
-                held.copy_(came)
-        self.graph.replay()
-        return self.loss
-
-    def _eager(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
-        # On a stream of its own, as recording requires of the steps before it.
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            loss = super().__call__(x, y, weights)
-        torch.cuda.current_stream().wait_stream(self.stream)
-        return loss
-
-    def _record(self, x: Inputs, y: Tensor, weights: Tensor | None) -> None:
-        self.held = [None if part is None else part.clone() for part in (*x, y, weights)]
-        self.graph = torch.cuda.CUDAGraph()
-        self.optimizer.zero_grad(set_to_none=True)
-        *inputs, labels, held_weights = self.held
-        with torch.cuda.graph(self.graph):
-            self.loss = super().__call__(tuple(part for part in inputs if part is not None), labels, held_weights)  # type: ignore[arg-type]
-
-
 @torch.no_grad()
 def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor) -> float:
     """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
@@ -389,14 +322,13 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor) -> float:
     scales the logits, which is temperature scaling.
     """
     generator = torch.Generator().manual_seed(0)
-    rows = _sample(y, 1000, generator)
+    rows = sample(y, 1000, generator)
     x, y = tuple(part[rows.to(part.device)] for part in _inputs(x)), y[rows.to(y.device)].to(model.device)
     voters = None
     if isinstance(model, WeightedAverage):
-        heard = _sample(model.references.labels, 20_000, generator)
+        heard = sample(model.references.labels, 20_000, generator)
         voters = model.references.embeddings[heard], model.references.labels[heard]
-    held_out = _HeldOut(model, embed(model, x), y, voters)
-
+    held_out = HeldOut(model, embed(model, x), y, voters)
 
     def loss(log_factor: float) -> float:
         return float(held_out.judge([math.exp(log_factor)])[0, 0])
@@ -405,43 +337,6 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor) -> float:
     factor = math.exp(found.x) if found.fun < loss(0.0) else 1.0
     model.scale_embeddings(factor)
     return factor
-
-
-class _HeldOut(NamedTuple):
-    """Embeddings of held-out examples, and what the model would say of them if all embeddings were scaled."""
-
-    model: Model
-    h: Tensor
-    y: Tensor
-    voters: tuple[Tensor, Tensor] | None  # embeddings and labels; None for a softmax
-
-    def judge(self, factors: Sequence[float]) -> Tensor:
-        """Mean -log P(y) and the share of right labels at each factor, (factors, 2).
-
-        Shares of the vote below 10⁻³⁰ count as that: a loss that a single stray example cannot carry off.
-        """
-        size = _CELLS // (1 if self.voters is None else len(self.voters[1]))
-        sums = torch.zeros(len(factors), 2, dtype=torch.float64, device=self.h.device)
-        for h, y in zip(self.h.split(size), self.y.split(size), strict=True):
-            for row, votes in enumerate(self._votes(h, factors)):
-                p = votes.gather(1, y[:, None])[:, 0] / votes.sum(dim=1)
-                sums[row, 0] -= p.clamp_min(1e-30).log().sum(dtype=torch.float64)
-                sums[row, 1] += (votes.argmax(dim=1) == y).sum()
-        return sums / len(self.y)
-
-    def _votes(self, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
-        """The votes for each class, (n, K), in units of the largest vote, for each factor."""
-        if self.voters is None:
-            logits = self.model.logits(h).float()  # type: ignore[operator]
-            yield from (torch.softmax(factor * logits, dim=1) for factor in factors)
-            return
-        ref_h, ref_y = self.voters
-        kernel = get_kernel(self.model.kernel)  # type: ignore[arg-type]
-        squared, labels = squared_distances(h, ref_h), F.one_hot(ref_y, self.model.n_classes).to(ref_h)
-        for factor in factors:
-            log_w = kernel.log_weights(factor**2 * squared)
-            with full_precision(h.device):
-                yield (log_w - log_w.amax(dim=1, keepdim=True)).exp_() @ labels
 
 
 @torch.no_grad()
@@ -473,7 +368,7 @@ def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) ->
 
 def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Tensor | Inputs, batch_size: int | None) -> Tensor:
     with evaluating(model):
-        return torch.cat([function(_on(part, model.device)) for part, in _batches(_inputs(x), size=batch_size)])
+        return torch.cat([function(_on(part, model.device)) for (part,) in _batches(_inputs(x), size=batch_size)])
 
 
 def _inputs(x: Any) -> Inputs:
@@ -520,27 +415,6 @@ def _check_weights(weights: Tensor, n: int) -> None:
         raise ShapeError(f"weights must be a tensor with one weight a row: ({n},) required, {shape} given")
     if not bool((torch.isfinite(weights) & (weights >= 0)).all()) or not bool((weights > 0).any()):
         raise InputError("weights must be finite and not negative, and some must be positive")
-
-
-class _Sampler:
-    """Draws rows at random, each class in proportion and at least once; sorted by class once, for any number of draws."""
-
-    def __init__(self, y: Tensor) -> None:
-        self.by_class = torch.argsort(y, stable=True)
-        changes = torch.nonzero(y[self.by_class][1:] != y[self.by_class][:-1])[:, 0] + 1
-        self.firsts = torch.cat([changes.new_zeros(1), changes])
-
-    def __call__(self, most: int, generator: torch.Generator) -> Tensor:
-        """At most about `most` rows: one at a random place of each of so many equal stretches, and one a class."""
-        n, device = len(self.by_class), self.by_class.device
-        if n <= most:
-            return torch.arange(n, device=device)
-        places = (torch.arange(most) + torch.rand(most, generator=generator)) * (n / most)
-        return self.by_class[torch.cat([places.long().clamp_max(n - 1).to(device), self.firsts])].unique()
-
-
-def _sample(y: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    return _Sampler(y)(most, generator)
 
 
 def _batches(x: Inputs, *columns: Tensor, size: int | None = None) -> Iterator[tuple[Any, ...]]:

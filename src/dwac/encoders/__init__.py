@@ -42,10 +42,10 @@ def choose(encoder: Any, X: Any) -> Encoder:
     strings are texts. "tabular", "image" and "text" name one, "tabular:paper" or "image:resnet18" one of its networks,
     "huggingface:NAME" a pretrained model. An nn.Module is used as it is; an `Encoder` object too.
     """
+    if isinstance(encoder, ModuleEncoder):
+        return ModuleEncoder(encoder.module, recipe=encoder.recipe)
     if isinstance(encoder, Encoder):
-        return (
-            type(encoder).from_config(encoder.config()) if encoder.kind != "module" else ModuleEncoder(encoder.module)
-        )
+        return type(encoder).from_config(encoder.config())
     if isinstance(encoder, nn.Module):
         return ModuleEncoder(encoder)
     if not isinstance(encoder, str):
@@ -68,7 +68,7 @@ def _kind_of(X: Any) -> str:
         return "tabular"
     if isinstance(X, Tensor | np.ndarray) and X.ndim in (3, 4):
         return "image"
-    if isinstance(X, Dataset) and not isinstance(X, Tensor):
+    if isinstance(X, Dataset):
         raise InputError("a Dataset needs an encoder that knows its items: give encoder=your_module")
     if isinstance(X, list | tuple | pd.Series) or (isinstance(X, np.ndarray) and X.ndim == 1):
         first = next(iter(X), None)

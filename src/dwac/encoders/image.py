@@ -102,7 +102,9 @@ class ImageEncoder(Encoder):
     ) -> None:
         if network not in networks.NAMES and not str(network).startswith("timm:"):
             raise InputError(f"unknown network {network!r}; choose {', '.join(networks.NAMES)} or timm:NAME")
-        if cutout is not None and (isinstance(cutout, bool) or not isinstance(cutout, int | float) or not 0 <= cutout < 1):
+        if cutout is not None and (
+            isinstance(cutout, bool) or not isinstance(cutout, int | float) or not 0 <= cutout < 1
+        ):
             raise InputError(f"cutout must be a share of the image's side in [0, 1); got {cutout!r}")
         self.settings: dict[str, Any] = {
             "network": network,
@@ -241,9 +243,15 @@ def _recipe(network: str, rows: int) -> Recipe:
         return Recipe(50, batch_size=128, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
     # A batch is also who votes: large where there is plenty, yet some 25 steps an epoch where there is little.
     batch_size = 2 ** min(9, max(5, round(float(np.log2(max(rows, 1) / 25)))))
-    epochs = 20 if rows < 5000 else 40
-    settings = {"batch_size": batch_size, "learning_rate": 2e-3, "weight_decay": 0.05, "patience": 15}
-    return Recipe(epochs, **settings, mixed_precision=True, compiled=not network.startswith("timm:"))
+    return Recipe(
+        epochs=20 if rows < 5000 else 40,
+        batch_size=batch_size,
+        learning_rate=2e-3,
+        weight_decay=0.05,
+        patience=15,
+        mixed_precision=True,
+        compiled=not network.startswith("timm:"),
+    )
 
 
 def _choice(value: Any, name: str, *choices: Any) -> Any:

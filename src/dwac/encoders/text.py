@@ -143,11 +143,15 @@ class TextEncoder(Encoder):
             self.recipe = Recipe(50, batch_size=64, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
             return
         # Few words decide a short text, and votes on it are easily too sure: a firm penalty keeps classes near.
-        shared = {"learning_rate": 3e-3, "weight_decay": 1e-2, "penalty": 1e-2, "compiled": True}
-        if small:
-            self.recipe = Recipe(60, batch_size=64, patience=15, **shared)
-        else:
-            self.recipe = Recipe(16, batch_size=256, patience=8, **shared)
+        self.recipe = Recipe(
+            epochs=60 if small else 16,
+            batch_size=64 if small else 256,
+            learning_rate=3e-3,
+            weight_decay=1e-2,
+            patience=15 if small else 8,
+            penalty=1e-2,
+            compiled=True,
+        )
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the vocabulary, the n-grams that recur, and the lengths."""

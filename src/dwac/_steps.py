@@ -1,0 +1,86 @@
+"""One step of training: eagerly, or recorded once as a CUDA graph and replayed; and the learning rate of each."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dwac.nn import SoftmaxTwin, WeightedAverage
+
+Model = WeightedAverage | SoftmaxTwin
+Inputs = tuple[Tensor, ...]
+
+
+def one_cycle(progress: float) -> float:
+    """The learning rate's share of its peak: up in the first tenth of training, then down to 0, both as a cosine.
+
+    >>> one_cycle(0.0), one_cycle(0.1), round(one_cycle(0.55), 3), one_cycle(1.0)
+    (0.04, 1.0, 0.5, 0.0)
+    """
+    if progress < 0.1:
+        return 0.04 + 0.96 * (1 - math.cos(math.pi * progress / 0.1)) / 2
+    return (1 + math.cos(math.pi * (progress - 0.1) / 0.9)) / 2
+
+
+class Step:
+    """One step of the optimiser on one batch; the batch's loss, left on the device."""
+
+    def __init__(self, model: Model, optimizer: torch.optim.Optimizer, mixed_precision: bool) -> None:
+        self.model, self.optimizer, self.mixed_precision = model, optimizer, mixed_precision
+
+    def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(y.device.type, torch.bfloat16, enabled=self.mixed_precision):
+            loss = self.model.loss(x, y, weights=weights)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+class GraphStep(Step):
+    """The same, recorded once as a CUDA graph and replayed: for small networks launching kernels is most of the time.
+
+    The first steps run as usual and warm up what is recorded; so do batches of another size.
+    """
+
+    _WARM_UP = 3
+
+    def __init__(self, model: Model, optimizer: torch.optim.Optimizer, mixed_precision: bool, batch_size: int) -> None:
+        super().__init__(model, optimizer, mixed_precision)
+        self.batch_size, self.steps = batch_size, 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.stream = torch.cuda.Stream()
+        self.held: list[Tensor | None] = []
+
+    def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
+        if len(y) != self.batch_size or not self.model.training:
+            return self._eager(x, y, weights)
+        self.steps += 1
+        if self.steps <= self._WARM_UP:
+            return self._eager(x, y, weights)
+        if self.graph is None:
+            self._record(x, y, weights)
+        assert self.graph is not None
+        for held, came in zip(self.held, (*x, y, weights), strict=True):
+            if held is not None and came is not None:
+                held.copy_(came)
+        self.graph.replay()
+        return self.loss
+
+    def _eager(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
+        # On a stream of its own, as recording requires of the steps before it.
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            loss = super().__call__(x, y, weights)
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return loss
+
+    def _record(self, x: Inputs, y: Tensor, weights: Tensor | None) -> None:
+        self.held = [None if part is None else part.clone() for part in (*x, y, weights)]
+        self.graph = torch.cuda.CUDAGraph()
+        self.optimizer.zero_grad(set_to_none=True)
+        *inputs, labels, held_weights = self.held
+        with torch.cuda.graph(self.graph):
+            self.loss = super().__call__(tuple(part for part in inputs if part is not None), labels, held_weights)  # type: ignore[arg-type]
