@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,7 +18,7 @@ DWAC = Path(sys.executable).parent / "dwac"
 
 
 def test_demo_shows_every_promised_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dwac.cli.demo.EPOCHS", 3)
+    monkeypatch.setattr("dwac.cli.demo.EPOCHS", 2)
     shown = CliRunner().invoke(app, ["demo", "--held-out", "3"], env={"COLUMNS": "120"})
     assert shown.exit_code == 0, shown.output
     for expected in ("accuracy", "calibration error", "coverage", "mean set size", "0.05", "0.1", "in domain",
@@ -28,10 +29,14 @@ def test_demo_shows_every_promised_number(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_demo_parts_are_disjoint_and_hold_no_outside_digit() -> None:
     data = demo_module.load(held_out=4, seed=0)
-    rows = [row for _, _, part in data.parts.values() for row in part.tolist()]
-    assert len(rows) == len(set(rows)) == 1797 - len(data.outside)
-    assert list(data.parts) == ["training", "validation", "calibration", "test"]
-    assert 4 not in data.digits
+    rows = np.concatenate([data.training, data.test, data.outside])
+    assert sorted(rows) == list(range(1797))
+    assert 4 not in data.digits[np.concatenate([data.training, data.test])]
+
+
+def test_demo_draws_pictures() -> None:
+    drawn = demo_module.pictures(np.array([[[0, 16], [8, 0]], [[16, 16], [0, 0]]]), ["7", "12"])
+    assert drawn.splitlines() == ["7                  12", "  ██   ████", "▒▒"]
 
 
 def test_the_installed_command_says_its_version() -> None:

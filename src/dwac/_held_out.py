@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,17 +26,20 @@ class HeldOut(NamedTuple):
     voters: tuple[Tensor, Tensor] | None  # embeddings and labels; None for a softmax
 
     def judge(self, factors: Sequence[float]) -> Tensor:
-        """Mean -log P(y) and the share of right labels at each factor, (factors, 2).
+        """At each factor: how well it fits, mean -log P(y), and the share of right labels, (factors, 3).
 
-        Shares of the vote below 10⁻³⁰ count as that: a loss that a single stray example cannot carry off.
+        The fit is -log P(y) with a prior on the factor, log-normal around 1 with deviation ½: where a few examples are
+        all right, the likelihood alone would have ever larger factors, and ever surer probabilities. Shares of the vote below 10⁻³⁰ count as that: a loss that a single stray example cannot carry off.
         """
         size = _CELLS.get(self.h.device.type, 2**22) // (1 if self.voters is None else len(self.voters[1]))
-        sums = torch.zeros(len(factors), 2, dtype=torch.float64, device=self.h.device)
+        sums = torch.zeros(len(factors), 3, dtype=torch.float64, device=self.h.device)
         for h, y in zip(self.h.split(size), self.y.split(size), strict=True):
             for row, votes in enumerate(self._votes(h, factors)):
                 p = votes.gather(1, y[:, None])[:, 0] / votes.sum(dim=1)
-                sums[row, 0] -= p.clamp_min(1e-30).log().sum(dtype=torch.float64)
-                sums[row, 1] += (votes.argmax(dim=1) == y).sum()
+                sums[row, 1] -= p.clamp_min(1e-30).log().sum(dtype=torch.float64)
+                sums[row, 2] += (votes.argmax(dim=1) == y).sum()
+        prior = torch.tensor([math.log(factor) ** 2 / (2 * 0.5**2) for factor in factors])
+        sums[:, 0] = sums[:, 1] + prior.to(sums)
         return sums / len(self.y)
 
     def _votes(self, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:

@@ -250,7 +250,7 @@ class _Run:
             voters = embed(self.model, tuple(part[rows] for part in self.x)), self.y[rows]
         held_out = HeldOut(self.model, embed(self.model, x), y.to(self.y.device), voters)
         judged = held_out.judge(SCALES if self.rescale else (1.0,)).tolist()
-        loss, accuracy = min(judged)
+        _, loss, accuracy = min(judged)
         return loss, accuracy
 
     def restore_best(self) -> None:

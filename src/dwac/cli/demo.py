@@ -1,39 +1,37 @@
-"""`dwac demo`: a DWAC and its softmax twin on scikit-learn's digits, with one digit held out as out-of-domain."""
+"""`dwac demo`: DWACClassifier and its softmax twin on scikit-learn's digits, with one digit held out as out-of-domain."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch import Tensor, nn
 
 from dwac import metrics
-from dwac.conformal import Calibration, ConformalPrediction, nonconformity, true_label_scores
-from dwac.explain import explain
-from dwac.nn import SoftmaxTwin, WeightedAverage
-from dwac.training import Model, train
+from dwac.classifier import DWACClassifier
+from dwac.conformal import ConformalPrediction
 
-EPOCHS = 60
+EPOCHS: int | None = None  # as the image encoder recommends
 EPSILONS = (0.05, 0.1)
+SHADES = " ░▒▓█"
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Images as rows of 64 pixels in [0, 1], in four disjoint parts, and the digit that none of them holds."""
+    """Images (n, 8, 8) of whole numbers 0 … 16, and the digit that neither training nor test holds."""
 
-    parts: dict[str, tuple[Tensor, Tensor, NDArray[np.int64]]]  # x, y, row in scikit-learn's file
-    outside: Tensor
-    digits: list[int]  # the digit each class stands for
+    images: NDArray[Any]  # all of scikit-learn's file
+    digits: NDArray[np.int64]
+    training: NDArray[np.int64]  # row numbers of the file
+    test: NDArray[np.int64]
+    outside: NDArray[np.int64]
 
 
 def demo(
@@ -46,132 +44,85 @@ def demo(
     """
     console = Console()
     data = load(held_out, seed)
-    sizes = ", ".join(f"{len(y)} {name}" for name, (_, y, _) in data.parts.items())
     console.print(
-        f"[bold]Digits without the {held_out}[/bold]: {sizes}; out of domain: {len(data.outside)} images of {held_out}."
+        f"[bold]Digits without the {held_out}[/bold]: {len(data.training)} images to learn from, {len(data.test)} to "
+        f"test on; out of domain: {len(data.outside)} images of {held_out}."
     )
-    models: dict[str, Model] = {}
-    for name, head in (("DWAC", WeightedAverage), ("softmax", SoftmaxTwin)):
-        torch.manual_seed(seed)
-        models[name] = fit(head(backbone(), n_classes=len(data.digits)), data, name, seed, console)
+    models = {name: fit(head, data, seed, console) for name, head in (("DWAC", "dwac"), ("softmax", "softmax"))}
     show_results(models, data, console)
     show_explanation(models["DWAC"], data, console)
 
 
 def load(held_out: int, seed: int) -> Digits:
-    """Split the in-domain digits: 55 % training, 10 % validation, 15 % calibration, 20 % test."""
+    """The digits but one: four fifths to learn from, one fifth to test on."""
     bunch = load_digits()
-    digits = [digit for digit in range(10) if digit != held_out]
     inside = np.flatnonzero(bunch.target != held_out)
-    x = torch.tensor(bunch.data / 16, dtype=torch.float32)
-    y = torch.tensor(np.searchsorted(digits, bunch.target))
-    parts, rest = {}, inside
-    for name, count in (("test", 0.20), ("calibration", 0.15), ("validation", 0.10)):
-        rest, chosen = train_test_split(
-            rest, test_size=int(count * len(inside)), stratify=bunch.target[rest], random_state=seed
-        )
-        parts[name] = chosen
-    rows = {"training": rest, **dict(reversed(parts.items()))}
-    return Digits({name: (x[r], y[r], r) for name, r in rows.items()}, x[bunch.target == held_out], digits)
+    training, test = train_test_split(inside, test_size=0.2, stratify=bunch.target[inside], random_state=seed)
+    return Digits(bunch.images, bunch.target, training, test, np.flatnonzero(bunch.target == held_out))
 
 
-def backbone() -> nn.Module:
-    """A small convolutional network on 8 × 8 images."""
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 8, 8)),
-        nn.Conv2d(1, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Dropout(0.3),
-        nn.Linear(64 * 16, 128),
-        nn.ReLU(),
-    )
-
-
-def fit(model: Model, data: Digits, name: str, seed: int, console: Console) -> Model:
-    """Train with a progress bar."""
-    x, y, rows = data.parts["training"]
-    x_val, y_val, _ = data.parts["validation"]
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn())
+def fit(head: str, data: Digits, seed: int, console: Console) -> DWACClassifier:
+    """Train with a progress bar; ids are rows of the digits file."""
     start = time.perf_counter()
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"training {name}", total=EPOCHS, state="")
-
-        def step(row: dict[str, float]) -> None:
-            progress.update(task, advance=1, state=f"loss {row['loss']:.3f}, accuracy {row['validation_accuracy']:.3f}")
-
-        history = train(
-            model,
-            x,
-            y,
-            validation=(x_val, y_val),
-            epochs=EPOCHS,
-            learning_rate=3e-3,
-            ids=torch.tensor(rows),
-            seed=seed,
-            on_epoch=step,
-        )
-    console.print(f"trained {name}: {len(history)} epochs in {time.perf_counter() - start:.0f} s")
-    return model
+    clf = DWACClassifier(head=head, epochs=EPOCHS, random_state=seed)
+    clf.fit(data.images[data.training], data.digits[data.training], ids=data.training.tolist())
+    n_held = len(clf.validation_ids_) + len(clf.calibration_ids_)
+    console.print(
+        f"trained head={head!r}: {len(clf.history_)} epochs in {time.perf_counter() - start:.0f} s, on "
+        f"{len(data.training) - n_held} images; {len(clf.validation_ids_)} stopped it in time, "
+        f"{len(clf.calibration_ids_)} calibrate it"
+    )
+    return clf
 
 
-@torch.no_grad()
-def votes(model: Model, x: Tensor) -> NDArray[np.float64]:
-    """Log class weights (softmax: logits), (n, K)."""
-    return model.log_class_weights(x).numpy()
-
-
-def calibrate(model: Model, data: Digits, kind: str) -> Calibration:
-    """Calibration on the part that neither training nor early stopping saw."""
-    x, y, _ = data.parts["calibration"]
-    return Calibration(true_label_scores(nonconformity(votes(model, x), kind), y.numpy()))
-
-
-def show_results(models: dict[str, Model], data: Digits, console: Console) -> None:
+def show_results(models: dict[str, DWACClassifier], data: Digits, console: Console) -> None:
     """Accuracy and calibration; coverage and set sizes; credibility in and out of domain."""
-    x, y, _ = data.parts["test"]
-    truth = y.numpy()
+    x, truth = data.images[data.test], data.digits[data.test]
     quality = Table("model", "accuracy", "calibration error", title="How good? (test digits)")
     sets = Table("model", "score", "ε", "coverage", "mean set size", "empty sets", title="How honest? (label sets)")
     trust = Table("model", "score", "in domain", "out of domain", "AUROC", title="How wary? (mean credibility)")
-    for name, model in models.items():
-        log_votes = votes(model, x)
-        probabilities = -nonconformity(log_votes, "probability")
-        error = metrics.calibration_error(truth, probabilities)
-        quality.add_row(name, f"{metrics.accuracy(truth, probabilities.argmax(axis=1)):.3f}", f"{error:.4f}")
-        for kind in ("weights", "probability") if name == "DWAC" else ("probability",):
-            calibration = calibrate(model, data, kind)
-            inside = calibration.predict(nonconformity(log_votes, kind))
-            outside = calibration.predict(nonconformity(votes(model, data.outside), kind))
+    for name, clf in models.items():
+        codes = np.searchsorted(clf.classes_, truth)
+        error = metrics.calibration_error(codes, clf.predict_proba(x))
+        quality.add_row(name, f"{clf.score(x, truth):.3f}", f"{error:.4f}")
+        for score in ("weights", "probability") if name == "DWAC" else ("probability",):
+            clf.set_params(nonconformity=score)
+            inside, outside = clf.conformal(x), clf.conformal(data.images[data.outside])
             for epsilon in EPSILONS:
-                sets.add_row(name, kind, f"{epsilon}", *_set_cells(truth, inside, epsilon))
+                sets.add_row(name, score, f"{epsilon}", *_set_cells(codes, inside, epsilon))
             auroc = metrics.ood_scores(inside.credibility, outside.credibility).auroc
             means = (f"{p.credibility.mean():.3f}" for p in (inside, outside))
-            trust.add_row(name, kind, *means, f"{auroc:.3f}")
+            trust.add_row(name, score, *means, f"{auroc:.3f}")
+        clf.set_params(nonconformity="auto")
     for table in (quality, sets, trust):
         console.print(table)
 
 
-def _set_cells(truth: NDArray[np.int64], prediction: ConformalPrediction, epsilon: float) -> tuple[str, ...]:
+def _set_cells(codes: NDArray[np.int64], prediction: ConformalPrediction, epsilon: float) -> tuple[str, ...]:
     chosen = prediction.label_sets(epsilon)
     sizes = metrics.set_sizes(chosen)
-    return f"{metrics.coverage(truth, chosen):.3f}", f"{sizes.mean:.2f}", f"{sizes.empty:.3f}"
+    return f"{metrics.coverage(codes, chosen):.3f}", f"{sizes.mean:.2f}", f"{sizes.empty:.3f}"
 
 
-def show_explanation(model: Model, data: Digits, console: Console) -> None:
-    """The least credible test digit, and the training digits that voted on it."""
-    assert isinstance(model, WeightedAverage)
-    x, y, rows = data.parts["test"]
-    calibration = calibrate(model, data, "weights")
-    doubtful = int(calibration.predict(nonconformity(votes(model, x), "weights")).credibility.argmin())
-    with torch.no_grad():
-        h = model.embed(x[doubtful : doubtful + 1])
-    found = explain(model.references, h, k=5, calibration=calibration, classes=data.digits)[0]
+def show_explanation(clf: DWACClassifier, data: Digits, console: Console) -> None:
+    """The least credible test digit beside the training digits that voted on it, and their votes."""
+    x = data.images[data.test]
+    doubtful = int(clf.conformal(x).credibility.argmin())
+    row = data.test[doubtful]
+    found = clf.explain(x[doubtful : doubtful + 1], k=5)[0]
     console.print(
-        f"\n[bold]Why?[/bold] The least credible test image is row {rows[doubtful]} of the digits file, "
-        f"a {data.digits[int(y[doubtful])]}. The ids below are rows of that file too."
+        f"\n[bold]Why?[/bold] The least credible test image is row {row} of the digits file, a {data.digits[row]}. "
+        "The ids are rows of that file too. The image, then those that weigh most:\n"
     )
+    rows = [row, *(neighbor.id for neighbor in found.neighbors)][: max(2, (console.width + 3) // 19)]
+    console.print(pictures(data.images[rows], [str(i) for i in rows]), highlight=False)
     console.print(str(found), highlight=False)
+
+
+def pictures(images: NDArray[Any], titles: list[str]) -> str:
+    """Small images side by side, two characters a pixel."""
+    levels = (images / max(images.max(), 1) * (len(SHADES) - 1)).round().astype(int)
+    lines = ["   ".join(title.ljust(16) for title in titles)]
+    for y in range(images.shape[1]):
+        lines.append("   ".join("".join(2 * SHADES[level] for level in image[y]) for image in levels))
+    return "\n".join(line.rstrip() for line in lines) + "\n"
