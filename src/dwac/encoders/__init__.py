@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,13 @@ def choose(encoder: Any, X: Any) -> Encoder:
     "huggingface:NAME" a pretrained model. An nn.Module is used as it is; an `Encoder` object too.
     """
     if isinstance(encoder, ModuleEncoder):
-        return ModuleEncoder(encoder.module, recipe=encoder.recipe)
+        return copy.copy(encoder)  # with its module, which is code and not in its config
     if isinstance(encoder, Encoder):
         return type(encoder).from_config(encoder.config())
     if isinstance(encoder, nn.Module):
         return ModuleEncoder(encoder)
+    if isinstance(encoder, type):
+        raise InputError(f"encoder is the class {encoder.__name__}; give an object: {encoder.__name__}(…)")
     if not isinstance(encoder, str):
         raise InputError(f"encoder must be a name, an nn.Module or an Encoder; got {type(encoder).__name__}")
     kind, _, network = encoder.partition(":")
@@ -68,10 +71,10 @@ def _kind_of(X: Any) -> str:
         return "tabular"
     if isinstance(X, Tensor | np.ndarray) and X.ndim in (3, 4):
         return "image"
-    if isinstance(X, Dataset):
-        raise InputError("a Dataset needs an encoder that knows its items: give encoder=your_module")
+    if isinstance(X, Dataset) or (isinstance(X, tuple) and X and all(isinstance(part, Tensor) for part in X)):
+        raise InputError("a Dataset or tuple of tensors needs a network that knows its items: give encoder=your_module")
     if isinstance(X, list | tuple | pd.Series) or (isinstance(X, np.ndarray) and X.ndim == 1):
-        first = next(iter(X), None)
+        first = next((item for item in X if not _is_gap(item)), None)
         if isinstance(first, str):
             return "image" if _is_picture(first) else "text"
         if type(first).__module__.partition(".")[0] == "PIL" or hasattr(first, "__fspath__"):
@@ -79,6 +82,10 @@ def _kind_of(X: Any) -> str:
         if isinstance(first, np.ndarray | Tensor) and first.ndim in (2, 3):
             return "image"
     return "tabular"
+
+
+def _is_gap(item: Any) -> bool:
+    return item is None or item is pd.NA or (isinstance(item, float) and np.isnan(item))
 
 
 def _is_picture(text: str) -> bool:

@@ -6,9 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from dwac.errors import InputError
 
 Inputs = tuple[Tensor, ...]
 
@@ -74,3 +78,16 @@ class Encoder(ABC):
     @abstractmethod
     def records(self, X: Any) -> pd.DataFrame:
         """The examples as a person would see them, a row each: for explanations and the model folder."""
+
+
+def array_of(tensor: Tensor) -> NDArray[Any]:
+    """A tensor's numbers for NumPy, which has neither sparse arrays nor bfloat16 and its like."""
+    require_dense(tensor)
+    small = tensor.is_floating_point() and tensor.itemsize <= 2
+    return np.asarray((tensor.float() if small else tensor).numpy(force=True))
+
+
+def require_dense(tensor: Tensor) -> None:
+    """Refuse a sparse tensor."""
+    if tensor.layout != torch.strided:
+        raise InputError(f"tensors must be dense; got one of layout {tensor.layout}; use X.to_dense()")

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from dwac import _checks as checks
 from dwac.encoders import image_networks as networks
-from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.base import Encoder, Inputs, Recipe, array_of
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 
 Array = NDArray[Any]
@@ -285,9 +285,7 @@ def _gathered(X: Any) -> Array | list[Any]:
     """X as an array (n, …) of numbers, or as a list of pictures: paths, PIL images, or the bytes of image files."""
     if isinstance(X, pd.DataFrame) or _is_picture(X):
         raise InputError(f"X must be {_ACCEPTED}; got one {type(X).__name__}; a column of paths is fine: X['path']")
-    if isinstance(X, Tensor):
-        X = X.detach().cpu()
-        X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()  # numpy has no bfloat16
+    X = array_of(X) if isinstance(X, Tensor) else X
     array = np.asarray(X) if hasattr(X, "__array__") else None
     if array is None and not isinstance(X, list | tuple):
         raise InputError(f"X must be {_ACCEPTED}; got {type(X).__name__}")
@@ -310,7 +308,7 @@ def _stacked(items: list[Any]) -> Array:
     arrays = []
     for row, item in enumerate(items):
         try:
-            arrays.append(np.asarray(item.detach().cpu() if isinstance(item, Tensor) else item))
+            arrays.append(array_of(item) if isinstance(item, Tensor) else np.asarray(item))
         except ValueError as error:
             raise InputError(f"row {row} is no image: {error}") from None
         if arrays[row].shape != arrays[0].shape:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sized
+from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
-from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.base import Encoder, Inputs, Recipe, require_dense
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 
 
@@ -74,13 +75,13 @@ class ModuleEncoder(Encoder):
         return copy.deepcopy(self.module)
 
     def config(self) -> dict[str, Any]:
-        """What fit saw; not the module, which is code."""
-        return {"seen": self._seen}
+        """The recipe, and what fit saw; not the module, which is code."""
+        return {"recipe": asdict(self.recipe), "seen": copy.deepcopy(self._seen)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The encoder without its module: set `.module` before `network` is called."""
-        encoder = cls()
+        encoder = cls(recipe=Recipe(**config.get("recipe", {})))
         encoder._seen = config["seen"]
         return encoder
 
@@ -111,17 +112,17 @@ def _tensor(value: Any, name: str) -> Tensor:
         if isinstance(value, list) and value and all(isinstance(row, Tensor) for row in value):
             tensor = torch.stack(value)
         else:
-            tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.ascontiguousarray(value))
+            array = value if isinstance(value, Tensor) else np.require(np.asarray(value), requirements=["C", "W"])
+            tensor = torch.as_tensor(array)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name} must be a tensor or an array of numbers; got {type(value).__name__}: {error}"
         ) from None
+    require_dense(tensor)
     tensor = tensor.detach().cpu()
     tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
-    if tensor.is_floating_point():
-        finite = torch.isfinite(tensor.reshape(len(tensor), -1)).all(dim=1) if tensor.ndim else torch.ones(1)
-        if not bool(finite.all()):
-            raise NonFiniteError(f"{name} must be finite; row {int(finite.int().argmin())} holds NaN or infinity")
+    if tensor.is_floating_point() and tensor.ndim and not bool((finite := torch.isfinite(tensor)).all()):
+        raise NonFiniteError(f"{name} must be finite; row {int((~finite).nonzero()[0, 0])} holds NaN or infinity")
     return tensor
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dwac import _checks as checks
-from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.base import Encoder, Inputs, Recipe, array_of
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 
 Floats = NDArray[np.float64]
@@ -364,7 +364,8 @@ def _frame(X: Any) -> pd.DataFrame:
             raise InputError(f"column {twice[0]!r} is there more than once; rename or drop one")
         return X.set_axis(names, axis=1).reset_index(drop=True)
     if isinstance(X, list | tuple):
-        rows = [np.asarray(row).tolist() if isinstance(row, np.ndarray | Tensor | pd.Series) else row for row in X]
+        rows = [array_of(row) if isinstance(row, Tensor) else row for row in X]
+        rows = [row.tolist() if isinstance(row, np.ndarray | pd.Series) else row for row in rows]
         if not rows or not all(isinstance(row, list | tuple) for row in rows):
             raise ShapeError("a table given as a list must hold rows, each a list of values, and at least one")
         for i, row in enumerate(rows):
@@ -373,7 +374,9 @@ def _frame(X: Any) -> pd.DataFrame:
         return pd.DataFrame(rows)
     if hasattr(X, "toarray"):
         raise InputError("a table must be dense; got a sparse matrix; use X.toarray()")
-    array = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
+    if not hasattr(X, "__array__"):
+        raise InputError(f"a table must be a DataFrame, a 2-D array or a list of rows; got {type(X).__name__}")
+    array = array_of(X) if isinstance(X, Tensor) else np.asarray(X)
     if array.ndim != 2:
         hint = "; Reshape your data: one column is x.reshape(-1, 1), one row x.reshape(1, -1)" * (array.ndim == 1)
         raise ShapeError(f"a table must have 2 axes, (rows, columns); got shape {array.shape}{hint}")
