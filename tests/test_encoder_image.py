@@ -267,21 +267,12 @@ def test_absent_libraries_are_named_with_the_command_that_installs_them(monkeypa
 # Config
 
 
-@pytest.mark.parametrize("network", ["default", "paper", "resnet18"])
-@pytest.mark.parametrize("X", [pixels(6, 12, 10), pixels(6, 12, 10, 3), pixels(6, 3, 12, 10) / 255])
-def test_config_restores_the_encoder_through_json(network, X):
-    encoder = ImageEncoder(network, width=16, size=(12, 10), flip=True, cutout=0.25).fit(X)
-    config = json.loads(json.dumps(encoder.config(), allow_nan=False))
-    again = ImageEncoder.from_config(config)
-    assert (again.config(), again.recipe, repr(again)) == (encoder.config(), encoder.recipe, repr(encoder))
-    assert torch.equal(only(again, X), only(encoder, X))
-    first, second = encoder.network().eval(), again.network().eval()
-    second.load_state_dict(first.state_dict())
-    assert torch.equal(first(only(encoder, X)), second(only(again, X)))
-
-
 def test_an_unfitted_config_comes_back_and_a_foreign_one_is_refused():
-    assert ImageEncoder.from_config(ImageEncoder(shift=3, cutout=0).config()).settings["shift"] == 3
+    encoder = ImageEncoder(
+        "paper", augment=True, shift=3, flip=True, cutout=0, size=(12, 10), channels="last", width=16
+    )
+    again = ImageEncoder.from_config(json.loads(json.dumps(encoder.config())))
+    assert (again.settings, repr(again)) == (encoder.settings, repr(encoder))
     configs: list[dict[str, object]] = [{}, {"seen": {}}, {"columns": []}]
     for config in configs:
         with pytest.raises(InputError, match="not the config"):

@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 from sklearn.preprocessing import QuantileTransformer
 
 from dwac.encoders.tabular import UNKNOWN, TabularEncoder, TabularNetwork
-from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.nn import WeightedAverage
 
 RNG = np.random.default_rng(0)
@@ -293,26 +293,7 @@ def test_wrong_settings_are_refused(settings):
         TabularEncoder(**settings)
 
 
-def test_an_encoder_that_saw_nothing_says_so():
-    for act in (lambda e: e.transform([[1]]), lambda e: e.records([[1]]), lambda e: e.network()):
-        with pytest.raises(DwacError, match="call fit first"):
-            act(TabularEncoder())
-
-
 # Storage and records
-
-
-@pytest.mark.parametrize("network", ["default", "paper"])
-def test_a_stored_encoder_is_the_same_encoder(network):
-    X = frame()
-    encoder = TabularEncoder(network, sigma=0.3).fit(X)
-    again = restored(encoder)
-    assert again.config() == encoder.config()
-    assert again.recipe == encoder.recipe
-    for a, b in zip(encoder.transform(frame(seed=1)), again.transform(frame(seed=1)), strict=True):
-        assert torch.equal(a, b)
-    again.network().load_state_dict(encoder.network().state_dict())
-    assert restored(TabularEncoder(network)).config() == TabularEncoder(network).config()
 
 
 def test_categories_keep_their_types():

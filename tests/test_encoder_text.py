@@ -91,12 +91,9 @@ def test_what_is_no_text_is_named(encoder: TextEncoder, X: Any, message: str) ->
         TextEncoder().fit(X)
 
 
-def test_fit_needs_a_text_and_transform_needs_a_fit() -> None:
-    with pytest.raises(ShapeError, match="at least 1"):
-        TextEncoder().fit([])
-    for use in (lambda e: e.transform(TEXTS), lambda e: e.tokens(TEXTS), lambda e: e.network()):
-        with pytest.raises(DwacError, match="call fit first"):
-            use(TextEncoder())
+def test_tokens_need_a_fit() -> None:
+    with pytest.raises(DwacError, match="call fit first"):
+        TextEncoder().tokens(TEXTS)
 
 
 def test_no_texts_give_tensors_without_rows(encoder: TextEncoder) -> None:
@@ -232,30 +229,6 @@ def test_long_texts_are_read_without_their_characters() -> None:
     hashes = [np.array([word_hash(token)], dtype=np.uint32) for token in tokens]
     pairs = {int(pair_hashes(a, b)[0]) for a, b in pairwise(hashes)}
     assert set(TextEncoder().fit(long).config()["ngrams"]) == pairs | {word_hash(token) for token in tokens}
-
-
-# Configuration
-
-
-def test_a_restored_encoder_is_the_same(encoder: TextEncoder) -> None:
-    again = restored(encoder)
-    unseen = [*TEXTS, "something quite unseen, in Pyton"]
-    assert same(encoder.transform(unseen), again.transform(unseen))
-    again.network().load_state_dict(encoder.network().state_dict())
-    assert again.recipe == encoder.recipe
-
-
-def test_an_unfitted_encoder_is_copied_by_its_configuration() -> None:
-    first = TextEncoder("paper", min_count=3, vectors=Path("some.txt"))
-    again = restored(first)
-    assert again.settings == first.settings
-    with pytest.raises(DwacError, match="call fit first"):
-        again.transform(TEXTS)
-
-
-def test_fitting_again_forgets_the_first_fit() -> None:
-    encoder = TextEncoder().fit(["x y z x", "x y"])
-    assert encoder.fit(TEXTS).config() == TextEncoder().fit(TEXTS).config()
 
 
 # Networks

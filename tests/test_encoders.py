@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def table(seed: int) -> pd.DataFrame:
             "grade": pd.Categorical(rng.choice(["low", "high"], N)),
             "seen": days.where(~gap),
             "zone": days.dt.tz_localize("UTC"),
+            "wait": pd.to_timedelta(rng.integers(1, 999, N), unit="s"),
             "constant": 1.0,
             "nothing": np.nan,
             "7": rng.normal(size=N),
@@ -314,8 +316,13 @@ def test_records_are_a_row_an_example_and_survive_the_disk(case: Case, fitted: E
 
 
 def test_fit_comes_first(case: Case) -> None:
-    with pytest.raises(DwacError, match=r"call fit"):
+    with pytest.raises(DwacError, match="call fit"):
         case.new().transform(case.X)
+    if not isinstance(case.new(), ModuleEncoder):
+        with pytest.raises(DwacError, match="call fit"):
+            case.new().network()
+    with suppress(DwacError):  # texts and tensors are shown as they are
+        case.new().records(case.X)
 
 
 def test_nothing_cannot_be_learned_from(case: Case) -> None:
