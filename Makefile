@@ -17,6 +17,9 @@ bench: .venv/bench
 	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.conformal
 	$(BIN)/python -m benchmarks.stability
+	$(BIN)/python -m benchmarks.training_cost
+	$(BIN)/python -m benchmarks.rescale
+	$(BIN)/python -m benchmarks.strength adult covertype fashion_mnist stackoverflow --models dwac softmax xgboost svm --report
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

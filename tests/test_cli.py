@@ -39,6 +39,20 @@ def test_demo_draws_pictures() -> None:
     assert drawn.splitlines() == ["7                  12", "  ██   ████", "▒▒"]
 
 
+def test_data_list_says_what_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DWAC_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "adult").mkdir()
+    (tmp_path / "adult" / "adult.data").touch()
+    shown = CliRunner().invoke(app, ["data", "list"], env={"COLUMNS": "120"})
+    assert shown.exit_code == 0
+    assert "1 of 2" in shown.output
+    assert str(tmp_path) in shown.output
+    wrong = CliRunner().invoke(app, ["data", "get", "nosuch"])
+    assert wrong.exit_code == 2
+    assert "fashion_mnist" in wrong.output
+
+
 def test_the_installed_command_says_its_version() -> None:
     said = subprocess.run([DWAC, "--version"], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == f"dwac {dwac.__version__}"

@@ -3,7 +3,7 @@
 Method: Card, Zhang and Smith, "Deep Weighted Averaging Classifiers", FAT* 2019.
 """
 
-from dwac import conformal, encoders, engine, errors, explain, kernels, metrics, nn, training
+from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, training
 from dwac.classifier import DWACClassifier, load
 from dwac.explain import Explanation
 from dwac.reference import ReferenceSet
@@ -15,6 +15,7 @@ __all__ = [
     "Explanation",
     "ReferenceSet",
     "conformal",
+    "datasets",
     "encoders",
     "engine",
     "errors",

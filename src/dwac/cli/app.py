@@ -8,6 +8,7 @@ import typer
 import typer.core
 
 import dwac
+from dwac.cli.data import data
 from dwac.cli.demo import demo
 from dwac.errors import DwacError
 
@@ -49,3 +50,4 @@ def options(
 
 
 app.command()(demo)
+app.add_typer(data, name="data")
