@@ -97,6 +97,16 @@ def test_parts_are_disjoint_and_every_class_stays_in_training(codes, sizes, seed
     assert set(codes[parts.training]) == set(codes)
 
 
+def test_calibration_has_each_class_as_often_as_the_data() -> None:
+    codes = np.repeat(range(4), [900, 50, 20, 10])
+    drawn = [
+        np.bincount(codes[split(codes, None, None, np.random.RandomState(i)).calibration], minlength=4)
+        for i in range(200)
+    ]
+    expected = np.array([900, 50, 20, 10]) * len(split(codes, None, None, np.random.RandomState(0)).calibration) / 980
+    assert np.allclose(np.mean(drawn, axis=0), expected, atol=0.35)
+
+
 def test_parts_have_the_sizes_asked_for() -> None:
     codes = np.arange(1000) % 3
     parts = split(codes, 0.2, 50, np.random.RandomState(0))
@@ -117,8 +127,8 @@ def test_parts_that_cannot_be_are_refused(validation, calibration) -> None:
 
 def test_rows_and_classes_have_weights() -> None:
     assert row_weights(None, 2).tolist() == [1, 1]
-    assert row_weights(2.0, 2).tolist() == [2, 2]
-    assert row_weights([1, 0], 2).tolist() == [1, 0]
+    assert row_weights(2.0, 2).tolist() == [1, 1]  # their mean is 1: only proportions count
+    assert row_weights([1, 0], 2).tolist() == [2, 0]
     for weight, said in [
         ([1, 2], "one a row"),
         ([1, 1, np.nan, 1], "row 2 is nan"),

@@ -24,12 +24,14 @@ class HeldOut(NamedTuple):
     h: Tensor
     y: Tensor
     voters: tuple[Tensor, Tensor] | None  # embeddings and labels; None for a softmax
+    class_weights: Tensor  # (K,) of their votes
 
     def judge(self, factors: Sequence[float]) -> Tensor:
         """At each factor: how well it fits, mean -log P(y), and the share of right labels, (factors, 3).
 
         The fit is -log P(y) with a prior on the factor, log-normal around 1 with deviation ½: where a few examples are
-        all right, the likelihood alone would have ever larger factors, and ever surer probabilities. Shares of the vote below 10⁻³⁰ count as that: a loss that a single stray example cannot carry off.
+        all right, the likelihood alone would have ever larger factors, and ever surer probabilities. Shares of the
+        vote below 10⁻³⁰ count as that: a loss that a single stray example cannot carry off.
         """
         size = _CELLS.get(self.h.device.type, 2**22) // (1 if self.voters is None else len(self.voters[1]))
         sums = torch.zeros(len(factors), 3, dtype=torch.float64, device=self.h.device)
@@ -50,11 +52,11 @@ class HeldOut(NamedTuple):
             return
         ref_h, ref_y = self.voters
         kernel = get_kernel(self.model.kernel)  # type: ignore[arg-type]
-        squared, labels = squared_distances(h, ref_h), F.one_hot(ref_y, self.model.n_classes).to(ref_h)
+        squared, labels = squared_distances(h, ref_h), F.one_hot(ref_y, self.model.n_classes) * self.class_weights
         for factor in factors:
             log_w = kernel.log_weights(factor**2 * squared)
             with full_precision(h.device):
-                yield (log_w - log_w.amax(dim=1, keepdim=True)).exp_() @ labels
+                yield (log_w - log_w.amax(dim=1, keepdim=True)).exp_() @ labels.to(log_w)
 
 
 class Sampler:

@@ -51,10 +51,14 @@ class GraphStep(Step):
         super().__init__(model, optimizer, mixed_precision)
         self.batch_size, self.steps = batch_size, 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.stream = torch.cuda.Stream()
+        self.stream = torch.cuda.Stream(model.device)
         self.held: list[Tensor | None] = []
 
     def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
+        with torch.cuda.device(y.device):
+            return self._step(x, y, weights)
+
+    def _step(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
         if len(y) != self.batch_size or not self.model.training:
             return self._eager(x, y, weights)
         self.steps += 1

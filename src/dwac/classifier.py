@@ -9,6 +9,7 @@ print(clf.explain(X, k=5)[0])          # who voted, and how much
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +30,7 @@ from dwac.encoders import Encoder, Inputs, ModuleEncoder, choose
 from dwac.encoders.module import gathered
 from dwac.errors import CalibrationError, HeadError, IdError, InputError
 from dwac.explain import Explanation, explain
+from dwac.kernels import get_kernel
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.preparation import (
     Examples,
@@ -47,6 +49,13 @@ from dwac.progress import progress_bar
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
+_CHOICES = {
+    "mixed_precision": (True, False, "auto"),
+    "compiled": (True, False, "auto"),
+    "verbose": (True, False, "auto"),
+    "rescale": (True, False),
+    "class_conditional": (True, False),
+}
 _FROM_RECIPE = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience", "embedding_size", "penalty")
 
 
@@ -83,7 +92,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         compiled: "auto", True or False: replay training steps as a CUDA graph; "auto" where it helps, on a GPU.
         checkpoint: a file to which training writes after every epoch, and from which an interrupted fit resumes.
         device: "auto" (a GPU if there is one), "cpu", "cuda", …
-        random_state: a number makes fits repeat exactly on a CPU.
+        random_state: a number makes fits repeat exactly on a CPU, unless other threads draw from torch's generator.
         verbose: show a progress bar; "auto": where a person would see it.
 
     Attributes:
@@ -165,49 +174,76 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X, labels = gathered(X)
             y = labels if y is None else y
         encoder = choose(self.encoder, X)
-        X = rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else X)
-        if encoder.kind == "tabular" and getattr(X, "ndim", 2) == 2:
-            validate_data(self, X, reset=True, skip_check_array=True)
+        X = _rows(X, encoder)
+        features = _features(X, encoder)
         n = count(X)
         codes, classes = encode_labels(y, n)
         names = row_ids(X, ids, n)
         weights = row_weights(sample_weight, n)
         by_class = class_weights(self.class_weight, codes, classes)
-        weights = weights if by_class is None else weights * by_class[codes]
         rng = check_random_state(self.random_state)
         parts = split(codes, self.validation_size, self.calibration_size, rng)
+        if not (weights[parts.training] > 0).any():
+            raise InputError("sample_weight is zero for all training rows; validation and calibration have the others")
         seed = int(rng.randint(2**31 - 1))
         inputs = self._encoded(encoder, X, parts)
         device = _device(self.device)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
             torch.manual_seed(seed)
             model = self._new_model(encoder, len(classes)).to(device)
-            self.history_ = self._train(model, encoder, inputs, codes, weights, parts, seed)
-        self.classes_, self.encoder_, self.model_ = classes, encoder, model
-        if isinstance(model, WeightedAverage):
-            voters, voter_ids = model.references, names[parts.training].tolist()
-            model.references = ReferenceSet(
-                voters.embeddings, voters.labels, voter_ids, len(classes), self.kernel, by_class
-            )
+            history = self._train(model, encoder, inputs, codes, weights, by_class, parts, seed)
+        # Only now: a fit that fails or is interrupted leaves the estimator as it was.
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        for name, value in features.items():
+            setattr(self, name, value)
+        self.classes_, self.encoder_, self.model_, self.history_ = classes, encoder, model, history
+        self._fitted = self.get_params(deep=False)
         self.examples_ = Examples()
         if isinstance(model, WeightedAverage):
-            self.examples_.add(names[parts.training], take(X, parts.training), encoder.records)
+            voters, voter_ids = model.references, names[parts.training]
+            model.references = ReferenceSet(
+                voters.embeddings, voters.labels, voter_ids.tolist(), len(classes), self.kernel, by_class
+            )
+            self._keep(voter_ids, take(X, parts.training))
         held = parts.calibration if len(parts.calibration) else parts.validation
         self.validation_ids_ = names[parts.validation]
         self._calibrate(tuple(part[held] for part in inputs), codes[held], names[held])
         return self
 
     def _check_settings(self) -> None:
+        """What can be known of the settings before X is looked at."""
         if self.head not in ("dwac", "softmax"):
             raise HeadError(f"unknown head {self.head!r}; choose 'dwac' or 'softmax'")
+        get_kernel(self.kernel)
         if self.nonconformity not in ("auto", "weights", "probability"):
             raise InputError(f"unknown nonconformity {self.nonconformity!r}; choose 'auto', 'weights' or 'probability'")
-        for name in ("mixed_precision", "compiled", "verbose"):
-            if getattr(self, name) not in (True, False, "auto"):
-                raise InputError(f"{name} must be True, False or 'auto'; got {getattr(self, name)!r}")
-        for name in ("epochs", "batch_size", "patience", "embedding_size"):
-            if getattr(self, name) is not None:
-                checks.positive_int(getattr(self, name), name)
+        for name, choices in _CHOICES.items():
+            if not any(getattr(self, name) is choice or getattr(self, name) == choice for choice in choices):
+                raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {getattr(self, name)!r}")
+        given = {name: getattr(self, name) for name in _FROM_RECIPE if getattr(self, name) is not None}
+        for name in given.keys() & {"epochs", "batch_size", "patience", "embedding_size"}:
+            # In a batch of one nobody votes.
+            checks.positive_int(given[name], name, minimum=2 if (name, self.head) == ("batch_size", "dwac") else 1)
+        for name in given.keys() & {"learning_rate", "weight_decay", "penalty"}:
+            number = isinstance(given[name], Real) and not isinstance(given[name], bool)
+            if (
+                not number
+                or not 0 <= float(given[name]) < float("inf")
+                or (name == "learning_rate" and not given[name])
+            ):
+                raise InputError(
+                    f"{name} must be a finite number, {'positive' if 'rate' in name else 'at least 0'}; "
+                    f"got {given[name]!r}"
+                )
+        if self.checkpoint is not None:
+            if not isinstance(self.checkpoint, str | PathLike):
+                raise InputError(f"checkpoint must be the path of a file; got {self.checkpoint!r}")
+            if not Path(self.checkpoint).absolute().parent.is_dir():
+                raise InputError(f"checkpoint must lie in a folder that is there; {self.checkpoint} does not")
+            if not isinstance(self.random_state, int | np.integer):
+                raise InputError("checkpoint needs a number as random_state, or a resumed fit would divide rows anew")
         _device(self.device)
 
     def _encoded(self, encoder: Encoder, X: Any, parts: Parts) -> Inputs:
@@ -235,6 +271,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs: Inputs,
         codes: NDArray[np.int64],
         weights: Floats,
+        by_class: Floats | None,
         parts: Parts,
         seed: int,
     ) -> pd.DataFrame:
@@ -243,9 +280,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             name: getattr(recipe, name) if getattr(self, name) is None else getattr(self, name)
             for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "patience")
         }
+        settings["beta2"] = recipe.beta2
         for name in ("mixed_precision", "compiled"):
             asked = getattr(self, name)
             settings[name] = cuda and getattr(recipe, name) if asked == "auto" else asked
+        weights = weights if by_class is None else weights * by_class[codes]
         y = torch.as_tensor(codes)
         rows, held = torch.as_tensor(parts.training), torch.as_tensor(parts.validation)
         validation = (tuple(part[held] for part in inputs), y[held]) if len(held) else None
@@ -257,6 +296,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 y[rows],
                 validation=validation,
                 weights=None if (weights == 1).all() else torch.as_tensor(weights)[rows],
+                class_weights=None if by_class is None else by_class.tolist(),
                 augment=encoder.augment,
                 rescale=self.rescale,
                 checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
@@ -267,13 +307,16 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Predicting
 
-    def _inputs(self, X: Any) -> Inputs:
-        """X as the network takes it; an error names the column or row that does not fit."""
-        check_is_fitted(self)
-        X = X if isinstance(X, Dataset) else rows_of(X)
-        if self.encoder_.kind == "tabular" and getattr(X, "ndim", 2) == 2:
+    def _read(self, X: Any) -> tuple[Any, Inputs]:
+        """The rows of X, and as the network takes them; an error names the column or row that does not fit."""
+        check_is_fitted(self, "model_")
+        X = _rows(X, self.encoder_)
+        if _has_columns(X, self.encoder_):
             validate_data(self, X, reset=False, skip_check_array=True)
-        return self.encoder_.transform(X)
+        return X, self.encoder_.transform(X)
+
+    def _inputs(self, X: Any) -> Inputs:
+        return self._read(X)[1]
 
     def log_class_weights(self, X: Any) -> Floats:
         """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax its logits."""
@@ -288,6 +331,12 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The label with the most votes, (n,)."""
         votes = self.log_class_weights(X)
         return np.asarray(self.classes_[votes.argmax(axis=1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of right labels; labels that training did not have count as wrong."""
+        predicted = self.log_class_weights(X).argmax(axis=1)
+        truth = encode_known(y, len(predicted), self.classes_, strict=False)
+        return float(np.average(predicted == truth, weights=row_weights(sample_weight, len(truth))))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
         """h, (n, embedding_size)."""
@@ -311,7 +360,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         references = self.references_
         k = checks.positive_int(k, "k")
-        h = training.embed(self.model_, self._inputs(X))
+        X, inputs = self._read(X)
+        h = training.embed(self.model_, inputs)
         attention = self.encoder_.attention(self.model_.backbone, X)
         records = self.encoder_.records(X).to_dict("records")
         shown = [
@@ -324,7 +374,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             k=k,
             calibration=self._calibration() if len(self.calibration_y_) else None,
             nonconformity_kind=self._score,
-            classes=self.classes_.tolist(),
+            # tolist would make plain numbers of dates.
+            classes=list(self.classes_) if self.classes_.dtype.kind in "mM" else self.classes_.tolist(),
             records=self.examples_,
             private=private,
             shown=shown,
@@ -333,7 +384,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def references_(self) -> ReferenceSet:
         """The training examples that vote: their embeddings, labels (as codes into `classes_`) and ids."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         if not isinstance(self.model_, WeightedAverage):
             raise HeadError("a softmax has no voting examples to show; fit with head='dwac'")
         return self.model_.references
@@ -343,7 +394,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _calibrate(self, inputs: Inputs, codes: NDArray[np.int64], ids: pd.Index[Any]) -> None:
         self.calibration_h_ = training.embed(self.model_, inputs) if len(codes) else torch.zeros(0, 1)
         self.calibration_y_, self.calibration_ids_ = codes, ids
-        self._calibrated: tuple[Any, Calibration] | None = None
+        self._calibrated: tuple[Any, Calibration, Any] | None = None
 
     def _calibration(self) -> Calibration:
         """The calibration against the references as they are now."""
@@ -353,8 +404,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "give it some: recalibrate(X, y) with rows it was not trained on"
             )
         model = self.model_
-        state = (model.references.index if isinstance(model, WeightedAverage) else None, self._score)
-        if self._calibrated is None or self._calibrated[0][0] is not state[0] or self._calibrated[0][1] != state[1]:
+        index = model.references.index if isinstance(model, WeightedAverage) else None
+        state = (id(index), self._score, self.class_conditional)
+        if self._calibrated is None or self._calibrated[0] != state:
             with torch.no_grad():
                 if isinstance(model, WeightedAverage):
                     votes = model.references.log_class_weights(self.calibration_h_)
@@ -362,21 +414,41 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     votes = model.logits(self.calibration_h_).double()
             scores = true_label_scores(nonconformity(votes.cpu().numpy(), self._score), self.calibration_y_)
             labels = self.calibration_y_ if self.class_conditional else None
-            self._calibrated = (state, Calibration(scores, labels))
+            self._calibrated = (state, Calibration(scores, labels), index)  # holding the index keeps its id its own
         return self._calibrated[1]
 
     @property
     def _score(self) -> str:
         if self.nonconformity != "auto":
             return self.nonconformity
-        return "weights" if self.head == "dwac" else "probability"
+        return "weights" if isinstance(self.model_, WeightedAverage) else "probability"
 
     def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
-        """Calibrate with these rows in place of those set aside in `fit`. They must not be among those trained on."""
-        inputs = self._inputs(X)
+        """Calibrate with these rows in place of those set aside in `fit`. They must not be among those trained on.
+
+        ids: as for `add_references`.
+        """
+        X, inputs = self._read(X)
         n = count(X)
-        self._calibrate(inputs, encode_known(y, n, self.classes_), row_ids(X, ids, n))
+        codes, names = encode_known(y, n, self.classes_), self._new_ids(X, ids, n)
+        shared = names[names.isin(self._voter_ids())]
+        if len(shared):
+            raise IdError(f"{shared.tolist()[0]!r} was trained on and votes: it cannot calibrate, it would find itself")
+        self._calibrate(inputs, codes, names)
         return self
+
+    def _voter_ids(self) -> pd.Index[Any]:
+        ids: Any = self.references_.ids if isinstance(self.model_, WeightedAverage) else []
+        index: pd.Index[Any] = pd.Index(ids, tupleize_cols=False)
+        return index
+
+    def _new_ids(self, X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
+        """Ids of further rows: those given, those of a frame, or numbers that no row has had."""
+        if ids is not None or isinstance(X, pd.DataFrame | pd.Series):
+            return row_ids(X, ids, n)
+        held = [*self._voter_ids(), *self.calibration_ids_, *self.validation_ids_]
+        first = 1 + max((int(i) for i in held if isinstance(i, int | np.integer)), default=-1)
+        return pd.RangeIndex(first, first + n)
 
     # Editing who votes, without training
 
@@ -386,13 +458,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ids: names of the rows, new to the model; by default the index of a DataFrame or Series, else further numbers.
         """
         references = self.references_
-        inputs, n = self._inputs(X), count(X)
-        codes = encode_known(y, n, self.classes_)
-        names = row_ids(X, ids, n)
-        if ids is None and not isinstance(X, pd.DataFrame | pd.Series):
-            held = [*references.ids, *self.calibration_ids_, *self.validation_ids_]
-            first = 1 + max((int(i) for i in held if isinstance(i, int | np.integer)), default=-1)
-            names = pd.RangeIndex(first, first + n)
+        X, inputs = self._read(X)
+        n = count(X)
+        codes, names = encode_known(y, n, self.classes_), self._new_ids(X, ids, n)
         shared = names[names.isin(self.calibration_ids_)]
         if len(shared):
             raise IdError(
@@ -400,19 +468,26 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "honest; forget it first, or give the rows other ids"
             )
         references.add(training.embed(self.model_, inputs), codes, names.tolist())
-        self.examples_.add(names, take(X, np.arange(n)), self.encoder_.records)
+        self._keep(names, X)
         return self
+
+    def _keep(self, ids: pd.Index[Any], X: Any) -> None:
+        """Hold examples to show: as they came, but files and pictures as pixels, for they may change or go."""
+        if self.encoder_.kind == "image" and isinstance(X, list | pd.Series):
+            self.examples_.add(ids, self.encoder_.records(X))
+        else:
+            self.examples_.add(ids, X, self.encoder_.records)
 
     def forget(self, ids: Iterable[Hashable]) -> Self:
         """Let go of examples by id, wherever they are held: among the voters or in calibration, which is redone.
 
         The network's weights stay as they were learned: they hold no example, but were shaped by all.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
             raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
         names = pd.Index(list(ids), tupleize_cols=False)
-        voters = pd.Index(self.references_.ids, tupleize_cols=False) if self.head == "dwac" else pd.Index([])
+        voters = self._voter_ids()
         known = names.isin(voters) | names.isin(self.calibration_ids_) | names.isin(self.validation_ids_)
         if not known.all():
             raise IdError(f"the model holds no example {names[~known].tolist()[0]!r}; nothing was forgotten")
@@ -434,7 +509,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         include_examples: False keeps no training record. Embeddings, labels and ids stay: they are who votes, and by
         the ids an example can still be forgotten.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         config, tensors, examples = persistence.pack(self, include_examples=include_examples)
         return storage.write_model(path, config, tensors, examples)
 
@@ -464,7 +539,35 @@ def load(path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Mo
     return clf
 
 
-def _device(name: str) -> torch.device:
+def _rows(X: Any, encoder: Encoder) -> Any:
+    """X in the form that everything below works on."""
+    if isinstance(X, Dataset):
+        X = gathered(X)[0]
+    return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else X)
+
+
+def _has_columns(X: Any, encoder: Encoder) -> bool:
+    """Whether X has columns that must be the same at predict time."""
+    return (encoder.kind == "tabular" and getattr(X, "ndim", 2) == 2) or (
+        encoder.kind == "module" and isinstance(X, pd.DataFrame)
+    )
+
+
+def _features(X: Any, encoder: Encoder) -> dict[str, Any]:
+    """What scikit-learn keeps of the columns, found on another estimator: this one may already be fitted."""
+    if not _has_columns(X, encoder):
+        return {}
+    probe = DWACClassifier()
+    try:
+        validate_data(probe, X, reset=True, skip_check_array=True)
+    except TypeError as error:  # column names of several types
+        raise InputError(
+            f"the columns of X must be named by strings alone, or by whole numbers alone: {error}"
+        ) from None
+    return {name: value for name, value in vars(probe).items() if name in ("n_features_in_", "feature_names_in_")}
+
+
+def _device(name: Any) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -368,7 +368,7 @@ def _record(records: Any, name: Any) -> Any:
     if records is None:
         return None
     if not isinstance(records, pd.DataFrame | pd.Series):
-        return records.get(name)
+        return records.get(name) or None
     if name not in records.index:
         return None
     found = records.loc[name]

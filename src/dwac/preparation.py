@@ -111,12 +111,12 @@ def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
     return codes.astype(np.int64), classes
 
 
-def encode_known(y: Any, n: int, classes: NDArray[Any]) -> Ints:
-    """Codes of labels that must be among known classes."""
+def encode_known(y: Any, n: int, classes: NDArray[Any], *, strict: bool = True) -> Ints:
+    """Codes of labels that must be among known classes; not `strict`: others are -1."""
     labels = _labels(y, n)
     place = {label: code for code, label in enumerate(classes.tolist())}
     codes = [place.get(label, -1) for label in labels.tolist()]
-    if -1 in codes:
+    if strict and -1 in codes:
         row = codes.index(-1)
         raise LabelError(
             f"y must be among the classes of training, {_listed(place)}; row {row} is {labels.tolist()[row]!r}"
@@ -130,6 +130,9 @@ def _labels(y: Any, n: int) -> NDArray[Any]:
         raise LabelError("DWACClassifier requires y to be passed, but the target y is None")
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
+    if isinstance(y, pd.Series) and pd.api.types.is_extension_array_dtype(y.dtype) and not y.isna().any():
+        # Nullable whole numbers would become floats, which cannot tell large ones apart.
+        y = y.to_numpy(dtype=getattr(y.dtype, "numpy_dtype", object))
     if isinstance(y, list) and (
         any(isinstance(label, tuple | frozenset) for label in y) or len({isinstance(label, str) for label in y}) > 1
     ):
@@ -204,7 +207,8 @@ def split(
             f"validation_size and calibration_size leave {n - n_validation - n_calibration} of {n} rows for training"
         )
     order = rng.permutation(n)
-    calibration = order[_rank(codes[order]) >= 1][:n_calibration]
+    spared = _rank(codes[order[::-1]])[::-1] == 0  # the last of each class in a random order; calibration has the first
+    calibration = order[~spared][:n_calibration]
     rest = np.setdiff1d(order, calibration)
     rest = rest[rng.permutation(len(rest))]
     by_class = rest[np.argsort(codes[rest], kind="stable")]
@@ -256,7 +260,7 @@ def row_weights(sample_weight: Any, n: int) -> Floats:
         raise NonFiniteError(f"sample_weight must be finite and not negative; row {row} is {weights[row]}")
     if not (weights > 0).any():
         raise InputError("sample_weight must be positive somewhere; all weights are zero")
-    return weights
+    return np.asarray(weights / weights.mean())
 
 
 def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floats | None:
@@ -269,11 +273,14 @@ def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floa
             raise LabelError(
                 f"class_weight has {unknown[0]!r}, which is no class; classes are {_listed(classes.tolist())}"
             )
-        by_class = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+        try:
+            by_class = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+        except (TypeError, ValueError):
+            by_class = np.zeros(1)
         if not (np.isfinite(by_class) & (by_class > 0)).all():
             raise InputError(f"class_weight must hold positive numbers; got {dict(class_weight)}")
         return by_class
-    if class_weight == "balanced":
+    if isinstance(class_weight, str) and class_weight == "balanced":
         return np.asarray(compute_class_weight("balanced", classes=np.arange(len(classes)), y=codes))
     raise InputError(f"class_weight must be None, 'balanced' or a dict of weights by label; got {class_weight!r}")
 
@@ -317,7 +324,8 @@ class Examples(Mapping[Any, dict[Any, Any]]):
             row = index.get_indexer_for(_whole([name]))
             if len(row) and row[0] >= 0:
                 part = take(X, row[:1])
-                return dict((part if describe is None else describe(part)).iloc[0])
+                record: dict[Any, Any] = (part if describe is None else describe(part)).to_dict("records")[0]
+                return record
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[Any]:

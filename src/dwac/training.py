@@ -9,11 +9,12 @@ import logging
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from scipy.optimize import minimize_scalar
@@ -51,6 +52,7 @@ class Settings:
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
     patience: int = 10
+    beta2: float = 0.999
     mixed_precision: bool = False
     compiled: bool = False
     seed: int = 0
@@ -58,7 +60,9 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience"):
             checks.positive_int(getattr(self, name), name)
-        if not 0 < self.learning_rate < float("inf") or not 0 <= self.weight_decay < float("inf"):
+        rates: tuple[Any, ...] = (self.learning_rate, self.weight_decay)
+        numbers = all(isinstance(rate, int | float | np.number) and not isinstance(rate, bool) for rate in rates)
+        if not numbers or not 0 < self.learning_rate < math.inf or not 0 <= self.weight_decay < math.inf:
             raise InputError(
                 "learning_rate must be a positive and weight_decay a non-negative number; "
                 f"got {self.learning_rate} and {self.weight_decay}"
@@ -73,6 +77,7 @@ def train(
     validation: tuple[Tensor | Inputs, Tensor] | None = None,
     ids: Tensor | None = None,
     weights: Tensor | None = None,
+    class_weights: Sequence[float] | None = None,
     augment: Callable[[Inputs, torch.Generator], Inputs] | None = None,
     rescale: bool = False,
     checkpoint: str | Path | None = None,
@@ -97,6 +102,7 @@ def train(
         validation: (x, y) kept apart from the training data.
         ids: (n,) whole numbers by which the references are known afterwards; by default 0 … n-1.
         weights: (n,) of the examples in the loss; the vote does not know them.
+        class_weights: (K,) that the votes of each class will be multiplied by: validation counts them so.
         augment: a random variation of a batch's inputs, drawn from the generator it is given.
         rescale: afterwards, multiply the embeddings by the factor that makes the validation loss lowest (`fit_scale`).
         checkpoint: a file to which everything is written after each epoch, and from which a training of the same
@@ -105,7 +111,8 @@ def train(
         on_batch: called with the number of batches done, and of all in the epoch.
         settings: epochs: at most so many passes (50). batch_size: examples a step, and for `WeightedAverage` how many
             vote on one another (128). learning_rate: the peak of AdamW's one-cycle schedule (1e-3). weight_decay:
-            AdamW's (1e-4). patience: epochs without improvement before stopping (10). mixed_precision: the
+            AdamW's (1e-4). beta2: of AdamW's running mean of squares; lower where most features are rare (0.999).
+            patience: epochs without improvement before stopping (10). mixed_precision: the
             backbone computes in bfloat16 (False). compiled: on a GPU, record a step once and replay it as a CUDA
             graph; the backbone must have no control flow that depends on its input (False). seed: of shuffling and
             augmentation; the weights' own start and dropout are the caller's to seed (0).
@@ -132,11 +139,12 @@ def train(
     weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimiser sees them
-    run = _Run(model, inputs, y, weights, augment, rescale, chosen)
+    factors = torch.ones(model.n_classes) if class_weights is None else torch.tensor(class_weights).float()
+    run = _Run(model, inputs, y, weights, factors.to(y.device), augment, rescale, held_out, chosen)
     if checkpoint is not None:
         run.resume(checkpoint)
     try:
-        for row in run.epochs(held_out, on_batch):
+        for row in run.epochs(on_batch):
             logger.debug("epoch %s", row)
             if on_epoch is not None:
                 on_epoch(row)
@@ -150,7 +158,7 @@ def train(
     run.restore_best()
     model.remember(_batches(inputs, y, ids))
     if rescale and held_out is not None:
-        fit_scale(model, *held_out)
+        fit_scale(model, *held_out, class_weights=class_weights)
     model.eval()
     if checkpoint is not None and run.ended != "interrupted":
         Path(checkpoint).unlink(missing_ok=True)
@@ -167,8 +175,10 @@ class _Run:
     x: Inputs
     y: Tensor
     weights: Tensor | None
+    class_weights: Tensor
     augment: Callable[[Inputs, torch.Generator], Inputs] | None
     rescale: bool
+    validation: tuple[Inputs, Tensor] | None
     settings: Settings
     rows: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
@@ -183,7 +193,12 @@ class _Run:
         graph = settings.compiled and self.y.is_cuda
         rate = torch.tensor(settings.learning_rate, device=self.y.device) if graph else settings.learning_rate
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=rate, weight_decay=settings.weight_decay, fused=True, capturable=graph
+            self.model.parameters(),
+            lr=rate,
+            betas=(0.9, settings.beta2),
+            weight_decay=settings.weight_decay,
+            fused=True,
+            capturable=graph,
         )
         self.steps = settings.epochs * -(-len(self.y) // settings.batch_size)
         self.steps_done = 0
@@ -191,15 +206,16 @@ class _Run:
         if graph:
             self.step = GraphStep(self.model, self.optimizer, settings.mixed_precision, settings.batch_size)
 
-    def epochs(
-        self, validation: tuple[Inputs, Tensor] | None, on_batch: Callable[[int, int], None] | None
-    ) -> Iterator[dict[str, Any]]:
+    def epochs(self, on_batch: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
         """Train epoch by epoch until the end; the history's rows."""
         for epoch in range(len(self.rows) + 1, self.settings.epochs + 1):
+            if self.waited >= self.settings.patience:
+                self.ended = "stopped early"
+                return
             start = time.perf_counter()
             row: dict[str, Any] = {"epoch": epoch, "loss": self._epoch(on_batch)}
-            if validation is not None:
-                row["validation_loss"], row["validation_accuracy"] = self._validate(*validation)
+            if self.validation is not None:
+                row["validation_loss"], row["validation_accuracy"] = self._validate(*self.validation)
                 self.waited += 1
                 if row["validation_loss"] < self.best_loss:
                     self.best_loss, self.waited = row["validation_loss"], 0
@@ -207,9 +223,6 @@ class _Run:
             row["seconds"] = time.perf_counter() - start
             self.rows.append(row)
             yield row
-            if self.waited >= self.settings.patience:
-                self.ended = "stopped early"
-                return
 
     def _epoch(self, on_batch: Callable[[int, int], None] | None) -> float:
         """One shuffled pass; the mean loss, read from the device once."""
@@ -248,7 +261,7 @@ class _Run:
         if isinstance(self.model, WeightedAverage):
             rows = self.voters(_VOTERS, self.generator)
             voters = embed(self.model, tuple(part[rows] for part in self.x)), self.y[rows]
-        held_out = HeldOut(self.model, embed(self.model, x), y.to(self.y.device), voters)
+        held_out = HeldOut(self.model, embed(self.model, x), y.to(self.y.device), voters, self.class_weights)
         judged = held_out.judge(SCALES if self.rescale else (1.0,)).tolist()
         _, loss, accuracy = min(judged)
         return loss, accuracy
@@ -302,19 +315,19 @@ class _Run:
 
     def _fingerprint(self) -> dict[str, Any]:
         """What must be the same for a training to be the same one."""
-        shapes = [list(part.shape) for _, part in _state(self.model)]
-        data = [zlib.crc32(part[: 2**16].contiguous().cpu().numpy().tobytes()) for part in (*self.x, self.y)]
+        held_out = () if self.validation is None else (*self.validation[0], self.validation[1])
+        data = (*self.x, self.y, *held_out, self.class_weights, *([] if self.weights is None else [self.weights]))
         return {
             "settings": asdict(self.settings),
-            "head": type(self.model).__name__,
-            "shapes": shapes,
-            "rows": len(self.y),
-            "data": data,
+            "head": [type(self.model).__name__, getattr(self.model, "kernel", ""), getattr(self.model, "penalty", 0.0)],
+            "rescale": self.rescale,
+            "network": [[name, *part.shape] for name, part in _state(self.model)],
+            "data": [zlib.crc32(part.contiguous().cpu().numpy().tobytes()) for part in data],
         }
 
 
 @torch.no_grad()
-def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor) -> float:
+def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
     """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
 
     Training hears a batch of voters, prediction all of them: this is where the probabilities are fitted to that. The
@@ -328,7 +341,8 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor) -> float:
     if isinstance(model, WeightedAverage):
         heard = sample(model.references.labels, 20_000, generator)
         voters = model.references.embeddings[heard], model.references.labels[heard]
-    held_out = HeldOut(model, embed(model, x), y, voters)
+    factors = torch.ones(model.n_classes) if class_weights is None else torch.tensor(class_weights).float()
+    held_out = HeldOut(model, embed(model, x), y, voters, factors.to(y.device))
 
     def loss(log_factor: float) -> float:
         return float(held_out.judge([math.exp(log_factor)])[0, 0])

@@ -44,4 +44,3 @@ def get(name: Annotated[str, typer.Argument(help="A dataset's name, as `dwac dat
         paths = datasets.get(name, lambda file, done, total: bar.update(tasks[file], completed=done, total=total))
     for path in paths:
         console.print(str(path), soft_wrap=True)
-

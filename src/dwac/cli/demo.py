@@ -1,4 +1,4 @@
-"""`dwac demo`: DWACClassifier and its softmax twin on scikit-learn's digits, with one digit held out as out-of-domain."""
+"""`dwac demo`: DWACClassifier and its softmax twin on scikit-learn's digits, one digit held out as out-of-domain."""
 
 from __future__ import annotations
 

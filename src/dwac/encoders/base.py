@@ -26,6 +26,7 @@ class Recipe:
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
     patience: int = 10
+    beta2: float = 0.999  # of AdamW
     embedding_size: int | None = None  # None: the number of classes, as in the paper
     penalty: float = 1e-3  # of mean ‖h‖² in the loss
     mixed_precision: bool = False  # on a GPU

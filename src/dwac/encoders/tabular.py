@@ -131,7 +131,7 @@ class Column:
 class TabularEncoder(Encoder):
     """Tables as tensors: a DataFrame, a 2-D array or a list of rows, any column of which may have gaps.
 
-    Columns of a DataFrame are known by name, in any order; those of an array or list by position. Fit finds each to be
+    Columns of a DataFrame are known by name; those of an array or list by position. Fit finds each to be
     numeric, boolean, datetime (UTC where it has no time zone) or categorical. Missing numbers are filled with the
     training median, and flagged where training had some too; missing categories are a category of their own.
     Categories rare or unseen in training share one index. Columns that do not vary add nothing.
@@ -209,7 +209,14 @@ class TabularEncoder(Encoder):
         if len(frame) == 0:
             raise ShapeError(f"0 sample(s) (shape={frame.shape}) while a minimum of 1 is required.")
         paper = self.settings["network"] == "paper"
-        self.columns = [Column.fit(frame.iloc[:, i], name, paper=paper) for i, name in enumerate(frame.columns)]
+        columns = [Column.fit(frame.iloc[:, i], name, paper=paper) for i, name in enumerate(frame.columns)]
+        if len(frame) > 1 and not any(c.categories or c.gaps or any(c.scales) for c in columns):
+            kinds = ", ".join(f"{c.name!r} ({c.kind})" for c in columns[:5])
+            raise InputError(
+                f"no column of X tells rows apart: {kinds} are the same in every row, or different in every row as "
+                'texts are; for texts, give the column itself: X["text"]'
+            )
+        self.columns = columns
         self._learned(rows=len(frame))
         return self
 
