@@ -28,6 +28,7 @@ FLOORS = [
     "training",
     "progress",
     "preparation",
+    "_settings",
     "persistence",
     "classifier",
     "datasets",

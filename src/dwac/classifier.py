@@ -9,7 +9,6 @@ print(clf.explain(X, k=5)[0])          # who voted, and how much
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -25,12 +24,12 @@ from torch.utils.data import Dataset
 
 from dwac import _checks as checks
 from dwac import persistence, storage, training
+from dwac._settings import check_settings, device_of
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity, true_label_scores
 from dwac.encoders import Encoder, Inputs, ModuleEncoder, choose
 from dwac.encoders.module import gathered
 from dwac.errors import CalibrationError, HeadError, IdError, InputError
 from dwac.explain import Explanation, explain
-from dwac.kernels import get_kernel
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.preparation import (
     Examples,
@@ -49,14 +48,6 @@ from dwac.progress import progress_bar
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
-_CHOICES = {
-    "mixed_precision": (True, False, "auto"),
-    "compiled": (True, False, "auto"),
-    "verbose": (True, False, "auto"),
-    "rescale": (True, False),
-    "class_conditional": (True, False),
-}
-_FROM_RECIPE = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience", "embedding_size", "penalty")
 
 
 class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -187,7 +178,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("sample_weight is zero for all training rows; validation and calibration have the others")
         seed = int(rng.randint(2**31 - 1))
         inputs = self._encoded(encoder, X, parts)
-        device = _device(self.device)
+        device = device_of(self.device)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
             torch.manual_seed(seed)
             model = self._new_model(encoder, len(classes)).to(device)
@@ -213,38 +204,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _check_settings(self) -> None:
-        """What can be known of the settings before X is looked at."""
-        if self.head not in ("dwac", "softmax"):
-            raise HeadError(f"unknown head {self.head!r}; choose 'dwac' or 'softmax'")
-        get_kernel(self.kernel)
-        if self.nonconformity not in ("auto", "weights", "probability"):
-            raise InputError(f"unknown nonconformity {self.nonconformity!r}; choose 'auto', 'weights' or 'probability'")
-        for name, choices in _CHOICES.items():
-            if not any(getattr(self, name) is choice or getattr(self, name) == choice for choice in choices):
-                raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {getattr(self, name)!r}")
-        given = {name: getattr(self, name) for name in _FROM_RECIPE if getattr(self, name) is not None}
-        for name in given.keys() & {"epochs", "batch_size", "patience", "embedding_size"}:
-            # In a batch of one nobody votes.
-            checks.positive_int(given[name], name, minimum=2 if (name, self.head) == ("batch_size", "dwac") else 1)
-        for name in given.keys() & {"learning_rate", "weight_decay", "penalty"}:
-            number = isinstance(given[name], Real) and not isinstance(given[name], bool)
-            if (
-                not number
-                or not 0 <= float(given[name]) < float("inf")
-                or (name == "learning_rate" and not given[name])
-            ):
-                raise InputError(
-                    f"{name} must be a finite number, {'positive' if 'rate' in name else 'at least 0'}; "
-                    f"got {given[name]!r}"
-                )
-        if self.checkpoint is not None:
-            if not isinstance(self.checkpoint, str | PathLike):
-                raise InputError(f"checkpoint must be the path of a file; got {self.checkpoint!r}")
-            if not Path(self.checkpoint).absolute().parent.is_dir():
-                raise InputError(f"checkpoint must lie in a folder that is there; {self.checkpoint} does not")
-            if not isinstance(self.random_state, int | np.integer):
-                raise InputError("checkpoint needs a number as random_state, or a resumed fit would divide rows anew")
-        _device(self.device)
+        check_settings(self.get_params(deep=False))
 
     def _encoded(self, encoder: Encoder, X: Any, parts: Parts) -> Inputs:
         """Fit the encoder on the training rows alone, and encode all."""
@@ -349,7 +309,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._calibration().predict(nonconformity(votes, self._score), classes=self.classes_)
 
     def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
-        """(n, K): sets of labels, of which at most a share `epsilon` misses the true one."""
+        """(n, K): sets of labels that miss the true one at most a share `epsilon` of the time.
+
+        That holds on average over draws of the data, for rows like those of fit, if calibration has rows of its own.
+        """
         epsilon = checks.epsilon(epsilon)
         return self.conformal(X).label_sets(epsilon)
 
@@ -513,6 +476,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config, tensors, examples = persistence.pack(self, include_examples=include_examples)
         return storage.write_model(path, config, tensors, examples)
 
+    def _settings(self) -> dict[str, Any]:
+        """The settings that the model was fitted with; those of conformal prediction as they are now."""
+        now = {name: getattr(self, name) for name in ("nonconformity", "class_conditional")}
+        return {**self._fitted, **now}
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -533,9 +501,10 @@ def load(path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Mo
             encoder.module = module
         clf = DWACClassifier(**persistence.settings_of(stored.config, encoder))
         clf.device = device
+        clf._fitted = clf.get_params(deep=False)
         n_classes, n_features = persistence.sizes_of(stored)
         model = clf._new_model(encoder, n_classes, n_features)
-        persistence.unpack(clf, stored, encoder, model, _device(device))
+        persistence.unpack(clf, stored, encoder, model, device_of(device))
     return clf
 
 
@@ -565,14 +534,3 @@ def _features(X: Any, encoder: Encoder) -> dict[str, Any]:
             f"the columns of X must be named by strings alone, or by whole numbers alone: {error}"
         ) from None
     return {name: value for name, value in vars(probe).items() if name in ("n_features_in_", "feature_names_in_")}
-
-
-def _device(name: Any) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(f"device must be 'auto' or one that is here, such as 'cpu'; got {name!r}: {error}") from None
-    return device

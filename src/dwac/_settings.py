@@ -1,0 +1,74 @@
+"""What the estimator's settings must be: all that can be known of them before data are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dwac import _checks as checks
+from dwac.errors import HeadError, InputError
+from dwac.kernels import get_kernel
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "nonconformity": ("auto", "weights", "probability"),
+    "mixed_precision": (True, False, "auto"),
+    "compiled": (True, False, "auto"),
+    "verbose": (True, False, "auto"),
+    "rescale": (True, False),
+    "class_conditional": (True, False),
+}
+_WHOLE = ("epochs", "batch_size", "patience", "embedding_size")
+_RATES = ("learning_rate", "weight_decay", "penalty")
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """An error names the first setting that cannot be."""
+    if settings["head"] not in ("dwac", "softmax"):
+        raise HeadError(f"unknown head {settings['head']!r}; choose 'dwac' or 'softmax'")
+    get_kernel(settings["kernel"])
+    for name, choices in _CHOICES.items():
+        if not any(type(settings[name]) is type(choice) and settings[name] == choice for choice in choices):
+            raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {settings[name]!r}")
+    for name in _WHOLE:
+        if settings[name] is not None:  # in a batch of one nobody votes
+            alone = name == "batch_size" and settings["head"] == "dwac"
+            checks.positive_int(settings[name], name, minimum=2 if alone else 1)
+    for name in _RATES:
+        if settings[name] is not None:
+            _check_rate(name, settings[name])
+    if settings["checkpoint"] is not None:
+        _check_checkpoint(settings["checkpoint"], settings["random_state"])
+    device_of(settings["device"])
+
+
+def _check_rate(name: str, value: Any) -> None:
+    positive = name == "learning_rate"
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not number or not 0 <= value < float("inf") or (positive and value == 0):
+        raise InputError(f"{name} must be a finite number, {'positive' if positive else 'at least 0'}; got {value!r}")
+
+
+def _check_checkpoint(path: Any, random_state: Any) -> None:
+    if not isinstance(path, str | PathLike):
+        raise InputError(f"checkpoint must be the path of a file; got {path!r}")
+    if not Path(path).absolute().parent.is_dir():
+        raise InputError(f"checkpoint must lie in a folder that is there; {path} does not")
+    if not isinstance(random_state, int | np.integer):
+        raise InputError("checkpoint needs a number as random_state, or a resumed fit would divide the rows anew")
+
+
+def device_of(name: Any) -> torch.device:
+    """The device of that name; "auto": a GPU if there is one."""
+    if isinstance(name, str) and name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(f"device must be 'auto' or one that is here, such as 'cpu'; got {name!r}: {error}") from None
+    return device
