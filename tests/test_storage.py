@@ -263,6 +263,42 @@ def test_a_manifest_that_is_not_ours_is_refused(model, change, message):
         read_model(model)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["config"]["labels"].reverse(),
+        lambda c: c["config"]["labels"].__setitem__(1, 1.0),
+        lambda c: c["config"].update(more=None),
+        lambda c: c.pop("config_sha256"),
+        lambda c: c.update(config_sha256=["0" * 64]),
+    ],
+)
+def test_an_altered_config_is_named(model, change):
+    rewrite(model, lambda c: c.update(config=dict(reversed(c["config"].items()))))
+    assert read_model(model).config == CONFIG  # another order of the names is no other config
+    rewrite(model, change)
+    with pytest.raises(StorageError, match=r"model\.json: its config has SHA-256 .* altered: restore"):
+        read_model(model)
+
+
+def test_any_changed_character_of_a_config_is_found(model):
+    text = (model / "model.json").read_text()
+    start = text.index('"labels"')
+    for place in (i for i in range(start, text.rindex("}", 0, text.rindex("}")) - 1) if not text[i].isspace()):
+        (model / "model.json").write_text(text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :])
+        with pytest.raises(StorageError, match=r"model\.json"):
+            read_model(model)
+
+
+def test_too_little_memory_is_a_storage_error(model, monkeypatch):
+    def exhausted(*_):
+        raise MemoryError("out")
+
+    monkeypatch.setattr(folder_module, "unpack_tensors", exhausted)
+    with pytest.raises(StorageError, match="takes more memory than there is"):
+        read_model(model)
+
+
 def test_an_absurdly_large_manifest_is_not_read(model):
     with open(model / "model.json", "r+b") as file:
         file.truncate(2**28 + 1)

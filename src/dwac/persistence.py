@@ -1,31 +1,54 @@
-"""What of a fitted classifier goes into a model folder, and how it comes back: plain values, tensors and records."""
+"""What of a fitted classifier goes into a model folder, and how it comes back: plain values, tensors and records.
+
+A folder may come from anywhere. So whatever is read is checked before it is used: it makes sense by itself, fits the
+rest, and takes no more memory than the files do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from dwac.encoders import ENCODERS, Encoder
-from dwac.errors import DwacError, StorageError
+from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder
+from dwac.errors import DwacError, EncodingError, InputError, StorageError
 from dwac.nn import WeightedAverage
 from dwac.preparation import Examples
 from dwac.reference import ReferenceSet
 from dwac.storage import Stored, decode_value, encode_value
 
 _NETWORK = ("backbone", "embedding", "logits")
+_LABELS = "OUSiufbmM"  # NumPy's letters for objects, texts, bytes, numbers, booleans, durations and dates
+_MOST_BYTES = 2**28  # of labels, and of the numbers of a network that are made rather than stored
+
+
+class _ModuleNeededError(InputError):
+    """Nothing is wrong with the folder: the caller has to give the network."""
+
+
+# Writing
 
 
 def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame | None]:
     """(config, tensors, examples) of a fitted classifier."""
-    settings = {name: _packed(value) for name, value in clf.get_params(deep=False).items() if name != "encoder"}
-    settings |= {"random_state": clf.random_state if isinstance(clf.random_state, int) else None, "checkpoint": None}
+    # As fitted: what is set later, other than for label sets, is for the next fit.
+    live = clf.get_params(deep=False)
+    fitted = {**getattr(clf, "_fitted", live), **{name: live[name] for name in ("nonconformity", "class_conditional")}}
+    settings = {name: _packed(value) for name, value in fitted.items() if name != "encoder"}
+    settings |= {"random_state": clf.random_state if isinstance(clf.random_state, int) else None}
+    settings |= {"checkpoint": None, "device": str(clf.device)}
+    classes = [encode_value(label) for label in clf.classes_]
+    _classes(classes, clf.classes_.dtype.str)  # what could not be loaded is not saved
     config = {
         "settings": settings,
         "encoder": {
@@ -33,7 +56,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
             "kind": clf.encoder_.kind,
             "config": clf.encoder_.config(),
         },
-        "classes": [encode_value(label) for label in clf.classes_],
+        "classes": classes,
         "classes_type": clf.classes_.dtype.str,
         "features": [encode_value(name) for name in getattr(clf, "feature_names_in_", [])],
         "n_features": getattr(clf, "n_features_in_", None),
@@ -41,6 +64,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         "calibration_ids": [encode_value(name) for name in clf.calibration_ids_],
         "history": clf.history_.to_dict("list"),
         "ended": clf.history_.attrs.get("ended"),
+        "without_record": [],
     }
     tensors = {
         f"{part}.{name}": value
@@ -53,13 +77,39 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         return config, tensors, None
     references = clf.references_
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
-    if clf.class_weight is not None:
+    if fitted["class_weight"] is not None:
         tensors["class_weights"] = torch.as_tensor(references.class_weights)
     # Ids are the index of the records; without records, of a frame without columns.
     ids = pd.Index(list(references.ids), tupleize_cols=False)
     records = clf.examples_.frame() if include_examples else None
-    examples = pd.DataFrame(index=ids) if records is None else records.reindex(ids)
-    return config, tensors, examples
+    if records is None:
+        return config, tensors, pd.DataFrame(index=ids)
+    rows = records.index.get_indexer(ids)
+    # Some voters may have none: added to a model that was saved without. They are listed, so that no cell is made up.
+    config["without_record"] = [[int(row), encode_value(ids[row])] for row in np.flatnonzero(rows < 0)]
+    return config, tensors, records.iloc[rows[rows >= 0]]
+
+
+# Reading
+
+
+@contextmanager
+def reading(path: str | PathLike[str]) -> Iterator[None]:
+    """Whatever a folder's well-formed but senseless contents make go wrong is one clear error that names it."""
+    try:
+        yield
+    except _ModuleNeededError:
+        raise
+    except StorageError as error:
+        raise StorageError(f"{path}: {error}") from None
+    except (DwacError, ImportError) as error:
+        raise StorageError(f"{path} cannot be loaded: {error}") from error
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise StorageError(f"{path} takes more memory than there is: {error}") from error
+    except Exception as error:  # whatever contents that dwac did not write lead the constructors to
+        raise StorageError(
+            f"{path} holds no model that can be built: {type(error).__name__}: {error}; save the model again"
+        ) from error
 
 
 def encoder_of(config: Mapping[str, Any]) -> Encoder:
@@ -67,70 +117,188 @@ def encoder_of(config: Mapping[str, Any]) -> Encoder:
     kind = config["encoder"]["kind"]
     if kind not in ENCODERS:
         raise StorageError(f"unknown encoder {kind!r}; this dwac knows {', '.join(ENCODERS)}")
-    return ENCODERS[kind].from_config(config["encoder"]["config"])
+    encoder = ENCODERS[kind].from_config(config["encoder"]["config"])
+    if isinstance(encoder, HuggingFaceEncoder):
+        encoder.settings["local_files_only"] = True  # a folder does not decide what is downloaded here
+    return encoder
 
 
 def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
     """The constructor's parameters."""
+    if isinstance(encoder, ModuleEncoder) and encoder.module is None:
+        raise _ModuleNeededError(
+            "this model was trained with a network of your own: give it, as dwac.load(path, module=…)"
+        )
     asked = config["encoder"]["asked"]
     settings = {name: _unpacked(value) for name, value in config["settings"].items()}
-    return {**settings, "encoder": encoder if asked is None else asked}
+    return {**settings, "encoder": encoder if asked is None else asked, "checkpoint": None}
 
 
 def sizes_of(stored: Stored) -> tuple[int, int]:
-    """K and the width of the backbone's output."""
-    return len(stored.config["classes"]), int(stored.tensors["embedding.weight"].shape[1])
+    """K and the width of the backbone's output; an error where the network would not be as large as what is stored."""
+    config, tensors = stored.config, stored.tensors
+    encoder, n_classes = encoder_of(config), len(config["classes"])
+    size = config["settings"]["embedding_size"] or encoder.recipe.embedding_size or n_classes
+    n_features = int(tensors["embedding.weight"].shape[1])
+    wanted = {"weight": (size, n_features), "bias": (size,)}
+    _check_shapes("embedding", wanted, tensors)
+    if config["settings"]["head"] == "softmax" and size != n_classes:
+        _check_shapes("logits", {"weight": (n_classes, size), "bias": (n_classes,)}, tensors)
+    if not isinstance(encoder, ModuleEncoder):
+        _check_encoder(encoder)
+        _rehearse(encoder, tensors)
+    return n_classes, n_features
 
 
 def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch.device) -> None:
     """Fill a new classifier with what was stored."""
     config, tensors = stored.config, stored.tensors
+    clf._check_settings()
     for part in _NETWORK:
-        held = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
-        if isinstance(getattr(model, part, None), nn.Module):
-            getattr(model, part).load_state_dict(held)
+        network = getattr(model, part, None)
+        if isinstance(network, nn.Module):
+            _check_shapes(part, {name: tuple(value.shape) for name, value in network.state_dict().items()}, tensors)
+            network.load_state_dict(_of(part, tensors))
     clf.encoder_, clf.model_ = encoder, model.to(device).eval()
-    labels = [decode_value(label) for label in config["classes"]]
-    clf.classes_ = np.empty(len(labels), dtype=object)
-    clf.classes_[:] = labels
-    clf.classes_ = clf.classes_.astype(_label_type(config["classes_type"]))
+    clf.classes_ = _classes(config["classes"], config["classes_type"])
     clf.history_ = pd.DataFrame(config["history"])
     clf.history_.attrs["ended"] = config["ended"]
-    if config["n_features"] is not None:
-        clf.n_features_in_ = int(config["n_features"])
-    if config["features"]:
-        clf.feature_names_in_ = np.array([decode_value(name) for name in config["features"]], dtype=object)
-    clf.validation_ids_ = _ids(config["validation_ids"])
-    clf.calibration_h_ = tensors["calibration_h"].to(device)
-    clf.calibration_y_ = tensors["calibration_y"].numpy()
-    clf.calibration_ids_ = _ids(config["calibration_ids"])
+    _unpack_features(clf, config, encoder)
+    clf.validation_ids_, clf.calibration_ids_ = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
+    h, y = tensors["calibration_h"], tensors["calibration_y"]
+    _check_calibration(h, y, len(clf.calibration_ids_), len(clf.classes_), model.embedding_size)
+    clf.calibration_h_, clf.calibration_y_ = h.to(device), y.numpy()
     clf._calibrated = None
     clf.examples_ = Examples()
     if isinstance(model, WeightedAverage):
-        if stored.examples is None:
-            raise StorageError("the file of training examples, and with it their ids, is missing")
-        ids = stored.examples.index
-        ref_h, ref_y = tensors["ref_h"].to(device), tensors["ref_y"].to(device)
-        model.references = ReferenceSet(
-            ref_h, ref_y, ids.tolist(), len(labels), clf.kernel, tensors.get("class_weights")
-        )
-        if stored.examples.shape[1]:
-            clf.examples_.add(ids, stored.examples)
+        _unpack_references(clf, stored, model, device)
+    clf._fitted = clf.get_params(deep=False)
 
 
-@contextmanager
-def reading(path: str | PathLike[str]) -> Iterator[None]:
-    """Whatever a folder's well-formed but senseless contents make go wrong is one clear error."""
-    try:
-        yield
-    except StorageError as error:
-        raise StorageError(f"{path}: {error}") from None
-    except DwacError:
-        raise
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+def _unpack_features(clf: Any, config: Mapping[str, Any], encoder: Encoder) -> None:
+    n_features, names = config["n_features"], [decode_value(name) for name in config["features"]]
+    known = [column.name for column in encoder.columns] if isinstance(encoder, TabularEncoder) else names
+    if names and names != known:
+        raise StorageError(f"its features, {names!r:.200}, are not the encoder's columns, {known!r:.200}")
+    if n_features is not None and known and n_features != len(known):
+        raise StorageError(f"its number of features is {n_features!r}, where {len(known)} are named")
+    if n_features is not None:
+        clf.n_features_in_ = int(n_features)
+    if names:
+        clf.feature_names_in_ = np.array(names, dtype=object)
+
+
+def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device: torch.device) -> None:
+    """The voters, and the records of those that have one."""
+    if stored.examples is None:
+        raise StorageError("the file of training examples, and with it their ids, is missing")
+    tensors, held = stored.tensors, stored.examples.index
+    if tensors["ref_h"].ndim != 2 or tensors["ref_h"].shape[1] != model.embedding_size:
         raise StorageError(
-            f"{path} holds no model that can be built: {type(error).__name__}: {error}; save the model again"
-        ) from error
+            f"its voters' embeddings have shape {tuple(tensors['ref_h'].shape)}; "
+            f"required is (n, {model.embedding_size}), as the network gives them"
+        )
+    ids = _merged(held.tolist(), stored.config["without_record"])
+    ref_h, ref_y, by_class = tensors["ref_h"].to(device), tensors["ref_y"].to(device), tensors.get("class_weights")
+    model.references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class)
+    if stored.examples.shape[1]:
+        clf.examples_.add(held, stored.examples)
+
+
+def _merged(held: list[Any], others: list[Any]) -> list[Any]:
+    """All ids in their order: those with a record, and [row, id] of those without."""
+    apart = {row: decode_value(name) for row, name in others}
+    n = len(held) + len(others)
+    if len(apart) != len(others) or not all(type(row) is int and 0 <= row < n for row in apart):
+        raise StorageError(f"the examples without a record must have rows of their own among {n}; they do not")
+    names = iter(held)
+    return [apart[row] if row in apart else next(names) for row in range(n)]
+
+
+# Checks of what was read
+
+
+def _of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
+
+
+def _check_shapes(part: str, wanted: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
+    """Hold the shapes that a network needs against those that are stored."""
+    held = {name: tuple(value.shape) for name, value in _of(part, tensors).items()}
+    for name in {**wanted, **held}:
+        if wanted.get(name) != held.get(name):
+            raise StorageError(
+                f"{part}.{name} must have shape {wanted.get(name, 'none: the network has no such weights')}; "
+                f"{held.get(name, 'nothing')} is stored; "
+                "give the module that the model was trained with, or restore the folder from a copy"
+            )
+
+
+class _Rehearsal(TorchFunctionMode):
+    """Counts the operations; given data (category counts, means) stay real, as a network may compute with them."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.calls = most, 0
+
+    def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        if self.calls % self.most == 0:  # not each further call: leaving torch.no_grad() is one
+            raise StorageError("its config describes a network of many more layers than are stored")
+        kwargs = {"device": "cpu", **(kwargs or {})} if function is torch.tensor else kwargs or {}
+        return function(*args, **kwargs)
+
+
+def _rehearse(encoder: Encoder, tensors: Mapping[str, Tensor]) -> None:
+    """Build the network without memory, and compare: a few characters of JSON could ask for terabytes."""
+    try:
+        with torch.device("meta"), _Rehearsal(10_000 + 100 * len(tensors)):
+            network = encoder.network()
+    except (RuntimeError, NotImplementedError, InputError):
+        if isinstance(encoder, ImageEncoder) and encoder.settings["network"].startswith("timm:"):
+            return  # some of timm's cannot be built so; their size is in their name, not in the folder
+        raise
+    state = network.state_dict()
+    _check_shapes("backbone", {name: tuple(value.shape) for name, value in state.items()}, tensors)
+    made = sum(value.nbytes for name, value in network.named_buffers() if name not in state)
+    if made > _MOST_BYTES:
+        raise StorageError(f"its network would make {made:,} bytes beside its weights; at most {_MOST_BYTES:,} are due")
+
+
+def _check_encoder(encoder: Encoder) -> None:
+    """What an encoder learned must be numbers that it can compute with."""
+    if isinstance(encoder, ImageEncoder):
+        channels, height, width = encoder.seen.shape
+        if not len(encoder.seen.mean) == len(encoder.seen.std) == channels or 4 * channels * height * width > 2**30:
+            raise StorageError(f"its images, {encoder.seen}, have no such mean and deviation, or are too large")
+    if isinstance(encoder, TabularEncoder):
+        for column in encoder.columns:
+            for scale in column.scales:
+                if scale is not None and not _is_scale(**asdict(scale)):
+                    raise StorageError(
+                        f"column {column.name!r} must have a scale of finite numbers; it has {scale!r:.200}"
+                    )
+
+
+def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
+    if any(type(number) not in (int, float) or not math.isfinite(number) for number in [*values, fill]):
+        return False
+    if form == "quantile":
+        return len(values) > 1 and values == sorted(values)
+    return form in ("binary", "standard") and len(values) == 2
+
+
+def _check_calibration(h: Tensor, y: Tensor, n_ids: int, n_classes: int, size: int) -> None:
+    whole = y.dtype == torch.int64 and y.ndim == 1
+    if not whole or h.ndim != 2 or not n_ids == len(y) == len(h) or (len(h) and h.shape[1] != size):
+        raise StorageError(
+            f"its calibration must have as many ids, labels (n,) and embeddings (n, {size}); "
+            f"it has {n_ids}, {tuple(y.shape)} of {y.dtype} and {tuple(h.shape)}"
+        )
+    if len(y) and not (int(y.min()) >= 0 and int(y.max()) < n_classes):
+        raise StorageError(f"its calibration labels must lie in 0 … {n_classes - 1}; got {y.min()} … {y.max()}")
+    if not h.is_floating_point() or not bool(h.isfinite().all()):
+        raise StorageError("its calibration embeddings must be finite numbers")
 
 
 def _packed(value: Any) -> Any:
@@ -143,13 +311,28 @@ def _unpacked(value: Any) -> Any:
     return {decode_value(key): weight for key, weight in value["pairs"]} if isinstance(value, Mapping) else value
 
 
-def _label_type(name: str) -> np.dtype[Any]:
-    kind = np.dtype(name)
-    if kind.kind not in "OUSiufb":
-        raise StorageError(f"labels of type {name!r} are not known")
-    return kind
+def _classes(encoded: list[Any], kind: str) -> NDArray[Any]:
+    """(K,) labels of a NumPy type; an error names one that does not come back as it was."""
+    dtype = np.dtype(kind)
+    if dtype.kind not in _LABELS or dtype.itemsize * len(encoded) > _MOST_BYTES:
+        first = repr(decode_value(encoded[0])) if encoded else "none"
+        raise EncodingError(f"labels of type {kind!r}, such as {first}, are not known; use strings or whole numbers")
+    labels = np.empty(len(encoded), dtype=object)
+    for place, label in enumerate(encoded):
+        labels[place] = decode_value(label)
+    typed = labels.astype(dtype)
+    for label, before, after in zip(labels, encoded, typed, strict=True):
+        if encode_value(after) != before:
+            raise EncodingError(f"label {label!r:.200} is not the same as {kind}, {after!r:.200}; use a plainer label")
+    if len(set(labels)) != len(labels):
+        raise EncodingError(f"labels must differ from one another; got {labels.tolist()!r:.200}")
+    return typed
 
 
-def _ids(values: list[Any]) -> pd.Index[Any]:
+def _ids(values: Iterable[Any]) -> pd.Index[Any]:
+    if not isinstance(values, list):
+        raise StorageError(f"ids must be a list; got {values!r:.100}")
     index: pd.Index[Any] = pd.Index([decode_value(value) for value in values], tupleize_cols=False)
+    if not index.is_unique:
+        raise StorageError(f"ids must differ from one another; {index[index.duplicated()][0]!r} is repeated")
     return index

@@ -8,6 +8,7 @@ features = encoder.network()(input_ids, attention_mask)       # (n, hidden size)
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +24,19 @@ from dwac.encoders.text import texts_of
 from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
 
-_PRIVATE = ("_name_or_path", "auto_map", "transformers_version")  # of a configuration: a user's path, others' code
+# What transformers builds from a configuration alone: no further model, and no code or kernels from the hub.
+# fmt: off
+MODEL_TYPES = (
+    "albert", "bert", "big_bird", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2", "distilbert",
+    "electra", "ernie", "eurobert", "longformer", "luke", "megatron-bert", "mobilebert", "modernbert", "mpnet",
+    "nomic_bert", "nystromformer", "rembert", "roberta", "roberta-prelayernorm", "roformer", "squeezebert",
+    "xlm-roberta", "xlm-roberta-xl", "xmod",
+)
+# fmt: on
+# Of a configuration: a user's path, others' code, parts fetched from the hub, and labels, of which an encoder has none.
+_DROPPED = re.compile(
+    r"_.*|.*implementation.*|.*backbone.*|auto_map|quantization_config|transformers_version|num_labels|id2label|label2id"
+)
 
 
 class HuggingFaceEncoder(Encoder):
@@ -74,6 +87,7 @@ class HuggingFaceEncoder(Encoder):
             raise InputError(
                 f"{self._name} is an encoder-decoder ({described.model_type}); choose an encoder, e.g. BERT"
             )
+        _require_type(described.model_type, self._name)
         tokenizer = self._load("AutoTokenizer")
         if not getattr(tokenizer, "is_fast", False) or tokenizer.pad_token_id is None:
             raise InputError(f"{self._name} needs a fast tokeniser (tokenizer.json) with a padding token")
@@ -88,7 +102,7 @@ class HuggingFaceEncoder(Encoder):
         backend.enable_truncation(length)
         backend.enable_padding(length=length, pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
         described = json.loads(described.to_json_string(use_diff=False))
-        self._model = {name: value for name, value in described.items() if name not in _PRIVATE}
+        self._model = _plain(described)
         self._tokenizer_json, self._tokenizer, self._pretrained = backend.to_str(), backend, True
         return self
 
@@ -113,7 +127,11 @@ class HuggingFaceEncoder(Encoder):
             transformers = _required("transformers")
             options = {name: value for name, value in model_config.items() if name != "model_type"}
             described = transformers.AutoConfig.for_model(model_config["model_type"], **options)
-            model = transformers.AutoModel.from_config(described, trust_remote_code=False)
+            kind = transformers.MODEL_MAPPING[type(described)]
+            attention = "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"  # others may be fetched
+            model = transformers.AutoModel.from_config(
+                described, trust_remote_code=False, attn_implementation=attention
+            )
         return PooledModel(model.float(), self.settings["pooling"])
 
     def config(self) -> dict[str, Any]:
@@ -122,9 +140,15 @@ class HuggingFaceEncoder(Encoder):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The encoder that `config` describes; its networks start at random, for saved weights to be put in."""
+        """The encoder that `config` describes; its networks start at random, for saved weights to be put in.
+
+        The config may come from anywhere: whatever would have transformers fetch something is refused or dropped.
+        """
         encoder = cls(**config["settings"])
-        encoder._model, encoder._tokenizer_json = config["model"], config["tokenizer"]
+        if config["model"] is not None:
+            _require_type(config["model"].get("model_type"), "the saved model")
+            encoder._model = _plain(config["model"])
+        encoder._tokenizer_json = config["tokenizer"]
         return encoder
 
     def records(self, X: Any) -> pd.DataFrame:
@@ -169,6 +193,20 @@ class PooledModel(nn.Module):
             return states[:, 0]
         share = attention_mask / attention_mask.sum(dim=1, keepdim=True).clamp_min(1)
         return weighted_sum(share, states)
+
+
+def _require_type(model_type: Any, name: str) -> None:
+    if model_type not in MODEL_TYPES:
+        raise InputError(f"{name} is of type {model_type!r}; choose a text encoder: {', '.join(MODEL_TYPES)}")
+
+
+def _plain(described: Any) -> Any:
+    """A configuration without what is private, or leads elsewhere; at every depth."""
+    if isinstance(described, list):
+        return [_plain(value) for value in described]
+    if not isinstance(described, dict):
+        return described
+    return {name: _plain(value) for name, value in described.items() if not _DROPPED.fullmatch(name)}
 
 
 def _required(package: str) -> Any:

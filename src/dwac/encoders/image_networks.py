@@ -194,7 +194,12 @@ def resnet18(shape: Shape) -> nn.Sequential:
 
 
 def find_timm(name: str) -> Any:
-    """The timm library, or an error that says how to get it."""
+    """The timm library, or an error that says how to get it, or that the name is not one of its own."""
+    if ":" in name.removeprefix("timm:") or "/" in name:
+        raise InputError(
+            f"network={name!r} is fetched from a hub or folder, so a saved model could not be restored by itself; "
+            "choose a network of timm's own, or give the network: encoder=timm.create_model(…, num_classes=0)"
+        )
     try:
         return importlib.import_module("timm")
     except ImportError:

@@ -1,6 +1,6 @@
 """One folder a model: what it is, its numbers, and the examples it may show.
 
-    model.json                          format, version, config, and name, size and SHA-256 of the other files
+    model.json                          format, version, config and its SHA-256; name, size and SHA-256 of the others
     weights-<sha256>.safetensors        every tensor
     examples-<sha256>.parquet           training records, where they are kept
 
@@ -99,7 +99,7 @@ def write_model(
 
 
 def read_model(path: str | os.PathLike[str]) -> Stored:
-    """Read a model folder; every file is checked against the size and SHA-256 that were written."""
+    """Read a model folder; config and every file are checked against the SHA-256 that was written."""
     folder = Path(path)
     try:
         manifest = _read_manifest(folder)
@@ -114,11 +114,14 @@ def read_model(path: str | os.PathLike[str]) -> Stored:
                     raise StorageError(f"{folder} lacks {name}, which {MANIFEST} names; {_REPAIR}") from None
     except StorageError:
         raise
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         raise StorageError(f"could not read a model from {folder}: {error}") from error
     names = {part: str(folder / facts["name"]) for part, facts in manifest["files"].items()}
-    tensors, _ = unpack_tensors(data["weights"], names["weights"])
-    examples = unpack_examples(data["examples"], names["examples"]) if "examples" in data else None
+    try:
+        tensors, _ = unpack_tensors(data["weights"], names["weights"])
+        examples = unpack_examples(data["examples"], names["examples"]) if "examples" in data else None
+    except MemoryError as error:
+        raise StorageError(f"{folder} takes more memory than there is: {error}") from error
     return Stored(manifest["config"], tensors, examples)
 
 
@@ -133,11 +136,17 @@ def dwac_version() -> str:
 
 def _manifest(config: Mapping[str, Any], files: dict[str, Any]) -> bytes:
     json_text(config, "config")  # names what is wrong with it, if anything
-    content = {"format": FORMAT, "version": VERSION, "dwac": dwac_version(), "files": files, "config": dict(config)}
+    content = {"format": FORMAT, "version": VERSION, "dwac": dwac_version(), "files": files}
+    content |= {"config_sha256": _digest(config), "config": dict(config)}
     data = json_text(content, "model.json", indent=2).encode() + b"\n"
     if len(data) > _LARGEST_MANIFEST:
         raise InputError(f"config takes {len(data):,} bytes of JSON; at most {_LARGEST_MANIFEST:,}; use tensors")
     return data
+
+
+def _digest(config: Mapping[str, Any]) -> str:
+    """The SHA-256 of a config, however its JSON is laid out."""
+    return hashlib.sha256(json.dumps(dict(config), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -189,6 +198,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not {"weights"} <= set(files) <= set(_ENDINGS):
         raise StorageError(
             f"{path} must name weights, and may name examples; it names {sorted(files)!r:.100}; {_REPAIR}"
+        )
+    digest, written = _digest(config), content.get("config_sha256")
+    if digest != written:
+        raise StorageError(
+            f"{path}: its config has SHA-256 {digest}; {written!r:.70} was written; it was altered: {_REPAIR}"
         )
     for part, facts in files.items():
         if not _is_part(part, facts):

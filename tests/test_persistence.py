@@ -1,0 +1,363 @@
+"""A saved model comes back as it was; a folder that is damaged or hostile is named, and does no harm."""
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import dwac
+from dwac import DWACClassifier, persistence, storage
+from dwac.encoders import HuggingFaceEncoder, ImageEncoder
+from dwac.encoders.huggingface import MODEL_TYPES
+from dwac.errors import DwacError, InputError, StorageError
+
+Change = Callable[[dict[str, Any]], Any]
+SETTINGS: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
+
+
+def table(n: int = 60, start: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(start)
+    data = {"size": rng.normal(size=n), "code": np.arange(n) + 2**60, "job": rng.choice(["nurse", "clerk"], n)}
+    return pd.DataFrame(data, index=[f"p{i}" for i in range(start, start + n)])
+
+
+def labels(*kinds: Any, n: int = 60) -> Any:
+    return [kinds[i % len(kinds)] for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> DWACClassifier:
+    return DWACClassifier(**SETTINGS).fit(table(), labels("yes", "no", "maybe"))
+
+
+@pytest.fixture
+def folder(fitted: DWACClassifier, tmp_path: Path) -> Path:
+    return fitted.save(tmp_path / "model")
+
+
+def load(folder: Path, **options: Any) -> DWACClassifier:
+    return dwac.load(folder, device="cpu", **options)
+
+
+def forge(folder: Path, change: Change | None = None, tensors: Change | None = None) -> None:
+    """Write the folder again, with other contents and checksums that fit: as someone who means harm would."""
+    stored = storage.read_model(folder)
+    if change is not None:
+        change(stored.config)
+    if tensors is not None:
+        tensors(stored.tensors)
+    storage.write_model(folder, *stored)
+
+
+# Labels
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+@pytest.mark.parametrize("kind", ["datetime64", "timedelta64"])
+def test_dates_and_durations_survive_as_labels(kind, unit, tmp_path) -> None:
+    y = np.array([10**9, 2 * 10**9, 3 * 10**9] * 20, np.int64).view(f"{kind}[{unit}]")
+    clf = DWACClassifier(**SETTINGS).fit(table(), y)
+    again = load(clf.save(tmp_path / "model"))
+    assert again.classes_.dtype == clf.classes_.dtype
+    assert np.array_equal(again.classes_, clf.classes_)
+    assert np.array_equal(again.predict(table()), clf.predict(table()))
+
+
+def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path) -> None:
+    periods = np.array([pd.Period("2020-01"), pd.Period("2020-02"), pd.Period("2020-03")], dtype=object)
+    for classes, said in (
+        (periods, "2020-01"),
+        (np.array([1 + 2j, 2, 3]), r"1\+2j"),
+        (np.array([1, 1, 2]), "must differ"),
+        (np.array([date(2020, 1, 1), object(), 3], dtype=object), "object"),
+    ):
+        clf = load(fitted.save(tmp_path / "other"))
+        clf.classes_ = classes
+        with pytest.raises(InputError, match=said):
+            clf.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_is_set_after_fit_does_not_change_the_saved_model(tmp_path) -> None:
+    clf = DWACClassifier(class_weight={"yes": 3.0}, **SETTINGS).fit(table(), labels("yes", "no"))
+    votes = clf.log_class_weights(table())
+    clf.set_params(kernel="laplace", head="softmax", embedding_size=9, class_weight=None, penalty="x")
+    assert np.array_equal(load(clf.save(tmp_path / "model")).log_class_weights(table()), votes)
+
+
+# Damage
+
+
+def test_a_changed_config_is_named(folder) -> None:
+    path = folder / "model.json"
+    text = path.read_text()
+    path.write_text(json.dumps(json.loads(text)))  # the same, laid out otherwise
+    load(folder)
+    path.write_text(text.replace('"gaussian"', '"laplace"'))
+    with pytest.raises(StorageError, match=r"model\.json: its config has SHA-256 .* altered"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c["settings"].update(kernel="foo"), "unknown kernel 'foo'"),
+        (lambda c: c["settings"].update(head="foo"), "unknown head 'foo'"),
+        (lambda c: c["settings"].update(epochs=-1), "epochs"),
+        (lambda c: c["settings"].update(os="system"), "os"),
+        (lambda c: c.pop("settings"), "KeyError"),
+        (lambda c: c["encoder"].update(kind="pickle"), "unknown encoder 'pickle'"),
+        (lambda c: c.update(classes_type="<U2"), "label .*maybe.* is not the same"),
+        (lambda c: c.update(classes_type="<U100000000"), "not known"),
+        (lambda c: c.update(classes_type="V8"), "not known"),
+        (lambda c: c["classes"].__setitem__(0, c["classes"][1]), "must differ"),
+        (lambda c: c["classes"].pop(), "must lie in 0 … 1"),
+        (lambda c: c["calibration_ids"].pop(), "as many ids"),
+        (lambda c: c.update(calibration_ids="p" * len(c["calibration_ids"])), "must be a list"),
+        (lambda c: c["calibration_ids"].__setitem__(0, c["calibration_ids"][1]), "is repeated"),
+        (lambda c: c["validation_ids"].__setitem__(0, c["validation_ids"][1]), "is repeated"),
+        (lambda c: c.update(features=["size", "job", "code"]), "not the encoder's columns"),
+        (lambda c: c.update(n_features=2), "number of features is 2"),
+        (lambda c: c.update(without_record=[[0, "p0"]]), "id"),
+        (lambda c: c.update(without_record=[[-1, "x"]]), "rows of their own"),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0]["values"].__setitem__(0, "x"), "'size'.*finite"),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0]["values"].reverse(), "'size'.*finite"),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(form="foo"), "'size'.*finite"),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(fill=10**400), "OverflowError"),
+        (lambda c: c["encoder"]["config"]["columns"].pop(0), "shape"),
+        (lambda c: c["encoder"]["config"]["settings"].update(depth=0.5), "depth must be a"),
+        (lambda c: c["encoder"].update(config=[]), "TypeError"),
+        (lambda c: c.update(history={"a": 1}), "ValueError"),
+    ],
+)
+def test_a_config_without_sense_is_named_with_the_folder(folder, change, said) -> None:
+    forge(folder, change)
+    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{said}"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.update(calibration_y=t["calibration_y"] + 3), "calibration labels must lie in 0 … 2"),
+        (lambda t: t.update(calibration_y=t["calibration_y"].float()), "as many ids"),
+        (lambda t: t.update(calibration_h=t["calibration_h"][1:]), "as many ids"),
+        (lambda t: t.update(calibration_h=t["calibration_h"][:, 1:]), "as many ids"),
+        (lambda t: t.update(calibration_h=t["calibration_h"] * float("nan")), "finite"),
+        (lambda t: t.update(ref_y=t["ref_y"] + 1), "must lie in 0 … 2"),
+        (lambda t: t.update(ref_h=t["ref_h"][:, 1:]), "voters' embeddings"),
+        (lambda t: t.update(ref_h=t["ref_h"][1:]), "labels"),
+        (lambda t: t.update(class_weights=torch.ones(7)), "weight"),
+        (lambda t: t.update({"embedding.weight": t["embedding.weight"].T}), "embedding.weight must have shape"),
+        (lambda t: t.update({"backbone.more": torch.ones(3)}), "backbone.more"),
+        (lambda t: t.pop("backbone.bias"), "backbone.bias must have shape .* nothing"),
+        (lambda t: t.clear(), "KeyError"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named_with_the_folder(folder, change, said) -> None:
+    forge(folder, tensors=change)
+    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{said}"):
+        load(folder)
+
+
+def test_a_missing_examples_file_and_any_other_failure_name_the_folder(folder, monkeypatch) -> None:
+    for error in (OverflowError("x"), MemoryError("x"), ImportError("x"), OSError("x"), DwacError("x")):
+
+        def fail(*_: Any, error: Exception = error) -> Any:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr("dwac.persistence.encoder_of", fail)
+            with pytest.raises(StorageError, match=rf"^{folder}.*x"):
+                load(folder)
+    stored = storage.read_model(folder)
+    storage.write_model(folder, stored.config, stored.tensors)
+    with pytest.raises(StorageError, match=rf"^{folder}.*training examples.*missing"):
+        load(folder)
+
+
+def test_a_network_of_ones_own_is_asked_for_and_must_fit(tmp_path) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    clf = DWACClassifier(nn.Linear(3, 8), **SETTINGS).fit(X, labels(0, 1))
+    folder = clf.save(tmp_path / "model")
+    with pytest.raises(InputError, match=r"^this model was trained with a network of your own.*module=…"):
+        load(folder)
+    with pytest.raises(StorageError, match=rf"^{folder}.*backbone.weight.*\(7, 3\).*\(8, 3\).*give the module"):
+        load(folder, module=nn.Linear(3, 7))
+    assert np.array_equal(load(folder, module=nn.Linear(3, 8)).predict(X), clf.predict(X))
+
+
+# Harm
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["encoder"]["config"].update(widths=[10**6, 10**6]),
+        lambda c: c["encoder"]["config"].update(widths=[2**60, 2**60]),
+        lambda c: c["encoder"]["config"].update(widths=[128] * 100_000),
+        lambda c: c["encoder"]["config"]["settings"].update(frequencies=10**12),
+        lambda c: c["settings"].update(embedding_size=10**12),
+    ],
+)
+def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
+    forge(folder, change)
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("the network was built")
+
+    monkeypatch.setattr(DWACClassifier, "_new_model", never)
+    with pytest.raises(StorageError, match=rf"^{folder}"):
+        load(folder)
+
+
+def test_texts_of_hostile_depth_take_no_memory(monkeypatch) -> None:
+    pytest.importorskip("transformers")
+    no_network(monkeypatch)
+    encoder = hugging_face(model_type="bert", num_hidden_layers=10**9)
+    with pytest.raises(StorageError, match="many more layers than are stored"):
+        persistence._rehearse(encoder, {})
+    assert torch.is_grad_enabled()
+
+
+def test_images_of_hostile_size_take_no_memory(tmp_path) -> None:
+    X = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
+    folder = DWACClassifier(**SETTINGS).fit(X, labels(0, 1, n=40)).save(tmp_path / "model")
+    forge(folder, lambda c: c["encoder"]["config"]["seen"].update(width=10**6))
+    with pytest.raises(StorageError, match="shape"):
+        load(folder)
+    forge(folder, lambda c: c["encoder"]["config"]["seen"].update(width=32, shape=[10**9, 8, 8]))
+    with pytest.raises(StorageError, match="too large"):
+        load(folder)
+
+
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the network was reached for")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+SIZES = {
+    "vocab_size": 30,
+    "hidden_size": 32,
+    "embedding_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "intermediate_size": 32,
+    "pad_token_id": 1,
+    "max_position_embeddings": 40,
+}
+
+
+def hugging_face(**model: Any) -> HuggingFaceEncoder:
+    settings = {"name_or_folder": "evil/name", "local_files_only": False}
+    return HuggingFaceEncoder.from_config({"settings": settings, "model": SIZES | model, "tokenizer": ""})
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        {"_attn_implementation": "evil/kernel"},
+        {"attn_implementation": "evil/kernel"},
+        {"_attn_implementation_internal": "evil/kernel"},
+        {"experts_implementation": "evil/kernel"},
+        {"use_pretrained_backbone": True, "backbone": "evil/resnet"},
+        {"auto_map": {"AutoModel": "evil/code--modeling.Evil"}},
+        {"quantization_config": {"quant_method": "gptq"}},
+        {"nested": [{"_attn_implementation": "evil/kernel"}]},
+        {"num_labels": 10**12},
+    ],
+)
+def test_a_restored_hugging_face_model_reaches_for_nothing(evil, monkeypatch) -> None:
+    pytest.importorskip("transformers")
+    no_network(monkeypatch)
+    encoder = hugging_face(model_type="bert", **evil)
+    assert "evil" not in json.dumps(encoder.config()["model"])
+    network: Any = encoder.network()
+    assert network.model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("model_type", ["detr", "yoso", "evil", None, ["bert"]])
+def test_model_types_that_may_fetch_more_are_refused(model_type) -> None:
+    with pytest.raises(InputError, match="choose a text encoder: albert, bert"):
+        hugging_face(model_type=model_type, use_pretrained_backbone=True, backbone="evil/resnet")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # DeBERTa's, at import
+@pytest.mark.parametrize("model_type", ["bert", "deberta-v2", "distilbert", "modernbert", "mpnet", "xlm-roberta"])
+def test_known_model_types_are_built_without_the_network(model_type, monkeypatch) -> None:
+    pytest.importorskip("transformers")
+    no_network(monkeypatch)
+    sizes = {"dim": 32, "n_layers": 1, "n_heads": 2, "hidden_dim": 32} if model_type == "distilbert" else {}
+    network = hugging_face(model_type=model_type, **sizes).network().eval()
+    assert network(torch.ones(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)).shape == (2, 32)
+    assert model_type in MODEL_TYPES
+
+
+@pytest.mark.parametrize("name", ["hf_hub:evil/net", "hf-hub:evil/net", "local-dir:/tmp/evil", "evil/net"])
+def test_timm_names_of_a_hub_are_refused(name, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    X = np.zeros((4, 8, 8), dtype=np.uint8)
+    config = ImageEncoder().fit(X).config() | {"network": f"timm:{name}"}
+    with pytest.raises(InputError, match="fetched from a hub"):
+        ImageEncoder.from_config(config).network()
+    with pytest.raises(InputError, match="fetched from a hub"):
+        ImageEncoder(f"timm:{name}").fit(X)
+
+
+def test_a_missing_library_is_named_with_the_folder(tmp_path, monkeypatch) -> None:
+    X = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
+    folder = DWACClassifier(**SETTINGS).fit(X, labels(0, 1, n=40)).save(tmp_path / "model")
+    forge(folder, lambda c: c["encoder"]["config"].update(network="timm:resnet10t"))
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(StorageError, match=rf"^{folder}.*pip install timm"):
+        load(folder)
+
+
+def test_a_checkpoint_named_by_a_folder_is_not_used(folder) -> None:
+    forge(folder, lambda c: c["settings"].update(checkpoint="/etc/passwd"))
+    assert load(folder).checkpoint is None
+
+
+# Records
+
+
+def test_examples_without_a_record_come_back_without_one(fitted, tmp_path) -> None:
+    clf = load(fitted.save(tmp_path / "first", include_examples=False))
+    assert len(clf.examples_) == 0
+    clf.add_references(table(5, start=100), labels("yes", "no", n=5))
+    before = clf.references_.ids.tolist()
+    for name in ("second", "third"):
+        clf = load(clf.save(tmp_path / name))
+        assert clf.references_.ids.tolist() == before
+        assert sorted(clf.examples_) == [f"p{i}" for i in range(100, 105)]
+        assert clf.examples_["p103"]["code"] == 2**60 + 3
+        assert "p0" not in clf.examples_
+    kept = storage.read_model(tmp_path / "third").examples
+    assert kept is not None
+    assert kept["code"].dtype == np.int64
+    clf.forget(["p101", before[0]])
+    again = load(clf.save(tmp_path / "fourth"))
+    assert again.references_.ids.tolist() == clf.references_.ids.tolist()
+    assert len(again.examples_) == 4
+    votes = again.log_class_weights(table())
+    assert np.array_equal(votes, clf.log_class_weights(table()))
+    assert len(load(clf.save(tmp_path / "fifth", include_examples=False)).examples_) == 0
+
+
+def test_records_come_back_in_their_order(fitted, folder) -> None:
+    again = load(folder)
+    assert list(again.examples_) == again.references_.ids.tolist() == fitted.references_.ids.tolist()
+    assert storage.read_model(folder).config["without_record"] == []
