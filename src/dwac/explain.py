@@ -433,7 +433,7 @@ def _shown(record: Any) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, bytes) and value.startswith(_PNG):
-        return f'<img src="{_data_url(value)}" alt="training image" height="64" style="image-rendering:pixelated">'
+        return f'<img src="{_data_url(value)}" alt="the image" height="64" style="image-rendering:pixelated">'
     return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 

@@ -92,8 +92,8 @@ def train(
     validation loss and accuracy if there is such data; there, at most some 4,096 examples, drawn anew each epoch,
     vote, and with `rescale` the embeddings are taken at the best of a few scales.
 
-    Ctrl-C ends training and keeps the best weights so far. `history.attrs["ended"]` says why it ended: "finished",
-    "stopped early" or "interrupted".
+    Ctrl-C ends training and keeps the best weights so far; without validation data, the weights as they are.
+    `history.attrs["ended"]` says why it ended: "finished", "stopped early" or "interrupted".
 
     Args:
         model: `WeightedAverage` or `SoftmaxTwin`.
