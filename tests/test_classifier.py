@@ -516,7 +516,12 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
         (np.where(np.arange(40)[:, None] == 7, np.inf, 1.0), [0, 1] * 20, NonFiniteError, "column 0 .* row 7"),
         (np.full((40, 8, 8), np.nan), [0, 1] * 20, NonFiniteError, "row 0"),
         ([f"missing{i}.png" for i in range(40)], [0, 1] * 20, InputError, "row 0.*missing0.png"),
-        (pd.DataFrame({"text": [f"film {i}" for i in range(40)]}), [0, 1] * 20, InputError, r"'text' \(categorical\)"),
+        (
+            pd.DataFrame({"text": [f"film {i}" for i in range(40)]}),
+            [0, 1] * 20,
+            InputError,
+            r"column 'text' has a value of its own",
+        ),
         (pd.DataFrame({"a": [1.0] * 40, 3: range(40)}), [0, 1] * 20, InputError, "named by strings alone"),
     ],
 )

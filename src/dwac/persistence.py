@@ -243,7 +243,7 @@ class _Rehearsal(TorchFunctionMode):
 
     def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.calls += 1
-        if self.calls % self.most == 0:  # not each further call: leaving torch.no_grad() is one
+        if self.calls > self.most:
             raise StorageError("its config describes a network of many more layers than are stored")
         kwargs = {"device": "cpu", **(kwargs or {})} if function is torch.tensor else kwargs or {}
         return function(*args, **kwargs)
@@ -251,9 +251,11 @@ class _Rehearsal(TorchFunctionMode):
 
 def _rehearse(encoder: Encoder, tensors: Mapping[str, Tensor]) -> None:
     """Build the network without memory, and compare: a few characters of JSON could ask for terabytes."""
+    # Stopped in mid-building, a torch.no_grad() might not be left: leaving is an operation too.
     try:
-        with torch.device("meta"), _Rehearsal(10_000 + 100 * len(tensors)):
-            network = encoder.network()
+        with torch.set_grad_enabled(torch.is_grad_enabled()), torch.device("meta"):
+            with _Rehearsal(10_000 + 100 * len(tensors)):
+                network = encoder.network()
     except (RuntimeError, NotImplementedError, InputError):
         if isinstance(encoder, ImageEncoder) and encoder.settings["network"].startswith("timm:"):
             return  # some of timm's cannot be built so; their size is in their name, not in the folder

@@ -210,11 +210,11 @@ class TabularEncoder(Encoder):
             raise ShapeError(f"0 sample(s) (shape={frame.shape}) while a minimum of 1 is required.")
         paper = self.settings["network"] == "paper"
         columns = [Column.fit(frame.iloc[:, i], name, paper=paper) for i, name in enumerate(frame.columns)]
-        if len(frame) > 1 and not any(c.categories or c.gaps or any(c.scales) for c in columns):
-            kinds = ", ".join(f"{c.name!r} ({c.kind})" for c in columns[:5])
+        unique = [c.name for c in columns if c.kind == "categorical" and frame[c.name].nunique() > 1]
+        if unique and not any(c.categories or c.gaps or any(c.scales) for c in columns):
             raise InputError(
-                f"no column of X tells rows apart: {kinds} are the same in every row, or different in every row as "
-                'texts are; for texts, give the column itself: X["text"]'
+                f"column {_listed(unique)} has a value of its own in every row, and nothing else tells rows apart; "
+                f"for texts, give the column itself: X[{unique[0]!r}]"
             )
         self.columns = columns
         self._learned(rows=len(frame))
