@@ -253,9 +253,9 @@ def _rehearse(encoder: Encoder, tensors: Mapping[str, Tensor]) -> None:
     """Build the network without memory, and compare: a few characters of JSON could ask for terabytes."""
     # Stopped in mid-building, a torch.no_grad() might not be left: leaving is an operation too.
     try:
-        with torch.set_grad_enabled(torch.is_grad_enabled()), torch.device("meta"):
-            with _Rehearsal(10_000 + 100 * len(tensors)):
-                network = encoder.network()
+        as_it_was = torch.set_grad_enabled(torch.is_grad_enabled())
+        with as_it_was, torch.device("meta"), _Rehearsal(10_000 + 100 * len(tensors)):
+            network = encoder.network()
     except (RuntimeError, NotImplementedError, InputError):
         if isinstance(encoder, ImageEncoder) and encoder.settings["network"].startswith("timm:"):
             return  # some of timm's cannot be built so; their size is in their name, not in the folder

@@ -210,7 +210,7 @@ class TabularEncoder(Encoder):
             raise ShapeError(f"0 sample(s) (shape={frame.shape}) while a minimum of 1 is required.")
         paper = self.settings["network"] == "paper"
         columns = [Column.fit(frame.iloc[:, i], name, paper=paper) for i, name in enumerate(frame.columns)]
-        unique = [c.name for c in columns if c.kind == "categorical" and frame[c.name].nunique() > 1]
+        unique = [c.name for c in columns if c.kind == "categorical" and len(frame[c.name].unique()) > 1]
         if unique and not any(c.categories or c.gaps or any(c.scales) for c in columns):
             raise InputError(
                 f"column {_listed(unique)} has a value of its own in every row, and nothing else tells rows apart; "
