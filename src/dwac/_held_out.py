@@ -26,6 +26,11 @@ class HeldOut(NamedTuple):
     voters: tuple[Tensor, Tensor] | None  # embeddings and labels; None for a softmax
     class_weights: Tensor  # (K,) of their votes
 
+    def some(self, most: int) -> HeldOut:
+        """At most so many of the examples, from all over."""
+        every = -(-len(self.y) // most)
+        return self._replace(h=self.h[::every], y=self.y[::every])
+
     def judge(self, factors: Sequence[float]) -> Tensor:
         """At each factor: how well it fits, mean -log P(y), and the share of right labels, (factors, 3).
 

@@ -211,7 +211,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             encoder.fit(take(X, parts.training))
         except InputError:
-            type(encoder).fit(encoder, X)  # names the row as the caller counts it
+            encoder.fit(X)  # names the row as the caller counts it
             raise
         return encoder.transform(X)
 

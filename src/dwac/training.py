@@ -40,7 +40,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_VOTERS = 4096  # references that vote on validation data while training goes on; all of them vote afterwards
+_VOTERS = {"cpu": 2048, "cuda": 4096}  # who votes on validation data while training goes on; afterwards all do
+_FEW = 512  # validation examples by which a scale is chosen then
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def train(
 
     With validation data, training stops after `patience` epochs without a lower validation loss, and the best
     weights are restored. Without, all epochs are run. The history has a row an epoch: training loss, seconds, and
-    validation loss and accuracy if there is such data; there, at most some 4,096 examples, drawn anew each epoch,
+    validation loss and accuracy if there is such data; there, a few thousand examples at most, drawn anew each epoch,
     vote, and with `rescale` the embeddings are taken at the best of a few scales.
 
     Ctrl-C ends training and keeps the best weights so far; without validation data, the weights as they are.
@@ -259,11 +260,15 @@ class _Run:
         """Loss and accuracy of held-out data, at the scale that suits them best if the model will be rescaled."""
         voters = None
         if isinstance(self.model, WeightedAverage):
-            rows = self.voters(_VOTERS, self.generator)
+            most = min(_VOTERS.get(self.y.device.type, 2048), max(256, len(self.y) // 8))
+            rows = self.voters(most, self.generator)
             voters = embed(self.model, tuple(part[rows] for part in self.x)), self.y[rows]
         held_out = HeldOut(self.model, embed(self.model, x), y.to(self.y.device), voters, self.class_weights)
-        judged = held_out.judge(SCALES if self.rescale else (1.0,)).tolist()
-        _, loss, accuracy = min(judged)
+        factor = 1.0
+        if self.rescale:
+            fits = held_out.some(_FEW).judge(SCALES)[:, 0]
+            factor = SCALES[int(fits.argmin())]
+        loss, accuracy = held_out.judge([factor])[0, 1:].tolist()
         return loss, accuracy
 
     def restore_best(self) -> None:
@@ -339,7 +344,7 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     x, y = tuple(part[rows.to(part.device)] for part in _inputs(x)), y[rows.to(y.device)].to(model.device)
     voters = None
     if isinstance(model, WeightedAverage):
-        heard = sample(model.references.labels, 20_000, generator)
+        heard = sample(model.references.labels, 8192, generator)
         voters = model.references.embeddings[heard], model.references.labels[heard]
     factors = torch.ones(model.n_classes) if class_weights is None else torch.tensor(class_weights).float()
     held_out = HeldOut(model, embed(model, x), y, voters, factors.to(y.device))
@@ -347,7 +352,7 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     def loss(log_factor: float) -> float:
         return float(held_out.judge([math.exp(log_factor)])[0, 0])
 
-    found = minimize_scalar(loss, bounds=(-1.5, 1.5), options={"xatol": 0.02})
+    found = minimize_scalar(loss, bounds=(-1.5, 1.5), options={"xatol": 0.05})
     factor = math.exp(found.x) if found.fun < loss(0.0) else 1.0
     model.scale_embeddings(factor)
     return factor
