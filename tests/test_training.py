@@ -9,7 +9,7 @@ from torch import nn
 from benchmarks import stability
 from dwac.errors import DwacError
 from dwac.nn import SoftmaxTwin, WeightedAverage
-from dwac.training import Model, evaluate, predict_log_probabilities, train
+from dwac.training import Model, evaluate, fit_scale, predict_log_probabilities, train
 
 HEADS = [WeightedAverage, SoftmaxTwin]
 
@@ -118,3 +118,24 @@ def test_an_epsilon_inside_the_log_loses_what_ours_keeps() -> None:
     ours, theirs = (stability.run(head, stability.WIDE, size=4, rate=1e-2, depth=1) for head in ("dwac", "epsilon"))
     assert ours["accuracy"] > 0.9 > 0.75 > theirs["accuracy"]
     assert ours["spread"] < 100 < theirs["spread"]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_few_right_answers_do_not_make_the_model_endlessly_sure(head: type[Model]) -> None:
+    x, y = clusters()
+    model = model_of(head)
+    train(model, x, y, epochs=10, batch_size=32, learning_rate=1e-2)
+    few = slice(0, 6)  # all of them right: the likelihood alone would take the largest factor allowed, exp(1.5)
+    assert evaluate(model, x[few], y[few])[1] == 1
+    assert 0.5 < fit_scale(model, x[few], y[few]) < 3
+
+
+def test_the_scale_lowers_the_loss_of_a_model_that_is_too_sure() -> None:
+    x, y = clusters(600)
+    y = torch.where(torch.rand(600, generator=torch.Generator().manual_seed(0)) < 0.2, (y + 1) % 3, y)  # some are wrong
+    model = model_of(WeightedAverage)
+    train(model, x[:300], y[:300], epochs=15, batch_size=64, learning_rate=1e-2)
+    model.scale_embeddings(6.0)
+    before = evaluate(model, x[300:], y[300:])[0]
+    assert fit_scale(model, x[300:], y[300:]) < 0.8
+    assert evaluate(model, x[300:], y[300:])[0] < before
