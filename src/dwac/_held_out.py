@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dwac.kernels import full_precision, get_kernel, squared_distances
-from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.nn import Model, SoftmaxTwin
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
 _CELLS = {"cpu": 2**22, "cuda": 2**26}  # votes in memory at once
@@ -20,7 +20,7 @@ _CELLS = {"cpu": 2**22, "cuda": 2**26}  # votes in memory at once
 class HeldOut(NamedTuple):
     """Embeddings of held-out examples, and what the model would say of them if all embeddings were scaled."""
 
-    model: WeightedAverage | SoftmaxTwin
+    model: Model
     h: Tensor
     y: Tensor
     voters: tuple[Tensor, Tensor] | None  # embeddings and labels; None for a softmax
@@ -51,12 +51,13 @@ class HeldOut(NamedTuple):
 
     def _votes(self, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
         """The votes for each class, (n, K), in units of the largest vote, for each factor."""
-        if self.voters is None:
-            logits = self.model.logits(h).float()  # type: ignore[operator]
+        if isinstance(self.model, SoftmaxTwin):
+            logits = self.model.logits(h).float()
             yield from (torch.softmax(factor * logits, dim=1) for factor in factors)
             return
+        assert self.voters is not None
         ref_h, ref_y = self.voters
-        kernel = get_kernel(self.model.kernel)  # type: ignore[arg-type]
+        kernel = get_kernel(self.model.kernel)
         squared, labels = squared_distances(h, ref_h), F.one_hot(ref_y, self.model.n_classes) * self.class_weights
         for factor in factors:
             log_w = kernel.log_weights(factor**2 * squared)

@@ -7,9 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.nn import Model
 
-Model = WeightedAverage | SoftmaxTwin
 Inputs = tuple[Tensor, ...]
 
 

@@ -333,6 +333,9 @@ class SoftmaxTwin(_Head):
         return torch.log_softmax(self.log_class_weights(x), dim=1).float()
 
 
+Model = WeightedAverage | SoftmaxTwin
+
+
 def convert(model: nn.Module, n_classes: int, *, layer: str | None = None, **options: Any) -> WeightedAverage:
     """Turn a classifier into a `WeightedAverage` by swapping its last Linear layer for an embedding.
 

@@ -241,7 +241,7 @@ def _size(size: Any, n: int, default: int, name: str) -> int:
 
 
 def row_weights(sample_weight: Any, n: int) -> Floats:
-    """(n,) weights of the rows, 1 by default."""
+    """(n,) weights of the rows, 1 on average: only their proportions count."""
     if sample_weight is None:
         return np.ones(n)
     try:

@@ -23,9 +23,9 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac import checkpoint as checkpoints
 from dwac._held_out import SCALES, HeldOut, Sampler, sample
-from dwac._steps import GraphStep, Inputs, Model, Step, one_cycle
+from dwac._steps import GraphStep, Inputs, Step, one_cycle
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
-from dwac.nn import WeightedAverage, evaluating
+from dwac.nn import Model, WeightedAverage, evaluating
 
 __all__ = [
     "Model",
@@ -140,8 +140,7 @@ def train(
     weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimiser sees them
-    factors = torch.ones(model.n_classes) if class_weights is None else torch.tensor(class_weights).float()
-    run = _Run(model, inputs, y, weights, factors.to(y.device), augment, rescale, held_out, chosen)
+    run = _Run(model, inputs, y, weights, _factors(model, class_weights), augment, rescale, held_out, chosen)
     if checkpoint is not None:
         run.resume(checkpoint)
     try:
@@ -335,9 +334,10 @@ class _Run:
 def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
     """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
 
-    Training hears a batch of voters, prediction all of them: this is where the probabilities are fitted to that. The
-    factor becomes part of the embedding layer, so weights, shares and explanations add up as ever. For a softmax it
-    scales the logits, which is temperature scaling.
+    Training hears a batch of voters, prediction all of them: this is where the probabilities are fitted to that. A
+    prior around 1 keeps a few right answers from making the factor endless. Some 1,000 of the examples are looked at,
+    and some 8,192 references vote on them, at most. The factor becomes part of the embedding layer, so weights,
+    shares and explanations add up as ever. For a softmax it scales the logits, which is temperature scaling.
     """
     generator = torch.Generator().manual_seed(0)
     rows = sample(y, 1000, generator)
@@ -346,8 +346,7 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     if isinstance(model, WeightedAverage):
         heard = sample(model.references.labels, 8192, generator)
         voters = model.references.embeddings[heard], model.references.labels[heard]
-    factors = torch.ones(model.n_classes) if class_weights is None else torch.tensor(class_weights).float()
-    held_out = HeldOut(model, embed(model, x), y, voters, factors.to(y.device))
+    held_out = HeldOut(model, embed(model, x), y, voters, _factors(model, class_weights))
 
     def loss(log_factor: float) -> float:
         return float(held_out.judge([math.exp(log_factor)])[0, 0])
@@ -396,6 +395,11 @@ def _inputs(x: Any) -> Inputs:
         if not isinstance(part, Tensor):
             raise InputError(f"x must be a tensor or a tuple of tensors; got {type(part).__name__}")
     return parts
+
+
+def _factors(model: Model, class_weights: Sequence[float] | None) -> Tensor:
+    """(K,): by what the votes of each class are multiplied."""
+    return torch.tensor([1.0] * model.n_classes if class_weights is None else class_weights, device=model.device)
 
 
 def _on(inputs: Inputs, device: torch.device) -> Inputs:
