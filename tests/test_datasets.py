@@ -241,6 +241,57 @@ def test_an_official_split_is_not_split_again() -> None:
         dataset([1, 2], 2).split(1)
 
 
+@pytest.mark.parametrize("kind", [list, np.array, lambda x: pd.DataFrame({"x": x})], ids=["list", "array", "frame"])
+@pytest.mark.parametrize("label", ["b", 1, np.int64(1)])
+def test_a_held_out_class_leaves_both_parts_and_the_others_are_renumbered(kind: Any, label: Any) -> None:
+    y, y_test = np.array([0, 1, 2, 1, 0]), np.array([2, 1])
+    X, X_test = kind([0, 1, 2, 1, 0]), kind([2, 1])
+    data, outside = datasets.Dataset("letters", X, y, X_test, y_test, np.array(list("abc")), "Old.", "").without(label)
+    assert data.classes.tolist() == ["a", "c"]
+    assert data.y_train.tolist() == [0, 1, 0]
+    assert data.y_test is not None
+    assert data.y_test.tolist() == [1]
+    assert np.asarray(data.X).ravel().tolist() == [0, 2, 0, 2]
+    assert np.asarray(outside).ravel().tolist() == [1, 1, 1]
+    assert type(outside) is type(X)
+    assert data.description == "Old. Without the class b."
+
+
+def test_a_class_may_be_held_out_before_a_split() -> None:
+    data, outside = dataset([0, 1, 2], 3).without("a")
+    assert (data.X_train, data.y_train.tolist(), data.X_test, outside) == ([1, 2], [0, 1], None, [0])
+
+
+@pytest.mark.parametrize("label", ["d", 3, -1, True, 1.0, None])
+def test_an_unknown_class_lists_the_known_ones(label: Any) -> None:
+    with pytest.raises(DatasetError, match=f"letters has no class {label!r}; choose a number 0 … 2, or a, b, c"):
+        dataset([0, 1, 2], 3).without(label)
+
+
+def test_the_last_class_cannot_be_held_out() -> None:
+    data = dataset([0, 1, 2], 3).without("a")[0].without("b")[0]
+    with pytest.raises(DatasetError, match=r"2 classes or more .* it has 1"):
+        data.without("c")
+
+
+def test_random_sentences_have_the_words_and_lengths_of_texts() -> None:
+    given = ["Sort a list, please!", "parse json", ""]
+    drawn = datasets.random_sentences(given, 4000, seed=1)
+    words = [sentence.split(" ") for sentence in drawn]
+    counts = pd.Series([word for found in words for word in found]).value_counts()
+    assert sorted(counts.index) == ["!", ",", "a", "json", "list", "parse", "please", "sort"]
+    assert {len(found) for found in words} == {2, 6}
+    assert counts.min() > 0.9 * counts.max()  # uniform over words, whatever their number in texts
+    assert drawn == datasets.random_sentences(given, 4000, seed=1)
+    assert drawn != datasets.random_sentences(given, 4000, seed=2)
+
+
+@pytest.mark.parametrize(("texts_", "fault"), [(["", " "], "2 texts without any"), ("one", "put it in a list")])
+def test_random_sentences_need_words(texts_: Any, fault: str) -> None:
+    with pytest.raises(DatasetError, match=fault):
+        datasets.random_sentences(texts_, 3)
+
+
 def test_a_dataset_says_its_size() -> None:
     assert repr(dataset([1, 2], 2)) == "<letters: 2 examples, 3 classes>"
     assert repr(dataset([1, 2], 2, test=True)) == "<letters: 2 training and 2 test examples, 3 classes>"

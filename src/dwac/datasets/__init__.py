@@ -2,6 +2,7 @@
 
 data = dwac.datasets.load("adult")         # data.X_train, data.y_train, data.X_test, data.y_test, data.classes
 data = dwac.datasets.load("covertype").split(0.1, seed=0)
+data, outside = data.without("Krummholz")  # a class held out, to see whether it is found strange
 dwac.datasets.get("adult")                 # the one call that uses the network
 
 Files are looked for in $DWAC_DATA/NAME, then in the user's cache folder, and checked whenever they are read.
@@ -17,9 +18,22 @@ from dwac.datasets import adult, cifar, covertype, mnist, texts, vectors
 from dwac.datasets.dataset import Dataset
 from dwac.datasets.download import Progress, fetch
 from dwac.datasets.files import DatasetError, File, folders
+from dwac.datasets.sentences import random_sentences
 from dwac.datasets.vectors import glove
 
-__all__ = ["NAMES", "Dataset", "DatasetError", "File", "Progress", "folders", "get", "glove", "load", "sources"]
+__all__ = [
+    "NAMES",
+    "Dataset",
+    "DatasetError",
+    "File",
+    "Progress",
+    "folders",
+    "get",
+    "glove",
+    "load",
+    "random_sentences",
+    "sources",
+]
 
 _LOADERS: dict[str, tuple[tuple[File, ...], Callable[..., Dataset]]] = {
     "adult": (adult.FILES, adult.load),

@@ -35,13 +35,7 @@ class Dataset:
     @property
     def X(self) -> Any:  # noqa: N802 - as scikit-learn calls examples
         """All examples: training, then test."""
-        if self.X_test is None:
-            return self.X_train
-        if isinstance(self.X_train, pd.DataFrame):
-            return pd.concat([self.X_train, self.X_test], ignore_index=True)
-        if isinstance(self.X_train, np.ndarray):
-            return np.concatenate([self.X_train, self.X_test])
-        return [*self.X_train, *self.X_test]
+        return self.X_train if self.X_test is None else _joined([self.X_train, self.X_test])
 
     @property
     def y(self) -> Labels:
@@ -69,6 +63,48 @@ class Dataset:
             y_test=self.y_train[test],
         )
 
+    def without(self, label: str | int) -> tuple[Dataset, Any]:
+        """The same without one class, given by its name or number, and that class's examples (training, then test).
+
+        A classifier of the other classes, now numbered 0 … K-2, should find those examples strange.
+
+        >>> data, outside = load("covertype").without("Krummholz")  # doctest: +SKIP
+        """
+        removed = self._number(label)
+        parts: list[tuple[Any, Labels]] = [(self.X_train, self.y_train)]
+        if self.y_test is not None:
+            parts.append((self.X_test, self.y_test))
+        inside, outside = [], []
+        for X, y in parts:
+            kept = np.flatnonzero(y != removed)
+            inside.append((_rows(X, kept), y[kept] - (y[kept] > removed)))
+            outside.append(_rows(X, np.flatnonzero(y == removed)))
+        X_train, y_train = inside[0]
+        X_test, y_test = inside[1] if len(inside) > 1 else (None, None)
+        rest = replace(
+            self,
+            X_train=X_train,
+            y_train=y_train,
+            X_test=X_test,
+            y_test=y_test,
+            classes=np.delete(self.classes, removed),
+            description=f"{self.description} Without the class {self.classes[removed]}.",
+        )
+        return rest, _joined(outside)
+
+    def _number(self, label: str | int) -> int:
+        """The number of a class that has others beside it."""
+        names: list[str] = self.classes.tolist()
+        if len(names) < 2:
+            raise DatasetError(f"{self.name} must have 2 classes or more for one to be held out; it has {len(names)}")
+        if isinstance(label, str) and label in names:
+            return names.index(label)
+        if isinstance(label, int | np.integer) and not isinstance(label, bool) and 0 <= label < len(names):
+            return int(label)
+        raise DatasetError(
+            f"{self.name} has no class {label!r}; choose a number 0 … {len(names) - 1}, or {', '.join(names)}"
+        )
+
     def __repr__(self) -> str:
         parts = (
             f"{len(self.y_train):,} examples"
@@ -82,6 +118,15 @@ def _rows(X: Any, rows: NDArray[np.int64]) -> Any:
     if isinstance(X, pd.DataFrame):
         return X.iloc[rows].reset_index(drop=True)
     return X[rows] if isinstance(X, np.ndarray) else [X[i] for i in rows]
+
+
+def _joined(parts: list[Any]) -> Any:
+    """The rows of all parts, one after the other; of a single part, that part itself."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], pd.DataFrame):
+        return pd.concat(parts, ignore_index=True)
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [x for part in parts for x in part]
 
 
 def labels(y: Any, n_classes: int, file: str) -> Labels:
