@@ -18,6 +18,7 @@ FLOORS = [
     "reference",
     "_triton_loss",
     "loss",
+    "committee",
     "nn",
     "explain",
     "encoders",

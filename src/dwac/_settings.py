@@ -22,7 +22,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "rescale": (True, False),
     "class_conditional": (True, False),
 }
-_WHOLE = ("epochs", "batch_size", "patience", "embedding_size")
+_WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "members")
 _RATES = ("learning_rate", "weight_decay", "penalty")
 
 

@@ -26,7 +26,7 @@ from dwac import _checks as checks
 from dwac import persistence, storage, training
 from dwac._settings import check_settings, device_of
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity, true_label_scores
-from dwac.encoders import Encoder, Inputs, ModuleEncoder, choose
+from dwac.encoders import Encoder, Inputs, ModuleEncoder, backbone, choose
 from dwac.encoders.module import gathered
 from dwac.errors import CalibrationError, HeadError, IdError, InputError
 from dwac.explain import Explanation, explain
@@ -63,6 +63,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head: "dwac", or "softmax": the same network with a softmax, for comparison.
         kernel: of the votes: "gaussian", "laplace" or "inverse_quadratic".
         embedding_size: |h|.
+        members: how many networks to train side by side. Their embeddings are joined, so that a prediction is still one
+            vote of training examples: more accurate, warier of strange data, and as many times the work.
         penalty: weight of mean ‖h‖² in the loss.
         epochs: at most so many passes over the training rows.
         batch_size: rows a step, which vote on one another.
@@ -106,6 +108,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head: str = "dwac",
         kernel: str = "gaussian",
         embedding_size: int | None = None,
+        members: int | None = None,
         penalty: float | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -129,6 +132,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head = head
         self.kernel = kernel
         self.embedding_size = embedding_size
+        self.members = members
         self.penalty = penalty
         self.epochs = epochs
         self.batch_size = batch_size
@@ -217,12 +221,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _new_model(self, encoder: Encoder, n_classes: int, n_features: int | None = None) -> training.Model:
         size = self.embedding_size or encoder.recipe.embedding_size
+        network = backbone(encoder, self.members)
         if self.head == "softmax":
-            return SoftmaxTwin(encoder.network(), n_classes, size, n_features=n_features)
+            return SoftmaxTwin(network, n_classes, size, n_features=n_features)
         penalty = encoder.recipe.penalty if self.penalty is None else self.penalty
-        return WeightedAverage(
-            encoder.network(), n_classes, size, kernel=self.kernel, penalty=penalty, n_features=n_features
-        )
+        return WeightedAverage(network, n_classes, size, kernel=self.kernel, penalty=penalty, n_features=n_features)
 
     def _train(
         self,
@@ -299,7 +302,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.average(predicted == truth, weights=row_weights(sample_weight, len(truth))))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
-        """h, (n, embedding_size)."""
+        """h, (n, embedding_size); of several members, one after the other."""
         inputs = self._inputs(X)
         return training.embed(self.model_, inputs).cpu().numpy()
 

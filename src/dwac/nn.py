@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dwac import _checks as checks
+from dwac.committee import Committee as Committee
+from dwac.committee import CommitteeLogits, joined, members_of, memberwise
 from dwac.errors import (
     ConversionError,
     EmptyReferenceError,
@@ -38,13 +40,14 @@ from dwac.reference import ReferenceSet
 
 
 class _Head(nn.Module):
-    """h = W f(x) + b: any backbone f, then a linear map to a short embedding."""
+    """h = W f(x) + b: any backbone f, then a linear map to a short embedding. For a `Committee`, one a member."""
 
     def __init__(self, backbone: nn.Module, n_classes: int, embedding_size: int | None, n_features: int | None) -> None:
         super().__init__()
         self.n_classes = checks.positive_int(n_classes, "n_classes")
         size = self.n_classes if embedding_size is None else checks.positive_int(embedding_size, "embedding_size")
-        self.embedding_size = size
+        self.members = len(backbone) if isinstance(backbone, Committee) else 1
+        self.embedding_size = size = self.members * size
         self.backbone = backbone
         if n_features is not None:
             self.embedding: nn.Linear = nn.Linear(checks.positive_int(n_features, "n_features"), size)
@@ -61,19 +64,25 @@ class _Head(nn.Module):
     def embed(self, x: Any) -> Tensor:
         """h of a batch, (n, embedding_size). x: a tensor, a tuple of arguments or a mapping of named ones."""
         features = _features(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments(x)))
-        if features.ndim != 2:
+        committee = isinstance(self.backbone, Committee)
+        if features.ndim != 2 + committee:
             raise ShapeError(
                 f"the backbone must give (n, features); got shape {tuple(features.shape)}; "
                 "end it with nn.Flatten() or a pooling layer"
             )
-        if not isinstance(self.embedding, nn.LazyLinear) and features.shape[1] != self.embedding.in_features:
+        if not isinstance(self.embedding, nn.LazyLinear) and features.shape[-1] != self.embedding.in_features:
             raise ShapeError(
-                f"the backbone gave {features.shape[1]} features where {self.embedding.in_features} were expected; "
+                f"the backbone gave {features.shape[-1]} features where {self.embedding.in_features} were expected; "
                 "after convert(), name the network's output layer with layer=…"
             )
         # Distances are taken of h: it is never made in the half precision that autocast gives the backbone.
         with torch.autocast(features.device.type, enabled=False):
-            return self.embedding(features.to(self.embedding.weight.dtype))  # type: ignore[no-any-return]
+            features = features.to(self.embedding.weight.dtype)
+            if not committee:
+                return self.embedding(features)  # type: ignore[no-any-return]
+            if isinstance(self.embedding, nn.LazyLinear):
+                self.embedding(features[:1, 0])  # takes its shape
+            return joined(memberwise(features, self.embedding.weight, self.embedding.bias))
 
     def loss(
         self,
@@ -166,11 +175,26 @@ class WeightedAverage(_Head):
         if support is not None:
             check_tensors(**support._asdict())
             check_labels(support.y, len(support.h), self.n_classes)
-        vote = leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel, weights=weights)
+        vote = self._vote(h, y, ids, support, weights)
         if self.penalty == 0:
             return vote
         norm: Tensor = _SquaredNorm.apply(h.float(), self.penalty / len(h))  # type: ignore[no-untyped-call]
         return vote + norm
+
+    def _vote(
+        self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None
+    ) -> Tensor:
+        """The leave-one-out loss; of a committee, the mean of its members', each by itself."""
+        if self.members == 1:
+            return leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel, weights=weights)
+        supports = [support] * self.members
+        if support is not None:
+            supports = [support._replace(h=part) for part in members_of(support.h, self.members).unbind(1)]
+        losses = [
+            leave_one_out_loss(part.contiguous(), y, ids=ids, support=heard, kernel=self.kernel, weights=weights)
+            for part, heard in zip(members_of(h, self.members).unbind(1), supports, strict=True)
+        ]
+        return torch.stack(losses).mean()
 
     @torch.no_grad()
     def remember(self, loader: Iterable[Any]) -> None:
@@ -288,8 +312,10 @@ class SoftmaxTwin(_Head):
         n_features: int | None = None,
     ) -> None:
         super().__init__(backbone, n_classes, embedding_size, n_features)
-        same = self.embedding_size == self.n_classes
-        self.logits: nn.Module = nn.Identity() if same else nn.Linear(self.embedding_size, self.n_classes)
+        size = self.embedding_size // self.members
+        self.logits: nn.Module = nn.Identity() if size == self.n_classes else nn.Linear(size, self.n_classes)
+        if self.members > 1:
+            self.logits = CommitteeLogits(self.members, size, self.n_classes)
 
     def loss(
         self,
@@ -309,15 +335,21 @@ class SoftmaxTwin(_Head):
         check_labels(y, len(h), self.n_classes)
         check_finite(h, "the batch's embeddings")
         check_weights(weights, len(h))
-        logits = self.logits(h).float()
+        if isinstance(self.logits, CommitteeLogits):  # the mean of the members' losses
+            logits = self.logits.each(h).float().flatten(0, 1)
+            y, weights = (None if part is None else part.repeat_interleave(self.members) for part in (y, weights))
+            assert y is not None
+        else:
+            logits = self.logits(h).float()
         if weights is None:
             return F.cross_entropy(logits, y)
         return weighted_mean(F.cross_entropy(logits, y, reduction="none"), weights.to(logits.dtype))
 
     def _scale(self, factor: float) -> None:
-        if not isinstance(self.logits, nn.Linear):
+        last = list(self.logits.parameters())
+        if not last:
             return super()._scale(factor)
-        for parameter in self.logits.parameters():
+        for parameter in last:
             parameter.mul_(factor)
         return None
 

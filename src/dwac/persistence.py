@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder
+from dwac import _checks as checks
+from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
 from dwac.nn import WeightedAverage
 from dwac.preparation import Examples
@@ -139,14 +140,14 @@ def sizes_of(stored: Stored) -> tuple[int, int]:
     config, tensors = stored.config, stored.tensors
     encoder, n_classes = encoder_of(config), len(config["classes"])
     size = config["settings"]["embedding_size"] or encoder.recipe.embedding_size or n_classes
+    members = checks.positive_int(config["settings"].get("members") or encoder.recipe.members, "members")
     n_features = int(tensors["embedding.weight"].shape[1])
-    wanted = {"weight": (size, n_features), "bias": (size,)}
-    _check_shapes("embedding", wanted, tensors)
-    if config["settings"]["head"] == "softmax" and size != n_classes:
-        _check_shapes("logits", {"weight": (n_classes, size), "bias": (n_classes,)}, tensors)
-    if not isinstance(encoder, ModuleEncoder):
+    if not isinstance(encoder, ModuleEncoder):  # whose network may be a committee
+        _check_shapes("embedding", {"weight": (members * size, n_features), "bias": (members * size,)}, tensors)
+        if config["settings"]["head"] == "softmax" and size != n_classes:
+            _check_shapes("logits", {"weight": (members * n_classes, size), "bias": (members * n_classes,)}, tensors)
         _check_encoder(encoder)
-        _rehearse(encoder, tensors)
+        _rehearse(encoder, members, tensors)
     return n_classes, n_features
 
 
@@ -249,13 +250,13 @@ class _Rehearsal(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _rehearse(encoder: Encoder, tensors: Mapping[str, Tensor]) -> None:
+def _rehearse(encoder: Encoder, members: int, tensors: Mapping[str, Tensor]) -> None:
     """Build the network without memory, and compare: a few characters of JSON could ask for terabytes."""
     # Stopped in mid-building, a torch.no_grad() might not be left: leaving is an operation too.
     try:
         as_it_was = torch.set_grad_enabled(torch.is_grad_enabled())
         with as_it_was, torch.device("meta"), _Rehearsal(10_000 + 100 * len(tensors)):
-            network = encoder.network()
+            network = backbone(encoder, members)
     except (RuntimeError, NotImplementedError, InputError):
         if isinstance(encoder, ImageEncoder) and encoder.settings["network"].startswith("timm:"):
             return  # some of timm's cannot be built so; their size is in their name, not in the folder

@@ -10,6 +10,7 @@ import pandas as pd
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from dwac.committee import Committee
 from dwac.encoders.base import Encoder, Inputs, Recipe
 from dwac.encoders.huggingface import HuggingFaceEncoder
 from dwac.encoders.image import ImageEncoder
@@ -28,6 +29,7 @@ __all__ = [
     "Recipe",
     "TabularEncoder",
     "TextEncoder",
+    "backbone",
     "choose",
 ]
 
@@ -64,6 +66,19 @@ def choose(encoder: Any, X: Any) -> Encoder:
         )
     chosen: Encoder = named[kind](network) if network else named[kind]()
     return chosen
+
+
+def backbone(encoder: Encoder, members: int | None = None) -> nn.Module:
+    """A fresh network of the encoder, or a committee of several; by default as many as its recipe has."""
+    members = members or encoder.recipe.members
+    if members == 1:
+        return encoder.network()
+    if isinstance(encoder, ModuleEncoder):
+        raise InputError(
+            f"members={members} copies of your network would all start alike; "
+            "give encoder=dwac.nn.Committee([…]) with networks that start differently"
+        )
+    return Committee(encoder.network() for _ in range(members))
 
 
 def _kind_of(X: Any) -> str:

@@ -72,8 +72,8 @@ class ImageEncoder(Encoder):
             "timm:NAME", any network of the timm library.
         augment: vary training batches; "auto": for every network but the paper's.
         shift: move each image by up to so many pixels; by default a twelfth of the shorter side.
-        flip: also mirror half of them left to right. Off by default: a mirrored digit or letter is another one. Turn
-            it on for photographs, clothes, animals.
+        flip: also mirror half of them left to right, and predict from each image and its mirror image. Off by default:
+            a mirrored digit or letter is another one. Turn it on for photographs, clothes, animals.
         cutout: also blank a square of so many times the shorter side; by default 0.3 from 16 pixels on; 0 for none.
         size: (height, width), or one number for both, of files and PIL images; by default the first image's.
         channels: "last", "first" or "auto".
@@ -184,7 +184,13 @@ class ImageEncoder(Encoder):
         # A restored encoder's weights come with the model: fetching others first would be in vain.
         pretrained = self.settings["pretrained"] and not self._restored
         return networks.build(
-            self.settings["network"], seen.shape, seen.mean, seen.std, width=seen.width, pretrained=pretrained
+            self.settings["network"],
+            seen.shape,
+            seen.mean,
+            seen.std,
+            width=seen.width,
+            pretrained=pretrained,
+            flip=self.settings["flip"],
         )
 
     def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:

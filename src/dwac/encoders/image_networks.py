@@ -85,6 +85,21 @@ class _ChannelsLast(nn.Module):
         return x.contiguous(memory_format=torch.channels_last)
 
 
+class Mirrored(nn.Module):
+    """In evaluation, the mean of a network's features of each image and of its mirror image."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, features)."""
+        features: Tensor = self.network(images)
+        if self.training:
+            return features
+        return (features + self.network(images.flip(3))) / 2
+
+
 class _Pool(nn.Module):
     """The mean over the picture: (n, c, H, W) → (n, c)."""
 
@@ -222,13 +237,13 @@ def from_timm(name: str, shape: Shape, *, pretrained: bool) -> nn.Module:
 
 
 def build(
-    name: str, shape: Shape, mean: Sequence[float], std: Sequence[float], *, width: int, pretrained: bool
+    name: str, shape: Shape, mean: Sequence[float], std: Sequence[float], *, width: int, pretrained: bool, flip: bool
 ) -> nn.Module:
-    """The named network with fresh weights, standardisation in front."""
+    """The named network with fresh weights, standardisation in front; with `flip`, it reads images both ways."""
     if name.startswith("timm:"):
         body = from_timm(name.removeprefix("timm:"), shape, pretrained=pretrained)
     elif name == "default":
         body = default(shape, width)
     else:
         body = {"paper": paper, "resnet18": resnet18}[name](shape)
-    return nn.Sequential(Standardise(mean, std), body)
+    return nn.Sequential(Standardise(mean, std), Mirrored(body) if flip else body)

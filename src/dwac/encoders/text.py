@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dwac import _checks as checks
+from dwac.committee import Committee
 from dwac.encoders.base import Encoder, Inputs, Recipe
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, ShapeError
@@ -239,7 +240,7 @@ class TextEncoder(Encoder):
     @torch.no_grad()
     def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
         """The words read of each text, with the share of the network's attention that each has."""
-        assert isinstance(network, AttentionCNN | SubwordNetwork)
+        assert isinstance(network, AttentionCNN | SubwordNetwork | Committee)
         device = next(network.parameters()).device
         weights = network.attention(self.transform(X)[0].to(device)).cpu().tolist()
         return [tuple(zip(words, row, strict=False)) for words, row in zip(self.tokens(X), weights, strict=True)]

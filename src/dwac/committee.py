@@ -1,0 +1,85 @@
+"""Several networks as one: each learns by itself, and their embeddings vote together.
+
+model = WeightedAverage(Committee([network() for _ in range(4)]), n_classes=10)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dwac.errors import InputError
+
+
+class Committee(nn.Module):
+    """M networks side by side, each giving (n, features): together (n, M, features).
+
+    Under a head each member has an embedding h_m of its own and its own loss, as if it were alone. A prediction joins
+    them: h = [h_1, …, h_M] / √M, so that ‖h - h_i‖² is the mean of the members' squared distances. It is still one vote
+    of training examples; an example is near if it is near for the members together, and where these disagree, as on data
+    unlike any seen, everything is far.
+    """
+
+    # Differs from the paper, which has one network: docs/decisions/0009-committee.md
+    def __init__(self, members: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        if len(self.members) == 0:
+            raise InputError("a committee needs at least one network; got none")
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """(n, M, features)."""
+        return torch.stack([member(*args, **kwargs) for member in self.members], dim=1)
+
+    def attention(self, *inputs: Tensor) -> Tensor:
+        """The members' mean attention to each word, (n, length), for networks that have such."""
+        return torch.stack([member.attention(*inputs) for member in self.members]).mean(dim=0)
+
+
+class CommitteeLogits(nn.Module):
+    """Each member's logits and their mean, for a softmax: from h = [h_1, …, h_M] / √M, (n, M·d).
+
+    Where d = K the h_m are the logits; otherwise a linear layer of its own gives each member's.
+    """
+
+    def __init__(self, members: int, size: int, n_classes: int) -> None:
+        super().__init__()
+        self.n_members = members
+        if size != n_classes:
+            self.weight = nn.Parameter(torch.empty(members * n_classes, size))
+            self.bias = nn.Parameter(torch.empty(members * n_classes))
+            bound = size**-0.5  # as nn.Linear starts
+            nn.init.uniform_(self.weight, -bound, bound)
+            nn.init.uniform_(self.bias, -bound, bound)
+
+    def each(self, h: Tensor) -> Tensor:
+        """(n, M, K)."""
+        apart = members_of(h, self.n_members)
+        return memberwise(apart, self.weight, self.bias) if hasattr(self, "weight") else apart
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(n, K)."""
+        return self.each(h).mean(dim=1)
+
+
+def memberwise(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear map a member: features (n, M, f), weight (M·d, f) and bias (M·d,) give (n, M, d)."""
+    members, size = features.shape[1:]
+    mapped = torch.bmm(features.transpose(0, 1), weight.view(members, -1, size).transpose(1, 2))
+    return mapped.transpose(0, 1) + bias.view(members, -1)
+
+
+def joined(h: Tensor) -> Tensor:
+    """h = [h_1, …, h_M] / √M: (n, M, d) → (n, M·d)."""
+    return h.flatten(1) * h.shape[1] ** -0.5
+
+
+def members_of(h: Tensor, members: int) -> Tensor:
+    """The h_m of a joined h: (n, M·d) → (n, M, d)."""
+    return h.view(len(h), members, -1) * members**0.5
