@@ -1,0 +1,18 @@
+"""The paper's experiments on real data: frozen settings → records → a report.
+
+import dwac.paper
+
+dwac.paper.run(["accuracy"], datasets=["adult"])      # fits what has no record yet
+
+`dwac paper run` and `dwac paper report` do the same from a shell.
+"""
+
+from __future__ import annotations
+
+from dwac.paper.cases import Case, PaperError
+from dwac.paper.catalogue import EXPERIMENTS
+from dwac.paper.records import Records, default_folder
+from dwac.paper.runner import Outcome, run, select
+from dwac.paper.settings import DATASETS
+
+__all__ = ["DATASETS", "EXPERIMENTS", "Case", "Outcome", "PaperError", "Records", "default_folder", "run", "select"]

@@ -1,0 +1,81 @@
+"""A case: one fit of one model, from which every experiment takes what it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dwac.errors import InputError
+from dwac.paper import settings
+
+
+class PaperError(InputError):
+    """No dataset, experiment, setting or head has the given name, or records do not go together."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One fit.
+
+    >>> Case("covertype", "paper", "softmax", trial=2, without=6).key
+    'covertype-without7-paper-softmax-2'
+    """
+
+    dataset: str
+    setting: str  # "paper": the paper's model; "best": ours
+    head: str  # "dwac", "softmax", or a peer: "xgboost", "svm"
+    trial: int = 0
+    embedding_size: int | None = None  # None: as the setting has it
+    without: int | None = None  # a class, from 0, that training does not see
+
+    @property
+    def key(self) -> str:
+        """The name of its record; classes are counted from 1 there, as the dataset's papers do."""
+        left_out = "" if self.without is None else f"-without{self.without + 1}"
+        size = "" if self.embedding_size is None else f"-h{self.embedding_size}"
+        return f"{self.dataset}{left_out}-{self.setting}-{self.head}{size}-{self.trial}"
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is no network of ours."""
+        return self.head not in settings.HEADS
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a cell of Table 2: the setting's own |h|, and all classes."""
+        return self.embedding_size is None and self.without is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields, for the record."""
+        return asdict(self)
+
+    def settings(self, *, quick: bool = False) -> settings.Values:
+        """The frozen settings it is fitted with."""
+        if self.is_peer:
+            return settings.peer_settings(self.dataset, self.head, quick=quick)
+        return settings.estimator_settings(self.dataset, self.setting, self.embedding_size, quick=quick)
+
+
+def plain_cases(
+    names: Iterable[str] = settings.DATASETS, *, heads: Sequence[str] = settings.HEADS, peers: bool = False
+) -> Iterator[Case]:
+    """The cells of Table 2 for these datasets: each setting, head and trial."""
+    for name in names:
+        source = settings.DATASETS[name]
+        for trial in range(source.trials):
+            for setting in settings.SETTINGS:
+                wanted = [*heads, *([source.peer] if peers and setting == "best" and source.peer else [])]
+                yield from (Case(name, setting, head, trial) for head in wanted)
+
+
+def chosen(given: Iterable[str] | str | None, known: Iterable[str], what: str) -> list[str]:
+    """The names given, in the known order, or all; an unknown one is named beside the known ones."""
+    every = list(known)
+    if given is None:
+        return every
+    asked = [name.replace("-", "_") for name in ([given] if isinstance(given, str) else given)]
+    for name in asked:
+        if name not in every:
+            raise PaperError(f"unknown {what} {name!r}; choose {', '.join(every[:-1])} or {every[-1]}")
+    return [name for name in every if name in asked]

@@ -1,0 +1,39 @@
+"""The experiments by name, in the paper's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Protocol
+
+from dwac.paper import accuracy
+from dwac.paper.cases import Case
+from dwac.paper.fit import Fitted
+
+
+class Experiment(Protocol):
+    """One file each: which cases it needs, what it measures of each, and what it makes of their records.
+
+    An experiment may also have `needs(case)`: the names of further datasets without which it cannot measure.
+    """
+
+    TITLE: str
+
+    def cases(self, *, quick: bool = False) -> Iterable[Case]:
+        """The cases whose records it reads."""
+
+    def measure(self, fitted: Fitted) -> dict[str, Any]:
+        """What it adds to the record of one of them."""
+
+
+EXPERIMENTS: dict[str, Experiment] = {"accuracy": accuracy}
+
+
+@cache
+def _all_cases(name: str, quick: bool) -> frozenset[Case]:
+    return frozenset(EXPERIMENTS[name].cases(quick=quick))
+
+
+def wanted_by(case: Case, *, quick: bool = False) -> list[str]:
+    """The experiments that need a case."""
+    return [name for name in EXPERIMENTS if case in _all_cases(name, quick)]

@@ -1,0 +1,164 @@
+"""Case → Fitted: the one fit of a case, with what experiments ask of it computed once, when first asked."""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dwac import datasets
+from dwac.classifier import DWACClassifier
+from dwac.conformal import Calibration, nonconformity, true_label_scores
+from dwac.encoders import Encoder, ImageEncoder, TabularEncoder, TextEncoder
+from dwac.nn import WeightedAverage
+from dwac.paper import peers
+from dwac.paper.cases import Case, PaperError
+from dwac.paper.rows import Ints, Library, Trial, rows
+
+Floats = NDArray[np.float64]
+_ENCODERS: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "text": TextEncoder}
+
+
+class Fitted:
+    """A fitted case. Peers have `labels` and perhaps `votes`; networks all the rest too.
+
+    `votes` are log class weights, for a softmax its logits, of the test rows, (n, K).
+    """
+
+    def __init__(self, case: Case, trial: Trial, model: DWACClassifier | peers.Peer, library: Library) -> None:
+        self.case, self.trial, self.model, self.library = case, trial, model, library
+
+    @property
+    def clf(self) -> DWACClassifier:
+        """The network's estimator; a peer has none."""
+        assert isinstance(self.model, DWACClassifier)
+        return self.model
+
+    @cached_property
+    def test_h(self) -> NDArray[np.float32]:
+        """Embeddings of the test rows."""
+        return self.embed(self.trial.X_test)
+
+    @cached_property
+    def votes(self) -> Floats | None:
+        """Of the test rows; None where a peer has labels alone."""
+        if isinstance(self.model, peers.Peer):
+            return None if self.model.margins is None else self.model.margins(self.trial.X_test)
+        return self.votes_of(self.test_h)
+
+    @cached_property
+    def test_votes(self) -> Floats:
+        """The same, where there are such."""
+        assert self.votes is not None
+        return self.votes
+
+    @cached_property
+    def labels(self) -> Ints:
+        """Predicted for the test rows."""
+        if self.votes is None:
+            assert isinstance(self.model, peers.Peer)
+            return np.asarray(self.model.predict(self.trial.X_test), dtype=np.int64)
+        return np.asarray(self.votes.argmax(axis=1))
+
+    @cached_property
+    def held_votes(self) -> Floats:
+        """Of the calibration rows."""
+        return self.votes_of(self.clf.calibration_h_)
+
+    def embed(self, X: Any) -> NDArray[np.float32]:
+        """h, (n, d)."""
+        return np.asarray(self.clf.embed(X))
+
+    def votes_of(self, h: Any) -> Floats:
+        """Log class weights, or logits, of embeddings, (n, K)."""
+        model = self.clf.model_
+        on = torch.as_tensor(h).to(model.device)
+        with torch.no_grad():
+            found = model.references.log_class_weights(on) if isinstance(model, WeightedAverage) else model.logits(on)
+        return np.asarray(found.double().cpu().numpy())
+
+    def training_h(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Embeddings and labels of the rows that the network learned from: for votes, the references."""
+        model = self.clf.model_
+        if isinstance(model, WeightedAverage):
+            return model.references.embeddings, model.references.labels
+        held = np.union1d(self.clf.validation_ids_, self.clf.calibration_ids_)
+        learned = np.setdiff1d(np.arange(len(self.trial.y)), held)
+        h = torch.as_tensor(self.embed(rows(self.trial.X, learned))).to(model.device)
+        return h, torch.as_tensor(self.trial.y[learned]).to(model.device)
+
+    def calibration(self, kind: str) -> Calibration:
+        """By nonconformity "weights" or "probability"."""
+        return Calibration(true_label_scores(nonconformity(self.held_votes, kind), self.clf.calibration_y_))
+
+    def p_values(self, kind: str, votes: Floats) -> Floats:
+        """(n, K), of any votes."""
+        return self.calibration(kind).p_values(nonconformity(votes, kind))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The nonconformity scores that its head has; the first is its own."""
+        return ("weights", "probability") if self.case.head == "dwac" else ("probability",)
+
+
+def fit(case: Case, library: Library, *, device: str = "auto") -> tuple[Fitted, dict[str, Any]]:
+    """Fit a case and predict its test rows; what the record says of that: rows, seconds, epochs."""
+    trial = library.trial(case)
+    start = time.perf_counter()
+    model = _fit_peer(case, trial, library.quick) if case.is_peer else _fit_network(case, trial, library.quick, device)
+    ready = time.perf_counter()
+    fitted = Fitted(case, trial, model, library)
+    _ = fitted.labels
+    seconds = {"fit": ready - start, "predict": time.perf_counter() - ready}
+    return fitted, {"seconds": seconds, **_facts(fitted)}
+
+
+def _fit_network(case: Case, trial: Trial, quick: bool, device: str) -> DWACClassifier:
+    values = case.settings(quick=quick)
+    clf = DWACClassifier(
+        **values | {"encoder": build_encoder(values["encoder"])},
+        head=case.head,
+        random_state=case.trial,
+        device=device,
+        verbose=False,
+    ).fit(trial.X, trial.y)
+    if clf.history_.attrs["ended"] == "interrupted":
+        raise KeyboardInterrupt  # half a training is no record
+    return clf
+
+
+def _fit_peer(case: Case, trial: Trial, quick: bool) -> peers.Peer:
+    return peers.FITTERS[case.head](trial.X, trial.y, case.trial, case.settings(quick=quick))
+
+
+def build_encoder(specification: dict[str, Any]) -> Encoder:
+    """The encoder that frozen settings describe; "glove 100d" becomes the file of those vectors."""
+    values = dict(specification)
+    if (vectors := values.get("vectors")) is not None:
+        values["vectors"] = datasets.glove(vector_size(vectors))
+    encoder: Encoder = _ENCODERS[values.pop("kind")](**values)
+    return encoder
+
+
+def vector_size(vectors: str) -> int:
+    """The numbers a word of "glove 100d"."""
+    found = re.fullmatch(r"glove (\d+)d", vectors)
+    if found is None:
+        raise PaperError(f"vectors must be like 'glove 100d'; got {vectors!r}")
+    return int(found[1])
+
+
+def _facts(fitted: Fitted) -> dict[str, Any]:
+    counts = {"training": len(fitted.trial.y), "test": len(fitted.trial.y_test)}
+    if isinstance(fitted.model, peers.Peer):
+        return {"rows": counts, "epochs": None, "chosen": fitted.model.chosen}
+    clf = fitted.clf
+    own = np.setdiff1d(clf.calibration_ids_, clf.validation_ids_)  # none where the validation rows serve for both
+    counts |= {"validation": len(clf.validation_ids_), "calibration": len(own)}
+    counts["training"] -= counts["validation"] + counts["calibration"]
+    return {"rows": counts, "epochs": len(clf.history_), "ended": clf.history_.attrs["ended"]}

@@ -1,0 +1,170 @@
+"""Run experiments: fit each case that has no record yet, measure all that any experiment wants of it, keep the record.
+
+outcome = run(["accuracy"], datasets=["adult"], settings=["paper"], trials=1)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from os import PathLike
+from typing import Any
+
+from dwac import datasets as sources
+from dwac.paper import settings as frozen
+from dwac.paper.cases import Case, chosen
+from dwac.paper.catalogue import EXPERIMENTS, wanted_by
+from dwac.paper.fit import Fitted, fit, vector_size
+from dwac.paper.records import Record, Records, default_folder, device_name, plain, versions
+from dwac.paper.rows import Library
+
+logger = logging.getLogger(__name__)
+OnDone = Callable[[Case, Record, int, int], None]
+
+
+@dataclass
+class Outcome:
+    """What a run did.
+
+    `fitted`: the keys of new records. `kept`: how many records were there already. `missing`: what could not run, with
+    the reason and the command that helps; `failed`: whether something asked for by name is among it.
+    """
+
+    folder: Any
+    fitted: list[str] = field(default_factory=list)
+    kept: int = 0
+    missing: dict[str, str] = field(default_factory=dict)
+    failed: bool = False
+
+
+def run(
+    experiments: Iterable[str] | None = None,
+    *,
+    datasets: Iterable[str] | None = None,
+    settings: Iterable[str] | None = None,
+    heads: Iterable[str] | None = None,
+    trials: int | None = None,
+    quick: bool = False,
+    device: str = "auto",
+    records: str | PathLike[str] | None = None,
+    on_done: OnDone | None = None,
+) -> Outcome:
+    """Fit and measure every case of the experiments that has no record yet. None means all of a kind.
+
+    Args:
+        experiments: names of `EXPERIMENTS`.
+        datasets: names of the paper's datasets; those without files are listed in the outcome and left out.
+        settings: "paper", "best".
+        heads: "dwac", "softmax", "xgboost", "svm".
+        trials: the first so many.
+        quick: small slices, one epoch: does everything, proves nothing; its records have a folder of their own.
+        device: of the networks.
+        records: the folder; by default docs/results/paper in a checkout, else dwac-paper.
+        on_done: called after each case with the case, its record, and how many of how many are done.
+    """
+    kept = Records(default_folder(quick=quick) if records is None else records)
+    kept.require(quick=quick)
+    asked = chosen(experiments, EXPERIMENTS, "experiment")
+    todo = select(asked, datasets=datasets, settings=settings, heads=heads, trials=trials, quick=quick)
+    library, outcome = Library(quick=quick), Outcome(kept.folder)
+    for done, case in enumerate(todo, start=1):
+        wanted, old = set(asked) & set(wanted_by(case, quick=quick)), kept.read(case)
+        if old is not None and current(old, case, quick) and wanted <= set(old["metrics"]):
+            outcome.kept += 1
+            continue
+        can = _possible(case, library, outcome, quick)
+        if not wanted & can:
+            continue
+        if old is not None and current(old, case, quick) and wanted & can <= set(old["metrics"]):
+            outcome.kept += 1
+            continue
+        record = _measured(case, library, can, device)
+        kept.write(case, record)
+        outcome.fitted.append(case.key)
+        logger.info("%s done: %s of %s", case.key, done, len(todo))
+        if on_done is not None:
+            on_done(case, record, done, len(todo))
+    outcome.failed = bool(outcome.missing) and (datasets is not None or not (outcome.fitted or outcome.kept))
+    return outcome
+
+
+def select(
+    experiments: Iterable[str] | None = None,
+    *,
+    datasets: Iterable[str] | None = None,
+    settings: Iterable[str] | None = None,
+    heads: Iterable[str] | None = None,
+    trials: int | None = None,
+    quick: bool = False,
+) -> list[Case]:
+    """The cases of experiments, each once, one dataset and trial after the other."""
+    names = chosen(datasets, frozen.DATASETS, "dataset")
+    which = chosen(settings, frozen.SETTINGS, "setting")
+    who = chosen(heads, (*frozen.HEADS, *frozen.PEERS.values()), "head")
+    most = 1 if quick else trials
+    found = dict.fromkeys(
+        case
+        for name in chosen(experiments, EXPERIMENTS, "experiment")
+        for case in EXPERIMENTS[name].cases(quick=quick)
+        if case.dataset in names and case.setting in which and case.head in who
+        if most is None or case.trial < most
+    )
+    return sorted(found, key=lambda case: (names.index(case.dataset), case.trial))
+
+
+def current(record: Record, case: Case, quick: bool) -> bool:
+    """Whether a record was made with the settings as they are frozen now."""
+    return bool(record["settings"] == plain(case.settings(quick=quick)))
+
+
+def _possible(case: Case, library: Library, outcome: Outcome, quick: bool) -> set[str]:
+    """The experiments that want the case and whose files are there."""
+    if case.dataset in outcome.missing:
+        return set()
+    try:
+        vectors = case.settings(quick=quick).get("encoder", {}).get("vectors")
+        if vectors is not None:
+            sources.glove(vector_size(vectors))
+        library.load(case.dataset)
+    except sources.DatasetError as error:
+        outcome.missing[case.dataset] = str(error)
+        return set()
+    can = set()
+    for name in wanted_by(case, quick=quick):
+        try:
+            for companion in getattr(EXPERIMENTS[name], "needs", _nothing)(case):
+                library.load(companion)
+        except sources.DatasetError as error:
+            outcome.missing[f"{name} of {case.dataset}"] = str(error)
+        else:
+            can.add(name)
+    return can
+
+
+def _nothing(case: Case) -> tuple[str, ...]:
+    del case
+    return ()
+
+
+def _measured(case: Case, library: Library, experiments: set[str], device: str) -> Record:
+    """Fit a case and measure all that the experiments want of it: its record."""
+    fitted, facts = fit(case, library, device=device)
+    metrics = {name: EXPERIMENTS[name].measure(fitted) for name in EXPERIMENTS if name in experiments}
+    return {
+        "case": case.to_dict(),
+        "quick": library.quick,
+        "settings": plain(case.settings(quick=library.quick)),
+        "seed": case.trial,
+        "versions": versions(*getattr(fitted.model, "packages", ())),
+        "device": _device_of(fitted),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **facts,
+        "classes": fitted.trial.classes,
+        "metrics": metrics,
+    }
+
+
+def _device_of(fitted: Fitted) -> str:
+    return device_name(None if fitted.case.is_peer else fitted.clf.model_.device)
