@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Protocol
 
-from dwac.paper import accuracy
+from dwac.paper import accuracy, agreement, dimension, domain, explanations, maps, sets
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
 
@@ -26,7 +26,15 @@ class Experiment(Protocol):
         """What it adds to the record of one of them."""
 
 
-EXPERIMENTS: dict[str, Experiment] = {"accuracy": accuracy}
+EXPERIMENTS: dict[str, Experiment] = {
+    "accuracy": accuracy,
+    "agreement": agreement,
+    "dimension": dimension,
+    "maps": maps,
+    "explanations": explanations,
+    "sets": sets,
+    "domain": domain,
+}
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,13 @@ class Trial:
     X_test: Any
     y_test: Ints
     classes: list[str]
+    seed: int
     strangers: Any = None
+
+    @cached_property
+    def random_words(self) -> list[str]:
+        """As many sentences of random words as there are test texts, drawn once for all models."""
+        return datasets.random_sentences(self.X, len(self.y_test), seed=self.seed)
 
 
 class Library:
@@ -71,7 +78,7 @@ class Library:
             strangers = joined(rows(X, np.flatnonzero(y == without)), rows(X_test, np.flatnonzero(y_test == without)))
             (X, y), (X_test, y_test) = (_left(*part, without) for part in ((X, y), (X_test, y_test)))
             del classes[without]
-        return Trial(X, y, X_test, y_test, classes, strangers)
+        return Trial(X, y, X_test, y_test, classes, seed, strangers)
 
     def sample(self, X: Any, most: int, seed: int) -> Any:
         """At most so many rows of X, drawn at random; in a quick run fewer."""

@@ -6,6 +6,7 @@ outcome = run(["accuracy"], datasets=["adult"], settings=["paper"], trials=1)
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -151,7 +152,9 @@ def _nothing(case: Case) -> tuple[str, ...]:
 def _measured(case: Case, library: Library, experiments: set[str], device: str) -> Record:
     """Fit a case and measure all that the experiments want of it: its record."""
     fitted, facts = fit(case, library, device=device)
+    start = time.perf_counter()
     metrics = {name: EXPERIMENTS[name].measure(fitted) for name in EXPERIMENTS if name in experiments}
+    facts["seconds"]["measure"] = time.perf_counter() - start
     return {
         "case": case.to_dict(),
         "quick": library.quick,

@@ -114,7 +114,7 @@ XGBOOST_MANY_CLASSES: Values = {"max_depth": 10, "n_estimators": 600}  # known t
 SVM: Values = {"C": (0.1, 0.3, 1.0)}
 
 # --quick: does everything, proves nothing.
-QUICK_ROWS = {"table": (300, 120), "image": (100, 60), "text": (120, 60)}  # training, test
+QUICK_ROWS = {"table": (300, 120), "image": (60, 40), "text": (120, 60)}  # training, test
 QUICK: Values = {"epochs": 1}
 QUICK_XGBOOST: Values = XGBOOST | {"depths": (3,), "columns": (0.8,), "one_hot": (4,), "rounds": 5}
 QUICK_XGBOOST_MANY: Values = {"max_depth": 3, "n_estimators": 3}

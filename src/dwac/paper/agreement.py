@@ -1,0 +1,32 @@
+"""Table 3: how often the k nearest training examples alone give the label that all of them give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dwac import metrics
+from dwac.paper.cases import Case, plain_cases
+from dwac.paper.fit import Fitted
+
+TITLE = "Agreement of the top-k vote (Table 3)"
+KS = (1, 5, 10, 100)
+MOST = 10_000  # test rows
+
+
+def cases(*, quick: bool = False) -> Iterator[Case]:
+    """Every vote of Table 2."""
+    del quick
+    yield from plain_cases(heads=["dwac"])
+
+
+def measure(fitted: Fitted) -> dict[str, Any]:
+    """The share of test rows on which the k nearest agree with all, by k."""
+    chosen = fitted.library.sample(np.arange(len(fitted.trial.y_test)), MOST, fitted.case.trial)
+    references = fitted.clf.references_
+    ks = [k for k in KS if k <= len(references)]
+    near = references.nearest(fitted.test_h[chosen], max(ks))
+    agreed = metrics.top_k_agreement(fitted.labels[chosen], near.labels, near.log_weights, ks)
+    return {"rows": len(chosen), "share": agreed}
