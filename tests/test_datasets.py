@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import json
 import re
 import struct
 import subprocess
@@ -20,7 +21,19 @@ import pandas as pd
 import pytest
 
 from dwac import datasets
-from dwac.datasets import DatasetError, adult, cifar, covertype, download, files, mnist, texts, vectors
+from dwac.datasets import (
+    DatasetError,
+    adult,
+    amazon,
+    cifar,
+    covertype,
+    download,
+    files,
+    lending_club,
+    mnist,
+    texts,
+    vectors,
+)
 from dwac.datasets.files import Contents, File
 from dwac.errors import InputError
 
@@ -175,16 +188,194 @@ def test_too_few_reviews_are_counted(home: Path) -> None:
         datasets.load("imdb")
 
 
+def test_a_review_that_is_no_text_is_altered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(home, "imdb", "aclImdb_v1.tar.gz", archive({"aclImdb/train/neg/0_1.txt": b"\xff\xfe"}))
+    with pytest.raises(DatasetError, match=r"aclImdb_v1\.tar\.gz is altered: reviews in UTF-8 .* `dwac data get imdb`"):
+        datasets.load("imdb")
+
+
+REVIEWS = [
+    {"reviewerID": "A1", "summary": "Lovely", "reviewText": "It smells\nof roses. ", "overall": 5.0},
+    {"reviewerID": "A2", "summary": "", "reviewText": "Dries the skin …", "overall": 2},
+    {"reviewerID": "A3", "summary": " ", "reviewText": "", "overall": 1.0},
+    {"reviewerID": "A4", "reviewText": "No summary", "overall": 1.0},
+]
+
+
+def reviews(rows: list[Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def test_reviews_become_a_text_and_stars_and_empty_ones_are_counted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amazon, "N_REVIEWS", 4)
+    put(home, "amazon-beauty", "reviews_Beauty_5.json.gz", gzip.compress(reviews(REVIEWS)))
+    data = datasets.load("amazon-beauty")
+    assert data.X == ["Lovely\n\nIt smells\nof roses.", "Dries the skin …", "No summary"]
+    assert data.classes[data.y].tolist() == ["5", "2", "1"]
+    assert "1 of 4 reviews have no text" in data.description
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"<html>",
+        b"[1]",
+        b'{"reviewText": "cut',
+        b'{"overall": 1.0}',
+        b'{"reviewText": null, "overall": 1.0}',
+        b'{"reviewText": "", "summary": 3, "overall": 1.0}',
+        b'{"reviewText": "", "overall": 6}',
+        b'{"reviewText": "", "overall": NaN}',
+        b'{"reviewText": "", "overall": [1]}',
+        b"\xff\x00",
+    ],
+)
+def test_a_bad_review_is_named_with_its_file_and_line(home: Path, line: bytes) -> None:
+    path = put(home, "amazon-beauty", "reviews_Beauty_5.json", reviews(REVIEWS[:2]) + line + b"\n" + reviews(REVIEWS))
+    message = (
+        rf"{re.escape(str(path))}, line 3, must be a JSON object .*; `dwac data get amazon_beauty` fetches it again"
+    )
+    with pytest.raises(DatasetError, match=message):
+        datasets.load("amazon_beauty")
+
+
+def test_too_few_reviews_of_beauty_are_counted(home: Path) -> None:
+    put(home, "amazon-beauty", "reviews_Beauty_5.json.gz", gzip.compress(reviews(REVIEWS)))
+    with pytest.raises(DatasetError, match=r"198,502 reviews required, 4 found; `dwac data get amazon_beauty`"):
+        datasets.load("amazon_beauty")
+
+
+# --- Lending Club: by hand, in several wrappings
+
+LOAN: dict[str, str] = (
+    dict.fromkeys(lending_club.NUMERIC, "1.5")
+    | {"id": "7", "desc": '"a loan,\nfor ""me"""', "total_pymnt": "99", "recoveries": "0", "hardship_flag": "N"}
+    | {"term": " 36 months", "grade": "B", "sub_grade": "B2", "emp_length": "10+ years", "purpose": "car"}
+    | {"application_type": "INDIVIDUAL", "addr_state": "CA", "initial_list_status": "f", "loan_status": "Current"}
+)
+LOANS: list[dict[str, str]] = [
+    {},
+    {"loan_status": "Charged Off", "int_rate": " 13.5%", "revol_util": "", "grade": "A"},
+    {"loan_status": "Charged Off", "int_rate": "13.5%", "grade": "A"},
+    {"loan_status": "Fully Paid"},
+    {"loan_status": "Does not meet the credit policy. Status:Charged Off"},
+    {"loan_status": "Late (31-120 days)", "mths_since_last_delinq": ""},
+    {"loan_status": "Issued", "emp_length": "n/a"},
+    {"loan_status": "", "id": "Total amount funded"},
+]
+
+
+def loans(rows: list[dict[str, str]] = LOANS, without: str = "") -> bytes:
+    names = [name for name in LOAN if name != without]
+    lines = [names, *([(LOAN | row)[name] for name in names] for row in rows)]
+    return "".join(",".join(line) + "\n" for line in lines).encode()
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, data in members.items():
+            out.writestr(name, data)
+    return buffer.getvalue()
+
+
+ACCEPTED = "accepted_2007_to_2018Q4.csv"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("loan.csv", loans()),
+        ("loan.csv", b"\xef\xbb\xbf" + loans().replace(b"\n", b"\r\n")),
+        ("loan.csv.gz", gzip.compress(loans())),
+        ("loan.csv.zip", zipped({"readme.txt": b"", "data/loan.csv": loans()})),
+        (f"{ACCEPTED}.gz", gzip.compress(loans())),
+        (ACCEPTED, loans()),
+        ("archive.zip", zipped({"rejected.csv.gz": b"", f"{ACCEPTED}.gz": gzip.compress(loans())})),
+    ],
+)
+def test_loans_are_read_from_every_wrapping(home: Path, name: str, data: bytes) -> None:
+    put(home, "lending-club", name, data)
+    read = datasets.load("lending_club")
+    assert read.classes[read.y].tolist() == ["good", "bad", "bad"]
+    assert "3 of 8 rows" in read.description
+    assert [str(path.name) for path in datasets.get("lending_club")] == [name]
+
+
+def test_loans_keep_only_what_is_known_when_granted(home: Path) -> None:
+    put(home, "lending-club", "loan.csv", loans())
+    X = datasets.load("lending_club").X
+    assert list(X.columns) == [*lending_club.NUMERIC, *lending_club.CATEGORICAL]
+    assert X["int_rate"].tolist() == [1.5, 13.5, 1.5]
+    assert X["term"].tolist() == ["36 months"] * 3
+    assert isinstance(X["grade"].dtype, pd.CategoricalDtype)
+    assert X["grade"].cat.categories.tolist() == ["A", "B"]
+    assert X["mths_since_last_delinq"].isna().tolist() == [False, False, True]
+    leaking = re.compile(r"total_rec_|recover|^last_|^next_|out_prncp|hardship|settlement|pymnt|loan_status|_d$")
+    assert not [name for name in X.columns if leaking.search(name)]
+
+
+def test_loans_with_gaps_are_kept_if_asked(home: Path) -> None:
+    put(home, "lending-club", "loan.csv", loans())
+    data = datasets.load("lending_club", complete=False)
+    assert data.classes[data.y].tolist() == ["good", "bad", "bad", "bad", "bad"]
+    assert data.X["revol_util"].isna().tolist() == [False, True, False, False, False]
+    assert data.X["emp_length"].isna().tolist() == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "fault"),
+    [
+        ("loan.csv", b"", "it begins ''"),
+        ("loan.csv", b"<!DOCTYPE html>\n<html>", "it begins '<!DOCTYPE html>'"),
+        ("loan.csv", bytes(range(256)), "must begin with the names of its columns"),
+        ("loan.csv", loans(without="dti"), "it lacks dti"),
+        ("loan.csv", loans()[:-30], "truncated or altered: CSV parse error"),
+        ("loan.csv", loans([*LOANS, {"dti": "high"}]), "truncated or altered: .*'high'"),
+        ("loan.csv", loans([*LOANS, {"int_rate": "high"}]), "truncated or altered: .*high"),
+        ("loan.csv", loans([*LOANS, {"loan_status": "Gone"}]), "has the loan_status 'Gone'; Current, .* are known"),
+        ("loan.csv", loans(LOANS[:1]), "must hold loans that are Current and loans gone bad"),
+        ("loan.csv.gz", gzip.compress(loans(LOANS * 900))[:-2000], "truncated or damaged"),
+        ("loan.csv.zip", zipped({"loan.csv": loans()})[:-50], "truncated or damaged"),
+        ("archive.zip", zipped({"reject.csv": b""}), "holds none of loan.csv, accepted_"),
+    ],
+)
+def test_damaged_loans_are_named_with_the_fault_and_the_page(home: Path, name: str, data: bytes, fault: str) -> None:
+    path = put(home, "lending-club", name, data)
+    message = (
+        rf"^{re.escape(str(path))} .*{fault}.*; download it again by hand .* https://www\.kaggle\.com/\S+ .* put it"
+    )
+    for use in (datasets.load, datasets.get, datasets.check):
+        with pytest.raises(DatasetError, match=message) as caught:
+            use("lending_club")
+        assert "\n" not in str(caught.value)
+
+
+def test_loans_without_a_complete_row_are_not_an_empty_dataset(home: Path) -> None:
+    put(home, "lending-club", "loan.csv", loans([row | {"tot_cur_bal": ""} for row in LOANS]))
+    with pytest.raises(DatasetError, match="complete=False keeps the others"):
+        datasets.load("lending_club")
+
+
+def test_loans_are_fetched_by_hand(home: Path) -> None:
+    message = (
+        rf"loan\.csv \(.*\) is not in {re.escape(str(home))}.*; download it by hand \(it needs a Kaggle account\) from "
+        rf"https://www\.kaggle\.com/\S+ or \S+ and put it into {re.escape(str(home / 'lending-club'))}"
+    )
+    with pytest.raises(DatasetError, match=message):
+        datasets.get("lending_club")
+
+
 # --- word vectors
 
 VECTORS = b"".join(word + b" 0.5" * 50 + b"\n" for word in (b"the", b"of", b"null"))
 
 
 def test_glove_is_unpacked_once_from_its_archive(home: Path) -> None:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as out:
-        out.writestr("glove.6B.50d.txt", VECTORS)
-    path = put(home, "glove", "glove.6B.zip", buffer.getvalue())
+    path = put(home, "glove", "glove.6B.zip", zipped({"glove.6B.50d.txt": VECTORS}))
     assert datasets.glove(50).read_bytes() == VECTORS
     path.unlink()
     assert datasets.glove(50) == home / "glove" / "glove.6B.50d.txt"
@@ -195,6 +386,16 @@ def test_truncated_vectors_are_noticed(home: Path) -> None:
     put(home, "glove", "glove.6B.50d.txt", VECTORS[:-30])
     with pytest.raises(DatasetError, match="its last line must be a word and 50 numbers"):
         datasets.glove(50)
+
+
+@pytest.mark.parametrize("cut", [20, 200, 600])
+def test_an_archive_of_vectors_with_a_fault_inside_is_named(home: Path, cut: int) -> None:
+    data = bytearray(zipped({"glove.6B.50d.txt": np.random.default_rng(0).bytes(1000)}))
+    data[cut : cut + 20] = bytes(20)
+    put(home, "glove", "glove.6B.zip", bytes(data))
+    with pytest.raises(DatasetError, match=r"glove\.6B\.zip is truncated or damaged .* `dwac data get glove`"):
+        datasets.glove(50)
+    assert [path.name for path in (home / "glove").iterdir()] == ["glove.6B.zip"]
 
 
 def test_a_damaged_archive_of_vectors_leaves_nothing_behind(home: Path) -> None:
@@ -323,8 +524,62 @@ def test_a_missing_file_is_named_with_its_size_its_places_and_the_command(home: 
 
 @pytest.mark.parametrize("name", datasets.NAMES)
 def test_every_dataset_misses_its_files_by_name(name: str) -> None:
-    with pytest.raises(DatasetError, match=f"is not in .* `dwac data get {name}`"):
+    remedy = "download it by hand" if name == "lending_club" else f"`dwac data get {name}`"
+    with pytest.raises(DatasetError, match=f"is not in .* {remedy}"):
         datasets.load(name)
+
+
+@pytest.mark.parametrize("name", [*datasets.NAMES, "glove"])
+def test_a_folder_in_the_place_of_a_file_is_said(home: Path, name: str) -> None:
+    file = datasets.sources(name)[0]
+    path = home / file.folder / ("glove.6B.100d.txt" if name == "glove" else file.name)
+    path.mkdir(parents=True)
+    uses: list[Any] = [datasets.check] if name == "glove" else [datasets.load, datasets.get, datasets.check]
+    for use in uses:
+        with pytest.raises(DatasetError, match=rf"{re.escape(str(path))} is a folder; a file .* remove it"):
+            use(name)
+    assert datasets.found(name) == []
+
+
+@pytest.mark.parametrize("name", [*datasets.NAMES, "glove"])
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress], ids=["plain", "gz"])
+@pytest.mark.parametrize("data", [b"", b"<html>\n<body>404</body>\n</html>\n"], ids=["empty", "html"])
+def test_an_error_page_or_nothing_is_no_dataset(home: Path, name: str, data: bytes, wrap: Any) -> None:
+    for file in datasets.sources(name):
+        put(home, file.folder, "glove.6B.50d.txt" if name == "glove" else file.name, wrap(data))
+    remedy = "download it again by hand" if name == "lending_club" else f"`dwac data get {name}` fetches"
+    uses: list[Any] = [datasets.check, (lambda _: datasets.glove(50)) if name == "glove" else datasets.load]
+    for use in uses:
+        with pytest.raises(DatasetError, match=rf"^{re.escape(str(home))}.*; .*{remedy}") as caught:
+            use(name)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_archive_lacking_what_its_loader_needs_is_not_intact(home: Path) -> None:
+    put(home, "cifar100", "cifar-100-binary.tar.gz", archive({"cifar-100-binary/train.bin": b""}))
+    put(home, "imdb", "aclImdb_v1.tar.gz", archive({"aclImdb/README": b""}))
+    for file, fault in ((cifar.CIFAR100_FILES[0], "lacks cifar-100-binary/test.bin"), (texts.IMDB_FILES[0], "12,500")):
+        assert download._intact(file) is None
+        with pytest.raises(DatasetError, match=rf"{file.name} .*{fault}.*`dwac data get {file.dataset}`"):
+            datasets.load(file.dataset)
+
+
+def test_images_of_cifar100_that_are_cut_name_their_archive(home: Path) -> None:
+    members = {"cifar-100-binary/test.bin": bytes(100), "cifar-100-binary/fine_label_names.txt": b"apple\n"}
+    path = put(home, "cifar100", "cifar-100-binary.tar.gz", archive(members))
+    with pytest.raises(DatasetError, match=rf"test.bin in {re.escape(str(path))} must hold .*`dwac data get cifar100`"):
+        datasets.load("cifar100")
+
+
+def test_found_files_are_those_with_bytes(home: Path) -> None:
+    one = put(home, "adult", "adult.data", b"x")
+    put(home, "adult", "adult.test", b"")
+    assert datasets.found("adult") == [one]
+    assert datasets.found("glove") == []
+    assert datasets.found("GloVe") == [] == datasets.found("fashion-mnist")
+    vectors_ = [put(home, "glove", f"glove.6B.{size}d.txt", VECTORS) for size in (50, 300)]
+    assert datasets.found("glove") == vectors_
+    datasets.check("mnist")  # what is not here is not damaged
 
 
 @pytest.mark.parametrize("compressed", [True, False])
@@ -401,8 +656,8 @@ def test_every_file_has_an_official_address_and_a_way_to_be_checked() -> None:
         for file in datasets.sources(name):
             assert file.dataset == name
             assert file.urls
-            assert all(url.endswith(file.name) for url in file.urls)
-            assert file.contents or file.members or file.digest
+            assert all(url.endswith(file.name) for url in file.urls) or file.by_hand
+            assert file.contents or file.members or file.digest or file.opens
 
 
 # --- downloads, from a server that can misbehave
@@ -556,6 +811,22 @@ def test_a_folder_that_cannot_be_written_is_named(server: Server, home: Path) ->
     home.write_text("a file where the folder should be")
     with pytest.raises(DatasetError, match=r"could not be written to .*set \$DWAC_DATA"):
         download.fetch(server.file())
+
+
+def test_a_folder_is_not_overwritten(server: Server, home: Path) -> None:
+    (home / "adult" / "x.txt").mkdir(parents=True)
+    with pytest.raises(DatasetError, match=r"x\.txt is a folder; a file is required \(11,000 bytes .* remove it"):
+        download.fetch(server.file())
+    assert server.asked == []
+
+
+def test_a_download_that_cannot_be_opened_is_refused(server: Server, home: Path) -> None:
+    def opens(path: Path) -> None:
+        raise DatasetError(f"{path} has no reviews; `dwac data get adult` fetches it again")
+
+    with pytest.raises(DatasetError, match=r"could not be downloaded: .* has no reviews; try again later"):
+        download.fetch(server.file(opens=opens))
+    assert left(home) == []
 
 
 def test_get_fetches_every_file_of_a_dataset(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

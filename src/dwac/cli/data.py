@@ -10,25 +10,54 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from dwac import datasets
+from dwac.errors import DwacError
 
 data = typer.Typer(no_args_is_help=True, help="The paper's datasets: see which are here, and download the others.")
 
 
 @data.command("list")
-def list_datasets() -> None:
-    """Say which datasets are here, and where they are looked for.
+def list_datasets(
+    check: Annotated[bool, typer.Option("--check", help="Read every file whole, and say which are damaged.")] = False,
+) -> None:
+    """Say which datasets are here and where, and where they are looked for.
 
     Example: dwac data list
     """
     console = Console()
-    table = Table("dataset", "files", "here")
-    folders = datasets.folders()
+    table = Table("dataset", "files", "here", "where")
+    table.columns[-1].overflow = "fold"
+    faults: list[str] = []
     for name in (*datasets.NAMES, "glove"):
-        files = datasets.sources(name)
-        found = [file for file in files if any((folder / file.folder / file.name).exists() for folder in folders)]
-        table.add_row(name, str(len(files)), "yes" if len(found) == len(files) else f"{len(found)} of {len(files)}")
+        fault = _fault(name) if check else None
+        faults += [fault] if fault else []
+        state, places = _state(name)
+        table.add_row(name, str(len(datasets.sources(name))), "damaged" if fault else state, "\n".join(places))
     console.print(table)
-    console.print("looked for in: " + ", then ".join(str(folder) for folder in folders), soft_wrap=True)
+    for fault in faults:
+        console.print(f"dwac: {fault}", style="red", soft_wrap=True, markup=False, highlight=False)
+    console.print("looked for in: " + ", then ".join(map(str, datasets.folders())), soft_wrap=True, markup=False)
+    if faults:
+        raise typer.Exit(1)
+
+
+def _state(name: str) -> tuple[str, list[str]]:
+    """What the table says of a dataset: how much of it is here, and in which folders."""
+    files, paths = datasets.sources(name), datasets.found(name)
+    places = sorted({str(path.parent) for path in paths})
+    if name == "glove" and paths:
+        return ", ".join(path.name.removeprefix("glove.6B.").removesuffix(".txt") for path in paths), places
+    if not paths and (by_hand := files[0].by_hand):
+        return f"by hand: {by_hand}", places
+    return "yes" if len(paths) == len(files) else f"{len(paths)} of {len(files)}" if paths else "no", places
+
+
+def _fault(name: str) -> str | None:
+    """What is wrong with the files of a dataset that are here."""
+    try:
+        datasets.check(name)
+    except DwacError as error:
+        return str(error)
+    return None
 
 
 @data.command()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dwac.datasets import adult, cifar, covertype, mnist, texts, vectors
+from dwac.datasets import adult, amazon, cifar, covertype, files, lending_club, mnist, texts, vectors
 from dwac.datasets.dataset import Dataset
 from dwac.datasets.download import Progress, fetch
 from dwac.datasets.files import DatasetError, File, folders
@@ -27,7 +27,9 @@ __all__ = [
     "DatasetError",
     "File",
     "Progress",
+    "check",
     "folders",
+    "found",
     "get",
     "glove",
     "load",
@@ -38,6 +40,7 @@ __all__ = [
 _LOADERS: dict[str, tuple[tuple[File, ...], Callable[..., Dataset]]] = {
     "adult": (adult.FILES, adult.load),
     "covertype": (covertype.FILES, covertype.load),
+    "lending_club": (lending_club.FILES, lending_club.load),
     "fashion_mnist": (mnist.FASHION_FILES, mnist.load_fashion),
     "mnist": (mnist.MNIST_FILES, mnist.load_mnist),
     "cifar10": (cifar.CIFAR10_FILES, cifar.load_cifar10),
@@ -45,8 +48,10 @@ _LOADERS: dict[str, tuple[tuple[File, ...], Callable[..., Dataset]]] = {
     "stackoverflow": (texts.STACKOVERFLOW_FILES, texts.load_stackoverflow),
     "subjectivity": (texts.SUBJECTIVITY_FILES, texts.load_subjectivity),
     "imdb": (texts.IMDB_FILES, texts.load_imdb),
+    "amazon_beauty": (amazon.FILES, amazon.load),
 }
 NAMES = tuple(_LOADERS)
+_OPTIONS = {"adult": {"complete"}, "lending_club": {"complete"}}
 
 
 def load(name: str, **options: Any) -> Dataset:
@@ -54,7 +59,7 @@ def load(name: str, **options: Any) -> Dataset:
 
     Args:
         name: one of `NAMES`.
-        options: of the dataset: adult has `complete=False`, which keeps rows with missing values.
+        options: of the dataset: adult and lending_club have `complete=False`, which keeps rows with missing values.
 
     >>> load("adult")  # doctest: +SKIP
     <adult: 30,162 training and 15,060 test examples, 2 classes>
@@ -62,9 +67,9 @@ def load(name: str, **options: Any) -> Dataset:
     key = _key(name)
     if key == "glove":
         raise DatasetError("glove has vectors of words, not examples; dwac.datasets.glove() gives their file")
-    if options and not (key == "adult" and set(options) <= {"complete"}):
-        known = "complete" if key == "adult" else "no options"
-        raise DatasetError(f"{key} takes {known}; got {', '.join(options)}")
+    known = _OPTIONS.get(key, set())
+    if not set(options) <= known:
+        raise DatasetError(f"{key} takes {', '.join(known) or 'no options'}; got {', '.join(options)}")
     return _LOADERS[key][1](**options)
 
 
@@ -78,6 +83,22 @@ def get(name: str, progress: Progress | None = None) -> list[Path]:
         progress: called with a file's name, the bytes there and the bytes in all (None where unknown).
     """
     return [fetch(file, progress) for file in sources(name)]
+
+
+def found(name: str) -> list[Path]:
+    """The files of a dataset that are here, whether intact or not; a name without bytes is no file."""
+    paths = [next(filter(Path.is_file, files.places(file)), None) for file in sources(name)]
+    unpacked = vectors.unpacked().values() if _key(name) == "glove" else ()
+    return [path for path in (*paths, *unpacked) if path is not None and path.is_file() and path.stat().st_size]
+
+
+def check(name: str) -> None:
+    """Raise `DatasetError` if a file of the dataset is here and is not as it should be; each is read whole."""
+    for file in sources(name):
+        if any(path.exists() for path in files.places(file)):
+            files.check(file, files.find(file))
+    for size, path in vectors.unpacked().items() if _key(name) == "glove" else ():
+        vectors.check(path, size)
 
 
 def sources(name: str) -> tuple[File, ...]:

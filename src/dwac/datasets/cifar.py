@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dwac.datasets.dataset import Dataset, Labels, labels
-from dwac.datasets.files import Contents, DatasetError, File, read_members
+from dwac.datasets.files import Contents, DatasetError, File, find, read_members
 
 _BASE = "https://www.cs.toronto.edu/~kriz/"
 _TEN = "cifar-10-batches-bin/"
@@ -41,6 +43,7 @@ CIFAR100_FILES = (
         (_BASE + "cifar-100-binary.tar.gz",),
         size=168_513_733,
         digest="md5:03b5dce01913d631647c71ecec9e9cb8",
+        opens=lambda path: _read_cifar100(path),
     ),
 )
 CLASSES = np.array(["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"])
@@ -66,12 +69,7 @@ def load_cifar10() -> Dataset:
 
 def load_cifar100() -> Dataset:
     """The 10,000 test images of CIFAR-100 with their fine labels: strangers to CIFAR-10, with no training part."""
-    file = CIFAR100_FILES[0]
-    members = read_members(file, {_HUNDRED + "test.bin", _HUNDRED + "fine_label_names.txt"}.__contains__)
-    if len(members) != 2:
-        raise DatasetError(f"{file.name} must hold test.bin and fine_label_names.txt; {file.remedy}")
-    classes = np.array(members[_HUNDRED + "fine_label_names.txt"].decode().split())
-    X, y = parse(members[_HUNDRED + "test.bin"], file.name, n_classes=len(classes), label_bytes=2)
+    X, y, classes = _read_cifar100(find(CIFAR100_FILES[0]))
     return Dataset(
         "cifar100",
         X[:0],
@@ -83,6 +81,20 @@ def load_cifar100() -> Dataset:
         "though a few kinds (bus, pickup_truck, …) are near to its own.",
         "https://www.cs.toronto.edu/~kriz/cifar.html",
     )
+
+
+def _read_cifar100(path: Path) -> tuple[NDArray[np.uint8], Labels, NDArray[np.str_]]:
+    """X, y and the names of classes, as many as the archive's own lists have."""
+    file = CIFAR100_FILES[0]
+    images, names = _HUNDRED + "test.bin", _HUNDRED + "fine_label_names.txt"
+    members = read_members(file, (images, names).__contains__, path)
+    if lacking := [name for name in (images, names) if name not in members]:
+        raise DatasetError(f"{path} lacks {' and '.join(lacking)}; {file.remedy}")
+    classes = np.array(members[names].decode("utf-8", "replace").split())
+    try:
+        return *parse(members[images], f"{images} in {path}", n_classes=len(classes), label_bytes=2), classes
+    except DatasetError as error:
+        raise DatasetError(f"{error}; {file.remedy}") from None
 
 
 def parse(data: bytes, name: str, *, n_classes: int, label_bytes: int = 1) -> tuple[NDArray[np.uint8], Labels]:

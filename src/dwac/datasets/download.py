@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from dwac.datasets.files import DatasetError, File, check, check_download, find, folders
+from dwac.datasets.files import DatasetError, File, check, check_download, find, folders, is_folder
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +28,18 @@ _BROKEN = (urllib.error.URLError, http.client.HTTPException, TimeoutError, Conne
 def fetch(file: File, progress: Progress | None = None, *, folder: Path | None = None) -> Path:
     """The file's path, downloaded first unless an intact copy is there.
 
-    What has come is kept as NAME.part until it is whole and checked: another call goes on from there.
+    What has come is kept as NAME.part until it is whole and checked: another call goes on from there. A file that
+    must be got by hand is not downloaded: it is there and right, or an error says where to get it.
     """
+    if file.by_hand:
+        check(file, path := find(file))
+        return path
     if folder is None and (there := _intact(file)):
         return there
     folder = folder or folders()[0] / file.folder
     target, part = folder / file.name, folder / f"{file.name}.part"
+    if target.is_dir():
+        raise is_folder(file, target)
     faults: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from dwac.errors import InputError
 
 _BLOCK = 1 << 20
-_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, zipfile.BadZipFile)
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 
 
 class DatasetError(InputError):
@@ -44,7 +44,9 @@ class File:
 
     `contents` is of the uncompressed bytes, and `members` of those in an archive, so that both hold however a copy was
     compressed; both are checked whenever the file is read. `digest` ("md5:…" or "sha256:…") is of the official
-    download itself, checked once it has come.
+    download itself, checked once it has come. Where none of these tells a whole file, `opens` reads it as the loader
+    does, and raises `DatasetError` unless it can. `about` says in words what the file is, `also` other names it may
+    have, and `by_hand` who asks for an account before giving it at `urls`, which are then pages, not files.
     """
 
     dataset: str
@@ -54,6 +56,10 @@ class File:
     digest: str | None = None
     contents: Contents | None = None
     members: Mapping[str, Contents] = field(default_factory=dict)
+    opens: Callable[[Path], object] | None = None
+    about: str = ""
+    also: tuple[str, ...] = ()
+    by_hand: str = ""
 
     @property
     def folder(self) -> str:
@@ -63,15 +69,22 @@ class File:
     @property
     def remedy(self) -> str:
         """What to do when the file is not as it should be."""
-        return f"`dwac data get {self.dataset}` fetches it again"
+        return f"download it again {self._hand}" if self.by_hand else f"`dwac data get {self.dataset}` fetches it again"
+
+    @property
+    def _hand(self) -> str:
+        """How to get a file that no command can fetch."""
+        place = folders()[0] / self.folder
+        return f"by hand (it needs a {self.by_hand} account) from {' or '.join(self.urls)} and put it into {place}"
 
     @property
     def required(self) -> str:
         """What is known of the file, for messages."""
         if self.contents is not None:
             return f"{self.contents.size:,} bytes uncompressed, SHA-256 {self.contents.sha256}"
-        facts = [f"{self.size:,} bytes"] if self.size else []
-        return ", ".join(facts + ([self.digest.replace(":", " ")] if self.digest else [])) or "size unknown"
+        facts = ([self.about] if self.about else []) + ([f"{self.size:,} bytes"] if self.size else [])
+        facts += [self.digest.replace(":", " ")] if self.digest else []
+        return ", ".join(facts) or f"an archive of {' and '.join(self.members) or 'unknown contents'}"
 
 
 def cache_folder() -> Path:
@@ -89,17 +102,26 @@ def folders() -> list[Path]:
     return [*([Path(named).expanduser()] if named else []), cache_folder()]
 
 
+def places(file: File) -> list[Path]:
+    """Every path the file may have, the likeliest first."""
+    plain = [] if file.name.endswith(".tar.gz") else [file.name.removesuffix(".gz")]
+    return [folder / file.folder / name for folder in folders() for name in (file.name, *plain, *file.also)]
+
+
 def find(file: File) -> Path:
     """Where the file lies, compressed as officially offered or not; an error says what to do if nowhere."""
-    names = [file.name, file.name.removesuffix(".gz")] if not file.name.endswith(".tar.gz") else [file.name]
-    for folder in folders():
-        for name in names:
-            if (path := folder / file.folder / name).is_file():
-                return path
+    paths = places(file)
+    for path in paths:
+        if path.is_file():
+            return path
+    for path in paths:
+        if path.is_dir():
+            raise is_folder(file, path)
     looked = " or ".join(str(folder / file.folder) for folder in folders())
+    remedy = f"download it {file._hand}" if file.by_hand else f"`dwac data get {file.dataset}` fetches it"
     raise DatasetError(
-        f"{file.name} ({file.required}) is not in {looked}; `dwac data get {file.dataset}` fetches it, or set "
-        f"$DWAC_DATA to the folder that holds {file.folder}/{file.name}"
+        f"{file.name} ({file.required}) is not in {looked}; {remedy}, or set $DWAC_DATA to the folder that holds "
+        f"{file.folder}/{file.name}"
     )
 
 
@@ -109,7 +131,7 @@ def read(file: File, path: Path | None = None) -> bytes:
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
-    except (*_DAMAGED, OSError) as error:
+    except (*DAMAGED, OSError) as error:
         raise damaged(file, path, error) from None
     if file.contents is not None and (fault := file.contents.fault(data)):
         raise DatasetError(f"{path} is truncated or altered: {fault}; {file.remedy}")
@@ -121,7 +143,7 @@ def read_members(file: File, wanted: Callable[[str], bool] | None = None, path: 
     path = path or find(file)
     try:
         found = dict(_members(path, wanted or file.members.__contains__))
-    except (*_DAMAGED, OSError) as error:
+    except (*DAMAGED, OSError) as error:
         raise damaged(file, path, error) from None
     for name, contents in file.members.items():
         if wanted is None and name not in found:
@@ -144,7 +166,9 @@ def _members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, b
 
 def check(file: File, path: Path) -> None:
     """Raise `DatasetError` unless the file's contents are right, as far as they are known."""
-    if file.name.endswith(".tar.gz"):
+    if file.opens is not None:
+        file.opens(path)
+    elif file.name.endswith(".tar.gz"):
         read_members(file, path=path)
     elif file.name.endswith(".zip"):
         check_download(file, path)
@@ -154,16 +178,25 @@ def check(file: File, path: Path) -> None:
 
 def check_download(file: File, path: Path) -> None:
     """Raise `DatasetError` unless size and digest are those of the official download, where known."""
-    if file.size is not None and (found := path.stat().st_size) != file.size:
-        raise DatasetError(
-            f"{path} is truncated or altered: {file.size:,} bytes required, {found:,} found; {file.remedy}"
-        )
-    if file.digest is not None:
-        kind, _, required = file.digest.partition(":")
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, kind).hexdigest()
-        if digest != required:
-            raise DatasetError(f"{path} is altered: {kind} {required} required, {digest} found; {file.remedy}")
+    kind, _, required = (file.digest or "").partition(":")
+    try:
+        found = path.stat().st_size
+        if file.size not in (None, found):
+            raise DatasetError(
+                f"{path} is truncated or altered: {file.size:,} bytes required, {found:,} found; {file.remedy}"
+            )
+        if kind:
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, kind).hexdigest()
+            if digest != required:
+                raise DatasetError(f"{path} is altered: {kind} {required} required, {digest} found; {file.remedy}")
+    except OSError as error:
+        raise damaged(file, path, error) from None
+
+
+def is_folder(file: File, path: Path) -> DatasetError:
+    """The error for a folder where a file is required."""
+    return DatasetError(f"{path} is a folder; a file is required ({file.required}): remove it, then {file.remedy}")
 
 
 def damaged(file: File, path: Path, error: Exception) -> DatasetError:

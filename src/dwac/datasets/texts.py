@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 
 from dwac.datasets.dataset import Dataset, Labels, labels
-from dwac.datasets.files import Contents, DatasetError, File, read, read_members
+from dwac.datasets.files import Contents, DatasetError, File, find, read, read_members
 
 _TITLES = "https://raw.githubusercontent.com/jacoxu/StackOverflow/7c207f51e649fff9e4736610b9d44431bb7ccf00/rawText/"
 STACKOVERFLOW_FILES = (
@@ -41,6 +42,7 @@ IMDB_FILES = (
         "aclImdb_v1.tar.gz",
         ("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",),
         digest="md5:7c2ac02c03563afcf9b574c7e56c153a",
+        opens=lambda path: _read_imdb(path),
     ),
 )
 TAGS = np.array(
@@ -121,14 +123,7 @@ def parse_subjectivity(objective: bytes, subjective: bytes) -> tuple[list[str], 
 
 def load_imdb() -> Dataset:
     """25,000 + 25,000 film reviews, in each part the negative ones first."""
-    file = IMDB_FILES[0]
-    parts = parse_imdb(read_members(file, lambda name: _REVIEW.fullmatch(name) is not None))
-    for part, (_, y) in parts.items():
-        if (found := np.bincount(y, minlength=2).tolist()) != [_REVIEWS, _REVIEWS]:
-            raise DatasetError(
-                f"{file.name} must hold {_REVIEWS:,} negative and as many positive reviews to {part}; "
-                f"found {found[0]:,} and {found[1]:,}; {file.remedy}"
-            )
+    parts = _read_imdb(find(IMDB_FILES[0]))
     return Dataset(
         "imdb",
         *parts["train"],
@@ -138,6 +133,21 @@ def load_imdb() -> Dataset:
         "ones come first. Maas et al., 2011.",
         "https://ai.stanford.edu/~amaas/data/sentiment/",
     )
+
+
+def _read_imdb(path: Path) -> dict[str, tuple[list[str], Labels]]:
+    file = IMDB_FILES[0]
+    try:
+        parts = parse_imdb(read_members(file, lambda name: _REVIEW.fullmatch(name) is not None, path))
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path} is altered: reviews in UTF-8 required ({error.reason}); {file.remedy}") from None
+    for part, (_, y) in parts.items():
+        if (found := np.bincount(y, minlength=2).tolist()) != [_REVIEWS, _REVIEWS]:
+            raise DatasetError(
+                f"{path} must hold {_REVIEWS:,} negative and as many positive reviews to {part}; "
+                f"found {found[0]:,} and {found[1]:,}; {file.remedy}"
+            )
+    return parts
 
 
 def parse_imdb(members: dict[str, bytes]) -> dict[str, tuple[list[str], Labels]]:

@@ -7,7 +7,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from dwac.datasets.files import DatasetError, File, damaged, find, folders
+from dwac.datasets.files import DAMAGED, DatasetError, File, damaged, find, folders
 
 FILES = (
     File(
@@ -29,9 +29,9 @@ def glove(size: int = 100) -> Path:
     if size not in SIZES:
         raise DatasetError(f"GloVe 6B has vectors of {', '.join(map(str, SIZES))} numbers; got {size!r}")
     name, file = f"glove.6B.{size}d.txt", FILES[0]
-    for folder in folders():
-        if (path := folder / file.folder / name).is_file():
-            _check(path, size)
+    for path in (folder / file.folder / name for folder in folders()):
+        if path.exists():
+            check(path, size)
             return path
     archive = find(file)
     target = archive.with_name(name)
@@ -39,23 +39,39 @@ def glove(size: int = 100) -> Path:
     try:
         with zipfile.ZipFile(archive) as source, source.open(name) as member, part.open("wb") as out:
             shutil.copyfileobj(member, out, 1 << 20)
-    except (zipfile.BadZipFile, KeyError, EOFError, OSError) as error:
+    except (*DAMAGED, KeyError, OSError) as error:
         part.unlink(missing_ok=True)
         raise damaged(file, archive, error) from None
-    _check(part, size)
+    check(part, size)
     os.replace(part, target)
     return target
 
 
-def _check(path: Path, size: int) -> None:
+def unpacked() -> dict[int, Path]:
+    """The files of vectors that are here unpacked, by size."""
+    paths = {
+        (size, folder): folder / FILES[0].folder / f"glove.6B.{size}d.txt"
+        for size in SIZES
+        for folder in reversed(folders())
+    }
+    return {size: path for (size, _), path in paths.items() if path.exists()}
+
+
+def check(path: Path, size: int) -> None:
     """Raise unless the first and the last line are whole: a word and its numbers."""
-    with path.open("rb") as file:
-        first = file.readline()
-        file.seek(max(0, path.stat().st_size - 16 * (size + 20)))
-        last = file.read()
+    remedy = "remove it, and `dwac data get glove` fetches the archive again"
+    if path.is_dir():
+        raise DatasetError(f"{path} is a folder; a file of words with {size} numbers each is required; {remedy}")
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+            file.seek(max(0, path.stat().st_size - 16 * (size + 20)))
+            last = file.read()
+    except OSError as error:
+        raise damaged(FILES[0], path, error) from None
     for line, place in ((first, "first"), (last[last[:-1].rfind(b"\n") + 1 :], "last")):
         if not line.endswith(b"\n") or line.count(b" ") != size:
             raise DatasetError(
                 f"{path} is truncated or altered: its {place} line must be a word and {size} numbers; found "
-                f"{line.count(b' ')}; remove it, and `dwac data get glove` fetches the archive again"
+                f"{line.count(b' ')}; {remedy}"
             )
