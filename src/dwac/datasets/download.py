@@ -93,7 +93,7 @@ def _fetch_from(url: str, file: File, part: Path, progress: Progress | None) -> 
                 return fault
         except _BROKEN as error:
             fault = str(getattr(error, "reason", None) or error or type(error).__name__)
-        logger.warning("%s: %s", url, fault)
+        logger.info("%s: %s", url, fault)  # the error, if it comes to one, says it all
     return fault
 
 

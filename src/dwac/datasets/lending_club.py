@@ -92,13 +92,14 @@ _SHOWN = 160  # characters of a reader's own message
 def load(*, complete: bool = True) -> Dataset:
     """Loans that are running or went bad; no official split. `complete=False` keeps rows that miss something.
 
-    Known, from the paper's research code: it reads loan.csv of 2015 (887,379 rows, 74 columns); loans fully paid, and
-    those that do not meet the credit policy, are left out; a loan is good if Current, and bad otherwise, so late, in
-    default, charged off, in a grace period, or just issued; months since the last delinquency may be missing, and a
-    row that misses anything else is left out. The 626,000 rows in the paper are about what this leaves.
+    Known, from the paper's research code: it reads the loan.csv of 887,379 rows; loans fully paid, and those that do
+    not meet the credit policy, are left out; a loan is good if Current, and bad otherwise, so late, in default, charged
+    off, in a grace period, or just issued; months since the last delinquency may be missing, and a row that misses
+    anything else is left out.
 
-    Assumed: "n/a" years of employment are missing, as pandas reads them. Later files hold the same columns and more;
-    they are read by the same rule, but are not the paper's data: `description` says how many rows there were.
+    Assumed: "n/a" years of employment are missing, as pandas reads them. Not checked: that this leaves the paper's
+    626,000 rows, for its file could not be had. Later files hold the same columns and more; they are read by the same
+    rule, but are not the paper's data: `description` says how many rows there were.
 
     # Differs from the paper: its code kept what is known only afterwards (out_prncp*, total_pymnt*, total_rec_*,
     # recoveries, collection_recovery_fee, last_pymnt_amnt, pymnt_plan), which gives the label away. Here only columns
