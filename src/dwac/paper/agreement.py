@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from dwac import metrics
+from dwac.paper import published
 from dwac.paper.cases import Case, plain_cases
 from dwac.paper.fit import Fitted
+from dwac.paper.settings import DATASETS, SETTINGS
+from dwac.paper.tables import NOT_RUN, Found, Section, mean, number, paragraphs, table
 
 TITLE = "Agreement of the top-k vote (Table 3)"
 KS = (1, 5, 10, 100)
@@ -30,3 +33,26 @@ def measure(fitted: Fitted) -> dict[str, Any]:
     near = references.nearest(fitted.test_h[chosen], max(ks))
     agreed = metrics.top_k_agreement(fitted.labels[chosen], near.labels, near.log_weights, ks)
     return {"rows": len(chosen), "share": agreed}
+
+
+def report(found: Found) -> Section:
+    """A row a dataset: published / paper's model / best, for each k."""
+    rows = []
+    for name in DATASETS:
+        shares = {setting: [mean(found.values((name, setting, "dwac"), "agreement", "share", k)) for k in KS]
+                  for setting in SETTINGS}  # fmt: skip
+        if all(share is None for ours in shares.values() for share in ours):
+            rows.append([DATASETS[name].title, *(f"{published.AGREEMENT[name][k]:.2f} / {NOT_RUN}" for k in KS)])
+            continue
+        columns = zip(KS, *shares.values(), strict=True)
+        rows.append(
+            [
+                DATASETS[name].title,
+                *(" / ".join([f"{published.AGREEMENT[name][k]:.2f}", *map(number, ours)]) for k, *ours in columns),
+            ]
+        )
+    how = (
+        f"The share of test rows (up to {MOST:,}) on which the k nearest training examples, weighed as ever, give "
+        "the label that all of them give: published / ours with the paper's model / ours best, means over trials."
+    )
+    return Section(TITLE, paragraphs(how, table(["dataset", *(f"k = {k}" for k in KS)], rows)))

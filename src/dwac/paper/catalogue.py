@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from dwac.paper import accuracy, agreement, dimension, domain, explanations, maps, sets
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
+from dwac.paper.tables import Found, Section
 
 
 class Experiment(Protocol):
@@ -24,6 +25,9 @@ class Experiment(Protocol):
 
     def measure(self, fitted: Fitted) -> dict[str, Any]:
         """What it adds to the record of one of them."""
+
+    def report(self, found: Found) -> Section:
+        """What it makes of the records that are there."""
 
 
 EXPERIMENTS: dict[str, Experiment] = {

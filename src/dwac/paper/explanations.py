@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dwac.paper import settings
+from dwac.paper import figures, settings
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
 from dwac.paper.rows import Ints, rows
+from dwac.paper.tables import NOT_RUN, Draw, Found, Section, paragraphs, picture, table
 
 TITLE = "Explanations (Figure 3)"
 DATASETS = ("adult", "fashion_mnist", "cifar10", "subjectivity", "stackoverflow")
@@ -54,3 +56,82 @@ def _first(mask: Any, order: Any) -> int:
     """The row under the mask that comes first in the order."""
     found: Ints = np.flatnonzero(mask)
     return int(found[np.argmin(order[found])])
+
+
+def report(found: Found) -> Section:
+    """Each dataset's examples: pictures for images, tables for texts and rows. Of our best model where it was run."""
+    parts = [
+        "Test examples of the first trial: a typical one, right and of middling credibility; the most doubtful, for "
+        "which the heaviest class weighs least; and the surest mistake. Beside each, the training examples that voted "
+        "most, with their share of the whole vote."
+    ]
+    drawn: dict[str, Draw] = {}
+    for name in DATASETS:
+        record = found.get(Case(name, "best", "dwac")) or found.get(Case(name, "paper", "dwac"))
+        title = settings.DATASETS[name].title
+        if record is None or "explanations" not in record["metrics"]:
+            parts.append(f"### {title}\n\n{NOT_RUN}.")
+            continue
+        parts.append(f"### {title} ({'our best' if record['case']['setting'] == 'best' else 'the paper'}'s model)")
+        parts += _of_dataset(name, record)
+        if settings.DATASETS[name].kind == "image":
+            drawn[f"explanations-{name}"] = partial(_draw, record)
+    return Section(TITLE, paragraphs(*parts), drawn)
+
+
+def _of_dataset(name: str, record: dict[str, Any]) -> list[str]:
+    kind, parts = settings.DATASETS[name].kind, []
+    for example, explained in record["metrics"]["explanations"].items():
+        parts.append(f"**{example.capitalize()}**: {_summary(explained, record['classes'])}")
+        if kind != "image":
+            parts.append((_text_table if kind == "text" else _row_table)(explained, record["classes"]))
+    if kind == "image":
+        alt = "Test images, a row each, and beside each the training images that voted most"
+        parts.append(picture(f"explanations-{name}", alt))
+    return parts
+
+
+def _summary(explained: dict[str, Any], classes: list[str]) -> str:
+    removals = explained["flip_size"]
+    return (
+        f"predicted *{classes[int(explained['label'])]}* (in truth *{classes[explained['truth']]}*), probability "
+        f"{explained['probability']:.3f}, credibility {explained['credibility']:.3f}; the nearest "
+        f"{explained['deciding']:,} of {explained['n_references']:,} training examples settle it, and "
+        + ("no removal" if removals is None else f"removing {removals:,}")
+        + " would change it."
+    )
+
+
+def _text_table(explained: dict[str, Any], classes: list[str]) -> str:
+    rows = [["this one", classes[explained["truth"]], "", _brief(explained["record"]["text"])]]
+    for n in explained["neighbors"]:
+        text = _brief(n["record"]["text"])
+        rows.append([f"training example {n['id']}", classes[int(n["label"])], f"{n['share']:.3f}", text])
+    return table(["", "class", "share", "text"], rows)
+
+
+def _row_table(explained: dict[str, Any], classes: list[str]) -> str:
+    neighbors = explained["neighbors"]
+    head = ["", "this one", *(f"training example {n['id']}" for n in neighbors)]
+    rows = [["class", classes[explained["truth"]], *(classes[int(n["label"])] for n in neighbors)]]
+    rows.append(["share", "", *(f"{n['share']:.3f}" for n in neighbors)])
+    for column, value in explained["record"].items():
+        rows.append([column, str(value), *(str(n["record"][column]) for n in neighbors)])
+    return table(head, rows)
+
+
+def _brief(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _draw(record: dict[str, Any]) -> Any:
+    explained, classes = record["metrics"]["explanations"], record["classes"]
+    figure, axes = figures.new(len(explained), K + 1, width=1.35, height=1.6)
+    for row, (kind, one) in zip(axes, explained.items(), strict=True):
+        for panel in row:
+            panel.set_axis_off()
+        title = f"{kind}\n{classes[one['truth']]}\n→ {classes[int(one['label'])]}"
+        figures.image(row[0], one["record"]["image"], title)
+        for panel, n in zip(row[1:], one["neighbors"], strict=False):
+            figures.image(panel, n["record"]["image"], f"{classes[int(n['label'])]}\nshare {n['share']:.3f}")
+    return figure

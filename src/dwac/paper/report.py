@@ -1,0 +1,122 @@
+"""Records → RESULTS.md and figures. Every number in it comes from a record or from `published`."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+
+from dwac.paper import figures, published
+from dwac.paper.cases import Case, plain_cases
+from dwac.paper.catalogue import EXPERIMENTS
+from dwac.paper.records import Record, Records
+from dwac.paper.runner import current
+from dwac.paper.settings import DATASETS
+from dwac.paper.tables import FIGURES, NOT_RUN, Found, Section, paragraphs, table, verdict
+
+
+def write_report(records: str | PathLike[str], output: str | PathLike[str]) -> Path:
+    """Write the report on a folder's records to `output`, and its figures to the folder's `figures`."""
+    folder, path = Path(records), Path(output)
+    found = Found(Records(folder))
+    sections = [*(experiment.report(found) for experiment in EXPERIMENTS.values()), times(found)]
+    drawn = {name: draw for section in sections for name, draw in section.figures.items()}
+    for name, draw in drawn.items():
+        figures.save(draw(), folder / "figures" / f"{name}.png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    where = Path(os.path.relpath(folder / "figures", path.parent)).as_posix()
+    body = paragraphs(header(found), *(f"## {section.title}\n\n{section.text}" for section in sections))
+    path.write_text(body.replace(f"]({FIGURES}/", f"]({where}/") + "\n", encoding="utf-8")
+    return path
+
+
+def header(found: Found) -> str:
+    """What this is, from what, and under which circumstances it was measured."""
+    quick = any(record["quick"] for record in found.all)
+    stale = [Case(**r["case"]).key for r in found.all if not current(r, Case(**r["case"]), r["quick"])]
+    return paragraphs(
+        "<!-- written by `dwac paper report` from records, never by hand -->\n# Results",
+        "**From a quick run on small slices: these numbers show that everything runs, and nothing else.**"
+        if quick
+        else "",
+        "The experiments of *Deep Weighted Averaging Classifiers* (Card, Zhang and Smith, 2019) on the official "
+        "files. *The paper's models* are the published networks and sizes, with these differences: word vectors are "
+        "GloVe's of 100 numbers, not 300; the learning rate follows a one-cycle schedule up to the published one; "
+        "mean ‖h‖² has a small penalty; and the scale of h, for a softmax of its logits, is fitted to the "
+        "validation rows. *Our best* are settings chosen on validation rows. Where there is an official test part, "
+        "trials differ by seed alone; elsewhere a tenth of the rows, drawn anew each trial, is the test part. All "
+        "models of a trial have the same rows.",
+        _circumstances(found.all),
+        f"{len(stale)} records were made with other settings than those frozen now; run again: {', '.join(stale)}."
+        if stale
+        else "",
+    )
+
+
+def _circumstances(records: list[Record]) -> str:
+    if not records:
+        return f"No records: everything is {NOT_RUN}."
+    devices, software = (sorted({said(record) for record in records}) for said in (_device, _versions))
+    dates = sorted(record["date"][:10] for record in records)
+    absent = [source.title for name, source in DATASETS.items() if all(r["case"]["dataset"] != name for r in records)]
+    lines = [
+        f"{len(records)} records, {dates[0]} to {dates[-1]}.",
+        f"Measured on {'; '.join(devices)}.",
+        f"With {'; or '.join(software)}.",
+        f"Not run, for want of the data: {', '.join(absent)}." if absent else "",
+    ]
+    return "\n".join(f"- {line}" for line in lines if line)
+
+
+def _device(record: Record) -> str:
+    return str(record["device"])
+
+
+def _versions(record: Record) -> str:
+    return ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+
+
+def times(found: Found) -> Section:
+    """Seconds to fit and to predict, by model and device; and the sum for the paper's models of Table 2."""
+    sums: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    for record in found.all:
+        case = Case(**record["case"])
+        if case.plain:
+            sums[case.dataset, case.setting, case.head, _device(record)].append(_seconds(record))
+    order = [*DATASETS]
+    rows = [
+        [DATASETS[name].title, setting, head, device, str(len(of)), f"{sum(of) / len(of):.1f}", f"{sum(of):.1f}"]
+        for (name, setting, head, device), of in sorted(sums.items(), key=lambda item: order.index(item[0][0]))
+    ]
+    return Section(
+        "Times",
+        paragraphs(
+            "Seconds to fit and to predict the test rows, of the models of Table 2.",
+            table(["dataset", "setting", "head", "device", "trials", "mean", "sum"], rows),
+            *_totals(found),
+        ),
+    )
+
+
+def _totals(found: Found) -> Iterable[str]:
+    """The sum over the paper's models, by device, against what we promised."""
+    wanted = [case for case in plain_cases(published.ACCURACY_TARGETS) if case.setting == "paper"]
+    by_device: dict[str, list[float]] = defaultdict(list)
+    for case in wanted:
+        if (record := found.get(case)) is not None:
+            by_device[_device(record)].append(_seconds(record))
+    for device, seconds in sorted(by_device.items()):
+        whole = len(seconds) == len(wanted)
+        claim = f"; under {published.MINUTES:.0f} minutes on one H200 claimed: " + verdict(
+            sum(seconds) / 60 < published.MINUTES if whole and "H200" in device else None
+        )
+        yield (
+            f"The paper's models of the {len(published.ACCURACY_TARGETS)} datasets at hand, both heads, on {device}: "
+            f"{sum(seconds) / 60:.2f} minutes for {len(seconds)} of {len(wanted)} fits{claim}."
+        )
+
+
+def _seconds(record: Record) -> float:
+    return float(record["seconds"]["fit"] + record["seconds"]["predict"])
