@@ -10,6 +10,7 @@ import typer.core
 import dwac
 from dwac.cli.data import data
 from dwac.cli.demo import demo
+from dwac.cli.paper import paper
 from dwac.errors import DwacError
 
 
@@ -51,3 +52,4 @@ def options(
 
 app.command()(demo)
 app.add_typer(data, name="data")
+app.add_typer(paper, name="paper")

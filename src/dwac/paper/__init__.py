@@ -2,7 +2,8 @@
 
 import dwac.paper
 
-dwac.paper.run(["accuracy"], datasets=["adult"])      # fits what has no record yet
+dwac.paper.run(["accuracy"], datasets=["adult"])          # fits what has no record yet
+dwac.paper.write_report(dwac.paper.default_folder(), "docs/RESULTS.md")
 
 `dwac paper run` and `dwac paper report` do the same from a shell.
 """
@@ -12,7 +13,19 @@ from __future__ import annotations
 from dwac.paper.cases import Case, PaperError
 from dwac.paper.catalogue import EXPERIMENTS
 from dwac.paper.records import Records, default_folder
+from dwac.paper.report import write_report
 from dwac.paper.runner import Outcome, run, select
 from dwac.paper.settings import DATASETS
 
-__all__ = ["DATASETS", "EXPERIMENTS", "Case", "Outcome", "PaperError", "Records", "default_folder", "run", "select"]
+__all__ = [
+    "DATASETS",
+    "EXPERIMENTS",
+    "Case",
+    "Outcome",
+    "PaperError",
+    "Records",
+    "default_folder",
+    "run",
+    "select",
+    "write_report",
+]

@@ -153,9 +153,9 @@ def report(found: Found) -> Section:
     for setting in settings.SETTINGS:
         title = "The paper's models" if setting == "paper" else "Our best models"
         parts.append(f"### {title}")
-        parts.append(table(["dataset", "strangers", "score", "mean credibility in", "out", f"empty at ε = {EPSILON} in",
-                            "out", "true label's p-value"],
-                           [_trust_row(found, name, setting, *who) for name in PLACES for who in WHO]))  # fmt: skip
+        head = ["dataset", "strangers", "score", "mean credibility in", "out", "published out"]
+        head += [f"empty at ε = {EPSILON} in", "out", "true label's p-value"]
+        parts.append(table(head, [_trust_row(found, name, setting, *who) for name in PLACES for who in WHO]))
         parts.append("AUROC of telling test rows from strangers, means over trials, the highest in bold:")
         parts.append(table(["dataset", *(title for title, *_ in SCORES)],
                            [_score_row(found, name, setting) for name in PLACES]))  # fmt: skip
@@ -196,7 +196,10 @@ def _trust_row(found: Found, name: str, setting: str, head: str, kind: str) -> l
     numbers = [mean(_values(found, name, setting, head, *path)) for path in (*paths, (first, "true_label"))]
     title, who = settings.DATASETS[name].title, f"{'DWAC' if head == 'dwac' else 'softmax'} {kind}"
     strangers = _name(Case(name, setting, head, **PLACES[name]))
-    return [title, strangers, who, *(NOT_RUN if value is None else number(value) for value in numbers)]
+    cells = [NOT_RUN if value is None else number(value) for value in numbers]
+    own = kind == "weights" or head == "softmax"
+    theirs = published.CREDIBILITY_OUTSIDE.get(name, {}).get(head) if own and setting == "paper" else None
+    return [title, strangers, who, *cells[:2], number(theirs, 1), *cells[2:]]
 
 
 def _score_row(found: Found, name: str, setting: str) -> list[str]:

@@ -72,7 +72,8 @@ def report(found: Found) -> Section:
         if record is None or "explanations" not in record["metrics"]:
             parts.append(f"### {title}\n\n{NOT_RUN}.")
             continue
-        parts.append(f"### {title} ({'our best' if record['case']['setting'] == 'best' else 'the paper'}'s model)")
+        model = "our best model" if record["case"]["setting"] == "best" else "the paper's model"
+        parts.append(f"### {title} ({model})")
         parts += _of_dataset(name, record)
         if settings.DATASETS[name].kind == "image":
             drawn[f"explanations-{name}"] = partial(_draw, record)

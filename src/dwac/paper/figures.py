@@ -53,6 +53,14 @@ def scatter(axes: Any, points: dict[str, list[Any]], classes: Sequence[str], *, 
     axes.set_yticks([])
 
 
+def share_limits(axes: Any) -> None:
+    """Give all axes of a row the same range, so that a place means the same in each."""
+    for limits in ("xlim", "ylim"):
+        ends = [getattr(panel, f"get_{limits}")() for panel in axes]
+        for panel in axes:
+            getattr(panel, f"set_{limits}")(min(low for low, _ in ends), max(high for _, high in ends))
+
+
 def tidy(axes: Any, *, title: str = "", x: str = "", y: str = "") -> None:
     """Names of axes, and no more lines than needed."""
     axes.set_title(title, fontsize=9)

@@ -64,6 +64,7 @@ def _draw(record: dict[str, Any]) -> Any:
     for panel, part, title in zip(axes[0], ("references", "test"), ("training examples", "test examples"), strict=True):
         figures.scatter(panel, points[part], record["classes"])
         figures.tidy(panel, title=title)
+    figures.share_limits(axes[0])
     handles, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=7, markerscale=2, frameon=False)
     return figure

@@ -5,6 +5,7 @@ Each may choose settings on a fifth of the training rows, then learns from all o
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,12 +30,19 @@ class Peer:
     packages: tuple[str, ...] = field(default=())
 
 
+def lacks(peer: str) -> str | None:
+    """Why a peer cannot run and what to do, or None: it can."""
+    if peer == "xgboost" and importlib.util.find_spec("xgboost") is None:
+        return "the peer xgboost needs the package of that name: pip install 'dwac[bench]'"
+    return None
+
+
 def xgboost(X: Any, y: Ints, seed: int, settings: dict[str, Any]) -> Peer:
     """XGBoost with histograms; where `settings` give choices, the one with the lowest log-loss on held-out rows."""
-    try:
-        import xgboost as xgb
-    except ModuleNotFoundError:
-        raise PaperError("the peer xgboost needs xgboost: pip install 'dwac[bench]', or leave it out") from None
+    if (reason := lacks("xgboost")) is not None:
+        raise PaperError(reason)
+    import xgboost as xgb
+
     fixed = {"tree_method": "hist", "enable_categorical": True, "random_state": seed, "n_jobs": os.cpu_count()}
     best = _tuned_trees(xgb, X, y, seed, fixed, settings) if "depths" in settings else settings
     model = xgb.XGBClassifier(**fixed, **best).fit(X, y)

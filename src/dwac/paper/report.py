@@ -13,7 +13,7 @@ from dwac.paper.cases import Case, plain_cases
 from dwac.paper.catalogue import EXPERIMENTS
 from dwac.paper.records import Record, Records
 from dwac.paper.runner import current
-from dwac.paper.settings import DATASETS
+from dwac.paper.settings import DATASETS, HEADS, PEERS, SETTINGS
 from dwac.paper.tables import FIGURES, NOT_RUN, Found, Section, paragraphs, table, verdict
 
 
@@ -58,13 +58,13 @@ def header(found: Found) -> str:
 def _circumstances(records: list[Record]) -> str:
     if not records:
         return f"No records: everything is {NOT_RUN}."
-    devices, software = (sorted({said(record) for record in records}) for said in (_device, _versions))
+    devices = sorted({_device(record) for record in records})
     dates = sorted(record["date"][:10] for record in records)
     absent = [source.title for name, source in DATASETS.items() if all(r["case"]["dataset"] != name for r in records)]
     lines = [
         f"{len(records)} records, {dates[0]} to {dates[-1]}.",
         f"Measured on {'; '.join(devices)}.",
-        f"With {'; or '.join(software)}.",
+        f"With {_versions(records)}.",
         f"Not run, for want of the data: {', '.join(absent)}." if absent else "",
     ]
     return "\n".join(f"- {line}" for line in lines if line)
@@ -74,8 +74,12 @@ def _device(record: Record) -> str:
     return str(record["device"])
 
 
-def _versions(record: Record) -> str:
-    return ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+def _versions(records: list[Record]) -> str:
+    found: dict[str, set[str]] = defaultdict(set)
+    for record in records:
+        for name, version in record["versions"].items():
+            found[name].add(version)
+    return ", ".join(f"{name} {' or '.join(sorted(versions))}" for name, versions in found.items())
 
 
 def times(found: Found) -> Section:
@@ -85,10 +89,12 @@ def times(found: Found) -> Section:
         case = Case(**record["case"])
         if case.plain:
             sums[case.dataset, case.setting, case.head, _device(record)].append(_seconds(record))
-    order = [*DATASETS]
+    order = [*DATASETS, *SETTINGS, *HEADS, *PEERS.values()]
     rows = [
         [DATASETS[name].title, setting, head, device, str(len(of)), f"{sum(of) / len(of):.1f}", f"{sum(of):.1f}"]
-        for (name, setting, head, device), of in sorted(sums.items(), key=lambda item: order.index(item[0][0]))
+        for (name, setting, head, device), of in sorted(
+            sums.items(), key=lambda item: [*map(order.index, item[0][:3]), item[0][3]]
+        )
     ]
     return Section(
         "Times",

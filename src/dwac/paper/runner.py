@@ -14,6 +14,8 @@ from os import PathLike
 from typing import Any
 
 from dwac import datasets as sources
+from dwac.metrics import accuracy
+from dwac.paper import peers
 from dwac.paper import settings as frozen
 from dwac.paper.cases import Case, chosen
 from dwac.paper.catalogue import EXPERIMENTS, wanted_by
@@ -87,7 +89,8 @@ def run(
         logger.info("%s done: %s of %s", case.key, done, len(todo))
         if on_done is not None:
             on_done(case, record, done, len(todo))
-    outcome.failed = bool(outcome.missing) and (datasets is not None or not (outcome.fitted or outcome.kept))
+    nothing = experiments is not None and not (outcome.fitted or outcome.kept)
+    outcome.failed = bool(outcome.missing) and (datasets is not None or heads is not None or nothing)
     return outcome
 
 
@@ -123,6 +126,9 @@ def current(record: Record, case: Case, quick: bool) -> bool:
 def _possible(case: Case, library: Library, outcome: Outcome, quick: bool) -> set[str]:
     """The experiments that want the case and whose files are there."""
     if case.dataset in outcome.missing:
+        return set()
+    if case.is_peer and (lacks := peers.lacks(case.head)) is not None:
+        outcome.missing[case.head] = lacks
         return set()
     try:
         vectors = case.settings(quick=quick).get("encoder", {}).get("vectors")
@@ -164,6 +170,7 @@ def _measured(case: Case, library: Library, experiments: set[str], device: str) 
         "device": _device_of(fitted),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
+        "accuracy": accuracy(fitted.trial.y_test, fitted.labels),
         "classes": fitted.trial.classes,
         "metrics": metrics,
     }

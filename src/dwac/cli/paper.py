@@ -1,0 +1,121 @@
+"""`dwac paper`: the paper's experiments on real data: which there are, run them, and report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dwac import paper as experiments
+
+paper = typer.Typer(no_args_is_help=True, help="The paper's experiments: run them on real data, and report.")
+
+RecordsOption = Annotated[
+    Path | None,
+    typer.Option("--records", help="Where records are; by default docs/results/paper in a checkout, else dwac-paper."),
+]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Small slices, one epoch, records in a folder of its own.")]
+
+
+@paper.command("list")
+def list_experiments(records: RecordsOption = None, quick: QuickOption = False) -> None:
+    """Say which experiments there are, and how many of their fits have a record.
+
+    Example: dwac paper list
+    """
+    console, kept = Console(), _records(records, quick)
+    done = {experiments.Case(**record["case"]): record["metrics"] for record in kept}
+    by_name = Table("experiment", "what", "fits recorded")
+    for name, experiment in experiments.EXPERIMENTS.items():
+        cases = experiments.select([name], quick=quick)
+        by_name.add_row(name, experiment.TITLE, f"{sum(name in done.get(case, {}) for case in cases)} of {len(cases)}")
+    by_dataset = Table("dataset", "fits recorded")
+    for name in experiments.DATASETS:
+        cases = experiments.select(datasets=[name], quick=quick)
+        by_dataset.add_row(name, f"{sum(case in done for case in cases)} of {len(cases)}")
+    console.print(by_name, by_dataset, f"records: {kept.folder}", soft_wrap=True)
+
+
+@paper.command()
+def run(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="EXPERIMENT", help="As `dwac paper list` has them; all by default."),
+    ] = None,
+    datasets: Annotated[list[str] | None, typer.Option(help="One, or several with commas; all by default.")] = None,
+    settings: Annotated[list[str] | None, typer.Option(help="paper: the paper's models. best: ours.")] = None,
+    heads: Annotated[list[str] | None, typer.Option(help="dwac, softmax, and the peers xgboost and svm.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="The first so many trials of each.")] = None,
+    quick: QuickOption = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    records: RecordsOption = None,
+) -> None:
+    """Fit and measure whatever has no record yet; a stopped run goes on where it was.
+
+    Example: dwac paper run accuracy --datasets adult,covertype --settings paper
+    """
+    console, kept = Console(), _records(records, quick)
+
+    def show(case: Any, record: dict[str, Any], done: int, total: int) -> None:
+        seconds = sum(record["seconds"].values())
+        console.print(
+            f"{done} of {total}  {case.key}  accuracy {record['accuracy']:.4f}  {seconds:.1f} s",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    try:
+        outcome = experiments.run(
+            _split(names),
+            datasets=_split(datasets),
+            settings=_split(settings),
+            heads=_split(heads),
+            trials=trials,
+            quick=quick,
+            device=device,
+            records=kept.folder,
+            on_done=show,
+        )
+    except KeyboardInterrupt:
+        n = sum(1 for _ in kept)
+        console.print(f"\nstopped; {n} records are kept in {kept.folder}: the same command goes on from there")
+        raise typer.Exit(130) from None
+    for name, reason in outcome.missing.items():
+        console.print(f"[yellow]not run[/yellow]: {name}: ", end="")
+        console.print(reason, highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{len(outcome.fitted)} fits recorded, {outcome.kept} were there already: {outcome.folder}", soft_wrap=True
+    )
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+@paper.command()
+def report(
+    records: RecordsOption = None,
+    output: Annotated[
+        Path | None, typer.Option(help="By default docs/RESULTS.md in a checkout, else RESULTS.md beside the records.")
+    ] = None,
+    quick: QuickOption = False,
+) -> None:
+    """Turn records into RESULTS.md and figures.
+
+    Example: dwac paper report --output docs/RESULTS.md
+    """
+    kept = _records(records, quick)
+    if output is None:
+        usual = records is None and not quick and kept.folder.parts[0] == "docs"
+        output = Path("docs/RESULTS.md") if usual else kept.folder / "RESULTS.md"
+    Console().print(f"written: {experiments.write_report(kept.folder, output)}", soft_wrap=True)
+
+
+def _records(folder: Path | None, quick: bool) -> experiments.Records:
+    return experiments.Records(experiments.default_folder(quick=quick) if folder is None else folder)
+
+
+def _split(names: list[str] | None) -> list[str] | None:
+    """Names given one at a time or with commas; None for none."""
+    return [name for part in names for name in part.split(",") if name] if names else None
