@@ -9,7 +9,7 @@ from dwac import metrics
 from dwac.paper import figures, settings
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
-from dwac.paper.tables import Found, Section, mean, paragraphs, picture, spread, table
+from dwac.paper.tables import NOT_RUN, Found, Section, mean, paragraphs, picture, spread, table
 
 TITLE = "Accuracy against |h| (Figure 1)"
 DATASETS = ("adult", "covertype", "fashion_mnist", "stackoverflow")
@@ -33,6 +33,8 @@ def measure(fitted: Fitted) -> dict[str, Any]:
 
 def report(found: Found) -> Section:
     """Accuracy by |h|, as a table and as curves."""
+    if not any("dimension" in record["metrics"] for record in found.all):
+        return Section(TITLE, f"{NOT_RUN}.")
     rows = []
     for name in DATASETS:
         for head in settings.HEADS:

@@ -1,0 +1,504 @@
+"""The paper's experiments, end to end on small made-up data of each kind; nothing here needs a real file."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from dwac import datasets, metrics, paper
+from dwac.classifier import DWACClassifier
+from dwac.cli.app import app
+from dwac.paper import agreement, domain, explanations, fit, peers, published, settings
+from dwac.paper.cases import Case
+from dwac.paper.catalogue import wanted_by
+from dwac.paper.records import Records, default_folder
+from dwac.paper.report import write_report
+from dwac.paper.rows import Library
+from dwac.paper.tables import Found
+
+WORDS = ["red", "green", "blue", "fast", "slow", "old", "new", "good", "bad", "long"]
+HELD = ("lending_club", "amazon_beauty")  # nobody has these
+
+
+def made_up(name: str) -> datasets.Dataset:
+    """A dataset of the right kind, with as many classes and the same parts as the real one."""
+    if name in HELD:
+        raise datasets.DatasetError(f"{name}.csv is not here; `dwac data get {name}` fetches it")
+    source = settings.DATASETS.get(name, settings.Source(name, "image", 10, official=True))
+    rng = np.random.default_rng(len(name))
+    y = rng.permutation(np.arange(24 * source.n_classes) % source.n_classes)
+    X = examples(source.kind, y, rng, colour=name.startswith("cifar"))
+    classes = np.array([f"class {k}" for k in range(source.n_classes)])
+    data = datasets.Dataset(name, X, y, None, None, classes, "made up", "nowhere")
+    return data.split(0.3) if source.official else data
+
+
+def examples(kind: str, y: Any, rng: np.random.Generator, *, colour: bool) -> Any:
+    if kind == "table":
+        jobs = np.array(["nurse", "clerk", "cook"])[rng.integers(3, size=len(y))]
+        return pd.DataFrame({"x": y + rng.normal(size=len(y)), "z": rng.normal(size=len(y)), "job": jobs})
+    if kind == "text":
+        return [f"{WORDS[k % 10]} {WORDS[k // 10]} {WORDS[rng.integers(10)]} thing" for k in y]
+    images = rng.integers(0, 100, size=(len(y), 16, 16, *((3,) if colour else ()))).astype(np.uint8)
+    images[np.arange(len(y)), y] += 150
+    return images
+
+
+def other_trees(X: Any, y: Any, seed: int, values: dict[str, Any]) -> peers.Peer:
+    """In place of XGBoost, which few have: the frequencies of the classes."""
+    votes = np.log(np.bincount(y) / len(y))
+    return peers.Peer(lambda X: np.full(len(X), votes.argmax()), lambda X: np.tile(votes, (len(X), 1)), {"seed": seed})
+
+
+@pytest.fixture(scope="module")
+def patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyPatch]:
+    vectors = tmp_path_factory.mktemp("glove") / "glove.txt"
+    numbers = np.random.default_rng(0).normal(size=(len(WORDS), 10)).round(3).tolist()
+    lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(WORDS, numbers, strict=True)]
+    vectors.write_text("".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load", made_up)
+        patch.setattr(datasets, "glove", lambda size=100: vectors)
+        patch.setitem(peers.FITTERS, "xgboost", other_trees)
+        patch.setattr(peers, "lacks", lambda peer: None)
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def quick(patched: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> tuple[paper.Outcome, Path]:
+    """A whole quick run, and the folder of its records."""
+    folder = tmp_path_factory.mktemp("paper")
+    return paper.run(quick=True, device="cpu", records=folder), folder
+
+
+@pytest.fixture(scope="module")
+def report(quick: tuple[paper.Outcome, Path]) -> str:
+    folder = quick[1]
+    return write_report(folder, folder / "RESULTS.md").read_text()
+
+
+# A whole run
+
+
+def test_every_experiment_leaves_records_and_a_section_with_its_figures(quick: Any, report: str) -> None:
+    records = list(Records(quick[1]))
+    assert {name for record in records for name in record["metrics"]} == set(paper.EXPERIMENTS)
+    for experiment in paper.EXPERIMENTS.values():
+        assert f"## {experiment.TITLE}" in report
+    pictures = re.findall(r"!\[[^]]+\]\((\S+\.png)\)", report)
+    assert len(pictures) == len(set(pictures)) == 10
+    for picture in pictures:
+        assert (quick[1] / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_each_record_holds_what_every_experiment_wants_and_its_circumstances(quick: Any) -> None:
+    for record in Records(quick[1]):
+        case = Case(**record["case"])
+        assert list(record["metrics"]) == wanted_by(case, quick=True)
+        assert {"settings", "seed", "versions", "device", "rows", "seconds", "epochs", "accuracy"} <= set(record)
+        assert record["quick"] is True
+        assert 0 <= record["accuracy"] <= 1
+
+
+def test_a_second_run_fits_and_loads_nothing(quick: Any, patched: pytest.MonkeyPatch) -> None:
+    outcome, folder = quick
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit, "DWACClassifier", None)
+        again = paper.run(quick=True, device="cpu", records=folder)
+    assert (again.fitted, again.kept) == ([], len(outcome.fitted))
+
+
+def test_missing_datasets_are_not_run_and_say_so(quick: Any, report: str) -> None:
+    outcome = quick[0]
+    assert set(outcome.missing) == set(HELD)
+    assert "dwac data get lending_club" in outcome.missing["lending_club"]
+    assert not outcome.failed  # nobody asked for them by name
+    assert "| Lending Club | 0.956 / 0.955 | not run | not run | not run | not run | not run | – | not run |" in report
+    assert "**Amazon Beauty**: not run." in report
+    assert "Not run, for want of the data: Lending Club, Amazon Beauty." in report
+
+
+def test_the_report_says_that_a_run_was_quick(report: str) -> None:
+    assert "quick run on small slices" in report.split("##")[0]
+
+
+def numbers_in(value: Any) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from numbers_in(part)
+    elif isinstance(value, float | int):
+        yield value
+
+
+def test_every_mean_over_trials_in_the_report_is_in_the_records(quick: Any, report: str) -> None:
+    # With one trial a mean is the number itself.
+    known = {f"{number:.4f}" for record in Records(quick[1]) for number in numbers_in(record["metrics"])}
+    shown = re.findall(r"(-?\d+\.\d{4}) \(1\)", report)
+    assert len(shown) > 60
+    assert set(shown) <= known
+
+
+def test_published_numbers_stand_in_the_report(report: str) -> None:
+    for cells in (published.ACCURACY, published.CALIBRATION):
+        for cell in cells.values():
+            assert f"{cell['softmax']:.3f} / {cell['dwac']:.3f}" in report
+
+
+def test_a_report_on_nothing_has_every_row_not_run(tmp_path: Path) -> None:
+    text = write_report(tmp_path / "none", tmp_path / "RESULTS.md").read_text()
+    assert "everything is not run" in text
+    assert "**met**" not in text
+    assert "**missed**" not in text
+    assert not (tmp_path / "none").exists()
+
+
+# Resuming
+
+
+def test_an_interrupted_run_goes_on_where_it_was(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stop(case: Case, record: dict[str, Any], done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    asked: dict[str, Any] = {"datasets": ["adult"], "quick": True, "device": "cpu", "records": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        paper.run(["dimension"], **asked, on_done=stop)
+    first = {path.name: path.read_bytes() for path in tmp_path.glob("*/*.json")}
+    assert len(first) == 2
+    outcome = paper.run(["dimension"], **asked)
+    assert (outcome.kept, len(outcome.fitted)) == (2, 2)
+    for name, data in first.items():
+        assert (tmp_path / "adult" / name).read_bytes() == data
+
+
+def test_half_a_training_is_no_record(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Interrupted(DWACClassifier):
+        def fit(self, *args: Any, **options: Any) -> Any:
+            super().fit(*args, **options)
+            self.history_.attrs["ended"] = "interrupted"
+            return self
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit, "DWACClassifier", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            paper.run(["dimension"], datasets=["adult"], quick=True, device="cpu", records=tmp_path)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_record_of_other_settings_is_made_anew_and_named_in_the_report(
+    patched: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {"datasets": ["adult"], "heads": ["dwac"], "settings": ["best"], "quick": True}
+    asked |= {"device": "cpu", "records": tmp_path}
+    assert paper.run(["accuracy"], **asked).fitted == ["adult-best-dwac-0"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(settings.BEST, "adult", settings.BEST["adult"] | {"batch_size": 32})
+        assert "run again: adult-best-dwac-0" in write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
+        assert paper.run(["accuracy"], **asked).fitted == ["adult-best-dwac-0"]
+        assert paper.run(["accuracy"], **asked).fitted == []
+
+
+def test_quick_and_real_records_never_mix(quick: Any, patched: pytest.MonkeyPatch) -> None:
+    with pytest.raises(paper.PaperError, match="holds records of quick runs, and this is a real one"):
+        paper.run(["accuracy"], records=quick[1])
+    assert default_folder(quick=True) != default_folder()
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"experiments": ["acuracy"]}, "unknown experiment 'acuracy'; choose accuracy, agreement, dimension, maps"),
+        ({"datasets": ["adlt"]}, "unknown dataset 'adlt'; choose adult, covertype"),
+        ({"settings": ["ours"]}, "unknown setting 'ours'; choose paper or best"),
+        ({"heads": ["linear"]}, "unknown head 'linear'; choose dwac, softmax, xgboost or svm"),
+    ],
+)
+def test_an_unknown_name_is_met_with_the_known_ones(wrong: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(paper.PaperError, match=message):
+        paper.run(**wrong, records=tmp_path)
+
+
+def test_keys_are_readable_and_distinct() -> None:
+    cases = paper.select()
+    assert len({case.key for case in cases}) == len(cases)
+    assert Case("adult", "paper", "dwac", embedding_size=2).key == "adult-paper-dwac-h2-0"
+    assert Case("covertype", "paper", "softmax", without=6).key == "covertype-without7-paper-softmax-0"
+    keys = {case.key for case in cases}
+    assert {"covertype-best-xgboost-4", "imdb-best-svm-0", "covertype-without7-best-dwac-4"} <= keys
+    assert not {"cifar10-paper-dwac-3", "adult-paper-xgboost-0", "fashion_mnist-best-svm-0"} & keys
+
+
+@pytest.mark.parametrize("name", settings.DATASETS)
+def test_frozen_settings_are_settings_of_the_estimator(name: str, patched: pytest.MonkeyPatch) -> None:
+    for setting in settings.SETTINGS:
+        values = settings.estimator_settings(name, setting)
+        encoder = fit.build_encoder(values["encoder"])
+        DWACClassifier(**values | {"encoder": encoder})._check_settings()
+        json.dumps(values)
+
+
+# What could not run
+
+
+def test_a_dataset_asked_for_by_name_must_be_there(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = ["dimension", "--datasets", "adult", "--quick", "--device", "cpu", "--records", str(tmp_path)]
+    assert CliRunner().invoke(app, ["paper", "run", *asked]).exit_code == 0
+    shown = CliRunner().invoke(app, ["paper", "run", "accuracy", "--datasets", "lending-club", *asked[3:]])
+    assert shown.exit_code == 1
+    assert "dwac data get lending_club" in shown.output
+
+
+def test_without_strangers_the_other_experiments_still_run(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_digits(name: str) -> datasets.Dataset:
+        if name == "mnist":
+            raise datasets.DatasetError("train-images is truncated; `dwac data get mnist` fetches it again")
+        return made_up(name)
+
+    asked: dict[str, Any] = {"datasets": ["fashion_mnist"], "heads": ["dwac"], "settings": ["paper"], "quick": True}
+    asked |= {"device": "cpu", "records": tmp_path}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load", no_digits)
+        outcome = paper.run(["accuracy", "domain"], **asked)
+        assert outcome.failed
+        assert "dwac data get mnist" in outcome.missing["domain of fashion_mnist"]
+        assert outcome.fitted == ["fashion_mnist-paper-dwac-0"]
+        assert paper.run(["accuracy", "domain"], **asked).fitted == []  # still no digits: nothing to gain
+    assert paper.run(["accuracy", "domain"], **asked).fitted == ["fashion_mnist-paper-dwac-0"]
+
+
+def test_without_xgboost_the_others_run(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peers, "lacks", lambda peer: "install dwac[bench]" if peer == "xgboost" else None)
+        outcome = paper.run(["accuracy"], datasets=["adult"], settings=["best"], quick=True, records=tmp_path)
+    assert outcome.missing == {"xgboost": "install dwac[bench]"}
+    assert outcome.fitted == ["adult-best-dwac-0", "adult-best-softmax-0"]
+
+
+# Rows
+
+
+def test_all_models_of_a_trial_have_the_same_rows_and_trials_differ(patched: pytest.MonkeyPatch) -> None:
+    library = Library()
+    trials = [library.trial(Case("covertype", "paper", "dwac", 0)), library.trial(Case("covertype", "best", "svm", 0))]
+    assert trials[0] is trials[1]
+    other = library.trial(Case("covertype", "paper", "dwac", 1))
+    assert len(other.y_test) == len(trials[0].y_test) == round(0.1 * 24 * 7)
+    assert not other.X_test["x"].equals(trials[0].X_test["x"])
+
+
+def test_official_test_rows_are_the_same_in_all_trials(patched: pytest.MonkeyPatch) -> None:
+    library = Library()
+    assert library.trial(Case("adult", "paper", "dwac", 0)) is library.trial(Case("adult", "paper", "dwac", 3))
+
+
+def test_a_class_left_out_is_neither_learned_nor_tested(patched: pytest.MonkeyPatch) -> None:
+    whole, part = (Library().trial(Case("covertype", "paper", "dwac", without=left)) for left in (None, 2))
+    assert set(part.y) == set(part.y_test) == set(range(6))
+    assert part.classes == [name for name in whole.classes if name != "class 2"]
+    assert len(part.strangers) == 24
+    assert len(part.y) + len(part.y_test) + 24 == len(whole.y) + len(whole.y_test)
+    kept = whole.X_test["x"][whole.y_test != 2].to_numpy()
+    np.testing.assert_array_equal(part.X_test["x"], kept)
+    np.testing.assert_array_equal(np.delete(np.arange(7), 2)[part.y_test], whole.y_test[whole.y_test != 2])
+
+
+# Measures, against plain loops
+
+
+@pytest.fixture(scope="module")
+def fitted(patched: pytest.MonkeyPatch) -> dict[str, fit.Fitted]:
+    """Both heads on tables without a class."""
+    library = Library(quick=True)
+    return {head: fit.fit(Case("covertype", "paper", head, without=6), library, device="cpu")[0]
+            for head in settings.HEADS}  # fmt: skip
+
+
+def test_votes_from_embeddings_are_the_estimators(fitted: dict[str, fit.Fitted]) -> None:
+    for one in fitted.values():
+        np.testing.assert_allclose(one.test_votes, one.clf.log_class_weights(one.trial.X_test), rtol=1e-5, atol=1e-5)
+        p = one.clf.conformal(one.trial.X_test).p_values
+        np.testing.assert_array_equal(one.p_values(one.kinds[0], one.test_votes), p)
+
+
+def test_agreement_is_that_of_a_plain_loop(fitted: dict[str, fit.Fitted]) -> None:
+    one = fitted["dwac"]
+    found = agreement.measure(one)
+    refs = one.clf.references_
+    h, y = refs.embeddings.double().numpy(), refs.labels.numpy()
+    chosen = one.library.sample(np.arange(len(one.trial.y_test)), agreement.MOST, 0)
+    for k, share in found["share"].items():
+        agreed = 0
+        for query, label in zip(one.test_h[chosen].astype(np.float64), one.labels[chosen], strict=True):
+            squared = ((h - query) ** 2).sum(axis=1)
+            near = np.argsort(squared, kind="stable")[:k]
+            votes = np.bincount(y[near], np.exp(squared[near].min() - squared[near]), minlength=6)
+            agreed += int(votes.argmax() == label)
+        assert share == pytest.approx(agreed / len(chosen), abs=1.5 / len(chosen))
+
+
+def auroc(inside: Any, outside: Any) -> float:
+    pairs = [(a > b) + 0.5 * (a == b) for a in inside for b in outside]
+    return float(np.mean(pairs))
+
+
+def test_auroc_of_every_distance_is_that_of_a_plain_loop(fitted: dict[str, fit.Fitted]) -> None:
+    for one in fitted.values():
+        scores = domain.measure(one)["scores"]
+        h, y = (part.cpu().double().numpy() for part in one.training_h())
+        inside, _ = domain._inside(one)
+        outside = one.embed(domain._strangers(one))
+        k = min(domain.K, len(h)) - 1
+        near = [[-np.sort(((h - q) ** 2).sum(axis=1))[k] for q in part] for part in (inside, outside)]
+        assert scores["nearest_neighbour"]["auroc"] == pytest.approx(auroc(*near), abs=2e-3)
+        means = np.array([h[y == c].mean(axis=0) for c in range(6)])
+        centred = h - means[y.astype(int)]
+        inverse = np.linalg.inv(centred.T @ centred / len(h))
+        far = [[-min((q - m) @ inverse @ (q - m) for m in means) for q in part] for part in (inside, outside)]
+        assert scores["mahalanobis"]["auroc"] == pytest.approx(auroc(*far), abs=5e-3)
+        if one.case.head == "dwac":
+            votes = [one.votes_of(part).max(axis=1) for part in (inside, outside)]
+            assert scores["class_weight"]["auroc"] == pytest.approx(auroc(*votes))
+
+
+def test_mahalanobis_takes_a_direction_without_spread() -> None:
+    h = torch.tensor([[0.0, 1.0], [1.0, 1.0], [4.0, 1.0], [5.0, 1.0]])
+    scores = domain.mahalanobis(h, torch.tensor([0, 0, 1, 1]), np.array([[0.5, 1.0], [2.5, 1.0]], dtype=np.float32))
+    np.testing.assert_allclose(scores, [0.0, -16.0], rtol=1e-4, atol=1e-6)
+
+
+def test_the_twins_training_rows_are_those_it_learned_from(fitted: dict[str, fit.Fitted]) -> None:
+    one = fitted["softmax"]
+    h, y = one.training_h()
+    held = len(one.clf.validation_ids_)
+    assert len(h) == len(y) == len(one.trial.y) - held
+
+
+def test_domain_says_how_credible_strangers_are(fitted: dict[str, fit.Fitted]) -> None:
+    one = fitted["dwac"]
+    found = domain.measure(one)
+    p = one.p_values("weights", one.votes_of(one.embed(domain._strangers(one))))
+    trust = found["credibility_weights"]
+    assert trust["mean"]["outside"] == pytest.approx(p.max(axis=1).mean())
+    assert trust["empty"]["outside"] == pytest.approx((p <= domain.EPSILON).all(axis=1).mean())
+    assert sum(trust["histogram"]["outside"]) == found["rows"]["outside"] == len(p)
+
+
+def test_explanations_show_a_right_a_doubtful_and_a_wrong_one(fitted: dict[str, fit.Fitted]) -> None:
+    one = fitted["dwac"]
+    rows, y = explanations.examples(one), one.trial.y_test
+    assert one.labels[rows["typical"]] == y[rows["typical"]]
+    assert one.labels[rows["mistaken"]] != y[rows["mistaken"]]
+    assert one.test_votes[rows["doubtful"]].max() == one.test_votes.max(axis=1).min()
+    found = explanations.measure(one)
+    assert len(found["typical"]["neighbors"]) == explanations.K
+    assert set(found["typical"]["record"]) == {"x", "z", "job"}
+
+
+def test_accuracy_of_a_case_is_that_of_its_labels(quick: Any) -> None:
+    record = Records(quick[1]).read(Case("imdb", "best", "svm"))
+    assert record is not None
+    assert record["metrics"]["accuracy"] == {"accuracy": record["accuracy"]}  # an SVM has no probabilities
+
+
+# Peers
+
+
+def test_the_svm_chooses_its_setting_on_training_rows(patched: pytest.MonkeyPatch) -> None:
+    data = made_up("stackoverflow").split(0.2)
+    model = peers.svm(data.X_train, data.y_train, 0, settings.SVM)
+    assert model.chosen["C"] in settings.SVM["C"]
+    assert data.y_test is not None
+    assert metrics.accuracy(data.y_test, model.predict(data.X_test)) > 0.9
+
+
+@pytest.mark.parametrize("name", ["adult", "covertype"])
+def test_xgboost_gives_margins_for_all_classes(name: str) -> None:
+    pytest.importorskip("xgboost")
+    data = made_up(name) if settings.DATASETS[name].official else made_up(name).split()
+    parts: list[Any] = [data.X_train, data.X_test]
+    X, X_test = (part.astype({"job": "category"}) for part in parts)
+    model = peers.xgboost(X, data.y_train, 0, settings.peer_settings(name, "xgboost", quick=True))
+    assert model.margins is not None
+    assert model.margins(X_test).shape == (len(X_test), settings.DATASETS[name].n_classes)
+    np.testing.assert_array_equal(model.margins(X_test).argmax(axis=1), model.predict(X_test))
+
+
+# Records
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "adult").mkdir()
+    (tmp_path / "adult" / "adult-paper-dwac-0.json").write_text('{"case": {"dataset"')
+    with pytest.raises(paper.PaperError, match=r"adult-paper-dwac-0.json is no record: .*; remove it"):
+        list(Records(tmp_path))
+
+
+def test_merging_takes_the_later_of_two_records(tmp_path: Path) -> None:
+    case, other = Case("adult", "paper", "dwac"), Case("adult", "paper", "dwac", 1)
+    here, there = Records(tmp_path / "here"), Records(tmp_path / "there")
+    for records, name, date in ((here, case, "2026-01-02"), (there, case, "2026-01-01"), (there, other, "2026-01-01")):
+        records.write(name, {"case": name.to_dict(), "date": date, "metrics": {"x": {"y": np.float64(0.1)}}})
+    assert here.merge(there.folder) == 1
+    assert [record["date"] for record in here] == ["2026-01-02", "2026-01-01"]
+
+
+def test_means_are_over_the_trials_of_one_cell() -> None:
+    def record(trial: int, accuracy: float, **fields: Any) -> dict[str, Any]:
+        case = Case("adult", "paper", "dwac", trial, **fields)
+        return {"case": case.to_dict(), "metrics": {"accuracy": {"accuracy": accuracy}}}
+
+    found = Found([record(1, 0.9), record(0, 0.8), record(0, 0.1, embedding_size=2)])
+    assert found.values(("adult", "paper", "dwac"), "accuracy", "accuracy") == [0.8, 0.9]
+    assert found.values(("adult", "paper", "dwac"), "accuracy", "accuracy", embedding_size=2) == [0.1]
+    assert found.values(("adult", "best", "dwac"), "accuracy", "accuracy") == []
+
+
+# The command
+
+
+def test_the_command_lists_and_reports(quick: Any, patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    options = ["--records", str(quick[1])]
+    shown = CliRunner().invoke(app, ["paper", "list", "--quick", *options], env={"COLUMNS": "120"})
+    assert shown.exit_code == 0, shown.output
+    for name in (*paper.EXPERIMENTS, *paper.DATASETS):
+        assert name in shown.output
+    assert re.search(r"dimension .* 16 of 16", shown.output)
+    written = CliRunner().invoke(app, ["paper", "report", *options, "--output", str(tmp_path / "R.md")])
+    assert written.exit_code == 0, written.output
+    assert (tmp_path / "R.md").exists()
+
+
+def test_the_command_shows_each_fit_and_where_it_was_stopped(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = ["paper", "run", "dimension", "--datasets", "adult", "--quick", "--device", "cpu", "--records"]
+    shown = CliRunner().invoke(app, [*asked, str(tmp_path / "a")], env={"COLUMNS": "120"})
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r"4 of 4  adult-paper-softmax-h8-0  accuracy 0\.\d{4}  \d+\.\d s", shown.output)
+
+    class Stopped(DWACClassifier):
+        def fit(self, *args: Any, **options: Any) -> Any:
+            if self.head == "softmax":
+                raise KeyboardInterrupt
+            return super().fit(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit, "DWACClassifier", Stopped)
+        shown = CliRunner().invoke(app, [*asked, str(tmp_path / "b")], env={"COLUMNS": "120"})
+    assert shown.exit_code == 130
+    assert "stopped; 1 records are kept" in shown.output
+
+
+def test_the_command_says_unknown_names_in_one_line() -> None:
+    shown = CliRunner().invoke(app, ["paper", "run", "nonsense"])
+    assert shown.exit_code == 2
+    assert shown.output.strip().startswith("dwac: unknown experiment 'nonsense'; choose accuracy,")
+    assert len(shown.output.strip().splitlines()) == 1
