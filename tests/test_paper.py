@@ -410,6 +410,22 @@ def test_accuracy_of_a_case_is_that_of_its_labels(quick: Any) -> None:
     assert record["metrics"]["accuracy"] == {"accuracy": record["accuracy"]}  # an SVM has no probabilities
 
 
+def test_a_change_that_was_tried_stands_beside_its_setting(quick: Any, report: str) -> None:
+    kept = Records(quick[1])
+    frozen, changed = (kept.read(Case("adult", "paper", "dwac", variant=name)) for name in (None, "no_penalty"))
+    assert frozen is not None
+    assert changed is not None
+    assert (frozen["trained_with"]["penalty"], changed["trained_with"]["penalty"]) == (1e-3, 0.0)
+    ours, theirs = frozen["metrics"]["accuracy"], changed["metrics"]["tried"]
+    gaps = [f"{100 * (theirs[what] - ours[what]):+.2f}" for what in ("held_out", "accuracy")]
+    assert re.search(rf"\| Adult \| paper \| no penalty .* \| {re.escape(' | '.join(gaps))} \|", report)
+
+
+def test_records_hold_no_path_of_the_machine(quick: Any, tmp_path: Path) -> None:
+    for path in quick[1].glob("*/*.json"):
+        assert str(tmp_path.parents[1]) not in path.read_text()
+
+
 # Peers
 
 

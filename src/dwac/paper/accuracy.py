@@ -33,6 +33,8 @@ def measure(fitted: Fitted) -> dict[str, Any]:
         found["calibration_error"] = metrics.calibration_error(y, p)
         found["calibration_error_research"] = metrics.calibration_error(y, p, research_divisor=True)
         found["log_loss"] = metrics.log_loss(y, log_p)
+    if not fitted.case.is_peer:
+        found["held_out"] = fitted.held_out_accuracy
     return found
 
 

@@ -28,13 +28,15 @@ class Case:
     trial: int = 0
     embedding_size: int | None = None  # None: as the setting has it
     without: int | None = None  # a class, from 0, that training does not see
+    variant: str | None = None  # the setting with a change: one of `settings.TRIED`
 
     @property
     def key(self) -> str:
         """The name of its record; classes are counted from 1 there, as the dataset's papers do."""
         left_out = "" if self.without is None else f"-without{self.without + 1}"
         size = "" if self.embedding_size is None else f"-h{self.embedding_size}"
-        return f"{self.dataset}{left_out}-{self.setting}-{self.head}{size}-{self.trial}"
+        change = "" if self.variant is None else f"-{self.variant}"
+        return f"{self.dataset}{left_out}-{self.setting}{change}-{self.head}{size}-{self.trial}"
 
     @property
     def is_peer(self) -> bool:
@@ -43,8 +45,8 @@ class Case:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a cell of Table 2: the setting's own |h|, and all classes."""
-        return self.embedding_size is None and self.without is None
+        """Whether it is a cell of Table 2: the setting as it is, and all classes."""
+        return self.embedding_size is None and self.without is None and self.variant is None
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields, for the record."""
@@ -54,7 +56,8 @@ class Case:
         """The frozen settings it is fitted with."""
         if self.is_peer:
             return settings.peer_settings(self.dataset, self.head, quick=quick)
-        return settings.estimator_settings(self.dataset, self.setting, self.embedding_size, quick=quick)
+        values = settings.estimator_settings(self.dataset, self.setting, self.embedding_size, quick=quick)
+        return values if self.variant is None else values | settings.TRIED[self.variant].values
 
 
 def plain_cases(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Protocol
 
-from dwac.paper import accuracy, agreement, dimension, domain, explanations, maps, sets
+from dwac.paper import accuracy, agreement, dimension, domain, explanations, maps, sets, tried
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
 from dwac.paper.tables import Found, Section
@@ -38,6 +38,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "explanations": explanations,
     "sets": sets,
     "domain": domain,
+    "tried": tried,
 }
 
 

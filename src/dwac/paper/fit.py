@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dwac import datasets
+from dwac import datasets, metrics
 from dwac.classifier import DWACClassifier
 from dwac.conformal import Calibration, nonconformity, true_label_scores
 from dwac.encoders import Encoder, ImageEncoder, TabularEncoder, TextEncoder
@@ -69,6 +70,11 @@ class Fitted:
     def held_votes(self) -> Floats:
         """Of the calibration rows."""
         return self.votes_of(self.clf.calibration_h_)
+
+    @property
+    def held_out_accuracy(self) -> float:
+        """On the calibration rows, which nothing was trained on: what settings may be chosen by."""
+        return metrics.accuracy(self.clf.calibration_y_, self.held_votes.argmax(axis=1))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
         """h, (n, d)."""
@@ -161,4 +167,9 @@ def _facts(fitted: Fitted) -> dict[str, Any]:
     own = np.setdiff1d(clf.calibration_ids_, clf.validation_ids_)  # none where the validation rows serve for both
     counts |= {"validation": len(clf.validation_ids_), "calibration": len(own)}
     counts["training"] -= counts["validation"] + counts["calibration"]
-    return {"rows": counts, "epochs": len(clf.history_), "ended": clf.history_.attrs["ended"]}
+    given = {name: value for name, value in clf.get_params(deep=False).items() if value is not None}
+    used = {name: given.get(name, value) for name, value in asdict(clf.encoder_.recipe).items()}
+    used |= {"embedding_size": clf.model_.embedding_size, "rescale": clf.rescale, "kernel": clf.kernel}
+    used["parameters"] = sum(part.numel() for part in clf.model_.parameters())
+    history = {"epochs": len(clf.history_), "ended": clf.history_.attrs["ended"]}
+    return {"rows": counts, **history, "trained_with": used}

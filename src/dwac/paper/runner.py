@@ -5,6 +5,7 @@ outcome = run(["accuracy"], datasets=["adult"], settings=["paper"], trials=1)
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -84,6 +85,7 @@ def run(
             outcome.kept += 1
             continue
         record = _measured(case, library, can, device)
+        gc.collect()  # networks that refer to themselves would keep the GPU's memory until some later time
         kept.write(case, record)
         outcome.fitted.append(case.key)
         logger.info("%s done: %s of %s", case.key, done, len(todo))

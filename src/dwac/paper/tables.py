@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ class Found:
     def __init__(self, records: Iterable[Record]) -> None:
         self.all = list(records)
         self._by_case = {Case(**record["case"]): record for record in self.all}
+        self._by_cell: dict[Case, list[Record]] = {}  # all trials, under the first one's case
+        for case in sorted(self._by_case, key=lambda case: case.trial):
+            self._by_cell.setdefault(replace(case, trial=0), []).append(self._by_case[case])
 
     def __len__(self) -> int:
         return len(self.all)
@@ -40,19 +43,13 @@ class Found:
         return self._by_case.get(case)
 
     def of(self, dataset: str, setting: str, head: str, **fields: Any) -> list[Record]:
-        """The records of all trials; `fields`: embedding_size and without, None unless given."""
-        wanted = Case(dataset, setting, head, **fields)
-        trials = [case for case in self._by_case if _without_trial(case) == _without_trial(wanted)]
-        return [self._by_case[case] for case in sorted(trials, key=lambda case: case.trial)]
+        """The records of all trials; `fields`: embedding_size, without and variant, None unless given."""
+        return self._by_cell.get(Case(dataset, setting, head, **fields), [])
 
     def values(self, cell: tuple[str, str, str], *path: Any, **fields: Any) -> list[float]:
         """One number of each trial: where `path` leads within a record's metrics."""
         found = (_at(record["metrics"], path) for record in self.of(*cell, **fields))
         return [value for value in found if value is not None]
-
-
-def _without_trial(case: Case) -> tuple[Any, ...]:
-    return case.dataset, case.setting, case.head, case.embedding_size, case.without
 
 
 def _at(values: Any, path: Sequence[Any]) -> Any:
