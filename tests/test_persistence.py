@@ -225,7 +225,7 @@ def test_texts_of_hostile_depth_take_no_memory(monkeypatch) -> None:
     no_network(monkeypatch)
     encoder = hugging_face(model_type="bert", num_hidden_layers=10**9)
     with pytest.raises(StorageError, match="many more layers than are stored"):
-        persistence._rehearse(encoder, {})
+        persistence._rehearse(encoder, 1, {})
     assert torch.is_grad_enabled()
 
 

@@ -23,7 +23,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "class_conditional": (True, False),
 }
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "members")
-_RATES = ("learning_rate", "weight_decay", "penalty")
+_RATES = ("learning_rate", "weight_decay", "penalty", "guidance")
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

@@ -64,8 +64,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kernel: of the votes: "gaussian", "laplace" or "inverse_quadratic".
         embedding_size: |h|.
         members: how many networks to train side by side. Their embeddings are joined, so that a prediction is still one
-            vote of training examples: more accurate, warier of strange data, and as many times the work.
+            vote of training examples: more accurate, and as many times the work. By default one; on a GPU several
+            where that is known to help.
         penalty: weight of mean ‖h‖² in the loss.
+        guidance: weight in the loss of a softmax's cross-entropy, which only helps training along.
         epochs: at most so many passes over the training rows.
         batch_size: rows a step, which vote on one another.
         learning_rate: the peak of the schedule.
@@ -110,6 +112,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         embedding_size: int | None = None,
         members: int | None = None,
         penalty: float | None = None,
+        guidance: float | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -134,6 +137,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.embedding_size = embedding_size
         self.members = members
         self.penalty = penalty
+        self.guidance = guidance
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -185,7 +189,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device = device_of(self.device)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
             torch.manual_seed(seed)
-            model = self._new_model(encoder, len(classes)).to(device)
+            members = self.members or (encoder.recipe.members if device.type == "cuda" else 1)
+            model = self._new_model(encoder, len(classes), members).to(device)
             history = self._train(model, encoder, inputs, codes, weights, by_class, parts, seed)
         # Only now: a fit that fails or is interrupted leaves the estimator as it was.
         for name in ("n_features_in_", "feature_names_in_"):
@@ -219,13 +224,18 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise
         return encoder.transform(X)
 
-    def _new_model(self, encoder: Encoder, n_classes: int, n_features: int | None = None) -> training.Model:
+    def _new_model(
+        self, encoder: Encoder, n_classes: int, members: int, n_features: int | None = None
+    ) -> training.Model:
         size = self.embedding_size or encoder.recipe.embedding_size
-        network = backbone(encoder, self.members)
+        network = backbone(encoder, members)
         if self.head == "softmax":
             return SoftmaxTwin(network, n_classes, size, n_features=n_features)
-        penalty = encoder.recipe.penalty if self.penalty is None else self.penalty
-        return WeightedAverage(network, n_classes, size, kernel=self.kernel, penalty=penalty, n_features=n_features)
+        terms = {
+            name: getattr(encoder.recipe, name) if getattr(self, name) is None else getattr(self, name)
+            for name in ("penalty", "guidance")
+        }
+        return WeightedAverage(network, n_classes, size, kernel=self.kernel, n_features=n_features, **terms)
 
     def _train(
         self,
@@ -505,8 +515,8 @@ def load(path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Mo
         clf = DWACClassifier(**persistence.settings_of(stored.config, encoder))
         clf.device = device
         clf._fitted = clf.get_params(deep=False)
-        n_classes, n_features = persistence.sizes_of(stored)
-        model = clf._new_model(encoder, n_classes, n_features)
+        n_classes, n_features, members = persistence.sizes_of(stored)
+        model = clf._new_model(encoder, n_classes, members, n_features)
         persistence.unpack(clf, stored, encoder, model, device_of(device))
     return clf
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dwac.errors import InputError
+from dwac.loss import weighted_mean
 
 
 class Committee(nn.Module):
@@ -45,13 +47,13 @@ class Committee(nn.Module):
 class CommitteeLogits(nn.Module):
     """Each member's logits and their mean, for a softmax: from h = [h_1, …, h_M] / √M, (n, M·d).
 
-    Where d = K the h_m are the logits; otherwise a linear layer of its own gives each member's.
+    A linear layer of its own gives each member's; without, the h_m are the logits, and d = K.
     """
 
-    def __init__(self, members: int, size: int, n_classes: int) -> None:
+    def __init__(self, members: int, size: int, n_classes: int, *, linear: bool) -> None:
         super().__init__()
         self.n_members = members
-        if size != n_classes:
+        if linear:
             self.weight = nn.Parameter(torch.empty(members * n_classes, size))
             self.bias = nn.Parameter(torch.empty(members * n_classes))
             bound = size**-0.5  # as nn.Linear starts
@@ -66,6 +68,19 @@ class CommitteeLogits(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         """(n, K)."""
         return self.each(h).mean(dim=1)
+
+    def loss(self, h: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The mean of the members' cross-entropies."""
+        y = y.repeat_interleave(self.n_members)
+        weights = None if weights is None else weights.repeat_interleave(self.n_members)
+        return cross_entropy(self.each(h).float().flatten(0, 1), y, weights)
+
+
+def cross_entropy(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Σ_j weight_j loss_j / Σ_j weight_j, or 0 where all weights are 0."""
+    if weights is None:
+        return F.cross_entropy(logits, y)
+    return weighted_mean(F.cross_entropy(logits, y, reduction="none"), weights.to(logits.dtype))
 
 
 def memberwise(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

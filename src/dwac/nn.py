@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from dwac import _checks as checks
 from dwac.committee import Committee as Committee
-from dwac.committee import CommitteeLogits, joined, members_of, memberwise
+from dwac.committee import CommitteeLogits, cross_entropy, joined, members_of, memberwise
 from dwac.errors import (
     ConversionError,
     EmptyReferenceError,
@@ -34,7 +33,7 @@ from dwac.errors import (
 )
 from dwac.kernels import get_kernel
 from dwac.loss import Support as Support
-from dwac.loss import check_finite, check_labels, check_tensors, check_weights, weighted_mean
+from dwac.loss import check_finite, check_labels, check_tensors, check_weights
 from dwac.loss import leave_one_out_loss as leave_one_out_loss
 from dwac.reference import ReferenceSet
 
@@ -129,6 +128,8 @@ class WeightedAverage(_Head):
         embedding_size: |h|; by default K, as in the paper.
         kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
         penalty: weight of mean ‖h‖² in the loss. A light one keeps embeddings from drifting apart without end.
+        guidance: weight in the loss of the cross-entropy of a softmax over h, which guides training and has no part in
+            any prediction. A batch of voters alone teaches slowly what a class is where pictures vary much.
         n_features: width of the backbone's output; by default read off the first batch.
 
     >>> model = WeightedAverage(nn.Linear(4, 8), n_classes=3)
@@ -139,7 +140,7 @@ class WeightedAverage(_Head):
     True
     """
 
-    # Differs from the paper: the penalty on ‖h‖², which the paper does not have (docs/decisions/0003).
+    # Differs from the paper: the penalty on ‖h‖² (docs/decisions/0003) and the guidance (0009), which it does not have.
     def __init__(
         self,
         backbone: nn.Module,
@@ -148,13 +149,18 @@ class WeightedAverage(_Head):
         *,
         kernel: str = "gaussian",
         penalty: float = 1e-3,
+        guidance: float = 0.0,
         n_features: int | None = None,
     ) -> None:
         super().__init__(backbone, n_classes, embedding_size, n_features)
-        if not isinstance(penalty, int | float) or not 0 <= penalty < float("inf"):
-            raise InputError(f"penalty must be a finite number of at least 0; got {penalty!r}")
+        for name, weight in (("penalty", penalty), ("guidance", guidance)):
+            if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+                raise InputError(f"{name} must be a finite number of at least 0; got {weight!r}")
         self.kernel = get_kernel(kernel).name
-        self.penalty = float(penalty)
+        self.penalty, self.guidance = float(penalty), float(guidance)
+        if guidance:
+            size = self.embedding_size // self.members
+            self.guide = CommitteeLogits(self.members, size, self.n_classes, linear=True)
         self._references: ReferenceSet | None = None
 
     def loss(
@@ -176,6 +182,8 @@ class WeightedAverage(_Head):
             check_tensors(**support._asdict())
             check_labels(support.y, len(support.h), self.n_classes)
         vote = self._vote(h, y, ids, support, weights)
+        if self.guidance:
+            vote = vote + self.guidance * self.guide.loss(h, y, weights)
         if self.penalty == 0:
             return vote
         norm: Tensor = _SquaredNorm.apply(h.float(), self.penalty / len(h))  # type: ignore[no-untyped-call]
@@ -315,7 +323,7 @@ class SoftmaxTwin(_Head):
         size = self.embedding_size // self.members
         self.logits: nn.Module = nn.Identity() if size == self.n_classes else nn.Linear(size, self.n_classes)
         if self.members > 1:
-            self.logits = CommitteeLogits(self.members, size, self.n_classes)
+            self.logits = CommitteeLogits(self.members, size, self.n_classes, linear=size != self.n_classes)
 
     def loss(
         self,
@@ -335,15 +343,9 @@ class SoftmaxTwin(_Head):
         check_labels(y, len(h), self.n_classes)
         check_finite(h, "the batch's embeddings")
         check_weights(weights, len(h))
-        if isinstance(self.logits, CommitteeLogits):  # the mean of the members' losses
-            logits = self.logits.each(h).float().flatten(0, 1)
-            y, weights = (None if part is None else part.repeat_interleave(self.members) for part in (y, weights))
-            assert y is not None
-        else:
-            logits = self.logits(h).float()
-        if weights is None:
-            return F.cross_entropy(logits, y)
-        return weighted_mean(F.cross_entropy(logits, y, reduction="none"), weights.to(logits.dtype))
+        if isinstance(self.logits, CommitteeLogits):
+            return self.logits.loss(h, y, weights)
+        return cross_entropy(self.logits(h).float(), y, weights)
 
     def _scale(self, factor: float) -> None:
         last = list(self.logits.parameters())

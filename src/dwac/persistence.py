@@ -65,6 +65,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         "calibration_ids": [encode_value(name) for name in clf.calibration_ids_],
         "history": clf.history_.to_dict("list"),
         "ended": clf.history_.attrs.get("ended"),
+        "members": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.members,
         "without_record": [],
     }
     tensors = {
@@ -135,12 +136,12 @@ def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
     return {**settings, "encoder": encoder if asked is None else asked, "checkpoint": None}
 
 
-def sizes_of(stored: Stored) -> tuple[int, int]:
-    """K and the width of the backbone's output; an error where the network would not be as large as what is stored."""
+def sizes_of(stored: Stored) -> tuple[int, int, int]:
+    """K, the width of the backbone's output and its members; an error where these are not as large as what is stored."""
     config, tensors = stored.config, stored.tensors
     encoder, n_classes = encoder_of(config), len(config["classes"])
     size = config["settings"]["embedding_size"] or encoder.recipe.embedding_size or n_classes
-    members = checks.positive_int(config["settings"].get("members") or encoder.recipe.members, "members")
+    members = checks.positive_int(config.get("members", 1), "members")
     n_features = int(tensors["embedding.weight"].shape[1])
     if not isinstance(encoder, ModuleEncoder):  # whose network may be a committee
         _check_shapes("embedding", {"weight": (members * size, n_features), "bias": (members * size,)}, tensors)
@@ -148,7 +149,7 @@ def sizes_of(stored: Stored) -> tuple[int, int]:
             _check_shapes("logits", {"weight": (members * n_classes, size), "bias": (members * n_classes,)}, tensors)
         _check_encoder(encoder)
         _rehearse(encoder, members, tensors)
-    return n_classes, n_features
+    return n_classes, n_features, members
 
 
 def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch.device) -> None:

@@ -68,9 +68,8 @@ def choose(encoder: Any, X: Any) -> Encoder:
     return chosen
 
 
-def backbone(encoder: Encoder, members: int | None = None) -> nn.Module:
-    """A fresh network of the encoder, or a committee of several; by default as many as its recipe has."""
-    members = members or encoder.recipe.members
+def backbone(encoder: Encoder, members: int) -> nn.Module:
+    """A fresh network of the encoder, or a committee of several."""
     if members == 1:
         return encoder.network()
     if isinstance(encoder, ModuleEncoder):

@@ -29,7 +29,8 @@ class Recipe:
     beta2: float = 0.999  # of AdamW
     embedding_size: int | None = None  # None: the number of classes, as in the paper
     penalty: float = 1e-3  # of mean ‖h‖² in the loss
-    members: int = 1  # networks that vote together
+    guidance: float = 0.0  # of a softmax's cross-entropy in the loss
+    members: int = 1  # networks that vote together, on a GPU; on a CPU one
     mixed_precision: bool = False  # on a GPU
     compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
 

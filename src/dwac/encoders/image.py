@@ -248,13 +248,16 @@ def _recipe(network: str, rows: int) -> Recipe:
     if network == "paper":
         return Recipe(50, batch_size=128, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
     # A batch is also who votes: large where there is plenty, yet some 25 steps an epoch where there is little.
-    batch_size = 2 ** min(9, max(5, round(float(np.log2(max(rows, 1) / 25)))))
+    batch_size = 2 ** min(8, max(5, round(float(np.log2(max(rows, 1) / 25)))))
     return Recipe(
         epochs=20 if rows < 5000 else 40,
         batch_size=batch_size,
         learning_rate=2e-3,
         weight_decay=0.05,
         patience=15,
+        embedding_size=32,
+        guidance=1.0,
+        members=2,
         mixed_precision=True,
         compiled=not network.startswith("timm:"),
     )

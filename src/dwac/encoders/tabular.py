@@ -191,12 +191,14 @@ class TabularEncoder(Encoder):
             self.recipe = Recipe(10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2, compiled=True)
             return
         self.recipe = Recipe(
-            epochs=60 if small else 25 if large else 20,
+            epochs=60 if small else 40 if large else 20,
             batch_size=64 if small else 1024 if large else 512,
             learning_rate=2e-3 if large else 1e-3,
             weight_decay=1e-2,
             patience=15 if small else 8 if large else 6,
             embedding_size=32 if large else 16,
+            guidance=1.0 if large else 0.0,
+            members=2 if large else 4,
             compiled=True,
         )
 

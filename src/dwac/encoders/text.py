@@ -83,7 +83,8 @@ class TextEncoder(Encoder):
 
     Args:
         network: "default": a bag of n-grams beside a CNN with attention. "paper": that CNN alone, as in the paper.
-        vectors: a file of word vectors in GloVe's format, from which the words' vectors start; otherwise at random.
+        vectors: a file of word vectors in GloVe's format, from which the words' vectors start; otherwise at random. Its
+            first words are known too if training texts lack them.
         min_count: words and n-grams met in fewer training texts are not learned.
         max_words: most words in the vocabulary.
         max_length: most words of a text that are read, from its beginning.
@@ -154,6 +155,7 @@ class TextEncoder(Encoder):
             # by 1/√(1-β₂) learning rates, 32 at 0.999.
             beta2=0.95,
             penalty=1e-2,
+            members=4,
             compiled=True,
         )
 
@@ -166,8 +168,12 @@ class TextEncoder(Encoder):
         settings = self.settings
         length = _high(np.bincount(corpus.text, minlength=corpus.n), settings["max_length"])
         corpus = corpus.cut(length)
-        self._vectors = {} if settings["vectors"] is None else read_vectors(settings["vectors"], set(corpus.words))
+        if settings["vectors"] is not None:
+            self._vectors = read_vectors(settings["vectors"], set(corpus.words), settings["max_words"])
         self.vocabulary = self._frequent_words(corpus)
+        known = set(self.vocabulary)  # words that training lacks are known by their vectors
+        self.vocabulary += [word for word in self._vectors if word not in known]
+        del self.vocabulary[settings["max_words"] :]
         self._sizes = {"rows": corpus.n, "length": length, "ngrams": 0, "vector": 0}
         if self._vectors:
             self._sizes["vector"] = len(next(iter(self._vectors.values())))
@@ -264,10 +270,11 @@ class TextEncoder(Encoder):
             hidden = self.settings["dropout"]
             network = SubwordNetwork(n_words, len(self._ngrams) + 1, word_size=size or 64, hidden=hidden)
             cnn = network.cnn
-        with torch.no_grad():
-            for i, word in enumerate(self.vocabulary, start=UNKNOWN + 1):
-                if word in self._vectors:
-                    cnn.words.weight[i] = torch.from_numpy(self._vectors[word])
+        places = [i for i, word in enumerate(self.vocabulary) if word in self._vectors]
+        if places:
+            vectors = np.stack([self._vectors[self.vocabulary[i]] for i in places])
+            with torch.no_grad():
+                cnn.words.weight[torch.tensor(places) + UNKNOWN + 1] = torch.from_numpy(vectors).to(cnn.words.weight)
         return network
 
     def config(self) -> dict[str, Any]:

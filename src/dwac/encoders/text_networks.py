@@ -149,10 +149,11 @@ def trimmed(first: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     return tuple(column[:, : max(longest, 1)] for column in (first, *others))
 
 
-def read_vectors(path: str | Path, words: Collection[str]) -> dict[str, Vector]:
-    """The vectors of some words, from a text file with a word and its numbers on each line; an error names a bad line.
+def read_vectors(path: str | Path, words: Collection[str], further: int = 0) -> dict[str, Vector]:
+    """The vectors of some words, and of the first `further` of the file, in its order.
 
-    A first line of two whole numbers, as fastText writes it, is passed over.
+    It is a text file with a word and its numbers on each line; an error names a bad line. A first line of two whole
+    numbers, as fastText writes it, is passed over.
     """
     found: dict[str, Vector] = {}
     size = 0
@@ -165,7 +166,7 @@ def read_vectors(path: str | Path, words: Collection[str]) -> dict[str, Vector]:
                     continue
                 size = size or fields
                 word = line.partition(b" ")[0].decode("utf-8", "replace")
-                if fields == size > 0 and word not in words:  # most lines: not worth parsing
+                if fields == size > 0 and word not in words and number > further:  # most lines: not worth parsing
                     continue
                 values = _numbers(line, size)
                 if values is None:
@@ -179,7 +180,7 @@ def read_vectors(path: str | Path, words: Collection[str]) -> dict[str, Vector]:
                     found[word] = values
     except OSError as error:
         raise InputError(f"vectors must be a readable file; {path}: {error.strerror}") from None
-    if not found:
+    if not any(word in words for word in found):
         raise InputError(f"{path} has a vector for none of the {len(words)} training words; is it of their language?")
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dwac.errors import InputError
 from dwac.paper import settings
+from dwac.paper.variants import TRIED
 
 
 class PaperError(InputError):
@@ -28,7 +29,7 @@ class Case:
     trial: int = 0
     embedding_size: int | None = None  # None: as the setting has it
     without: int | None = None  # a class, from 0, that training does not see
-    variant: str | None = None  # the setting with a change: one of `settings.TRIED`
+    variant: str | None = None  # the setting with a change: one of `variants.TRIED`
 
     @property
     def key(self) -> str:
@@ -57,7 +58,7 @@ class Case:
         if self.is_peer:
             return settings.peer_settings(self.dataset, self.head, quick=quick)
         values = settings.estimator_settings(self.dataset, self.setting, self.embedding_size, quick=quick)
-        return values if self.variant is None else values | settings.TRIED[self.variant].values
+        return values if self.variant is None else values | TRIED[self.variant].values
 
 
 def plain_cases(

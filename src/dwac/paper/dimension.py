@@ -15,7 +15,7 @@ TITLE = "Accuracy against |h| (Figure 1)"
 DATASETS = ("adult", "covertype", "fashion_mnist", "stackoverflow")
 SIZES = (2, 4, 8, 16, 32, 64)
 QUICK_SIZES = (2, 8)
-TRIALS = 3
+TRIALS = 1
 
 
 def cases(*, quick: bool = False) -> Iterator[Case]:

@@ -55,6 +55,8 @@ _AS_PUBLISHED: Values = {
     "learning_rate": 1e-3,
     "weight_decay": 0.0,
     "penalty": 1e-3,
+    "guidance": 0.0,
+    "members": 1,
     "validation_size": 0.1,
     "calibration_size": 0,  # the paper's one held-out part stops training and calibrates
 }
@@ -62,8 +64,9 @@ _MLP: Values = {"encoder": {"kind": "tabular", "network": "paper"}, "batch_size"
 _CNN: Values = {"encoder": {"kind": "image", "network": "paper"}, "batch_size": 128, "epochs": 50, "patience": 5}
 _RESNET: Values = {
     "encoder": {"kind": "image", "network": "resnet18", "flip": True},
+    "embedding_size": 10,
     "batch_size": 128,
-    "epochs": 50,
+    "epochs": 20,
     "patience": 5,
 }
 _ATTENTION: Values = {
@@ -130,8 +133,8 @@ QUICK_SVM: Values = {"C": (0.3,)}
 def estimator_settings(dataset: str, setting: str, embedding_size: int | None = None, *, quick: bool = False) -> Values:
     """Keyword arguments of DWACClassifier for a dataset; `encoder` as a specification that `dwac.paper.fit` builds."""
     values = _AS_PUBLISHED | PAPER[dataset] if setting == "paper" else dict(BEST[dataset])
-    if setting == "paper" or embedding_size is not None:
-        values["embedding_size"] = embedding_size  # None: the number of classes, as in the paper
+    if embedding_size is not None:
+        values["embedding_size"] = embedding_size
     return values | QUICK if quick else values
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from dwac import metrics
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
-from dwac.paper.settings import DATASETS, TRIED
+from dwac.paper.settings import DATASETS
 from dwac.paper.tables import NOT_RUN, Found, Section, mean, paragraphs, spread, table
+from dwac.paper.variants import TRIED
 
 TITLE = "What was tried"
 
