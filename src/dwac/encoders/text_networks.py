@@ -192,9 +192,12 @@ def _numbers(line: bytes, size: int) -> Vector | None:
     """
     parts = line.split(b" ")
     word, numbers = parts[: len(parts) - size], parts[len(parts) - size :]
-    if size == 0 or not word or (len(word) > 1 and _is_number(word[-1])) or not all(map(_is_number, numbers)):
+    if size == 0 or not word or (len(word) > 1 and _is_number(word[-1])):
         return None
-    return np.array([float(number) for number in numbers], dtype=np.float32)
+    try:
+        return np.array(numbers).astype(np.float32)
+    except ValueError:
+        return None
 
 
 def _is_number(field: bytes) -> bool:

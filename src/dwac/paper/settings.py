@@ -124,7 +124,11 @@ SVM: Values = {"C": (0.1, 0.3, 1.0)}
 
 # --quick: does everything, proves nothing.
 QUICK_ROWS = {"table": (300, 120), "image": (60, 40), "text": (120, 60)}  # training, test
-QUICK: Values = {"epochs": 1}
+QUICK: dict[str, Values] = {  # by kind; several members are left to tables, where they cost little
+    "table": {"epochs": 1},
+    "image": {"epochs": 1, "members": 1},
+    "text": {"epochs": 1, "members": 1},
+}
 QUICK_XGBOOST: Values = XGBOOST | {"depths": (3,), "columns": (0.8,), "one_hot": (4,), "rounds": 5}
 QUICK_XGBOOST_MANY: Values = {"max_depth": 3, "n_estimators": 3}
 QUICK_SVM: Values = {"C": (0.3,)}
@@ -135,7 +139,7 @@ def estimator_settings(dataset: str, setting: str, embedding_size: int | None = 
     values = _AS_PUBLISHED | PAPER[dataset] if setting == "paper" else dict(BEST[dataset])
     if embedding_size is not None:
         values["embedding_size"] = embedding_size
-    return values | QUICK if quick else values
+    return values | QUICK[DATASETS[dataset].kind] if quick else values
 
 
 def peer_settings(dataset: str, peer: str, *, quick: bool = False) -> Values:

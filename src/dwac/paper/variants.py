@@ -1,4 +1,4 @@
-"""Changes to frozen settings that were tried: each is run as it stands here and compared with the setting it changes."""
+"""Changes to frozen settings that were tried: each is run as it stands here, and compared with what it changes."""
 
 from __future__ import annotations
 
