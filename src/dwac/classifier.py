@@ -225,9 +225,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return encoder.transform(X)
 
     def _new_model(
-        self, encoder: Encoder, n_classes: int, members: int, n_features: int | None = None
+        self, encoder: Encoder, n_classes: int, members: int, size: int | None = None, n_features: int | None = None
     ) -> training.Model:
-        size = self.embedding_size or encoder.recipe.embedding_size
+        """A network for training; with the sizes of a stored one, to be filled with its weights."""
+        size = size or self.embedding_size or encoder.recipe.embedding_size
         network = backbone(encoder, members)
         if self.head == "softmax":
             return SoftmaxTwin(network, n_classes, size, n_features=n_features)
@@ -235,6 +236,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             name: getattr(encoder.recipe, name) if getattr(self, name) is None else getattr(self, name)
             for name in ("penalty", "guidance")
         }
+        if n_features is not None:
+            terms["guidance"] = 0.0  # no prediction needs the guide, and none is stored
         return WeightedAverage(network, n_classes, size, kernel=self.kernel, n_features=n_features, **terms)
 
     def _train(
@@ -515,8 +518,7 @@ def load(path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Mo
         clf = DWACClassifier(**persistence.settings_of(stored.config, encoder))
         clf.device = device
         clf._fitted = clf.get_params(deep=False)
-        n_classes, n_features, members = persistence.sizes_of(stored)
-        model = clf._new_model(encoder, n_classes, members, n_features)
+        model = clf._new_model(encoder, *persistence.sizes_of(stored, module))
         persistence.unpack(clf, stored, encoder, model, device_of(device))
     return clf
 

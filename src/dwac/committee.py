@@ -5,14 +5,15 @@ model = WeightedAverage(Committee([network() for _ in range(4)]), n_classes=10)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dwac.errors import InputError
+from dwac.errors import InputError, ShapeError
 from dwac.loss import weighted_mean
 
 
@@ -21,8 +22,8 @@ class Committee(nn.Module):
 
     Under a head each member has an embedding h_m of its own and its own loss, as if it were alone. A prediction joins
     them: h = [h_1, …, h_M] / √M, so that ‖h - h_i‖² is the mean of the members' squared distances. It is still one vote
-    of training examples; an example is near if it is near for the members together, and where these disagree, as on data
-    unlike any seen, everything is far.
+    of training examples; an example is near if it is near for the members together, and where these disagree, as on
+    data unlike any seen, everything is far.
     """
 
     # Differs from the paper, which has one network: docs/decisions/0009-committee.md
@@ -37,11 +38,16 @@ class Committee(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """(n, M, features)."""
-        return torch.stack([member(*args, **kwargs) for member in self.members], dim=1)
+        features = [features_of(member(*args, **kwargs)) for member in self.members]
+        if len({part.shape for part in features}) > 1:
+            shapes = ", ".join(str(tuple(part.shape)) for part in features)
+            raise ShapeError(f"the members of a committee must give equally many features; got shapes {shapes}")
+        return torch.stack(features, dim=1)
 
     def attention(self, *inputs: Tensor) -> Tensor:
         """The members' mean attention to each word, (n, length), for networks that have such."""
-        return torch.stack([member.attention(*inputs) for member in self.members]).mean(dim=0)
+        members: Iterable[Any] = self.members
+        return torch.stack([member.attention(*inputs) for member in members]).mean(dim=0)
 
 
 class CommitteeLogits(nn.Module):
@@ -92,9 +98,25 @@ def memberwise(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def joined(h: Tensor) -> Tensor:
     """h = [h_1, …, h_M] / √M: (n, M, d) → (n, M·d)."""
-    return h.flatten(1) * h.shape[1] ** -0.5
+    return h.flatten(1) / math.sqrt(h.shape[1])
 
 
 def members_of(h: Tensor, members: int) -> Tensor:
     """The h_m of a joined h: (n, M·d) → (n, M, d)."""
-    return h.view(len(h), members, -1) * members**0.5
+    return h.reshape(len(h), members, h.shape[1] // members) * math.sqrt(members)
+
+
+def features_of(output: Any) -> Tensor:
+    """The tensor in a network's output: itself, its `.logits`, its "logits" entry, or its first part."""
+    for part in (
+        output,
+        getattr(output, "logits", None),
+        output.get("logits") if isinstance(output, Mapping) else None,
+        output[0] if isinstance(output, tuple | list) and output else None,
+    ):
+        if isinstance(part, Tensor):
+            return part
+    raise ShapeError(
+        f"the backbone must give a tensor, or an output with .logits; got {type(output).__name__}; "
+        "wrap it in a module that returns its features"
+    )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from dwac import _checks as checks
 from dwac.committee import Committee as Committee
-from dwac.committee import CommitteeLogits, cross_entropy, joined, members_of, memberwise
+from dwac.committee import CommitteeLogits, cross_entropy, features_of, joined, members_of, memberwise
 from dwac.errors import (
     ConversionError,
     EmptyReferenceError,
@@ -62,7 +62,7 @@ class _Head(nn.Module):
 
     def embed(self, x: Any) -> Tensor:
         """h of a batch, (n, embedding_size). x: a tensor, a tuple of arguments or a mapping of named ones."""
-        features = _features(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments(x)))
+        features = features_of(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments(x)))
         committee = isinstance(self.backbone, Committee)
         if features.ndim != 2 + committee:
             raise ShapeError(
@@ -154,7 +154,7 @@ class WeightedAverage(_Head):
     ) -> None:
         super().__init__(backbone, n_classes, embedding_size, n_features)
         for name, weight in (("penalty", penalty), ("guidance", guidance)):
-            if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            if not isinstance(weight, int | float | np.number) or not 0 <= weight < float("inf"):
                 raise InputError(f"{name} must be a finite number of at least 0; got {weight!r}")
         self.kernel = get_kernel(kernel).name
         self.penalty, self.guidance = float(penalty), float(guidance)
@@ -197,6 +197,9 @@ class WeightedAverage(_Head):
             return leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel, weights=weights)
         supports = [support] * self.members
         if support is not None:
+            if support.h.ndim != 2 or support.h.shape[1] != self.embedding_size:
+                shape = tuple(support.h.shape)
+                raise ShapeError(f"support.h must be (s, {self.embedding_size}), joined as h is; got shape {shape}")
             supports = [support._replace(h=part) for part in members_of(support.h, self.members).unbind(1)]
         losses = [
             leave_one_out_loss(part.contiguous(), y, ids=ids, support=heard, kernel=self.kernel, weights=weights)
@@ -416,22 +419,6 @@ def _swappable(module: nn.Module) -> bool:
     # An attention layer reads the weights of its own output projection without calling it.
     projection = nn.modules.linear.NonDynamicallyQuantizableLinear
     return isinstance(module, nn.Linear) and not isinstance(module, projection)
-
-
-def _features(output: Any) -> Tensor:
-    """The tensor in a network's output: itself, its `.logits`, its "logits" entry, or its first part."""
-    for part in (
-        output,
-        getattr(output, "logits", None),
-        output.get("logits") if isinstance(output, Mapping) else None,
-        output[0] if isinstance(output, tuple | list) and output else None,
-    ):
-        if isinstance(part, Tensor):
-            return part
-    raise ShapeError(
-        f"the backbone must give a tensor, or an output with .logits; got {type(output).__name__}; "
-        "wrap it in a module that returns its features"
-    )
 
 
 def _arguments(x: Any) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
-from dwac.nn import WeightedAverage
+from dwac.nn import Committee, WeightedAverage
 from dwac.preparation import Examples
 from dwac.reference import ReferenceSet
 from dwac.storage import Stored, decode_value, encode_value
@@ -136,20 +136,34 @@ def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
     return {**settings, "encoder": encoder if asked is None else asked, "checkpoint": None}
 
 
-def sizes_of(stored: Stored) -> tuple[int, int, int]:
-    """K, the width of the backbone's output and its members; an error where these are not as large as what is stored."""
+class Sizes(NamedTuple):
+    """Of a stored model: K, the networks, |h| of each and the width of what it is made from."""
+
+    n_classes: int
+    members: int
+    embedding_size: int
+    n_features: int
+
+
+def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
+    """The sizes of the network to build; an error where it would not be as large as what is stored."""
     config, tensors = stored.config, stored.tensors
     encoder, n_classes = encoder_of(config), len(config["classes"])
-    size = config["settings"]["embedding_size"] or encoder.recipe.embedding_size or n_classes
     members = checks.positive_int(config.get("members", 1), "members")
+    held = {name.split(".")[2] for name in tensors if name.startswith("backbone.members.")}
+    if members > 1 and members != len(held):
+        raise StorageError(f"its config has {members} members; {len(held)} are stored")
+    joined = len(module) if isinstance(module, Committee) else members
+    # Not from the recipe, which may be another by now.
+    size = config["settings"]["embedding_size"] or len(tensors["embedding.bias"]) // joined
     n_features = int(tensors["embedding.weight"].shape[1])
-    if not isinstance(encoder, ModuleEncoder):  # whose network may be a committee
-        _check_shapes("embedding", {"weight": (members * size, n_features), "bias": (members * size,)}, tensors)
-        if config["settings"]["head"] == "softmax" and size != n_classes:
-            _check_shapes("logits", {"weight": (members * n_classes, size), "bias": (members * n_classes,)}, tensors)
+    _check_shapes("embedding", {"weight": (joined * size, n_features), "bias": (joined * size,)}, tensors)
+    if config["settings"]["head"] == "softmax" and size != n_classes:
+        _check_shapes("logits", {"weight": (joined * n_classes, size), "bias": (joined * n_classes,)}, tensors)
+    if not isinstance(encoder, ModuleEncoder):
         _check_encoder(encoder)
         _rehearse(encoder, members, tensors)
-    return n_classes, n_features, members
+    return Sizes(n_classes, members, size, n_features)
 
 
 def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch.device) -> None:

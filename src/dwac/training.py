@@ -323,7 +323,10 @@ class _Run:
         data = (*self.x, self.y, *held_out, self.class_weights, *([] if self.weights is None else [self.weights]))
         return {
             "settings": asdict(self.settings),
-            "head": [type(self.model).__name__, *(getattr(self.model, name, 0) for name in ("kernel", "penalty", "guidance"))],
+            "head": [
+                type(self.model).__name__,
+                *(getattr(self.model, name, 0) for name in ("kernel", "penalty", "guidance")),
+            ],
             "rescale": self.rescale,
             "network": [[name, *part.shape] for name, part in _state(self.model)],
             "data": [zlib.crc32(part.contiguous().cpu().numpy().tobytes()) for part in data],

@@ -97,7 +97,8 @@ class Mirrored(nn.Module):
         features: Tensor = self.network(images)
         if self.training:
             return features
-        return (features + self.network(images.flip(3))) / 2
+        mirrored: Tensor = self.network(images.flip(3))
+        return (features + mirrored) / 2
 
 
 class _Pool(nn.Module):

@@ -163,6 +163,7 @@ def read_vectors(path: str | Path, words: Collection[str], further: int = 0) -> 
                 line = line.rstrip()
                 fields = line.count(b" ")
                 if number == 1 and fields == 1 and all(part.isdigit() for part in line.split()):
+                    further += 1  # it is no word
                     continue
                 size = size or fields
                 word = line.partition(b" ")[0].decode("utf-8", "replace")
