@@ -59,7 +59,7 @@ def alone(model: Any) -> list[Any]:
     return answer
 
 
-def parameters(model: Any, name: str) -> list[nn.Parameter]:
+def parameters(model: Any, name: str) -> list[Any]:
     return list(getattr(model, name).parameters()) if hasattr(model, name) else []
 
 

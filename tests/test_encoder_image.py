@@ -4,6 +4,7 @@ import io
 import json
 import sys
 import types
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from dwac.encoders.image import ImageEncoder
+from dwac.encoders.image_networks import Mirrored
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.nn import WeightedAverage
 
@@ -404,6 +406,59 @@ def test_width_and_recipe_follow_what_fit_saw():
     assert few.recipe.batch_size < many.recipe.batch_size
     paper = ImageEncoder("paper").recipe
     assert (paper.batch_size, paper.learning_rate, paper.patience, paper.embedding_size) == (128, 1e-3, 5, None)
+    assert (paper.members, paper.guidance) == (1, 0.0)  # the paper has neither
+
+
+@pytest.mark.parametrize("network", ["default", "paper", "resnet18"])
+def test_with_flip_an_image_and_its_mirror_image_are_one_in_evaluation(network):
+    torch.manual_seed(0)
+    X = pixels(6, 12, 10, 3)
+    encoder = ImageEncoder(network, flip=True).fit(X)
+    x, mirrored = only(encoder, X), only(encoder, X[:, :, ::-1])
+    model: Any = WeightedAverage(encoder.network(), 3).eval()
+    with torch.no_grad():
+        assert torch.equal(model.embed(x), model.embed(mirrored))
+        standardise, both = model.backbone
+        one, other = both.network(standardise(x)), both.network(standardise(mirrored))
+        torch.testing.assert_close(model.backbone(x), (one + other) / 2)
+    assert not torch.allclose(one, other)
+    plain = ImageEncoder(network).fit(X).network().eval()
+    assert not torch.allclose(plain(x), plain(mirrored))
+
+
+def test_in_training_a_mirrored_network_is_the_plain_one():
+    X = pixels(6, 12, 10, 3)
+    both, plain = (ImageEncoder("resnet18", flip=flip).fit(X).network().train() for flip in (True, False))
+    plain.load_state_dict({name.replace("1.network.", "1."): value for name, value in both.state_dict().items()})
+    x = torch.as_tensor(X).movedim(-1, 1)
+    assert torch.equal(both(x), plain(x))
+    for one, other in zip(both.state_dict().values(), plain.state_dict().values(), strict=True):
+        assert torch.equal(one, other)  # batch norm has seen each image once
+    both(x).sum().backward()
+    plain(x).sum().backward()
+    grads: list[Any] = [[parameter.grad for parameter in network.parameters()] for network in (both, plain)]
+    assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
+
+
+def test_a_restored_encoder_reads_both_ways_too():
+    X = pixels(6, 12, 10)
+    encoder = ImageEncoder(flip=True).fit(X)
+    network = encoder.network().eval()
+    again = ImageEncoder.from_config(json.loads(json.dumps(encoder.config())))
+    other = again.network().eval()
+    other.load_state_dict(network.state_dict())
+    assert torch.equal(other(only(again, X)), network(only(encoder, X[:, :, ::-1])))
+
+
+def test_mirroring_is_the_mean_whatever_the_network():
+    class Left(nn.Module):
+        def forward(self, images):
+            return images[:, :, 0, 0]
+
+    images = torch.arange(2 * 3 * 2 * 4.0).reshape(2, 3, 2, 4)
+    mirrored = Mirrored(Left())
+    assert torch.equal(mirrored.train()(images), images[:, :, 0, 0])
+    assert torch.equal(mirrored.eval()(images), (images[:, :, 0, 0] + images[:, :, 0, 3]) / 2)
 
 
 # Records

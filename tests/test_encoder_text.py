@@ -19,7 +19,7 @@ from dwac.encoders.huggingface import HuggingFaceEncoder
 from dwac.encoders.text import TextEncoder, character_hashes, pair_hashes, tokenise, word_hash
 from dwac.encoders.text_networks import AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
-from dwac.nn import WeightedAverage
+from dwac.nn import Committee, WeightedAverage
 
 TEXTS = [
     "How do I sort a list in C++?",
@@ -365,6 +365,65 @@ def test_vectors_start_the_words_and_are_not_needed_again(tmp_path: Path) -> Non
 def test_a_bad_line_of_vectors_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises((InputError, NonFiniteError), match=message):
         read_vectors(vectors_file(tmp_path / "v.txt", text), {"list", "a"})
+
+
+def test_words_that_training_lacks_are_known_after_its_own_in_the_files_order(tmp_path: Path) -> None:
+    texts = ["b a rare", "b a", "a"]
+    lines = ["zebra 1 1", "a 2 2", "yak 3 3", "rare 4 4", "ant 5 5", "b 6 6"]
+    path = vectors_file(tmp_path / "v.txt", "\n".join(lines) + "\n")
+
+    def vocabulary(**options: Any) -> list[str]:
+        return TextEncoder(vectors=path, **options).fit(texts).vocabulary
+
+    assert vocabulary() == ["a", "b", "rare", "zebra", "yak", "ant"]
+    for most in range(1, 8):
+        # The first words of the file, as many as there may be words, are known; of training's own, all.
+        further = [line.split()[0] for line in lines[:most] if line.split()[0] in ("zebra", "yak", "ant")]
+        assert vocabulary(max_words=most) == ["a", "b", "rare", *further][:most]
+    vectors_file(path, "6 2\n" + "\n".join(lines) + "\n")  # a header is no word
+    assert vocabulary() == ["a", "b", "rare", "zebra", "yak", "ant"]
+    assert vocabulary(max_words=5) == ["a", "b", "rare", "zebra", "yak"]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_word_that_training_lacks_is_read_by_its_vector(name: str, tmp_path: Path) -> None:
+    path = vectors_file(tmp_path / "v.txt", "list 1 2 3\nelephant 4 5 6\nlibrary 7 8 9\n")
+    encoder = TextEncoder(name, vectors=path).fit(TEXTS)
+    network: Any = encoder.network()
+    words = encoder.transform(["elephant unheard"])[0]
+    assert words[0, :2].tolist() == [encoder.vocabulary.index("elephant") + 2, 1]
+    cnn = network if name == "paper" else network.cnn
+    table = cnn.words.weight.detach()
+    for word, vector in (("list", [1, 2, 3]), ("elephant", [4, 5, 6]), ("library", [7, 8, 9])):
+        assert table[encoder.vocabulary.index(word) + 2].tolist() == vector
+    assert len(table) == len(encoder.vocabulary) + 2
+    again = restored(encoder)
+    assert again.vocabulary == encoder.vocabulary
+    assert torch.equal(again.transform(["elephant"])[0], encoder.transform(["elephant"])[0])
+
+
+def test_only_the_first_words_of_a_file_and_those_asked_for_are_read(tmp_path: Path) -> None:
+    path = vectors_file(tmp_path / "v.txt", "x 1 2\ny 3 4\nz 5 6\nlist 7 8\n")
+    assert list(read_vectors(path, {"list"})) == ["list"]
+    assert list(read_vectors(path, {"list"}, further=2)) == ["x", "y", "list"]
+    assert list(read_vectors(path, {"list", "x"}, further=9)) == ["x", "y", "z", "list"]
+    with pytest.raises(InputError, match="none of the 1 training words"):
+        read_vectors(path, {"other"}, further=9)  # a file of another language is still found out
+    for text, message in (("x 1 2\ny 1 a\nlist 1 2\n", "line 2"), ("x 1 2\ny 1 inf\nlist 1 2\n", "'y' must be finite")):
+        with pytest.raises(InputError, match=message):
+            read_vectors(vectors_file(path, text), {"list"}, further=2)
+
+
+def test_a_committees_attention_is_the_mean_of_its_members(encoder: TextEncoder) -> None:
+    torch.manual_seed(0)
+    members = [encoder.network().eval() for _ in range(3)]
+    together = encoder.attention(Committee(members), TEXTS) or []
+    each = [encoder.attention(member, TEXTS) or [] for member in members]
+    for row, text in enumerate(encoder.tokens(TEXTS)):
+        words, weights = zip(*together[row], strict=True)
+        assert list(words) == text
+        assert weights == pytest.approx(np.mean([[weight for _, weight in own[row]] for own in each], axis=0))
+        assert sum(weights) == pytest.approx(1, abs=1e-5)
 
 
 def test_vectors_may_have_a_header_and_words_with_spaces(tmp_path: Path) -> None:

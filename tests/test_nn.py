@@ -25,7 +25,7 @@ from dwac.errors import (
     ShapeError,
 )
 from dwac.loss import leave_one_out_loss
-from dwac.nn import SoftmaxTwin, WeightedAverage, convert
+from dwac.nn import Committee, SoftmaxTwin, WeightedAverage, convert
 
 HEADS = [WeightedAverage, SoftmaxTwin]
 
@@ -258,6 +258,46 @@ def test_the_penalty_is_mean_squared_length() -> None:
     torch.testing.assert_close(penalised.loss(x, y), expected)
 
 
+def test_guidance_adds_so_many_times_the_cross_entropy_of_a_softmax_over_h() -> None:
+    x, y = data()
+    for weights in (None, torch.rand(30, generator=torch.Generator().manual_seed(1))):
+        plain, guided = small(n_features=8), small(n_features=8, guidance=0.7)
+        guided.load_state_dict(plain.state_dict() | {f"guide.{k}": v for k, v in guided.guide.state_dict().items()})
+        logits = nn.functional.linear(plain.embed(x), guided.guide.weight, guided.guide.bias)
+        each = nn.functional.cross_entropy(logits, y, reduction="none")
+        cross_entropy = each.mean() if weights is None else (weights * each).sum() / weights.sum()
+        expected, loss = plain.loss(x, y, weights=weights) + 0.7 * cross_entropy, guided.loss(x, y, weights=weights)
+        torch.testing.assert_close(loss, expected)
+        for model, value in ((plain, expected), (guided, loss)):
+            model.zero_grad()
+            value.backward(inputs=[*model.backbone.parameters(), *model.embedding.parameters()])
+        for one, other in zip(plain.parameters(), guided.parameters(), strict=False):
+            torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_no_prediction_depends_on_the_guide(members: int) -> None:
+    torch.manual_seed(0)
+    backbone = nn.Linear(4, 8) if members == 1 else Committee(nn.Linear(4, 8) for _ in range(members))
+    model = WeightedAverage(backbone, n_classes=3, embedding_size=5, guidance=1.0).eval()
+    x, y = data()
+    model.loss(x, y).backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
+    model.remember([(x, y)])
+    before, loss = model(x), model.loss(x, y)
+    with torch.no_grad():
+        for parameter in model.guide.parameters():
+            parameter.normal_(std=100)
+    assert torch.equal(model(x), before)
+    assert not torch.equal(model.loss(x, y), loss)
+
+
+def test_without_guidance_there_is_no_guide() -> None:
+    assert not any(name.startswith("guide") for name in small(n_features=8).state_dict())
+    assert {"guide.weight", "guide.bias"} <= set(small(n_features=8, guidance=0.1).state_dict())
+    assert small(guidance=np.float32(0.5)).guidance == 0.5
+
+
 def test_the_twin_shares_the_shape_of_its_embedding() -> None:
     x, _ = data()
     assert small(SoftmaxTwin).embed(x).shape == small().embed(x).shape == (30, 3)
@@ -417,11 +457,11 @@ def test_bad_arguments_are_named(head: Any) -> None:
         head(Wrapped(lambda x: {"hidden": x}), n_classes=2).embed(x)
 
 
-def test_a_negative_penalty_is_refused() -> None:
-    with pytest.raises(InputError, match="penalty"):
-        WeightedAverage(nn.Identity(), 2, penalty=-1)
-    with pytest.raises(InputError, match="penalty"):
-        WeightedAverage(nn.Identity(), 2, penalty="a")  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["penalty", "guidance"])
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "a"])
+def test_a_weight_below_0_or_without_end_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"{name} must be a finite number of at least 0; got {value!r}"):
+        WeightedAverage(nn.Identity(), 2, **{name: value})
 
 
 # Converting a classifier

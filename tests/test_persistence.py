@@ -4,7 +4,9 @@ import json
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from torch import nn
 
 import dwac
 from dwac import DWACClassifier, persistence, storage
-from dwac.encoders import HuggingFaceEncoder, ImageEncoder
+from dwac.encoders import HuggingFaceEncoder, ImageEncoder, TabularEncoder
 from dwac.encoders.huggingface import MODEL_TYPES
 from dwac.errors import DwacError, InputError, StorageError
+from dwac.nn import Committee
 
 Change = Callable[[dict[str, Any]], Any]
 SETTINGS: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
@@ -92,6 +95,69 @@ def test_what_is_set_after_fit_does_not_change_the_saved_model(tmp_path) -> None
     votes = clf.log_class_weights(table())
     clf.set_params(kernel="laplace", head="softmax", embedding_size=9, class_weight=None, penalty="x")
     assert np.array_equal(load(clf.save(tmp_path / "model")).log_class_weights(table()), votes)
+
+
+# Several members
+
+
+@pytest.fixture(scope="module")
+def committees() -> dict[tuple[str, int | None], DWACClassifier]:
+    """Of two members, by head and embedding size."""
+    return {
+        (head, size): DWACClassifier(head=head, embedding_size=size, members=2, **SETTINGS).fit(
+            table(), labels("yes", "no", "maybe")
+        )
+        for head in ("dwac", "softmax")
+        for size in (None, 3, 5)
+    }
+
+
+@pytest.mark.parametrize("size", [None, 3, 5])
+@pytest.mark.parametrize("head", ["dwac", "softmax"])
+def test_a_committee_comes_back_as_it_was(head, size, committees, tmp_path) -> None:
+    clf = committees[head, size]
+    folder = clf.save(tmp_path / "model")
+    assert storage.read_model(folder).config["members"] == 2
+    again = load(folder)
+    assert (again.model_.members, again.members, again.embedding_size) == (2, 2, size)
+    assert np.array_equal(again.log_class_weights(table()), clf.log_class_weights(table()))
+    assert np.array_equal(again.embed(table()), clf.embed(table()))
+    assert np.array_equal(again.conformal(table()).p_values, clf.conformal(table()).p_values)
+    if head == "dwac":
+        assert again.explain(table()[:2])[1].to_dict() == clf.explain(table()[:2])[1].to_dict()
+        again.add_references(table(5, start=100), labels("yes", "no", n=5))
+        third = load(again.save(tmp_path / "again"))
+        assert np.array_equal(third.log_class_weights(table()), again.log_class_weights(table()))
+
+
+def test_members_that_a_recipe_chose_are_built_again(committees, tmp_path) -> None:
+    # As on a GPU, where members=None is the recipe's number; the folder is then read on any machine.
+    folder = committees["dwac", None].save(tmp_path / "model")
+    forge(folder, lambda c: c["settings"].update(members=None))
+    again = load(folder)
+    assert (again.members, again.model_.members) == (None, 2)
+    assert np.array_equal(again.embed(table()), committees["dwac", None].embed(table()))
+
+
+def test_a_folder_from_before_members_is_read(fitted, folder) -> None:
+    def before(config: dict[str, Any]) -> None:
+        del config["members"], config["settings"]["members"], config["settings"]["guidance"]
+
+    forge(folder, before)
+    assert np.array_equal(load(folder).predict_proba(table()), fitted.predict_proba(table()))
+
+
+def test_another_recipe_than_at_fit_changes_no_saved_model(fitted, folder, monkeypatch) -> None:
+    learned = TabularEncoder._learned
+
+    def otherwise(encoder: TabularEncoder, *args: Any, **kwargs: Any) -> None:
+        learned(encoder, *args, **kwargs)
+        encoder.recipe = replace(encoder.recipe, embedding_size=7, members=5, guidance=2.0)
+
+    monkeypatch.setattr(TabularEncoder, "_learned", otherwise)
+    again = load(folder)
+    assert again.encoder_.recipe.embedding_size == 7
+    assert np.array_equal(again.embed(table()), fitted.embed(table()))
 
 
 # Damage
@@ -216,7 +282,74 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
         raise AssertionError("the network was built")
 
     monkeypatch.setattr(DWACClassifier, "_new_model", never)
-    with pytest.raises(StorageError, match=rf"^{folder}"):
+    with pytest.raises(StorageError, match=rf"^{folder}((?!the network was built).)*$"):
+        load(folder)
+
+
+@pytest.mark.parametrize("head", ["dwac", "softmax"])
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        (10**9, "has 1000000000 members; 2 are stored"),
+        (3, "has 3 members; 2 are stored"),
+        (1, r"embedding.weight must have shape \(5, 128\); \(10, 128\) is stored"),
+        (0, "members must be a whole number of at least 1; got 0"),
+        (-1, "members must be"),
+        ("2", "members must be"),
+        (2.5, "members must be"),
+        (True, "members must be"),
+        (None, "members must be"),
+        ([2], "members must be"),
+    ],
+)
+def test_members_that_are_not_stored_take_no_memory(head, members, said, committees, tmp_path, monkeypatch) -> None:
+    folder = committees[head, 5].save(tmp_path / "model")
+    forge(folder, lambda c: c.update(members=members))
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("the network was built")
+
+    monkeypatch.setattr(DWACClassifier, "_new_model", never)
+    with pytest.raises(StorageError, match=rf"^{folder}.*{said}"):
+        load(folder)
+
+
+def test_a_single_network_is_no_committee(folder) -> None:
+    for members in (2, 16, 10**9):
+        forge(folder, partial(dict.update, members=members))
+        with pytest.raises(StorageError, match=rf"^{folder}.*has {members} members; 0 are stored"):
+            load(folder)
+
+
+def test_an_own_network_of_hostile_size_takes_no_memory(tmp_path, monkeypatch) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    for number, module in enumerate((nn.Linear(3, 8), Committee(nn.Linear(3, 8) for _ in range(2)))):
+        folder = DWACClassifier(module, **SETTINGS).fit(X, labels(0, 1)).save(tmp_path / str(number))
+        for change in (
+            lambda c: c["settings"].update(embedding_size=10**12),
+            lambda c: c["settings"].update(embedding_size=10**12, head="softmax"),
+            lambda c: c.update(members=10**9),
+        ):
+            stored = storage.read_model(folder)
+            forge(folder, change)
+            with monkeypatch.context() as patch:
+                patch.setattr(nn.Linear, "__init__", None)  # no layer is made
+                with pytest.raises(StorageError, match=rf"^{folder}: (embedding.weight|its config has)"):
+                    load(folder, module=module)
+            storage.write_model(folder, *stored)
+        assert np.isfinite(load(folder, module=module).predict_proba(X)).all()
+
+
+def test_a_guide_is_neither_stored_nor_built_again(tmp_path) -> None:
+    clf = DWACClassifier(guidance=0.5, members=2, **SETTINGS).fit(table(), labels("yes", "no"))
+    folder = clf.save(tmp_path / "model")
+    assert hasattr(clf.model_, "guide")
+    assert not any("guide" in name for name in storage.read_model(folder).tensors)
+    again = load(folder)
+    assert not hasattr(again.model_, "guide")  # K × |h| numbers that the folder does not hold
+    assert (again.guidance, again.members) == (0.5, 2)
+    forge(folder, lambda c: c["settings"].update(guidance=-1.0))
+    with pytest.raises(StorageError, match="guidance must be"):
         load(folder)
 
 
