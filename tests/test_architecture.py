@@ -26,6 +26,8 @@ FLOORS = [
     "checkpoint",
     "_steps",
     "_held_out",
+    "inference",
+    "scale",
     "training",
     "progress",
     "preparation",

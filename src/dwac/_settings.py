@@ -20,6 +20,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "compiled": (True, False, "auto"),
     "verbose": (True, False, "auto"),
     "rescale": (True, False),
+    "locality": (True, False),
     "class_conditional": (True, False),
 }
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "members")

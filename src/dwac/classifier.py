@@ -83,6 +83,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: weights of classes, a dict by label or "balanced", in the loss and in the vote: an example of a
             class of weight 2 counts twice in both.
         rescale: fit the embeddings' scale to the validation rows after training, for calibrated probabilities.
+        locality: of a table, let the numbers themselves count beside what the network makes of them, as far as
+            validation rows, to which this is fitted with the scale, gain by it: voters are then alike in both. Not
+            where an `embedding_size` is asked for.
         mixed_precision: "auto", True or False: let the network compute in bfloat16; "auto" where it helps, on a GPU.
         compiled: "auto", True or False: replay training steps as a CUDA graph; "auto" where it helps, on a GPU.
         checkpoint: a file to which training writes after every epoch, and from which an interrupted fit resumes.
@@ -124,6 +127,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_conditional: bool = False,
         class_weight: Any = None,
         rescale: bool = True,
+        locality: bool = True,
         mixed_precision: bool | str = "auto",
         compiled: bool | str = "auto",
         checkpoint: str | PathLike[str] | None = None,
@@ -149,6 +153,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_conditional = class_conditional
         self.class_weight = class_weight
         self.rescale = rescale
+        self.locality = locality
         self.mixed_precision = mixed_precision
         self.compiled = compiled
         self.checkpoint = checkpoint
@@ -185,7 +190,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not (weights[parts.training] > 0).any():
             raise InputError("sample_weight is zero for all training rows; validation and calibration have the others")
         seed = int(rng.randint(2**31 - 1))
-        inputs = self._encoded(encoder, X, parts)
+        inputs = self._encoded(encoder, X, codes, parts)
         device = device_of(self.device)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
             torch.manual_seed(seed)
@@ -215,10 +220,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_settings(self) -> None:
         check_settings(self.get_params(deep=False))
 
-    def _encoded(self, encoder: Encoder, X: Any, parts: Parts) -> Inputs:
+    def _encoded(self, encoder: Encoder, X: Any, codes: NDArray[np.int64], parts: Parts) -> Inputs:
         """Fit the encoder on the training rows alone, and encode all."""
         try:
-            encoder.fit(take(X, parts.training))
+            encoder.fit(take(X, parts.training), codes[parts.training])
         except InputError:
             encoder.fit(X)  # names the row as the caller counts it
             raise
@@ -275,6 +280,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 class_weights=None if by_class is None else by_class.tolist(),
                 augment=encoder.augment,
                 rescale=self.rescale,
+                locality=self.locality and self.embedding_size is None,
                 checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
                 seed=seed,
                 **settings,

@@ -60,6 +60,11 @@ class _Head(nn.Module):
         """Where the parameters are."""
         return next(self.parameters()).device
 
+    @property
+    def vector_size(self) -> int:
+        """How long the vectors are that `embed` gives."""
+        return self.embedding_size
+
     def embed(self, x: Any) -> Tensor:
         """h of a batch, (n, embedding_size). x: a tensor, a tuple of arguments or a mapping of named ones."""
         features = features_of(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments(x)))
@@ -158,6 +163,7 @@ class WeightedAverage(_Head):
                 raise InputError(f"{name} must be a finite number of at least 0; got {weight!r}")
         self.kernel = get_kernel(kernel).name
         self.penalty, self.guidance = float(penalty), float(guidance)
+        self.locality = 0.0  # how much an example's coordinates count in distances: dwac.training fits it
         if guidance:
             size = self.embedding_size // self.members
             self.guide = CommitteeLogits(self.members, size, self.n_classes, linear=True)
@@ -176,7 +182,7 @@ class WeightedAverage(_Head):
 
         The weights do not reach the penalty: every h votes, whatever its own loss counts.
         """
-        h = self.embed(x)
+        h = super().embed(x)
         check_labels(y, len(h), self.n_classes)
         if support is not None:
             check_tensors(**support._asdict())
@@ -188,6 +194,30 @@ class WeightedAverage(_Head):
             return vote
         norm: Tensor = _SquaredNorm.apply(h.float(), self.penalty / len(h))  # type: ignore[no-untyped-call]
         return vote + norm
+
+    def embed(self, x: Any) -> Tensor:
+        """h of a batch; with locality λ, [h, λ z], where z are the coordinates that the backbone has of an example."""
+        h = super().embed(x)
+        return h if self.locality == 0 else torch.cat([h, self.locality * self.coordinates(x)], dim=1)
+
+    def coordinates(self, x: Any) -> Tensor:
+        """z of a batch, (n, n_coordinates)."""
+        z: Tensor = self._first.coordinates(*_arguments(x))
+        return z.to(self.embedding.weight)
+
+    @property
+    def n_coordinates(self) -> int:
+        """How many coordinates the backbone has of an example: 0 for most."""
+        return getattr(self._first, "n_coordinates", 0)
+
+    @property
+    def _first(self) -> Any:
+        return self.backbone.members[0] if isinstance(self.backbone, Committee) else self.backbone
+
+    @property
+    def vector_size(self) -> int:
+        """How long the vectors are that `embed` gives."""
+        return self.embedding_size + (self.n_coordinates if self.locality else 0)
 
     def _vote(
         self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None
@@ -236,6 +266,7 @@ class WeightedAverage(_Head):
         refs = self._references
         scaled = None if refs is None else checks.float_tensor(refs.embeddings * factor, "the scaled embeddings")
         super()._scale(factor)
+        self.locality *= factor
         if refs is not None and scaled is not None:
             refs._state = replace(refs._state, embeddings=scaled)  # the very set that others may hold, ids and all
 
@@ -265,7 +296,8 @@ class WeightedAverage(_Head):
         size = min(checks.positive_int(size, "size"), len(references))
         chosen = torch.randperm(len(references), generator=generator)[:size].to(self.device)
         ids = _whole_ids(references).to(self.device)
-        return Support(references.embeddings[chosen], references.labels[chosen], ids[chosen])
+        h = references.embeddings[chosen, : self.embedding_size]
+        return Support(h, references.labels[chosen], ids[chosen])
 
     # The reference set travels with the weights: to other devices, and in the state dict as plain tensors.
 
@@ -281,9 +313,11 @@ class WeightedAverage(_Head):
             destination[prefix + "ref_h"] = self._references.embeddings
             destination[prefix + "ref_y"] = self._references.labels
             destination[prefix + "ref_ids"] = _whole_ids(self._references)
+            destination[prefix + "locality"] = torch.tensor(self.locality)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         held = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]
+        self.locality = float(state_dict.pop(prefix + "locality", 0.0))
         super()._load_from_state_dict(state_dict, prefix, *args)
         if any(part is None for part in held):
             self._references = None  # weights of another model: the old references no longer fit them

@@ -65,6 +65,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         "calibration_ids": [encode_value(name) for name in clf.calibration_ids_],
         "history": clf.history_.to_dict("list"),
         "ended": clf.history_.attrs.get("ended"),
+        "locality": getattr(clf.model_, "locality", 0.0),
         "members": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.members,
         "without_record": [],
     }
@@ -182,13 +183,22 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     _unpack_features(clf, config, encoder)
     clf.validation_ids_, clf.calibration_ids_ = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     h, y = tensors["calibration_h"], tensors["calibration_y"]
-    _check_calibration(h, y, len(clf.calibration_ids_), len(clf.classes_), model.embedding_size)
+    if isinstance(model, WeightedAverage):
+        model.locality = _locality(config.get("locality", 0.0), model.n_coordinates)
+    _check_calibration(h, y, len(clf.calibration_ids_), len(clf.classes_), model.vector_size)
     clf.calibration_h_, clf.calibration_y_ = h.to(device), y.numpy()
     clf._calibrated = None
     clf.examples_ = Examples()
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)
     clf._fitted = clf.get_params(deep=False)
+
+
+def _locality(value: Any, n_coordinates: int) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    if not number or (value and not n_coordinates):
+        raise StorageError(f"its locality must be a number of at least 0, and 0 without coordinates; it is {value!r}")
+    return float(value)
 
 
 def _unpack_features(clf: Any, config: Mapping[str, Any], encoder: Encoder) -> None:
@@ -209,10 +219,10 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
     if stored.examples is None:
         raise StorageError("the file of training examples, and with it their ids, is missing")
     tensors, held = stored.tensors, stored.examples.index
-    if tensors["ref_h"].ndim != 2 or tensors["ref_h"].shape[1] != model.embedding_size:
+    if tensors["ref_h"].ndim != 2 or tensors["ref_h"].shape[1] != model.vector_size:
         raise StorageError(
             f"its voters' embeddings have shape {tuple(tensors['ref_h'].shape)}; "
-            f"required is (n, {model.embedding_size}), as the network gives them"
+            f"required is (n, {model.vector_size}), as the network gives them"
         )
     ids = _merged(held.tolist(), stored.config["without_record"])
     ref_h, ref_y, by_class = tensors["ref_h"].to(device), tensors["ref_y"].to(device), tensors.get("class_weights")

@@ -17,21 +17,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from dwac import _checks as checks
 from dwac import checkpoint as checkpoints
-from dwac._held_out import SCALES, HeldOut, Sampler, sample
+from dwac._held_out import SCALES, HeldOut, Sampler
 from dwac._steps import GraphStep, Inputs, Step, one_cycle
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
+from dwac.inference import batches_of, embed, evaluate, inputs_of, log_class_weights, on, predict_log_probabilities
 from dwac.nn import Model, WeightedAverage, evaluating
+from dwac.scale import fit_locality, fit_scale, vote_factors
 
 __all__ = [
     "Model",
     "Settings",
     "embed",
     "evaluate",
+    "fit_locality",
     "fit_scale",
     "log_class_weights",
     "predict_log_probabilities",
@@ -81,6 +83,7 @@ def train(
     class_weights: Sequence[float] | None = None,
     augment: Callable[[Inputs, torch.Generator], Inputs] | None = None,
     rescale: bool = False,
+    locality: bool = False,
     checkpoint: str | Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
@@ -106,6 +109,7 @@ def train(
         class_weights: (K,) that the votes of each class will be multiplied by: validation counts them so.
         augment: a random variation of a batch's inputs, drawn from the generator it is given.
         rescale: afterwards, multiply the embeddings by the factor that makes the validation loss lowest (`fit_scale`).
+        locality: with `rescale`, find out too how much the examples' own coordinates should count (`fit_locality`).
         checkpoint: a file to which everything is written after each epoch, and from which a training of the same
             model, data and settings goes on exactly where it was; it is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
@@ -122,7 +126,7 @@ def train(
     if unknown:
         raise TypeError(f"train() got an unexpected keyword argument {sorted(unknown)[0]!r}")
     chosen = Settings(**settings)
-    inputs = _inputs(x)
+    inputs = inputs_of(x)
     _check_data(inputs, y, model.n_classes, "training", least=2)
     ids = torch.arange(len(y)) if ids is None else torch.as_tensor(ids)
     if ids.shape != (len(y),) or len(ids.unique()) < len(ids):
@@ -131,16 +135,16 @@ def train(
         _check_weights(weights, len(y))
     held_out = None
     if validation is not None:
-        held_out = (_on(_inputs(validation[0]), model.device), validation[1])
+        held_out = (on(inputs_of(validation[0]), model.device), validation[1])
         _check_data(held_out[0], held_out[1], model.n_classes, "validation", least=1)
         strangers = set(held_out[1].unique().tolist()) - set(y.unique().tolist())
         if strangers:
             raise LabelError(f"validation has class {min(strangers)}, of which training has no example")
-    inputs, y = _on(inputs, model.device), y.to(model.device)
+    inputs, y = on(inputs, model.device), y.to(model.device)
     weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimiser sees them
-    run = _Run(model, inputs, y, weights, _factors(model, class_weights), augment, rescale, held_out, chosen)
+    run = _Run(model, inputs, y, weights, vote_factors(model, class_weights), augment, rescale, held_out, chosen)
     if checkpoint is not None:
         run.resume(checkpoint)
     try:
@@ -156,9 +160,11 @@ def train(
         run.ended = "interrupted"
         logger.warning("training was interrupted after %s epochs; the best model so far is kept", len(run.rows))
     run.restore_best()
-    model.remember(_batches(inputs, y, ids))
+    model.remember(batches_of(inputs, y, ids))
     if rescale and held_out is not None:
         fit_scale(model, *held_out, class_weights=class_weights)
+        if locality:
+            fit_locality(model, inputs, *held_out, class_weights=class_weights)
     model.eval()
     if checkpoint is not None and run.ended != "interrupted":
         Path(checkpoint).unlink(missing_ok=True)
@@ -333,82 +339,6 @@ class _Run:
         }
 
 
-@torch.no_grad()
-def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
-    """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
-
-    Training hears a batch of voters, prediction all of them: this is where the probabilities are fitted to that. A
-    prior around 1 keeps a few right answers from making the factor endless. Some 1,000 of the examples are looked at,
-    and some 8,192 references vote on them, at most. The factor becomes part of the embedding layer, so weights,
-    shares and explanations add up as ever. For a softmax it scales the logits, which is temperature scaling.
-    """
-    generator = torch.Generator().manual_seed(0)
-    rows = sample(y, 1000, generator)
-    x, y = tuple(part[rows.to(part.device)] for part in _inputs(x)), y[rows.to(y.device)].to(model.device)
-    voters = None
-    if isinstance(model, WeightedAverage):
-        heard = sample(model.references.labels, 8192, generator)
-        voters = model.references.embeddings[heard], model.references.labels[heard]
-    held_out = HeldOut(model, embed(model, x), y, voters, _factors(model, class_weights))
-
-    def loss(log_factor: float) -> float:
-        return float(held_out.judge([math.exp(log_factor)])[0, 0])
-
-    found = minimize_scalar(loss, bounds=(-1.5, 1.5), options={"xatol": 0.05})
-    factor = math.exp(found.x) if found.fun < loss(0.0) else 1.0
-    model.scale_embeddings(factor)
-    return factor
-
-
-@torch.no_grad()
-def evaluate(model: Model, x: Tensor | Inputs, y: Tensor, *, batch_size: int | None = None) -> tuple[float, float]:
-    """Mean -log P(y) and accuracy of a model on held-out data, in evaluation mode."""
-    log_p = predict_log_probabilities(model, x, batch_size=batch_size)
-    y = y.to(log_p.device)
-    loss = -log_p.gather(1, y[:, None]).mean()
-    return float(loss), float((log_p.argmax(dim=1) == y).float().mean())
-
-
-@torch.no_grad()
-def predict_log_probabilities(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
-    """log P(y=k given x), (n, K), in batches and evaluation mode; the model's mode is left as it was."""
-    return torch.log_softmax(log_class_weights(model, x, batch_size=batch_size), dim=1).float()
-
-
-@torch.no_grad()
-def log_class_weights(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
-    """The votes for each class (softmax: the logits), (n, K) float64, in batches and evaluation mode."""
-    return _mapped(model, model.log_class_weights, x, batch_size)
-
-
-@torch.no_grad()
-def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
-    """h of many examples, (n, embedding_size), in batches and evaluation mode."""
-    return _mapped(model, model.embed, x, batch_size)
-
-
-def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Tensor | Inputs, batch_size: int | None) -> Tensor:
-    with evaluating(model):
-        return torch.cat([function(_on(part, model.device)) for (part,) in _batches(_inputs(x), size=batch_size)])
-
-
-def _inputs(x: Any) -> Inputs:
-    parts = x if isinstance(x, tuple) else (x,)
-    for part in parts:
-        if not isinstance(part, Tensor):
-            raise InputError(f"x must be a tensor or a tuple of tensors; got {type(part).__name__}")
-    return parts
-
-
-def _factors(model: Model, class_weights: Sequence[float] | None) -> Tensor:
-    """(K,): by what the votes of each class are multiplied."""
-    return torch.tensor([1.0] * model.n_classes if class_weights is None else class_weights, device=model.device)
-
-
-def _on(inputs: Inputs, device: torch.device) -> Inputs:
-    return tuple(part.to(device) for part in inputs)
-
-
 def _state(model: Model) -> Iterator[tuple[str, Tensor]]:
     """All that training changes: parameters and buffers, not the references."""
     yield from model.named_parameters()
@@ -441,11 +371,3 @@ def _check_weights(weights: Tensor, n: int) -> None:
         raise ShapeError(f"weights must be a tensor with one weight a row: ({n},) required, {shape} given")
     if not bool((torch.isfinite(weights) & (weights >= 0)).all()) or not bool((weights > 0).any()):
         raise InputError("weights must be finite and not negative, and some must be positive")
-
-
-def _batches(x: Inputs, *columns: Tensor, size: int | None = None) -> Iterator[tuple[Any, ...]]:
-    """(x, *columns) in parts: as many rows as suit the device."""
-    size = size or (4096 if x[0].is_cuda else 512)
-    for start in range(0, len(x[0]), size):
-        rows = slice(start, start + size)
-        yield tuple(part[rows] for part in x), *(column[rows] for column in columns)

@@ -258,7 +258,9 @@ class TabularEncoder(Encoder):
         n_plain = n_binary + sum(column.gaps for column in self.columns)
         sizes = [len(column.categories) for column in self.columns if column.categories]
         if self.settings["network"] == "paper":
-            return TabularNetwork(0, len(scales) - n_binary + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
+            network = TabularNetwork(0, len(scales) - n_binary + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
+            network.n_coordinates = 0
+            return network
         rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
         return TabularNetwork(len(scales) - n_binary, n_plain, sizes, self.widths, sigma=self.sigma, **rest)
 
@@ -306,6 +308,7 @@ class TabularNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.n_continuous, self.dropout, self.unknown = n_continuous, dropout, unknown
+        self.n_coordinates = n_continuous + n_plain
         self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
         n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
         fan_in = n_numeric + sum(sizes)
@@ -333,6 +336,11 @@ class TabularNetwork(nn.Module):
         for layer in self.layers:
             x = F.dropout(F.relu(layer(x)), self.dropout, self.training)
         return x
+
+    def coordinates(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, n_coordinates): the scaled numbers as they are, by which voters may be asked to be near too."""
+        del categorical
+        return numeric
 
 
 class PeriodicEmbedding(nn.Module):

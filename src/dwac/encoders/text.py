@@ -160,8 +160,7 @@ class TextEncoder(Encoder):
         )
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the vocabulary, the n-grams that recur, and the lengths."""
-        del y
+        """Learn the vocabulary, the n-grams that recur, and the lengths; from labels, what each n-gram speaks for."""
         corpus = _Corpus.read(texts_of(X), None)
         if corpus.n == 0:
             raise ShapeError("0 texts were given while at least 1 is required")
@@ -179,6 +178,7 @@ class TextEncoder(Encoder):
             self._sizes["vector"] = len(next(iter(self._vectors.values())))
         if settings["network"] == "default":
             self._learn_ngrams(corpus)
+            self._evidence = None if y is None else self._weigh_ngrams(corpus, np.asarray(y))
         self._choose_recipe()
         return self
 
@@ -205,6 +205,15 @@ class TextEncoder(Encoder):
         self._ngrams = np.sort(hashes[np.lexsort((hashes, -counts))[: self.settings["max_features"]]])
         known = np.concatenate([text[self._lookup(hashes) > 0] for text, hashes, _ in corpus.ngrams(self._characters)])
         self._sizes["ngrams"] = _high(np.bincount(known, minlength=corpus.n), limit)
+
+    def _weigh_ngrams(self, corpus: _Corpus, y: Ints) -> NDArray[np.float32]:
+        """(n-grams, K): log P(n-gram given class), smoothed by one text of each, less its mean over classes."""
+        counts = np.ones((len(self._ngrams) + 1, int(y.max()) + 1))
+        for text, hashes, _ in corpus.ngrams(self._characters):
+            np.add.at(counts, (self._lookup(hashes), y[text]), 1)
+        log_p = np.log(counts / (np.bincount(y) + 2))
+        log_p[0] = 0  # what is not in the table says nothing
+        return (log_p - log_p.mean(axis=1, keepdims=True)).astype(np.float32)
 
     def transform(self, X: Any) -> Inputs:
         """words (n, length) int64; for the default network ngrams (n, m) int32 and their owners (n, m) int16.
@@ -270,6 +279,14 @@ class TextEncoder(Encoder):
             hidden = self.settings["dropout"]
             network = SubwordNetwork(n_words, len(self._ngrams) + 1, word_size=size or 64, hidden=hidden)
             cnn = network.cnn
+            import os
+
+            S = float(os.environ.get("NB", "0"))
+            if getattr(self, "_evidence", None) is not None and S:
+                E = torch.from_numpy(self._evidence)
+                R = torch.randn(E.shape[1], network.ngrams.weight.shape[1]) / E.shape[1] ** 0.5
+                with torch.no_grad():
+                    network.ngrams.weight.copy_(S * E @ R)
         places = [i for i, word in enumerate(self.vocabulary) if word in self._vectors]
         if places:
             vectors = np.stack([self._vectors[self.vocabulary[i]] for i in places])

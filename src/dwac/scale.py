@@ -1,0 +1,91 @@
+"""What is fitted to held-out data once the weights stand: the scale of the embeddings, and how much locality counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from dwac._held_out import HeldOut, sample
+from dwac.inference import Inputs, embed, inputs_of, on
+from dwac.nn import Model, WeightedAverage
+from dwac.reference import ReferenceSet
+
+_LOCALITIES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+_FACTORS = (0.6, 0.75, 0.9, 1.0, 1.15, 1.35)
+
+
+@torch.no_grad()
+def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
+    """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
+
+    Training hears a batch of voters, prediction all of them: this is where the probabilities are fitted to that. A
+    prior around 1 keeps a few right answers from making the factor endless. Some 1,000 of the examples are looked at,
+    and some 8,192 references vote on them, at most. The factor becomes part of the embedding layer, so weights,
+    shares and explanations add up as ever. For a softmax it scales the logits, which is temperature scaling.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = sample(y, 1000, generator)
+    x, y = tuple(part[rows.to(part.device)] for part in inputs_of(x)), y[rows.to(y.device)].to(model.device)
+    voters = None
+    if isinstance(model, WeightedAverage):
+        heard = sample(model.references.labels, 8192, generator)
+        voters = model.references.embeddings[heard], model.references.labels[heard]
+    held_out = HeldOut(model, embed(model, x), y, voters, vote_factors(model, class_weights))
+
+    def loss(log_factor: float) -> float:
+        return float(held_out.judge([math.exp(log_factor)])[0, 0])
+
+    found = minimize_scalar(loss, bounds=(-1.5, 1.5), options={"xatol": 0.05})
+    factor = math.exp(found.x) if found.fun < loss(0.0) else 1.0
+    model.scale_embeddings(factor)
+    return factor
+
+
+@torch.no_grad()
+def fit_locality(
+    model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y: Tensor, *, class_weights: Sequence[float] | None
+) -> float:
+    """Let a table's own numbers z count beside h, [h, λ z], as far as that makes -log P(y) of held-out data lower; λ.
+
+    A network forgets whatever does not tell its classes apart, and so cannot see that a row is unlike any other. With
+    λ the voters are near in what they are too. All references vote on some 500 examples here, for the nearest are
+    nearer the more there are; λ must be worth two nats in all. x: the training data, in the references' order.
+    """
+    if not isinstance(model, WeightedAverage) or model.n_coordinates == 0:
+        return 0.0
+    references = model.references
+    rows = sample(held_y, 500, torch.Generator().manual_seed(0))
+    held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
+    y = held_y[rows.to(held_y.device)].to(model.device)
+    h = references.embeddings, embed(model, held)
+    z = tuple(model.coordinates(on(part, model.device)) for part in (inputs_of(x), held))
+
+    def joined(factor: float, locality: float) -> list[Tensor]:
+        return [torch.cat([factor * a, factor * locality * b], dim=1) for a, b in zip(h, z, strict=True)]
+
+    def loss(factor: float, locality: float) -> float:
+        voters, queries = joined(factor, locality)
+        heard = ReferenceSet(voters, references.labels, None, model.n_classes, model.kernel, class_weights)
+        log_p = torch.log_softmax(heard.log_class_weights(queries), dim=1)
+        return float(-log_p.gather(1, y[:, None]).clamp_min(math.log(1e-30)).sum())
+
+    losses = {locality: loss(1.0, locality) for locality in _LOCALITIES}
+    locality = min(losses, key=lambda value: losses[value])
+    if losses[0.0] - losses[locality] < 2:
+        return 0.0
+    factor = min(_FACTORS, key=lambda value: loss(value, locality) + math.log(value) ** 2 / (2 * 0.5**2))
+    model.scale_embeddings(factor)
+    model.locality = factor * locality
+    model.references = ReferenceSet(
+        joined(factor, locality)[0], references.labels, references.ids, model.n_classes, model.kernel
+    )
+    return model.locality
+
+
+def vote_factors(model: Model, class_weights: Sequence[float] | None) -> Tensor:
+    """(K,): by what the votes of each class are multiplied."""
+    return torch.tensor([1.0] * model.n_classes if class_weights is None else class_weights, device=model.device)
