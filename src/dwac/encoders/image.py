@@ -190,13 +190,18 @@ class ImageEncoder(Encoder):
             seen.std,
             width=seen.width,
             pretrained=pretrained,
-            flip=self.settings["flip"],
+            flip=self.settings["flip"] and self._varies,
         )
+
+    @property
+    def _varies(self) -> bool:
+        """Whether training batches are varied."""
+        wanted = self.settings["augment"]
+        return bool(self.settings["network"] != "paper" if wanted == "auto" else wanted)
 
     def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
         """The batch with each image moved, perhaps mirrored and blanked in part; see the class's settings."""
-        wanted = self.settings["augment"]
-        if wanted is False or (wanted == "auto" and self.settings["network"] == "paper"):
+        if not self._varies:
             return inputs
         seen, shift = self.seen, self.settings["shift"]
         shift = max(1, round(min(seen.shape[1:]) / 12)) if shift is None else shift

@@ -96,18 +96,22 @@ def _summary(explained: dict[str, Any], classes: list[str]) -> str:
     removals = explained["flip_size"]
     return (
         f"predicted *{classes[int(explained['label'])]}* (in truth *{classes[explained['truth']]}*), probability "
-        f"{explained['probability']:.3f}, credibility {explained['credibility']:.3f}; the nearest "
+        f"{explained['probability']:.3f}, credibility {explained['credibility']:.2g}; the nearest "
         f"{explained['deciding']:,} of {explained['n_references']:,} training examples settle it, and "
         + ("no removal" if removals is None else f"removing {removals:,}")
         + " would change it."
     )
 
 
+def _share(neighbor: dict[str, Any]) -> str:
+    return f"{neighbor['share']:.2%}"
+
+
 def _text_table(explained: dict[str, Any], classes: list[str]) -> str:
     rows = [["this one", classes[explained["truth"]], "", _brief(explained["record"]["text"])]]
     for n in explained["neighbors"]:
         text = _brief(n["record"]["text"])
-        rows.append([f"training example {n['id']}", classes[int(n["label"])], f"{n['share']:.3f}", text])
+        rows.append([f"training example {n['id']}", classes[int(n["label"])], _share(n), text])
     return table(["", "class", "share", "text"], rows)
 
 
@@ -115,7 +119,7 @@ def _row_table(explained: dict[str, Any], classes: list[str]) -> str:
     neighbors = explained["neighbors"]
     head = ["", "this one", *(f"training example {n['id']}" for n in neighbors)]
     rows = [["class", classes[explained["truth"]], *(classes[int(n["label"])] for n in neighbors)]]
-    rows.append(["share", "", *(f"{n['share']:.3f}" for n in neighbors)])
+    rows.append(["share", "", *(_share(n) for n in neighbors)])
     for column, value in explained["record"].items():
         rows.append([column, str(value), *(str(n["record"][column]) for n in neighbors)])
     return table(head, rows)
@@ -134,5 +138,5 @@ def _draw(record: dict[str, Any]) -> Any:
         title = f"{kind}\n{classes[one['truth']]}\n→ {classes[int(one['label'])]}"
         figures.image(row[0], one["record"]["image"], title)
         for panel, n in zip(row[1:], one["neighbors"], strict=False):
-            figures.image(panel, n["record"]["image"], f"{classes[int(n['label'])]}\nshare {n['share']:.3f}")
+            figures.image(panel, n["record"]["image"], f"{classes[int(n['label'])]}\n{_share(n)}")
     return figure
