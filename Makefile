@@ -19,7 +19,6 @@ bench: .venv/bench
 	$(BIN)/python -m benchmarks.stability
 	$(BIN)/python -m benchmarks.training_cost
 	$(BIN)/python -m benchmarks.rescale
-	$(BIN)/python -m benchmarks.strength adult covertype fashion_mnist stackoverflow --models dwac softmax xgboost svm --report
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

@@ -19,8 +19,7 @@ from sklearn.model_selection import train_test_split
 
 import dwac
 from benchmarks import record
-from benchmarks.strength import load
-from dwac import metrics, training
+from dwac import datasets, metrics, training
 
 NAMES = ("adult", "stackoverflow", "digits")
 
@@ -31,7 +30,8 @@ def parts(name: str) -> tuple[Any, Any, Any, Any]:
         digits = load_digits()
         x, x_test, y, y_test = train_test_split(digits.images, digits.target, test_size=0.3, random_state=0)
         return x, y, x_test, y_test
-    data = load(name)
+    data = datasets.load(name)
+    data = data.split(0.2, seed=0) if data.X_test is None else data
     return data.X_train, data.y_train, data.X_test, data.y_test
 
 

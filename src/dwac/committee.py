@@ -26,7 +26,7 @@ class Committee(nn.Module):
     data unlike any seen, everything is far.
     """
 
-    # Differs from the paper, which has one network: docs/decisions/0009-committee.md
+    # Differs from the paper, which has one network: docs/decisions/0009-beyond-the-paper.md
     def __init__(self, members: Iterable[nn.Module]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)

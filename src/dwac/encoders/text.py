@@ -137,6 +137,7 @@ class TextEncoder(Encoder):
         self._sizes = {"rows": 0, "length": 0, "ngrams": 0, "vector": 0}
         self._characters = True
         self._vectors: dict[str, NDArray[np.float32]] = {}
+        self._evidence: NDArray[np.float32] | None = None
         self._choose_recipe()
 
     def _choose_recipe(self) -> None:
@@ -178,7 +179,7 @@ class TextEncoder(Encoder):
             self._sizes["vector"] = len(next(iter(self._vectors.values())))
         if settings["network"] == "default":
             self._learn_ngrams(corpus)
-            self._evidence = None if y is None else self._weigh_ngrams(corpus, np.asarray(y))
+            self._evidence = None if y is None else self._weigh_ngrams(corpus, y)
         self._choose_recipe()
         return self
 
@@ -206,14 +207,18 @@ class TextEncoder(Encoder):
         known = np.concatenate([text[self._lookup(hashes) > 0] for text, hashes, _ in corpus.ngrams(self._characters)])
         self._sizes["ngrams"] = _high(np.bincount(known, minlength=corpus.n), limit)
 
-    def _weigh_ngrams(self, corpus: _Corpus, y: Ints) -> NDArray[np.float32]:
-        """(n-grams, K): log P(n-gram given class), smoothed by one text of each, less its mean over classes."""
-        counts = np.ones((len(self._ngrams) + 1, int(y.max()) + 1))
+    def _weigh_ngrams(self, corpus: _Corpus, y: Any) -> NDArray[np.float32]:
+        """(n-grams + 1, K): log P(n-gram given class), smoothed by one text of each, less its mean over classes."""
+        classes, codes = np.unique(np.asarray(y), return_inverse=True)
+        if codes.shape != (corpus.n,):
+            raise ShapeError(f"y must have one label a text: ({corpus.n},) required, {np.shape(y)} given")
+        counts = np.ones((len(self._ngrams) + 1, len(classes)), dtype=np.float32)
         for text, hashes, _ in corpus.ngrams(self._characters):
-            np.add.at(counts, (self._lookup(hashes), y[text]), 1)
-        log_p = np.log(counts / (np.bincount(y) + 2))
-        log_p[0] = 0  # what is not in the table says nothing
-        return (log_p - log_p.mean(axis=1, keepdims=True)).astype(np.float32)
+            np.add.at(counts, (self._lookup(hashes), codes[text]), 1)
+        evidence: NDArray[np.float32] = np.log(counts) - np.log(np.bincount(codes) + 2).astype(np.float32)
+        evidence[0] = 0  # what the table lacks says nothing
+        evidence -= evidence.mean(axis=1, keepdims=True)
+        return evidence
 
     def transform(self, X: Any) -> Inputs:
         """words (n, length) int64; for the default network ngrams (n, m) int32 and their owners (n, m) int16.
@@ -267,8 +272,8 @@ class TextEncoder(Encoder):
     def network(self) -> nn.Module:
         """A fresh network, giving (n, 200) for the paper's and (n, 128) for the default.
 
-        Vectors from a file are there after `fit` alone: a restored encoder's network takes its weights from where the
-        model was saved.
+        Vectors from a file and the n-grams' evidence are there after `fit` alone: a restored encoder's network takes its
+        weights from where the model was saved.
         """
         self._require_fit()
         n_words, size = len(self.vocabulary) + UNKNOWN + 1, self._sizes["vector"]
@@ -279,14 +284,8 @@ class TextEncoder(Encoder):
             hidden = self.settings["dropout"]
             network = SubwordNetwork(n_words, len(self._ngrams) + 1, word_size=size or 64, hidden=hidden)
             cnn = network.cnn
-            import os
-
-            S = float(os.environ.get("NB", "0"))
-            if getattr(self, "_evidence", None) is not None and S:
-                E = torch.from_numpy(self._evidence)
-                R = torch.randn(E.shape[1], network.ngrams.weight.shape[1]) / E.shape[1] ** 0.5
-                with torch.no_grad():
-                    network.ngrams.weight.copy_(S * E @ R)
+            if self._evidence is not None:
+                network.start_from(torch.from_numpy(self._evidence))
         places = [i for i, word in enumerate(self.vocabulary) if word in self._vectors]
         if places:
             vectors = np.stack([self._vectors[self.vocabulary[i]] for i in places])

@@ -120,6 +120,17 @@ class SubwordNetwork(nn.Module):
         bag = self.ngrams(ngrams, per_sample_weights=share.to(self.ngrams.weight.dtype))
         return torch.cat([torch.tanh(self.STEEPNESS * self.mix(bag)), weighted_sum(weights, values)], dim=1)
 
+    @torch.no_grad()
+    def start_from(self, evidence: Tensor) -> None:
+        """Start each n-gram's vector from what it speaks for, (n_ngrams, K), in a random direction a class.
+
+        A rare n-gram is seldom corrected, so it keeps most of where it started: at nothing, or, as here, at what a
+        naive Bayes classifier would make of it. The more classes, the more of them are mixed, and the less each counts.
+        """
+        n_classes = evidence.shape[1]
+        directions = torch.randn(n_classes, self.ngrams.embedding_dim) / n_classes**0.5
+        self.ngrams.weight.copy_(3 / n_classes * evidence @ directions)
+
     def attention(self, words: Tensor, *_: Tensor) -> Tensor:
         """How the CNN's half of the features is shared among the words, (n, length)."""
         return self.cnn.attention(words)
