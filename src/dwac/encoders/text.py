@@ -272,8 +272,8 @@ class TextEncoder(Encoder):
     def network(self) -> nn.Module:
         """A fresh network, giving (n, 200) for the paper's and (n, 128) for the default.
 
-        Vectors from a file and the n-grams' evidence are there after `fit` alone: a restored encoder's network takes its
-        weights from where the model was saved.
+        Vectors from a file and the n-grams' evidence are there after `fit` alone: a restored encoder's network takes
+        its weights from where the model was saved.
         """
         self._require_fit()
         n_words, size = len(self.vocabulary) + UNKNOWN + 1, self._sizes["vector"]
