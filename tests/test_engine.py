@@ -1,7 +1,9 @@
 """Every backend with every kernel passes one suite against a float64 oracle, in values, neighbours and gradients."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +20,22 @@ from dwac.kernels import KERNELS, get_kernel
 from tests import oracle
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+# Triton's kernels run on a GPU, or slowly in its interpreter, in NumPy.
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 every_backend = pytest.mark.parametrize(
-    ("backend", "device"), [(backend, device) for backend in BACKENDS for device in DEVICES]
+    ("backend", "device"),
+    [(name, device) for name in BACKENDS for device in DEVICES if (name, device) != ("triton", "cpu") or INTERPRETED],
 )
 every_kernel = pytest.mark.parametrize("kernel", list(KERNELS))
 WORST = 1e-4  # what the engine promises of any data at all; well-spread data are right to 1e-5
 relaxed = settings(deadline=None, derandomize=True, max_examples=25)
+
+
+@pytest.fixture(autouse=True)
+def quiet_interpreter() -> Iterator[None]:
+    """NumPy warns of overflows that a GPU passes on as infinities, and that the engine then answers in float64."""
+    with np.errstate(all="ignore" if INTERPRETED else None):
+        yield
 
 
 def ask(queries, references, labels, n_classes, *, kernel="gaussian", backend="auto", device="cpu", k=0) -> QueryResult:

@@ -7,7 +7,8 @@
 engine takes tensors that have been checked; use it to write another backend.
 """
 
-from dwac.engine.backends import BACKENDS, Backend, Sweep
+from dwac.engine.backends import Backend, Sweep
+from dwac.engine.choice import BACKENDS
 from dwac.engine.exact import QueryResult, query
 from dwac.engine.index import Index, build_index
 

@@ -7,13 +7,13 @@ truly the nearest, is decided once for all backends in `dwac.engine.exact`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from dwac.engine.index import Index
-from dwac.errors import BackendError
 from dwac.kernels import full_precision
 
 # Elements of one tile: large enough to keep the product efficient, small enough to stay in a core's cache.
@@ -35,6 +35,7 @@ class Backend(Protocol):
     """What the engine asks of a backend. Every backend passes the one shared test suite."""
 
     name: str
+    rounding: float  # how many times the error of an IEEE product its float32 products may have
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """One pass over all references; `queries` are centred and in the precision to compute in."""
@@ -48,20 +49,12 @@ class TorchBackend:
     """
 
     name = "torch"
+    rounding = 1.0
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """See `Backend.sweep`."""
-        n, n_all = len(queries), len(index.block_labels)
-        n_blocks = min(n_blocks, n_all)
-        step = max(1, min(_QUERIES.get(queries.device.type, 256), _BLOCK_RESULTS // n_all))
-        floats = index.centre.new_empty
-        result = Sweep(floats(n, index.n_classes), floats(n), index.block_labels.new_empty(n, n_blocks), floats(n))
-        # Filled in place: small results kept between large tiles would scatter the heap and keep it from shrinking.
-        for start in range(0, n, step):
-            part = slice(start, start + step)
-            for field, values in zip(result, self._chunk(index, queries[part], n_blocks), strict=True):
-                field[part] = values
-        return result
+        step = min(_QUERIES.get(queries.device.type, 256), _BLOCK_RESULTS // len(index.block_labels))
+        return in_parts(self._chunk, index, queries, n_blocks, step)
 
     def _chunk(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         norms = queries.double().square().sum(dim=1)
@@ -87,11 +80,30 @@ class TorchBackend:
         log_sums = sums.double()
         if gaussian:
             log_sums.sub_(norms[:, None])
-        log_class_weights = merge(log_sums, index.block_labels, index)
-        top = best.topk(min(n_blocks + 1, best.shape[1]), dim=1)
-        squared = (norms[:, None] - top.values.double()).clamp_min_(0)
-        outside = squared[:, n_blocks] if squared.shape[1] > n_blocks else torch.full_like(norms, torch.inf)
-        return Sweep(log_class_weights, squared[:, 0], top.indices[:, :n_blocks], outside)
+        return Sweep(merge(log_sums, index.block_labels, index), *nearest_blocks(best, norms, n_blocks))
+
+
+def in_parts(
+    chunk: Callable[[Index, Tensor, int], Sweep], index: Index, queries: Tensor, n_blocks: int, step: int
+) -> Sweep:
+    """A sweep made of sweeps of at most `step` queries each."""
+    n, n_blocks = len(queries), min(n_blocks, len(index.block_labels))
+    floats = index.centre.new_empty
+    result = Sweep(floats(n, index.n_classes), floats(n), index.block_labels.new_empty(n, n_blocks), floats(n))
+    # Filled in place: small results kept between large tiles would scatter the heap and keep it from shrinking.
+    for start in range(0, n, max(1, step)):
+        part = slice(start, start + max(1, step))
+        for field, values in zip(result, chunk(index, queries[part], n_blocks), strict=True):
+            field[part] = values
+    return result
+
+
+def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, Tensor, Tensor]:
+    """`Sweep`'s nearest, blocks and next_block, from the largest ‖q‖² - ‖q - g‖² of each block, (n, all blocks)."""
+    top = best.topk(min(n_blocks + 1, best.shape[1]), dim=1)
+    squared = (norms[:, None] - top.values.double()).clamp_min_(0)
+    outside = squared[:, n_blocks] if squared.shape[1] > n_blocks else torch.full_like(norms, torch.inf)
+    return squared[:, 0], top.indices[:, :n_blocks], outside
 
 
 def _block_sums(index: Index, tile: Tensor, best: Tensor, norms: Tensor) -> Tensor:
@@ -119,16 +131,3 @@ def exp_(log_share: Tensor) -> Tensor:
     Beside a 1 the two are the same, but underflow makes exp on a CPU some 20 times slower (measured with MKL).
     """
     return log_share.clamp_min_(math.log(torch.finfo(log_share.dtype).tiny) + 1).exp_()
-
-
-BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (TorchBackend(),)}
-
-
-def choose_backend(name: str) -> Backend:
-    """The backend of that name; "auto" is the fastest exact one for the input."""
-    if name == "auto":
-        return BACKENDS["torch"]
-    try:
-        return BACKENDS[name]
-    except (KeyError, TypeError):
-        raise BackendError(f"unknown backend {name!r}; choose auto, {', '.join(BACKENDS)}") from None

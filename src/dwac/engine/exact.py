@@ -12,13 +12,15 @@ direct differences.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dwac.engine.backends import Backend, Sweep, choose_backend, exp_
+from dwac.engine.backends import Backend, Sweep, exp_
+from dwac.engine.choice import choose_backend
 from dwac.engine.direct import by_difference
 from dwac.engine.index import Index
 from dwac.errors import InputError, ShapeError
@@ -56,7 +58,7 @@ def query(index: Index, queries: Tensor, *, k: int = 0, backend: str = "auto") -
         )
     if not 0 <= k <= len(index.labels):
         raise InputError(f"k must lie in 0 … {len(index.labels)}, the number of references; got {k}")
-    chosen = choose_backend(backend)
+    chosen = choose_backend(backend, queries.device)
     if queries.requires_grad and torch.is_grad_enabled():
         answer = _Differentiable.apply(queries, index, chosen, k)  # type: ignore[no-untyped-call]
         return QueryResult(*cast(tuple[Tensor, Tensor, Tensor], answer))
@@ -97,7 +99,7 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     n_blocks = k + _SPARE if k else 1
     sweep = backend.sweep(index, centred, n_blocks)
     norms = centred.double().square().sum(dim=1).sqrt()
-    unit = _rounding(centred.shape[1]) * torch.finfo(centred.dtype).eps / 2
+    unit = backend.rounding * _rounding(centred.shape[1]) * torch.finfo(centred.dtype).eps / 2
     bound = unit * ((2 * norms + sweep.nearest.sqrt()).square() + 16)
     if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
         bound = bound / (sweep.nearest + bound).sqrt()
@@ -153,7 +155,7 @@ def _products(index: Index, centred: Tensor, places: Tensor) -> Tensor:
         folded = index.folded[places]
     else:  # exact float64 copies of the few places needed
         flat = places.flatten()
-        chosen = Index(**{**vars(index), "rows": index.rows[flat]})
+        chosen = replace(index, rows=index.rows[flat])
         folded = chosen.fold(0, len(flat), centred.dtype).view(*places.shape, -1)
     with full_precision(centred.device):
         return torch.bmm(folded, ones[:, :, None])[:, :, 0]

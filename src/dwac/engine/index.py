@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from dwac.kernels import Kernel
 
-LARGEST_BLOCK, SMALLEST_BLOCK = 128, 8
+LARGEST_BLOCK, SMALLEST_BLOCK = 128, 16
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,21 @@ class Index:
     def counts(self) -> Tensor:
         """(K,): how many references each class has."""
         return torch.bincount(self.labels, minlength=self.n_classes)
+
+    @cached_property
+    def class_starts(self) -> Tensor:
+        """(K + 1,) int32: the first block of each class, and where the last class ends."""
+        classes = torch.arange(self.n_classes + 1, device=self.block_labels.device)
+        return torch.searchsorted(self.block_labels, classes).int()
+
+    @cached_property
+    def columns(self) -> tuple[Tensor, Tensor]:
+        """The folded rows as the GPU reads them: 2g log₂e, (D, rows), D a multiple of 16, and -‖g‖² log₂e, (rows,)."""
+        d = self.folded.shape[1] - 1
+        scaled = self.folded.float() * math.log2(math.e)
+        columns = scaled.new_zeros(max(16, 2 ** math.ceil(math.log2(d))), len(scaled))
+        columns[:d] = scaled[:, :d].T
+        return columns, scaled[:, d].contiguous()
 
     def fold(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:
         """Rows start … stop of the folded layout in a given precision."""
