@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from typer.testing import CliRunner
 from dwac import datasets, metrics, paper
 from dwac.classifier import DWACClassifier
 from dwac.cli.app import app
+from dwac.encoders import TabularEncoder
 from dwac.paper import agreement, domain, explanations, fit, peers, published, settings
 from dwac.paper.cases import Case
 from dwac.paper.catalogue import wanted_by
-from dwac.paper.records import Records, default_folder
+from dwac.paper.records import FIELDS, Records, default_folder
 from dwac.paper.report import write_report
 from dwac.paper.rows import Library
 from dwac.paper.tables import Found
@@ -101,7 +103,7 @@ def test_every_experiment_leaves_records_and_a_section_with_its_figures(quick: A
 def test_each_record_holds_what_every_experiment_wants_and_its_circumstances(quick: Any) -> None:
     for record in Records(quick[1]):
         case = Case(**record["case"])
-        assert list(record["metrics"]) == wanted_by(case, quick=True)
+        assert list(record["metrics"]) == wanted_by(case)
         assert {"settings", "seed", "versions", "device", "rows", "seconds", "epochs", "accuracy"} <= set(record)
         assert record["quick"] is True
         assert 0 <= record["accuracy"] <= 1
@@ -122,7 +124,7 @@ def test_missing_datasets_are_not_run_and_say_so(quick: Any, report: str) -> Non
     assert not outcome.failed  # nobody asked for them by name
     assert "| Lending Club | 0.956 / 0.955 | not run | not run | not run | not run | not run | – | not run |" in report
     assert "**Amazon Beauty**: not run." in report
-    assert "Not run, for want of the data: Lending Club, Amazon Beauty." in report
+    assert "Not run at all: Lending Club, Amazon Beauty." in report
 
 
 def test_the_report_says_that_a_run_was_quick(report: str) -> None:
@@ -205,10 +207,42 @@ def test_a_record_of_other_settings_is_made_anew_and_named_in_the_report(
         assert paper.run(["accuracy"], **asked).fitted == []
 
 
+def test_a_record_of_another_recipe_is_made_anew(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Keener(TabularEncoder):
+        def fit(self, X: Any, y: Any = None) -> Any:
+            super().fit(X, y)
+            self.recipe = replace(self.recipe, learning_rate=0.01, guidance=0.5)
+            return self
+
+    asked: dict[str, Any] = {"datasets": ["adult"], "quick": True, "device": "cpu", "records": tmp_path}
+    best = asked | {"settings": ["best"], "heads": ["dwac", "softmax"]}
+    paper.run(["accuracy"], **best)
+    paper.run(["accuracy"], **asked, settings=["paper"], heads=["dwac"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(fit._ENCODERS, "tabular", Keener)
+        fit._recipe.cache_clear()
+        stale = [Case(**record["case"]).key for record in Records(tmp_path) if not paper.current(record)]
+        assert stale == ["adult-best-dwac-0", "adult-best-softmax-0"]  # the paper's settings leave nothing to a recipe
+        assert paper.run(["accuracy"], **best).fitted == stale
+        assert paper.run(["accuracy"], **best).fitted == []
+    fit._recipe.cache_clear()
+
+
 def test_quick_and_real_records_never_mix(quick: Any, patched: pytest.MonkeyPatch) -> None:
     with pytest.raises(paper.PaperError, match="holds records of quick runs, and this is a real one"):
         paper.run(["accuracy"], records=quick[1])
     assert default_folder(quick=True) != default_folder()
+
+
+def test_a_report_on_quick_and_real_records_is_refused(quick: Any, tmp_path: Path) -> None:
+    copied = list(Records(quick[1]))[:2]
+    for record, kind in zip(copied, (True, False), strict=True):
+        Records(tmp_path).write(Case(**record["case"]), record | {"quick": kind})
+    with pytest.raises(paper.PaperError, match="quick and of real runs, which must not mix"):
+        write_report(tmp_path, tmp_path / "RESULTS.md")
+    for kind in (True, False):
+        with pytest.raises(paper.PaperError, match="must not mix"):
+            Records(tmp_path).require(quick=kind)
 
 
 # Names
@@ -242,7 +276,7 @@ def test_keys_are_readable_and_distinct() -> None:
 def test_frozen_settings_are_settings_of_the_estimator(name: str, patched: pytest.MonkeyPatch) -> None:
     for setting in settings.SETTINGS:
         values = settings.estimator_settings(name, setting)
-        encoder = fit.build_encoder(values["encoder"])
+        encoder = fit.build_encoder(values["encoder"], Library())
         DWACClassifier(**values | {"encoder": encoder})._check_settings()
         json.dumps(values)
 
@@ -274,6 +308,18 @@ def test_without_strangers_the_other_experiments_still_run(patched: pytest.Monke
         assert outcome.fitted == ["fashion_mnist-paper-dwac-0"]
         assert paper.run(["accuracy", "domain"], **asked).fitted == []  # still no digits: nothing to gain
     assert paper.run(["accuracy", "domain"], **asked).fitted == ["fashion_mnist-paper-dwac-0"]
+
+
+def test_without_vectors_the_peers_of_texts_still_run(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_vectors(size: int = 100) -> Path:
+        raise datasets.DatasetError("glove.6B.zip is not here; `dwac data get glove` fetches it")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "glove", no_vectors)
+        outcome = paper.run(["accuracy"], datasets=["subjectivity", "imdb"], quick=True, records=tmp_path)
+    assert outcome.fitted == ["subjectivity-best-svm-0", "imdb-best-svm-0"]
+    assert list(outcome.missing) == ["models with glove 100d"]  # said once
+    assert outcome.failed
 
 
 def test_without_xgboost_the_others_run(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -325,9 +371,9 @@ def fitted(patched: pytest.MonkeyPatch) -> dict[str, fit.Fitted]:
 
 def test_votes_from_embeddings_are_the_estimators(fitted: dict[str, fit.Fitted]) -> None:
     for one in fitted.values():
-        np.testing.assert_allclose(one.test_votes, one.clf.log_class_weights(one.trial.X_test), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(one.votes, one.clf.log_class_weights(one.trial.X_test), rtol=1e-5, atol=1e-5)
         p = one.clf.conformal(one.trial.X_test).p_values
-        np.testing.assert_array_equal(one.p_values(one.kinds[0], one.test_votes), p)
+        np.testing.assert_array_equal(one.p_values(one.kinds[0], one.votes), p)
 
 
 def test_agreement_is_that_of_a_plain_loop(fitted: dict[str, fit.Fitted]) -> None:
@@ -398,7 +444,7 @@ def test_explanations_show_a_right_a_doubtful_and_a_wrong_one(fitted: dict[str, 
     rows, y = explanations.examples(one), one.trial.y_test
     assert one.labels[rows["typical"]] == y[rows["typical"]]
     assert one.labels[rows["mistaken"]] != y[rows["mistaken"]]
-    assert one.test_votes[rows["doubtful"]].max() == one.test_votes.max(axis=1).min()
+    assert one.votes[rows["doubtful"]].max() == one.votes.max(axis=1).min()
     found = explanations.measure(one)
     assert len(found["typical"]["neighbors"]) == explanations.K
     assert set(found["typical"]["record"]) == {"x", "z", "job"}
@@ -452,18 +498,41 @@ def test_xgboost_gives_margins_for_all_classes(name: str) -> None:
 # Records
 
 
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+WHOLE = {name: {} for name in FIELDS} | {"case": Case("adult", "paper", "dwac").to_dict(), "quick": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"case": {"dataset"', "Expecting"),
+        ("[1, 2]", "an object is required"),
+        ('{"case": {}}', "it lacks quick, settings"),
+        (json.dumps(WHOLE | {"case": {"planet": "mars"}}), "unexpected keyword argument 'planet'"),
+        (json.dumps(WHOLE | {"case": Case("mars", "paper", "dwac").to_dict()}), "unknown dataset 'mars'; choose adult"),
+        (json.dumps(WHOLE | {"case": Case("adult", "paper", "dwac", variant="x").to_dict()}), "unknown variant 'x'"),
+        (json.dumps(WHOLE | {"case": Case("adult", "paper", "dwac", 1).to_dict()}), "that of adult-paper-dwac-1 "),
+    ],
+)
+def test_a_damaged_or_foreign_record_is_named(text: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / "adult").mkdir()
-    (tmp_path / "adult" / "adult-paper-dwac-0.json").write_text('{"case": {"dataset"')
-    with pytest.raises(paper.PaperError, match=r"adult-paper-dwac-0.json is no record: .*; remove it"):
+    (tmp_path / "adult" / "adult-paper-dwac-0.json").write_text(text)
+    with pytest.raises(paper.PaperError, match=rf"adult-paper-dwac-0.json is no record: .*{fault}.*; remove it"):
         list(Records(tmp_path))
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_fitted(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(paper.PaperError, match=r"file/.* cannot be written: .*; choose another folder"):
+        paper.run(["accuracy"], datasets=["adult"], quick=True, records=tmp_path / "file")
+    with pytest.raises(paper.PaperError, match=r"RESULTS.md cannot be written: "):
+        write_report(tmp_path / "none", tmp_path / "file" / "RESULTS.md")
 
 
 def test_merging_takes_the_later_of_two_records(tmp_path: Path) -> None:
     case, other = Case("adult", "paper", "dwac"), Case("adult", "paper", "dwac", 1)
     here, there = Records(tmp_path / "here"), Records(tmp_path / "there")
     for records, name, date in ((here, case, "2026-01-02"), (there, case, "2026-01-01"), (there, other, "2026-01-01")):
-        records.write(name, {"case": name.to_dict(), "date": date, "metrics": {"x": {"y": np.float64(0.1)}}})
+        records.write(name, WHOLE | {"case": name.to_dict(), "date": date, "metrics": {"x": {"y": np.float64(0.1)}}})
     assert here.merge(there.folder) == 1
     assert [record["date"] for record in here] == ["2026-01-02", "2026-01-01"]
 
@@ -511,6 +580,14 @@ def test_the_command_shows_each_fit_and_where_it_was_stopped(patched: pytest.Mon
         shown = CliRunner().invoke(app, [*asked, str(tmp_path / "b")], env={"COLUMNS": "120"})
     assert shown.exit_code == 130
     assert "stopped; 1 records are kept" in shown.output
+
+
+def test_the_command_reports_on_no_empty_folder(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["paper", "report", "--records", str(tmp_path / "none")])
+    assert shown.exit_code == 2
+    assert "no records in" in shown.output
+    assert "`dwac paper run` makes them" in shown.output
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_command_says_unknown_names_in_one_line() -> None:

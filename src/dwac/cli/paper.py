@@ -27,7 +27,7 @@ def list_experiments(records: RecordsOption = None, quick: QuickOption = False) 
     Example: dwac paper list
     """
     console, kept = Console(), _records(records, quick)
-    done = {experiments.Case(**record["case"]): record["metrics"] for record in kept}
+    done = {experiments.Case(**record["case"]): record["metrics"] for record in kept if experiments.current(record)}
     by_name = Table("experiment", "what", "fits recorded")
     for name, experiment in experiments.EXPERIMENTS.items():
         cases = experiments.select([name], quick=quick)
@@ -55,17 +55,17 @@ def run(
 ) -> None:
     """Fit and measure whatever has no record yet; a stopped run goes on where it was.
 
+    A record is made anew if its settings, or the recipe of its encoder, have changed since. Other changes of the code
+    are not noticed: remove the records that they concern.
+
     Example: dwac paper run accuracy --datasets adult,covertype --settings paper
     """
     console, kept = Console(), _records(records, quick)
 
     def show(case: Any, record: dict[str, Any], done: int, total: int) -> None:
         seconds = sum(record["seconds"].values())
-        console.print(
-            f"{done} of {total}  {case.key}  accuracy {record['accuracy']:.4f}  {seconds:.1f} s",
-            highlight=False,
-            soft_wrap=True,
-        )
+        line = f"{done} of {total}  {case.key}  accuracy {record['accuracy']:.4f}  {seconds:.1f} s"
+        console.print(line, highlight=False, soft_wrap=True)
 
     try:
         outcome = experiments.run(
@@ -106,6 +106,10 @@ def report(
     Example: dwac paper report --output docs/RESULTS.md
     """
     kept = _records(records, quick)
+    if next(iter(kept), None) is None:
+        raise experiments.PaperError(
+            f"no records in {kept.folder}; `dwac paper run` makes them, --records names others"
+        )
     if output is None:
         usual = records is None and not quick and kept.folder.parts[0] == "docs"
         output = Path("docs/RESULTS.md") if usual else kept.folder / "RESULTS.md"

@@ -10,6 +10,8 @@ from dwac.errors import InputError
 from dwac.paper import settings
 from dwac.paper.variants import TRIED
 
+ALL_HEADS = (*settings.HEADS, *settings.PEERS.values())
+
 
 class PaperError(InputError):
     """No dataset, experiment, setting or head has the given name, or records do not go together."""
@@ -49,6 +51,12 @@ class Case:
         """Whether it is a cell of Table 2: the setting as it is, and all classes."""
         return self.embedding_size is None and self.without is None and self.variant is None
 
+    @property
+    def quick(self) -> bool:
+        """Whether a quick run has it: of all trials one, of sizes and variants enough to see each work."""
+        changed = self.variant is None or self.dataset == TRIED[self.variant].datasets[0]
+        return self.trial == 0 and self.embedding_size in (None, 2, 8) and changed
+
     def to_dict(self) -> dict[str, Any]:
         """Its fields, for the record."""
         return asdict(self)
@@ -83,3 +91,12 @@ def chosen(given: Iterable[str] | str | None, known: Iterable[str], what: str) -
         if name not in every:
             raise PaperError(f"unknown {what} {name!r}; choose {', '.join(every[:-1])} or {every[-1]}")
     return [name for name in every if name in asked]
+
+
+def known(case: Case) -> None:
+    """Raise `PaperError` unless there is such a case."""
+    chosen(case.dataset, settings.DATASETS, "dataset")
+    chosen(case.setting, settings.SETTINGS, "setting")
+    chosen(case.head, ALL_HEADS, "head")
+    if case.variant is not None:
+        chosen(case.variant, TRIED, "variant")

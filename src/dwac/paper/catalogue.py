@@ -20,7 +20,7 @@ class Experiment(Protocol):
 
     TITLE: str
 
-    def cases(self, *, quick: bool = False) -> Iterable[Case]:
+    def cases(self) -> Iterable[Case]:
         """The cases whose records it reads."""
 
     def measure(self, fitted: Fitted) -> dict[str, Any]:
@@ -43,10 +43,10 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 @cache
-def _all_cases(name: str, quick: bool) -> frozenset[Case]:
-    return frozenset(EXPERIMENTS[name].cases(quick=quick))
+def _cases(name: str) -> frozenset[Case]:
+    return frozenset(EXPERIMENTS[name].cases())
 
 
-def wanted_by(case: Case, *, quick: bool = False) -> list[str]:
+def wanted_by(case: Case) -> list[str]:
     """The experiments that need a case."""
-    return [name for name in EXPERIMENTS if case in _all_cases(name, quick)]
+    return [name for name in EXPERIMENTS if case in _cases(name)]

@@ -12,16 +12,15 @@ from dwac.paper import figures, settings
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
 from dwac.paper.rows import Ints, rows
-from dwac.paper.tables import NOT_RUN, Draw, Found, Section, paragraphs, picture, table
+from dwac.paper.tables import MODELS, NOT_RUN, Draw, Found, Section, paragraphs, picture, table
 
 TITLE = "Explanations (Figure 3)"
 DATASETS = ("adult", "fashion_mnist", "cifar10", "subjectivity", "stackoverflow")
 K = 5
 
 
-def cases(*, quick: bool = False) -> Iterator[Case]:
+def cases() -> Iterator[Case]:
     """The first trial of each vote."""
-    del quick
     yield from (Case(name, setting, "dwac") for name in DATASETS for setting in settings.SETTINGS)
 
 
@@ -40,7 +39,7 @@ def examples(fitted: Fitted) -> dict[str, int]:
 
     A kind that no row is of is left out.
     """
-    votes, right = fitted.test_votes, fitted.labels == fitted.trial.y_test
+    votes, right = fitted.votes, fitted.labels == fitted.trial.y_test
     credibility = fitted.p_values("weights", votes).max(axis=1)
     chosen = {}
     if right.any():
@@ -67,29 +66,23 @@ def report(found: Found) -> Section:
     ]
     drawn: dict[str, Draw] = {}
     for name in DATASETS:
-        record = found.get(Case(name, "best", "dwac")) or found.get(Case(name, "paper", "dwac"))
-        title = settings.DATASETS[name].title
-        if record is None or "explanations" not in record["metrics"]:
-            parts.append(f"### {title}\n\n{NOT_RUN}.")
+        source = settings.DATASETS[name]
+        by_setting = {setting: found.get(Case(name, setting, "dwac"), "explanations") for setting in ("best", "paper")}
+        setting = next((setting for setting, explained in by_setting.items() if explained), None)
+        if setting is None:
+            parts.append(f"### {source.title}\n\n{NOT_RUN}.")
             continue
-        model = "our best model" if record["case"]["setting"] == "best" else "the paper's model"
-        parts.append(f"### {title} ({model})")
-        parts += _of_dataset(name, record)
-        if settings.DATASETS[name].kind == "image":
-            drawn[f"explanations-{name}"] = partial(_draw, record)
+        explained, classes = by_setting[setting], found.by_case[Case(name, setting, "dwac")]["classes"]
+        parts.append(f"### {source.title} ({MODELS[setting].lower().removesuffix('s')})")
+        for example, one in explained.items():
+            parts.append(f"**{example.capitalize()}**: {_summary(one, classes)}")
+            if source.kind != "image":
+                parts.append((_text_table if source.kind == "text" else _row_table)(one, classes))
+        if source.kind == "image":
+            alt = "Test images, a row each, and beside each the training images that voted most"
+            parts.append(picture(f"explanations-{name}", alt))
+            drawn[f"explanations-{name}"] = partial(_draw, explained, classes)
     return Section(TITLE, paragraphs(*parts), drawn)
-
-
-def _of_dataset(name: str, record: dict[str, Any]) -> list[str]:
-    kind, parts = settings.DATASETS[name].kind, []
-    for example, explained in record["metrics"]["explanations"].items():
-        parts.append(f"**{example.capitalize()}**: {_summary(explained, record['classes'])}")
-        if kind != "image":
-            parts.append((_text_table if kind == "text" else _row_table)(explained, record["classes"]))
-    if kind == "image":
-        alt = "Test images, a row each, and beside each the training images that voted most"
-        parts.append(picture(f"explanations-{name}", alt))
-    return parts
 
 
 def _summary(explained: dict[str, Any], classes: list[str]) -> str:
@@ -129,8 +122,7 @@ def _brief(text: str, most: int = 160) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _draw(record: dict[str, Any]) -> Any:
-    explained, classes = record["metrics"]["explanations"], record["classes"]
+def _draw(explained: dict[str, Any], classes: list[str]) -> Any:
     figure, axes = figures.new(len(explained), K + 1, width=1.35, height=1.6)
     for row, (kind, one) in zip(axes, explained.items(), strict=True):
         for panel in row:

@@ -32,8 +32,13 @@ def new(n_rows: int = 1, n_columns: int = 1, width: float = 3.0, height: float =
 
 def save(figure: Any, path: Path) -> None:
     """Write a figure as PNG, the same bytes for the same figure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=110, metadata={"Software": None})
+    except OSError as error:
+        raise PaperError(
+            f"{path} cannot be written: {error.strerror}; choose another folder or free this one"
+        ) from None
 
 
 def style(series: int) -> dict[str, Any]:
@@ -42,15 +47,23 @@ def style(series: int) -> dict[str, Any]:
             "linestyle": DASHES[series % len(DASHES)], "markersize": 4, "linewidth": 1.2}  # fmt: skip
 
 
-def scatter(axes: Any, points: dict[str, list[Any]], classes: Sequence[str], *, size: float = 7) -> None:
-    """Points x, y by label, each class with a colour and marker of its own."""
-    x, y, labels = (np.asarray(points[name]) for name in ("x", "y", "label"))
+def scatter(axes: Any, points: dict[str, Any], classes: Sequence[str], named: dict[str, Any]) -> None:
+    """Points x, y by label, each class with a colour and marker of its own, and its name at the median of `named`."""
     for label, name in enumerate(classes):
-        mine = labels == label
+        x, y = _of(points, label)
         look = {"color": COLOURS[label % len(COLOURS)], "marker": MARKERS[label % len(MARKERS)]}
-        axes.scatter(x[mine], y[mine], s=size, alpha=0.6, linewidths=0, label=name, **look)
+        axes.scatter(x, y, s=7, alpha=0.6, linewidths=0, label=name, **look)
+    for label, name in enumerate(classes):
+        place = _of(named, label)
+        if place.size:
+            around = {"facecolor": "white", "alpha": 0.65, "edgecolor": "none", "pad": 0.5}
+            axes.text(*np.median(place, axis=1), name, fontsize=6, ha="center", va="center", bbox=around)
     axes.set_xticks([])
     axes.set_yticks([])
+
+
+def _of(points: dict[str, Any], label: int) -> Any:
+    return np.array([points["x"], points["y"]])[:, np.asarray(points["label"]) == label]
 
 
 def share_limits(axes: Any) -> None:
@@ -59,6 +72,12 @@ def share_limits(axes: Any) -> None:
         ends = [getattr(panel, f"get_{limits}")() for panel in axes]
         for panel in axes:
             getattr(panel, f"set_{limits}")(min(low for low, _ in ends), max(high for _, high in ends))
+
+
+def legend(figure: Any, axes: Any, *, columns: int, **look: Any) -> None:
+    """One legend for all axes, below them."""
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False, **look)
 
 
 def tidy(axes: Any, *, title: str = "", x: str = "", y: str = "") -> None:

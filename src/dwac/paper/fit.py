@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import asdict
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from dwac import datasets, metrics
+from dwac import metrics
 from dwac.classifier import DWACClassifier
 from dwac.conformal import Calibration, nonconformity, true_label_scores
 from dwac.encoders import Encoder, ImageEncoder, TabularEncoder, TextEncoder
 from dwac.nn import WeightedAverage
 from dwac.paper import peers
 from dwac.paper.cases import Case, PaperError
+from dwac.paper.records import Record, plain
 from dwac.paper.rows import Ints, Library, Trial, rows
 
 Floats = NDArray[np.float64]
@@ -26,10 +29,7 @@ _ENCODERS: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "
 
 
 class Fitted:
-    """A fitted case. Peers have `labels` and perhaps `votes`; networks all the rest too.
-
-    `votes` are log class weights, for a softmax its logits, of the test rows, (n, K).
-    """
+    """A fitted case. Peers have `labels` and perhaps `votes`; networks all the rest too."""
 
     def __init__(self, case: Case, trial: Trial, model: DWACClassifier | peers.Peer, library: Library) -> None:
         self.case, self.trial, self.model, self.library = case, trial, model, library
@@ -46,23 +46,16 @@ class Fitted:
         return self.embed(self.trial.X_test)
 
     @cached_property
-    def votes(self) -> Floats | None:
-        """Of the test rows; None where a peer has labels alone."""
+    def votes(self) -> Any:
+        """Log class weights, for a softmax its logits, of the test rows, (n, K); None where a peer has labels alone."""
         if isinstance(self.model, peers.Peer):
             return None if self.model.margins is None else self.model.margins(self.trial.X_test)
         return self.votes_of(self.test_h)
 
     @cached_property
-    def test_votes(self) -> Floats:
-        """The same, where there are such."""
-        assert self.votes is not None
-        return self.votes
-
-    @cached_property
     def labels(self) -> Ints:
         """Predicted for the test rows."""
-        if self.votes is None:
-            assert isinstance(self.model, peers.Peer)
+        if isinstance(self.model, peers.Peer) and self.votes is None:
             return np.asarray(self.model.predict(self.trial.X_test), dtype=np.int64)
         return np.asarray(self.votes.argmax(axis=1))
 
@@ -73,7 +66,7 @@ class Fitted:
 
     @property
     def held_out_accuracy(self) -> float:
-        """On the calibration rows, which nothing was trained on: what settings may be chosen by."""
+        """On the calibration rows, which no weight was learned from; with the paper's models they stop training too."""
         return metrics.accuracy(self.clf.calibration_y_, self.held_votes.argmax(axis=1))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
@@ -98,13 +91,10 @@ class Fitted:
         h = torch.as_tensor(self.embed(rows(self.trial.X, learned))).to(model.device)
         return h, torch.as_tensor(self.trial.y[learned]).to(model.device)
 
-    def calibration(self, kind: str) -> Calibration:
-        """By nonconformity "weights" or "probability"."""
-        return Calibration(true_label_scores(nonconformity(self.held_votes, kind), self.clf.calibration_y_))
-
     def p_values(self, kind: str, votes: Floats) -> Floats:
-        """(n, K), of any votes."""
-        return self.calibration(kind).p_values(nonconformity(votes, kind))
+        """(n, K), of any votes, by nonconformity "weights" or "probability"."""
+        held = true_label_scores(nonconformity(self.held_votes, kind), self.clf.calibration_y_)
+        return Calibration(held).p_values(nonconformity(votes, kind))
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -114,9 +104,16 @@ class Fitted:
 
 def fit(case: Case, library: Library, *, device: str = "auto") -> tuple[Fitted, dict[str, Any]]:
     """Fit a case and predict its test rows; what the record says of that: rows, seconds, epochs."""
-    trial = library.trial(case)
+    trial, values = library.trial(case), case.settings(quick=library.quick)
     start = time.perf_counter()
-    model = _fit_peer(case, trial, library.quick) if case.is_peer else _fit_network(case, trial, library.quick, device)
+    model: DWACClassifier | peers.Peer
+    if case.is_peer:
+        model = peers.FITTERS[case.head](trial.X, trial.y, case.trial, values)
+    else:
+        settings = values | {"encoder": build_encoder(values["encoder"], library), "head": case.head, "device": device}
+        model = DWACClassifier(**settings, random_state=case.trial, verbose=False).fit(trial.X, trial.y)
+        if model.history_.attrs["ended"] == "interrupted":
+            raise KeyboardInterrupt  # half a training is no record
     ready = time.perf_counter()
     fitted = Fitted(case, trial, model, library)
     _ = fitted.labels
@@ -124,29 +121,11 @@ def fit(case: Case, library: Library, *, device: str = "auto") -> tuple[Fitted, 
     return fitted, {"seconds": seconds, **_facts(fitted)}
 
 
-def _fit_network(case: Case, trial: Trial, quick: bool, device: str) -> DWACClassifier:
-    values = case.settings(quick=quick)
-    clf = DWACClassifier(
-        **values | {"encoder": build_encoder(values["encoder"])},
-        head=case.head,
-        random_state=case.trial,
-        device=device,
-        verbose=False,
-    ).fit(trial.X, trial.y)
-    if clf.history_.attrs["ended"] == "interrupted":
-        raise KeyboardInterrupt  # half a training is no record
-    return clf
-
-
-def _fit_peer(case: Case, trial: Trial, quick: bool) -> peers.Peer:
-    return peers.FITTERS[case.head](trial.X, trial.y, case.trial, case.settings(quick=quick))
-
-
-def build_encoder(specification: dict[str, Any]) -> Encoder:
+def build_encoder(specification: dict[str, Any], library: Library) -> Encoder:
     """The encoder that frozen settings describe; "glove 100d" becomes the file of those vectors."""
     values = dict(specification)
     if (vectors := values.get("vectors")) is not None:
-        values["vectors"] = datasets.glove(vector_size(vectors))
+        values["vectors"] = library.vectors(vector_size(vectors))
     encoder: Encoder = _ENCODERS[values.pop("kind")](**values)
     return encoder
 
@@ -173,3 +152,32 @@ def _facts(fitted: Fitted) -> dict[str, Any]:
     used["parameters"] = sum(part.numel() for part in clf.model_.parameters())
     history = {"epochs": len(clf.history_), "ended": clf.history_.attrs["ended"]}
     return {"rows": counts, **history, "trained_with": used}
+
+
+def current(record: Record) -> bool:
+    """Whether a fit now would train as the record's did: by the frozen settings and, beyond them, the same recipe."""
+    case = Case(**record["case"])
+    values = case.settings(quick=record["quick"])
+    if record["settings"] != plain(values):
+        return False
+    if case.is_peer:
+        return True
+    names = ["epochs", "batch_size", "learning_rate", "weight_decay", "patience", "beta2", "members"]
+    names += ["penalty", "guidance"] if case.head == "dwac" else []  # a softmax has neither
+    now = _recipe(json.dumps(values["encoder"]), record["rows"]["training"]) | values
+    size = now["members"] * (now["embedding_size"] or len(record["classes"]))
+    used = record.get("trained_with", {})
+    return used.get("embedding_size") == size and all(used.get(name) == plain(now[name]) for name in names)
+
+
+@cache
+def _recipe(specification: str, n: int) -> dict[str, Any]:
+    """What an encoder recommends for n training rows, found out with rows that mean nothing."""
+    values = json.loads(specification)
+    values.pop("vectors", None)
+    kind = values.pop("kind")
+    if kind == "tabular":
+        X: Any = pd.DataFrame({"x": np.arange(n)})
+    else:
+        X = np.zeros((n, 8, 8), dtype=np.uint8) if kind == "image" else ["word"] * n
+    return asdict(_ENCODERS[kind](**values).fit(X).recipe)

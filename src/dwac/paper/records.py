@@ -20,22 +20,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from dwac.paper.cases import Case, PaperError
+from dwac.paper.cases import Case, PaperError, known
 
 Record = dict[str, Any]
-_IN_CHECKOUT = Path("docs/results/paper")
-_ELSEWHERE = Path("dwac-paper")
+FIELDS = ("case", "quick", "settings", "seed", "versions", "device", "date", "seconds", "rows", "classes", "metrics")
 
 
 def default_folder(*, quick: bool = False) -> Path:
     """docs/results/paper in a checkout of dwac, else dwac-paper; a quick run's is never among real ones."""
+    checkout = Path("src/dwac/paper").is_dir() and Path("pyproject.toml").is_file()
     if quick:
-        return Path("build/dwac-paper-quick") if _in_checkout() else Path("dwac-paper-quick")
-    return _IN_CHECKOUT if _in_checkout() else _ELSEWHERE
-
-
-def _in_checkout() -> bool:
-    return Path("src/dwac/paper").is_dir() and Path("pyproject.toml").is_file()
+        return Path("build/dwac-paper-quick" if checkout else "dwac-paper-quick")
+    return Path("docs/results/paper" if checkout else "dwac-paper")
 
 
 class Records:
@@ -54,17 +50,14 @@ class Records:
         return _read(path) if path.exists() else None
 
     def __iter__(self) -> Iterator[Record]:
-        """All records, by name."""
+        """All records, by name; a `PaperError` names a file that is none."""
         for path in sorted(self.folder.glob("*/*.json")):
             yield _read(path)
 
     def write(self, case: Case, record: Record) -> Path:
         """Write a record whole or not at all."""
         path = self.path(case)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.part")
-        part.write_text(_text(plain(record)), encoding="utf-8")
-        os.replace(part, path)
+        write_text(path, _text(plain(record)))
         return path
 
     def merge(self, other: str | PathLike[str]) -> int:
@@ -79,7 +72,7 @@ class Records:
         return taken
 
     def require(self, *, quick: bool) -> None:
-        """Refuse a folder that holds records of the other kind."""
+        """Refuse a folder that holds a record of the other kind, or that cannot be written to."""
         for record in self:
             if record["quick"] != quick:
                 kinds = ("quick", "real") if record["quick"] else ("real", "quick")
@@ -87,14 +80,33 @@ class Records:
                     f"{self.folder} holds records of {kinds[0]} runs, and this is a {kinds[1]} one: "
                     "they must not mix; give another folder with --records"
                 )
-            return
+        write_text(self.folder / ".writable", "")
+        (self.folder / ".writable").unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all, and the folders it needs."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        raise PaperError(
+            f"{path} cannot be written: {error.strerror}; choose another folder or free this one"
+        ) from None
 
 
 def _read(path: Path) -> Record:
     try:
         record: Record = json.loads(path.read_text(encoding="utf-8"))
-        Case(**record["case"])
-    except (ValueError, KeyError, TypeError, OSError) as error:
+        if not isinstance(record, dict) or (lacking := [name for name in FIELDS if name not in record]):
+            raise PaperError(f"it lacks {', '.join(lacking)}" if isinstance(record, dict) else "an object is required")
+        case = Case(**record["case"])
+        known(case)
+        if path.name != f"{case.key}.json":
+            raise PaperError(f"that of {case.key} is required under this name")
+    except (ValueError, TypeError, OSError) as error:
         raise PaperError(f"{path} is no record: {error}; remove it, and run its experiment again") from None
     return record
 
@@ -103,18 +115,14 @@ def _text(record: Record) -> str:
     """JSON with a line a field, and a line an experiment: short files that still show what changed."""
 
     def lines(values: Record, indent: str) -> str:
-        parts = [f"{indent}{json.dumps(name)}: {_compact(value)}" for name, value in values.items()]
+        parts = (
+            f"{indent}{json.dumps(name)}: "
+            + (lines(value, "  ") if name == "metrics" and value else json.dumps(value, ensure_ascii=False))
+            for name, value in values.items()
+        )
         return "{\n" + ",\n".join(parts) + f"\n{indent[1:]}}}"
 
-    fields = [
-        f" {json.dumps(name)}: {lines(value, '  ') if name == 'metrics' and value else _compact(value)}"
-        for name, value in record.items()
-    ]
-    return "{\n" + ",\n".join(fields) + "\n}\n"
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return lines(record, " ") + "\n"
 
 
 def plain(value: Any) -> Any:
@@ -132,30 +140,20 @@ def plain(value: Any) -> Any:
 
 def versions(*more: str) -> dict[str, str]:
     """Of what a fit rests on."""
-    names = ("dwac", "torch", "numpy", "pandas", "scikit-learn", *more)
-    found = {name: metadata.version(name) for name in names if _installed(name)}
-    return {"python": platform.python_version(), **found}
-
-
-def _installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    found = {"python": platform.python_version()}
+    for name in ("dwac", "torch", "numpy", "pandas", "scikit-learn", *more):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def device_name(device: torch.device | None) -> str:
     """The GPU's name, or "CPU (model, threads)"."""
     if device is not None and device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU ({_processor()}, {torch.get_num_threads()} threads)"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
+    return f"CPU ({models[0] if models else platform.machine()}, {torch.get_num_threads()} threads)"

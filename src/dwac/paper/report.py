@@ -9,11 +9,12 @@ from os import PathLike
 from pathlib import Path
 
 from dwac.paper import figures, published
-from dwac.paper.cases import Case, plain_cases
+from dwac.paper.cases import ALL_HEADS, PaperError, plain_cases
 from dwac.paper.catalogue import EXPERIMENTS
-from dwac.paper.records import Record, Records
-from dwac.paper.runner import current
-from dwac.paper.settings import DATASETS, HEADS, PEERS, SETTINGS
+from dwac.paper.fit import current
+from dwac.paper.records import Record, Records, write_text
+from dwac.paper.runner import select
+from dwac.paper.settings import DATASETS, SETTINGS
 from dwac.paper.tables import FIGURES, NOT_RUN, Found, Section, paragraphs, table, verdict
 
 
@@ -21,21 +22,25 @@ def write_report(records: str | PathLike[str], output: str | PathLike[str]) -> P
     """Write the report on a folder's records to `output`, and its figures to the folder's `figures`."""
     folder, path = Path(records), Path(output)
     found = Found(Records(folder))
+    if len({record["quick"] for record in found.by_case.values()}) > 1:
+        raise PaperError(
+            f"{folder} holds records of quick and of real runs, which must not mix; remove one or the other"
+        )
     sections = [*(experiment.report(found) for experiment in EXPERIMENTS.values()), times(found)]
-    drawn = {name: draw for section in sections for name, draw in section.figures.items()}
-    for name, draw in drawn.items():
-        figures.save(draw(), folder / "figures" / f"{name}.png")
-    path.parent.mkdir(parents=True, exist_ok=True)
     where = Path(os.path.relpath(folder / "figures", path.parent)).as_posix()
     body = paragraphs(header(found), *(f"## {section.title}\n\n{section.text}" for section in sections))
-    path.write_text(body.replace(f"]({FIGURES}/", f"]({where}/") + "\n", encoding="utf-8")
+    write_text(path, body.replace(f"]({FIGURES}/", f"]({where}/") + "\n")
+    for section in sections:
+        for name, draw in section.figures.items():
+            figures.save(draw(), folder / "figures" / f"{name}.png")
     return path
 
 
 def header(found: Found) -> str:
     """What this is, from what, and under which circumstances it was measured."""
-    quick = any(record["quick"] for record in found.all)
-    stale = [Case(**r["case"]).key for r in found.all if not current(r, Case(**r["case"]), r["quick"])]
+    records = found.by_case.values()
+    quick = any(record["quick"] for record in records)
+    stale = sorted(case.key for case, record in found.by_case.items() if not current(record))
     return paragraphs(
         "<!-- written by `dwac paper report` from records, never by hand -->\n# Results",
         "**From a quick run on small slices: these numbers show that everything runs, and nothing else.**"
@@ -48,62 +53,47 @@ def header(found: Found) -> str:
         "validation rows. *Our best* are settings chosen on validation rows. Where there is an official test part, "
         "trials differ by seed alone; elsewhere a tenth of the rows, drawn anew each trial, is the test part. All "
         "models of a trial have the same rows.",
-        _circumstances(found.all),
-        f"{len(stale)} records were made with other settings than those frozen now; run again: {', '.join(stale)}."
+        _circumstances(list(records), len(select(quick=quick))),
+        f"{len(stale)} records were made with other settings than a run would have now; run again: {', '.join(stale)}."
         if stale
         else "",
     )
 
 
-def _circumstances(records: list[Record]) -> str:
+def _circumstances(records: list[Record], planned: int) -> str:
     if not records:
         return f"No records: everything is {NOT_RUN}."
-    devices = sorted({_device(record) for record in records})
     dates = sorted(record["date"][:10] for record in records)
     absent = [source.title for name, source in DATASETS.items() if all(r["case"]["dataset"] != name for r in records)]
-    lines = [
-        f"{len(records)} records, {dates[0]} to {dates[-1]}.",
-        f"Measured on {'; '.join(devices)}.",
-        f"With {_versions(records)}.",
-        f"Not run, for want of the data: {', '.join(absent)}." if absent else "",
-    ]
-    return "\n".join(f"- {line}" for line in lines if line)
-
-
-def _device(record: Record) -> str:
-    return str(record["device"])
-
-
-def _versions(records: list[Record]) -> str:
-    found: dict[str, set[str]] = defaultdict(set)
+    versions: dict[str, set[str]] = defaultdict(set)
     for record in records:
         for name, version in record["versions"].items():
-            found[name].add(version)
-    return ", ".join(f"{name} {' or '.join(sorted(versions))}" for name, versions in found.items())
+            versions[name].add(version)
+    lines = [
+        f"{len(records)} records of {planned} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
+        f"Measured on {'; '.join(sorted({record['device'] for record in records}))}.",
+        f"With {', '.join(' '.join([name, ' or '.join(sorted(of))]) for name, of in versions.items())}.",
+        f"Not run at all: {', '.join(absent)}." if absent else "",
+    ]
+    return "\n".join(f"- {line}" for line in lines if line)
 
 
 def times(found: Found) -> Section:
     """Seconds to fit and to predict, by model and device; and the sum for the paper's models of Table 2."""
     sums: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
-    for record in found.all:
-        case = Case(**record["case"])
+    for case, record in found.by_case.items():
         if case.plain:
-            sums[case.dataset, case.setting, case.head, _device(record)].append(_seconds(record))
-    order = [*DATASETS, *SETTINGS, *HEADS, *PEERS.values()]
+            sums[case.dataset, case.setting, case.head, record["device"]].append(_seconds(record))
+    order = [*DATASETS, *SETTINGS, *ALL_HEADS]
     rows = [
         [DATASETS[name].title, setting, head, device, str(len(of)), f"{sum(of) / len(of):.1f}", f"{sum(of):.1f}"]
         for (name, setting, head, device), of in sorted(
             sums.items(), key=lambda item: [*map(order.index, item[0][:3]), item[0][3]]
         )
     ]
-    return Section(
-        "Times",
-        paragraphs(
-            "Seconds to fit and to predict the test rows, of the models of Table 2.",
-            table(["dataset", "setting", "head", "device", "trials", "mean", "sum"], rows),
-            *_totals(found),
-        ),
-    )
+    head = ["dataset", "setting", "head", "device", "trials", "mean", "sum"]
+    how = "Seconds to fit and to predict the test rows, of the models of Table 2."
+    return Section("Times", paragraphs(how, table(head, rows), *_totals(found)))
 
 
 def _totals(found: Found) -> Iterable[str]:
@@ -111,13 +101,13 @@ def _totals(found: Found) -> Iterable[str]:
     wanted = [case for case in plain_cases(published.ACCURACY_TARGETS) if case.setting == "paper"]
     by_device: dict[str, list[float]] = defaultdict(list)
     for case in wanted:
-        if (record := found.get(case)) is not None:
-            by_device[_device(record)].append(_seconds(record))
+        if (record := found.by_case.get(case)) is not None:
+            by_device[record["device"]].append(_seconds(record))
     for device, seconds in sorted(by_device.items()):
-        whole = len(seconds) == len(wanted)
-        claim = f"; under {published.MINUTES:.0f} minutes on one H200 claimed: " + verdict(
-            sum(seconds) / 60 < published.MINUTES if whole and "H200" in device else None
-        )
+        claim = ""
+        if "H200" in device:
+            met = verdict(sum(seconds) / 60 < published.MINUTES, whole=len(seconds) == len(wanted))
+            claim = f"; under {published.MINUTES:.0f} minutes claimed: {met}"
         yield (
             f"The paper's models of the {len(published.ACCURACY_TARGETS)} datasets at hand, both heads, on {device}: "
             f"{sum(seconds) / 60:.2f} minutes for {len(seconds)} of {len(wanted)} fits{claim}."

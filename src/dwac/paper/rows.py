@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
+import weakref
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -46,6 +51,7 @@ class Library:
         self.quick = quick
         self._data: dict[str, datasets.Dataset] = {}
         self._trials: dict[tuple[Any, ...], Trial] = {}
+        self._few: dict[Path, Path] = {}
 
     def load(self, name: str) -> datasets.Dataset:
         """A dataset; a `DatasetError` says what is missing and the command that gets it."""
@@ -55,43 +61,55 @@ class Library:
             self._data[name] = datasets.load(name)
         return self._data[name]
 
+    def vectors(self, size: int) -> Path:
+        """The file of GloVe's vectors with so many numbers; in a quick run of the most frequent words alone."""
+        path = datasets.glove(size)
+        if self.quick and path not in self._few:
+            folder = Path(mkdtemp(prefix="dwac-"))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._few[path] = folder / path.name
+            with path.open("rb") as file:
+                self._few[path].write_bytes(b"".join(islice(file, settings.QUICK_WORDS)))
+        return self._few.get(path, path)
+
     def trial(self, case: Case) -> Trial:
         """The rows of a case."""
         source = settings.DATASETS[case.dataset]
-        seed = 0 if source.official and not self.quick else case.trial  # an official division is always the same
+        seed = 0 if source.official else case.trial  # an official division is always the same
         key = (case.dataset, seed, case.without)
         if key not in self._trials:
             self._trials = {known: kept for known, kept in self._trials.items() if known[:2] == key[:2]}
             data = self.load(case.dataset)
             data = data if source.official else data.split(settings.TEST_SIZE, seed=seed)
-            self._trials[key] = self._divided(data, seed, case.without)
+            data = _few(data, source.kind, seed) if self.quick else data
+            data, strangers = (data, None) if case.without is None else data.without(case.without)
+            assert data.y_test is not None
+            parts = (data.X_train, data.y_train, data.X_test, data.y_test)
+            self._trials[key] = Trial(*parts, data.classes.tolist(), seed, strangers)
         return self._trials[key]
-
-    def _divided(self, data: datasets.Dataset, seed: int, without: int | None) -> Trial:
-        assert data.y_test is not None
-        X, y, X_test, y_test = data.X_train, data.y_train, data.X_test, data.y_test
-        classes, strangers = data.classes.tolist(), None
-        if self.quick:
-            few, few_test = (some(*part, seed) for part in zip((y, y_test), _few(data.name), strict=True))
-            X, y, X_test, y_test = rows(X, few), y[few], rows(X_test, few_test), y_test[few_test]
-        if without is not None:
-            strangers = joined(rows(X, np.flatnonzero(y == without)), rows(X_test, np.flatnonzero(y_test == without)))
-            (X, y), (X_test, y_test) = (_left(*part, without) for part in ((X, y), (X_test, y_test)))
-            del classes[without]
-        return Trial(X, y, X_test, y_test, classes, seed, strangers)
 
     def sample(self, X: Any, most: int, seed: int) -> Any:
         """At most so many rows of X, drawn at random; in a quick run fewer."""
-        n, most = len(X), min(most, 60) if self.quick else most
+        n, most = len(X), min(most, settings.QUICK_SAMPLE) if self.quick else most
         return X if n <= most else rows(X, np.sort(np.random.default_rng(seed).permutation(n)[:most]))
 
 
-def _few(dataset: str) -> tuple[int, int]:
-    return settings.QUICK_ROWS[settings.DATASETS[dataset].kind]
+def _few(data: datasets.Dataset, kind: str, seed: int) -> datasets.Dataset:
+    """A dataset with few rows in each part, about as many of each class."""
+    assert data.y_test is not None
+    train, test = (
+        _some(*part, seed) for part in zip((data.y_train, data.y_test), settings.QUICK_ROWS[kind], strict=True)
+    )
+    return replace(
+        data,
+        X_train=rows(data.X_train, train),
+        y_train=data.y_train[train],
+        X_test=rows(data.X_test, test),
+        y_test=data.y_test[test],
+    )
 
 
-def some(y: Ints, most: int, seed: int) -> Ints:
-    """At most about so many rows, as many of each class as there are, up to an equal share."""
+def _some(y: Ints, most: int, seed: int) -> Ints:
     order = np.random.default_rng(seed).permutation(len(y))
     share = -(-most // len(np.unique(y)))
     return np.sort(np.concatenate([order[y[order] == label][:share] for label in np.unique(y)]))
@@ -101,16 +119,3 @@ def rows(X: Any, chosen: Ints) -> Any:
     """Some rows of X, numbered anew."""
     found = take(X, chosen)
     return found.reset_index(drop=True) if isinstance(found, pd.DataFrame) else found
-
-
-def joined(a: Any, b: Any) -> Any:
-    """The rows of both."""
-    if isinstance(a, pd.DataFrame):
-        return pd.concat([a, b], ignore_index=True)
-    return np.concatenate([a, b]) if isinstance(a, np.ndarray) else [*a, *b]
-
-
-def _left(X: Any, y: Ints, without: int) -> tuple[Any, Ints]:
-    """The rows of other classes, which are numbered anew."""
-    kept = np.flatnonzero(y != without)
-    return rows(X, kept), y[kept] - (y[kept] > without)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -18,9 +19,9 @@ from dwac import datasets as sources
 from dwac.metrics import accuracy
 from dwac.paper import peers
 from dwac.paper import settings as frozen
-from dwac.paper.cases import Case, chosen
+from dwac.paper.cases import ALL_HEADS, Case, chosen
 from dwac.paper.catalogue import EXPERIMENTS, wanted_by
-from dwac.paper.fit import Fitted, fit, vector_size
+from dwac.paper.fit import current, fit, vector_size
 from dwac.paper.records import Record, Records, default_folder, device_name, plain, versions
 from dwac.paper.rows import Library
 
@@ -69,20 +70,18 @@ def run(
         on_done: called after each case with the case, its record, and how many of how many are done.
     """
     kept = Records(default_folder(quick=quick) if records is None else records)
-    kept.require(quick=quick)
     asked = chosen(experiments, EXPERIMENTS, "experiment")
     todo = select(asked, datasets=datasets, settings=settings, heads=heads, trials=trials, quick=quick)
+    kept.require(quick=quick)
     library, outcome = Library(quick=quick), Outcome(kept.folder)
     for done, case in enumerate(todo, start=1):
-        wanted, old = set(asked) & set(wanted_by(case, quick=quick)), kept.read(case)
-        if old is not None and current(old, case, quick) and wanted <= set(old["metrics"]):
-            outcome.kept += 1
-            continue
-        can = _possible(case, library, outcome, quick)
-        if not wanted & can:
-            continue
-        if old is not None and current(old, case, quick) and wanted & can <= set(old["metrics"]):
-            outcome.kept += 1
+        old = kept.read(case)
+        have = set(old["metrics"]) if old is not None and current(old) else set()
+        can: set[str] = set()
+        if lacking := set(asked) & set(wanted_by(case)) - have:
+            can = _possible(case, library, outcome)
+        if not lacking & can:
+            outcome.kept += bool(have)
             continue
         record = _measured(case, library, can, device)
         gc.collect()  # networks that refer to themselves would keep the GPU's memory until some later time
@@ -108,53 +107,44 @@ def select(
     """The cases of experiments, each once, one dataset and trial after the other."""
     names = chosen(datasets, frozen.DATASETS, "dataset")
     which = chosen(settings, frozen.SETTINGS, "setting")
-    who = chosen(heads, (*frozen.HEADS, *frozen.PEERS.values()), "head")
-    most = 1 if quick else trials
+    who = chosen(heads, ALL_HEADS, "head")
     found = dict.fromkeys(
         case
         for name in chosen(experiments, EXPERIMENTS, "experiment")
-        for case in EXPERIMENTS[name].cases(quick=quick)
+        for case in EXPERIMENTS[name].cases()
         if case.dataset in names and case.setting in which and case.head in who
-        if most is None or case.trial < most
+        if (trials is None or case.trial < trials) and (case.quick or not quick)
     )
     return sorted(found, key=lambda case: (names.index(case.dataset), case.trial))
 
 
-def current(record: Record, case: Case, quick: bool) -> bool:
-    """Whether a record was made with the settings as they are frozen now."""
-    return bool(record["settings"] == plain(case.settings(quick=quick)))
-
-
-def _possible(case: Case, library: Library, outcome: Outcome, quick: bool) -> set[str]:
+def _possible(case: Case, library: Library, outcome: Outcome) -> set[str]:
     """The experiments that want the case and whose files are there."""
-    if case.dataset in outcome.missing:
-        return set()
+    vectors = case.settings().get("encoder", {}).get("vectors")
     if case.is_peer and (lacks := peers.lacks(case.head)) is not None:
         outcome.missing[case.head] = lacks
-        return set()
-    try:
-        vectors = case.settings(quick=quick).get("encoder", {}).get("vectors")
-        if vectors is not None:
-            sources.glove(vector_size(vectors))
-        library.load(case.dataset)
-    except sources.DatasetError as error:
-        outcome.missing[case.dataset] = str(error)
-        return set()
-    can = set()
-    for name in wanted_by(case, quick=quick):
+    elif _here(case.dataset, outcome, lambda: library.load(case.dataset)) and (
+        vectors is None or _here(f"models with {vectors}", outcome, lambda: library.vectors(vector_size(vectors)))
+    ):
+        return {name for name in wanted_by(case) if _companions(name, case, library, outcome)}
+    return set()
+
+
+def _companions(name: str, case: Case, library: Library, outcome: Outcome) -> bool:
+    """Whether the further datasets are here that an experiment needs of a case."""
+    needs = getattr(EXPERIMENTS[name], "needs", None)
+    needed = () if needs is None else needs(case)
+    return all(_here(f"{name} of {case.dataset}", outcome, partial(library.load, other)) for other in needed)
+
+
+def _here(what: str, outcome: Outcome, load: Callable[[], object]) -> bool:
+    """Whether something could be loaded; if not, the outcome says why."""
+    if what not in outcome.missing:
         try:
-            for companion in getattr(EXPERIMENTS[name], "needs", _nothing)(case):
-                library.load(companion)
+            load()
         except sources.DatasetError as error:
-            outcome.missing[f"{name} of {case.dataset}"] = str(error)
-        else:
-            can.add(name)
-    return can
-
-
-def _nothing(case: Case) -> tuple[str, ...]:
-    del case
-    return ()
+            outcome.missing[what] = str(error)
+    return what not in outcome.missing
 
 
 def _measured(case: Case, library: Library, experiments: set[str], device: str) -> Record:
@@ -169,14 +159,10 @@ def _measured(case: Case, library: Library, experiments: set[str], device: str) 
         "settings": plain(case.settings(quick=library.quick)),
         "seed": case.trial,
         "versions": versions(*getattr(fitted.model, "packages", ())),
-        "device": _device_of(fitted),
+        "device": device_name(None if case.is_peer else fitted.clf.model_.device),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
         "accuracy": accuracy(fitted.trial.y_test, fitted.labels),
         "classes": fitted.trial.classes,
         "metrics": metrics,
     }
-
-
-def _device_of(fitted: Fitted) -> str:
-    return device_name(None if fitted.case.is_peer else fitted.clf.model_.device)

@@ -123,7 +123,9 @@ XGBOOST_MANY_CLASSES: Values = {"max_depth": 10, "n_estimators": 600}  # known t
 SVM: Values = {"C": (0.1, 0.3, 1.0)}
 
 # --quick: does everything, proves nothing.
-QUICK_ROWS = {"table": (300, 120), "image": (60, 40), "text": (120, 60)}  # training, test
+QUICK_ROWS = {"table": (300, 120), "image": (40, 20), "text": (120, 60)}  # training, test
+QUICK_SAMPLE = 30  # rows of further measures
+QUICK_WORDS = 10_000  # of the vectors
 QUICK: dict[str, Values] = {  # by kind; several members are left to tables, where they cost little
     "table": {"epochs": 1},
     "image": {"epochs": 1, "members": 1},

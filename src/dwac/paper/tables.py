@@ -12,8 +12,12 @@ from dwac.paper.cases import Case
 from dwac.paper.records import Record
 
 NOT_RUN = "not run"
-Draw = Callable[[], Any]
+NONE = "–"  # where there is nothing to run
+MODELS = {"paper": "The paper's models", "best": "Our best models"}
+NAMES = {"dwac": "DWAC", "softmax": "softmax"}
 FIGURES = "FIGURES"  # stands for the folder of figures until the report knows where it lies
+Draw = Callable[[], Any]
+Cell = tuple[str, str, str]  # dataset, setting, head
 
 
 @dataclass(frozen=True)
@@ -26,30 +30,34 @@ class Section:
 
 
 class Found:
-    """Records that a report is made from."""
+    """Records that a report is made from.
+
+    `fields` are a case's embedding_size, without and variant: None unless given.
+    """
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self.all = list(records)
-        self._by_case = {Case(**record["case"]): record for record in self.all}
+        self.by_case = {Case(**record["case"]): record for record in records}
         self._by_cell: dict[Case, list[Record]] = {}  # all trials, under the first one's case
-        for case in sorted(self._by_case, key=lambda case: case.trial):
-            self._by_cell.setdefault(replace(case, trial=0), []).append(self._by_case[case])
+        for case in sorted(self.by_case, key=lambda case: case.trial):
+            self._by_cell.setdefault(replace(case, trial=0), []).append(self.by_case[case])
 
-    def __len__(self) -> int:
-        return len(self.all)
+    def get(self, case: Case, experiment: str) -> Any:
+        """What an experiment measured of a case, or None."""
+        return _at(self.by_case.get(case), ("metrics", experiment))
 
-    def get(self, case: Case) -> Record | None:
-        """A case's record, or None."""
-        return self._by_case.get(case)
+    def of(self, cell: Cell, **fields: Any) -> list[Record]:
+        """The records of all trials."""
+        return self._by_cell.get(Case(*cell, **fields), [])
 
-    def of(self, dataset: str, setting: str, head: str, **fields: Any) -> list[Record]:
-        """The records of all trials; `fields`: embedding_size, without and variant, None unless given."""
-        return self._by_cell.get(Case(dataset, setting, head, **fields), [])
-
-    def values(self, cell: tuple[str, str, str], *path: Any, **fields: Any) -> list[float]:
-        """One number of each trial: where `path` leads within a record's metrics."""
-        found = (_at(record["metrics"], path) for record in self.of(*cell, **fields))
+    def values(self, cell: Cell, *path: Any, **fields: Any) -> list[Any]:
+        """One value of each trial: where `path` leads within a record's metrics."""
+        found = (_at(record["metrics"], path) for record in self.of(cell, **fields))
         return [value for value in found if value is not None]
+
+    def mean(self, cell: Cell, *path: Any, **fields: Any) -> float | None:
+        """The mean of `values`, or None of none."""
+        values = self.values(cell, *path, **fields)
+        return float(np.mean(values)) if values else None
 
 
 def _at(values: Any, path: Sequence[Any]) -> Any:
@@ -58,11 +66,6 @@ def _at(values: Any, path: Sequence[Any]) -> Any:
             return None
         values = values[str(name)]
     return values
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """The mean, or None of none."""
-    return float(np.mean(values)) if len(values) else None
 
 
 def spread(values: Sequence[float], digits: int = 4) -> str:
@@ -77,14 +80,19 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
     return f"{np.mean(values):.{digits}f}{off} ({len(values)})"
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A number, or – for none."""
-    return "–" if value is None else f"{value:.{digits}f}"
+def number(value: float | None, style: str = ".3f", none: str = NOT_RUN) -> str:
+    """A number, or what stands for none."""
+    return none if value is None else format(value, style)
 
 
-def verdict(met: bool | None) -> str:
-    """A claim met, missed, or with nothing to judge it by."""
-    return NOT_RUN if met is None else "**met**" if met else "**missed**"
+def points(a: float | None, b: float | None) -> str:
+    """How much a is above b, in hundredths."""
+    return NOT_RUN if a is None or b is None else f"{100 * (a - b):+.2f}"
+
+
+def verdict(met: bool | None, *, whole: bool = True) -> str:
+    """A claim met, missed, or with nothing to judge it by; `whole`: whether all trials were run."""
+    return NOT_RUN if met is None else ("**met**" if met else "**missed**") + ("" if whole else " so far")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
