@@ -537,3 +537,28 @@ def test_without_transformers_the_remedy_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(huggingface, "import_module", missing)
     with pytest.raises(DwacError, match=r"pip install 'dwac\[text\]'"):
         HuggingFaceEncoder("any").fit(TEXTS)
+
+
+def test_ngrams_start_from_what_they_speak_for() -> None:
+    texts = ["good film", "good story", "bad film", "bad story"] * 5
+    labels = np.array(["yes", "yes", "no", "no"] * 5)
+    encoder = TextEncoder().fit(texts, labels)
+    evidence = encoder._evidence
+    assert evidence is not None
+    good, film = (encoder._lookup(np.array([word_hash(word)], dtype=np.uint32))[0] for word in ("good", "film"))
+    assert evidence[good].tolist() == pytest.approx([-np.log(11) / 2, np.log(11) / 2], rel=1e-5)  # (0 + 1) to (10 + 1)
+    assert evidence[film].tolist() == pytest.approx([0, 0], abs=1e-6)
+    table: Any = encoder.network().ngrams.weight  # type: ignore[union-attr]
+    assert table[good].abs().sum() > 0
+    assert not table[0].any()
+    assert not table[film].abs().max() > 1e-5
+
+
+def test_ngrams_start_from_nothing_without_labels() -> None:
+    network: Any = TextEncoder().fit(["good film", "bad film"] * 5).network()
+    assert not network.ngrams.weight.any()
+
+
+def test_evidence_needs_a_label_a_text() -> None:
+    with pytest.raises(ShapeError, match=r"\(4,\) required, \(3,\) given"):
+        TextEncoder().fit(["good film", "bad film"] * 2, [0, 1, 0])

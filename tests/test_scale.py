@@ -1,0 +1,149 @@
+"""What is fitted once the weights stand: the scale (tests/test_training.py), and how much locality counts."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import dwac
+from dwac import DWACClassifier, storage, training
+from dwac.errors import StorageError
+from dwac.nn import WeightedAverage
+
+SETTINGS: dict[str, Any] = {"epochs": 3, "device": "cpu", "random_state": 0, "verbose": False}
+
+
+def chess_board(n: int = 1500, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    """Two numbers; the colour of their field on a board of 8 × 8 is the class. Near rows tell it, short training not."""
+    x = np.random.default_rng(seed).uniform(0, 8, (n, 2))
+    return pd.DataFrame(x, columns=["a", "b"]), np.asarray(x.astype(int).sum(axis=1) % 2)
+
+
+def locality(clf: DWACClassifier) -> float:
+    assert isinstance(clf.model_, WeightedAverage)
+    return clf.model_.locality
+
+
+@pytest.fixture(scope="module")
+def near() -> DWACClassifier:
+    return DWACClassifier(**SETTINGS).fit(*chess_board())
+
+
+def test_numbers_count_where_validation_rows_gain_by_it(near: DWACClassifier) -> None:
+    X, y = chess_board(seed=1)
+    plain = DWACClassifier(**SETTINGS, locality=False).fit(*chess_board())
+    assert locality(plain) == 0 < locality(near)
+    assert near.score(X, y) > plain.score(X, y) + 0.1
+
+
+def test_numbers_do_not_count_where_nothing_is_gained() -> None:
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(400, 3)))
+    clf = DWACClassifier(**SETTINGS).fit(X, np.random.default_rng(1).integers(0, 2, 400))
+    assert locality(clf) == 0
+    assert clf.embed(X).shape == (400, clf.model_.embedding_size)
+
+
+def test_vectors_are_the_embedding_and_the_scaled_numbers(near: DWACClassifier) -> None:
+    X, _ = chess_board()
+    model = near.model_
+    assert isinstance(model, WeightedAverage)
+    size = model.embedding_size
+    assert model.vector_size == size + 2 == near.embed(X).shape[1]
+    numeric = near.encoder_.transform(X)[0].numpy()
+    np.testing.assert_allclose(near.embed(X)[:, size:], model.locality * numeric, rtol=1e-5)
+    voters = X.loc[list(near.references_.ids)]
+    np.testing.assert_allclose(near.embed(voters), near.references_.embeddings.numpy(), atol=1e-5)
+
+
+def test_a_row_far_from_all_others_loses_its_credibility(near: DWACClassifier) -> None:
+    strange = pd.DataFrame({"a": [3.5, 900.0], "b": [3.5, -900.0]})
+    usual, far = near.conformal(strange).credibility
+    assert far < 0.05 < usual
+
+
+def test_explanations_add_up_with_locality(near: DWACClassifier) -> None:
+    X, _ = chess_board(seed=2)
+    explained = near.explain(X.iloc[:3], k=len(near.references_))
+    for one, p in zip(explained, near.predict_proba(X.iloc[:3]), strict=True):
+        shares = sum(neighbor.share for neighbor in one.neighbors if neighbor.label == one.label)
+        assert shares == pytest.approx(p.max(), abs=1e-4)
+
+
+def test_scaling_scales_the_numbers_too(near: DWACClassifier) -> None:
+    X, _ = chess_board()
+    model = WeightedAverage(near.encoder_.network(), 2, near.model_.embedding_size)
+    inputs = near.encoder_.transform(X)
+    model.eval()
+    model.remember([(inputs, torch.zeros(len(X), dtype=torch.int64))])
+    model.locality = 2.0
+    model.remember([(inputs, torch.zeros(len(X), dtype=torch.int64))])
+    before = model.embed(inputs)
+    model.scale_embeddings(0.5)
+    torch.testing.assert_close(model.embed(inputs), 0.5 * before)
+    torch.testing.assert_close(model.references.embeddings, 0.5 * before.detach())
+
+
+def test_the_loss_knows_no_locality(near: DWACClassifier) -> None:
+    X, y = chess_board(64)
+    model = near.model_
+    assert isinstance(model, WeightedAverage)
+    inputs, labels = near.encoder_.transform(X), torch.as_tensor(y)
+    before, kept = float(model.loss(inputs, labels).detach()), model.locality
+    model.locality = 0.0
+    after = float(model.loss(inputs, labels).detach())
+    model.locality = kept
+    assert before == after
+    assert model.support(10).h.shape == (10, model.embedding_size)
+
+
+def test_it_travels_with_the_state_dict(near: DWACClassifier) -> None:
+    X, _ = chess_board()
+    inputs = near.encoder_.transform(X.iloc[:5])
+    model = near.model_
+    assert isinstance(model, WeightedAverage)
+    state = model.state_dict()
+    state["ref_ids"] = torch.arange(len(model.references))
+    other = WeightedAverage(near.encoder_.network(), 2, model.embedding_size, n_features=model.embedding.in_features)
+    other.load_state_dict(state)
+    torch.testing.assert_close(other.eval()(inputs), model(inputs))
+
+
+def test_it_survives_saving_and_loading(near: DWACClassifier, tmp_path) -> None:
+    X, _ = chess_board(seed=1)
+    loaded = dwac.load(near.save(tmp_path / "model"), device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(X), near.predict_proba(X))
+    np.testing.assert_array_equal(loaded.conformal(X).credibility, near.conformal(X).credibility)
+
+
+@pytest.mark.parametrize("value", [-1.0, "2", True, None, [1.0], 0.0])
+def test_a_hostile_locality_is_refused(near: DWACClassifier, tmp_path, value) -> None:
+    stored = storage.read_model(near.save(tmp_path / "model"))
+    path = storage.write_model(
+        tmp_path / "forged", {**stored.config, "locality": value}, stored.tensors, stored.examples
+    )
+    with pytest.raises(StorageError):
+        dwac.load(path, device="cpu")
+
+
+def test_an_embedding_size_that_is_asked_for_is_kept() -> None:
+    X, y = chess_board()
+    assert DWACClassifier(**SETTINGS, embedding_size=2).fit(X, y).embed(X).shape == (1500, 2)
+
+
+def test_a_softmax_and_the_papers_network_have_no_coordinates() -> None:
+    X, y = chess_board(300)
+    paper = DWACClassifier("tabular:paper", **SETTINGS).fit(X, y)
+    assert isinstance(paper.model_, WeightedAverage)
+    assert paper.model_.n_coordinates == 0
+    twin = DWACClassifier(head="softmax", **SETTINGS).fit(X, y)
+    inputs = twin.encoder_.transform(X)
+    assert training.fit_locality(twin.model_, inputs, inputs, torch.as_tensor(y), class_weights=None) == 0
+
+
+def test_class_weights_still_count_with_locality() -> None:
+    X, y = chess_board()
+    plain, weighed = (DWACClassifier(**SETTINGS, class_weight=w).fit(X, y) for w in (None, {0: 1.0, 1: 5.0}))
+    assert locality(weighed) > 0
+    assert (weighed.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
