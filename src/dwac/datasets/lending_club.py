@@ -54,37 +54,13 @@ LEFT_OUT = (
 # The paper's columns less those that leak and policy_code, which is always 1. In some copies a share ends with "%".
 SHARES = ("int_rate", "revol_util")
 NUMERIC = (
-    "loan_amnt",
-    "funded_amnt",
-    "funded_amnt_inv",
-    "int_rate",
-    "installment",
-    "annual_inc",
-    "dti",
-    "delinq_2yrs",
-    "inq_last_6mths",
-    "mths_since_last_delinq",
-    "open_acc",
-    "pub_rec",
-    "revol_bal",
-    "revol_util",
-    "total_acc",
-    "collections_12_mths_ex_med",
-    "acc_now_delinq",
-    "tot_coll_amt",
-    "tot_cur_bal",
-    "total_rev_hi_lim",
-)
+    "loan_amnt", "funded_amnt", "funded_amnt_inv", "int_rate", "installment", "annual_inc", "dti", "delinq_2yrs",
+    "inq_last_6mths", "mths_since_last_delinq", "open_acc", "pub_rec", "revol_bal", "revol_util", "total_acc",
+    "collections_12_mths_ex_med", "acc_now_delinq", "tot_coll_amt", "tot_cur_bal", "total_rev_hi_lim",
+)  # fmt: skip
 CATEGORICAL = (
-    "term",
-    "grade",
-    "sub_grade",
-    "emp_length",
-    "purpose",
-    "application_type",
-    "addr_state",
-    "initial_list_status",
-)
+    "term", "grade", "sub_grade", "emp_length", "purpose", "application_type", "addr_state", "initial_list_status",
+)  # fmt: skip
 OFTEN_MISSING = "mths_since_last_delinq"  # missing means never: no ground to leave a loan out
 _SHOWN = 160  # characters of a reader's own message
 

@@ -45,30 +45,10 @@ IMDB_FILES = (
         opens=lambda path: _read_imdb(path),
     ),
 )
-TAGS = np.array(
-    [
-        "wordpress",
-        "oracle",
-        "svn",
-        "apache",
-        "excel",
-        "matlab",
-        "visual-studio",
-        "cocoa",
-        "osx",
-        "bash",
-        "spring",
-        "hibernate",
-        "scala",
-        "sharepoint",
-        "ajax",
-        "qt",
-        "drupal",
-        "linq",
-        "haskell",
-        "magento",
-    ]
-)
+TAGS = np.array([
+    "wordpress", "oracle", "svn", "apache", "excel", "matlab", "visual-studio", "cocoa", "osx", "bash", "spring",
+    "hibernate", "scala", "sharepoint", "ajax", "qt", "drupal", "linq", "haskell", "magento",
+])  # fmt: skip
 _REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/(\d+)_(\d+)\.txt")
 _REVIEWS = 12_500  # in each part, of each class
 

@@ -40,8 +40,8 @@ def report(found: Found) -> Section:
     if not any(any(by_size) for by_size in values.values()):
         return Section(TITLE, f"{NOT_RUN}.")
     how = (
-        "Accuracy of the paper's models on test rows with embeddings of other sizes, (number of trials). In the "
-        "figure, solid with circles: DWAC; dashed with squares: softmax."
+        "Accuracy of the paper's models on test rows with embeddings of each size (number of trials in brackets). "
+        "In the figure, solid with circles: DWAC; dashed with squares: softmax."
     )
     shown = picture("dimension", "Accuracy against the size of the embedding, a panel a dataset")
     rows = [[settings.DATASETS[name].title, NAMES[head], *map(spread, row)] for (name, head), row in values.items()]

@@ -8,12 +8,15 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from os import PathLike
 from typing import Any
+
+import torch
 
 from dwac import datasets as sources
 from dwac.metrics import accuracy
@@ -74,25 +77,37 @@ def run(
     todo = select(asked, datasets=datasets, settings=settings, heads=heads, trials=trials, quick=quick)
     kept.require(quick=quick)
     library, outcome = Library(quick=quick), Outcome(kept.folder)
-    for done, case in enumerate(todo, start=1):
-        old = kept.read(case)
-        have = set(old["metrics"]) if old is not None and current(old) else set()
-        can: set[str] = set()
-        if lacking := set(asked) & set(wanted_by(case)) - have:
-            can = _possible(case, library, outcome)
-        if not lacking & can:
-            outcome.kept += bool(have)
-            continue
-        record = _measured(case, library, can, device)
-        gc.collect()  # networks that refer to themselves would keep the GPU's memory until some later time
-        kept.write(case, record)
-        outcome.fitted.append(case.key)
-        logger.info("%s done: %s of %s", case.key, done, len(todo))
-        if on_done is not None:
-            on_done(case, record, done, len(todo))
+    with _one_thread() if quick else nullcontext():
+        for done, case in enumerate(todo, start=1):
+            old = kept.read(case)
+            have = set(old["metrics"]) if old is not None and current(old) else set()
+            can: set[str] = set()
+            if lacking := set(asked) & set(wanted_by(case)) - have:
+                can = _possible(case, library, outcome)
+            if not lacking & can:
+                outcome.kept += bool(have)
+                continue
+            record = _measured(case, library, can, device)
+            gc.collect()  # networks that refer to themselves would keep the GPU's memory until some later time
+            kept.write(case, record)
+            outcome.fitted.append(case.key)
+            logger.info("%s done: %s of %s", case.key, done, len(todo))
+            if on_done is not None:
+                on_done(case, record, done, len(todo))
     nothing = experiments is not None and not (outcome.fitted or outcome.kept)
     outcome.failed = bool(outcome.missing) and (datasets is not None or heads is not None or nothing)
     return outcome
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small slices gain nothing from more threads, and wait for cores that others use."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def select(
