@@ -16,7 +16,7 @@ SETTINGS: dict[str, Any] = {"epochs": 3, "device": "cpu", "random_state": 0, "ve
 
 
 def chess_board(n: int = 1500, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
-    """Two numbers; the colour of their field on a board of 8 × 8 is the class. Near rows tell it, short training not."""
+    """Two numbers, and the colour of their field on a board of 8 × 8: near rows tell it, brief training does not."""
     x = np.random.default_rng(seed).uniform(0, 8, (n, 2))
     return pd.DataFrame(x, columns=["a", "b"]), np.asarray(x.astype(int).sum(axis=1) % 2)
 
