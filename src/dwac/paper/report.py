@@ -106,8 +106,11 @@ def _totals(found: Found) -> Iterable[str]:
     for device, seconds in sorted(by_device.items()):
         claim = ""
         if "H200" in device:
-            met = verdict(sum(seconds) / 60 < published.MINUTES, whole=len(seconds) == len(wanted))
-            claim = f"; under {published.MINUTES:.0f} minutes claimed: {met}"
+            under = sum(seconds) / 60 < published.MINUTES
+            judged = verdict(
+                None if under and len(seconds) < len(wanted) else under
+            )  # the rest would take its time too
+            claim = f"; under {published.MINUTES:.0f} minutes claimed: {judged}"
         yield (
             f"The paper's models of the {len(published.ACCURACY_TARGETS)} datasets at hand, both heads, on {device}: "
             f"{sum(seconds) / 60:.2f} minutes for {len(seconds)} of {len(wanted)} fits{claim}."
