@@ -7,11 +7,13 @@ records.merge("from_another_machine")
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import platform
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -147,6 +149,17 @@ def versions(*more: str) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+@cache
+def code() -> str:
+    """What the modelling code is, in short: it changes with any of the files that a fit runs through."""
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        if path.relative_to(package).parts[0] not in ("cli", "datasets", "paper", "storage"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def device_name(device: torch.device | None) -> str:

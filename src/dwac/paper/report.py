@@ -9,10 +9,10 @@ from os import PathLike
 from pathlib import Path
 
 from dwac.paper import figures, published
-from dwac.paper.cases import ALL_HEADS, PaperError, plain_cases
+from dwac.paper.cases import ALL_HEADS, Case, PaperError, plain_cases
 from dwac.paper.catalogue import EXPERIMENTS
 from dwac.paper.fit import current
-from dwac.paper.records import Record, Records, write_text
+from dwac.paper.records import Record, Records, code, write_text
 from dwac.paper.runner import select
 from dwac.paper.settings import DATASETS, SETTINGS
 from dwac.paper.tables import FIGURES, NOT_RUN, Found, Section, paragraphs, table, verdict
@@ -69,10 +69,13 @@ def _circumstances(records: list[Record], planned: int) -> str:
     for record in records:
         for name, version in record["versions"].items():
             versions[name].add(version)
+    # Peers do not run through it.
+    earlier = sum(not Case(**r["case"]).is_peer and r.get("code") != code() for r in records)
     lines = [
         f"{len(records)} records of {planned} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
         f"Measured on {'; '.join(sorted({record['device'] for record in records}))}.",
         f"With {', '.join(' '.join([name, ' or '.join(sorted(of))]) for name, of in versions.items())}.",
+        f"{earlier} of them were made by an earlier state of the networks' code than this." if earlier else "",
         f"Not run at all: {', '.join(absent)}." if absent else "",
     ]
     return "\n".join(f"- {line}" for line in lines if line)

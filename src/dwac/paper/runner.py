@@ -25,7 +25,7 @@ from dwac.paper import settings as frozen
 from dwac.paper.cases import ALL_HEADS, Case, chosen
 from dwac.paper.catalogue import EXPERIMENTS, wanted_by
 from dwac.paper.fit import current, fit, vector_size
-from dwac.paper.records import Record, Records, default_folder, device_name, plain, versions
+from dwac.paper.records import Record, Records, code, default_folder, device_name, plain, versions
 from dwac.paper.rows import Library
 
 logger = logging.getLogger(__name__)
@@ -174,6 +174,7 @@ def _measured(case: Case, library: Library, experiments: set[str], device: str) 
         "settings": plain(case.settings(quick=library.quick)),
         "seed": case.trial,
         "versions": versions(*getattr(fitted.model, "packages", ())),
+        "code": code(),
         "device": device_name(None if case.is_peer else fitted.clf.model_.device),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
