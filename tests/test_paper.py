@@ -228,6 +228,14 @@ def test_a_record_of_another_recipe_is_made_anew(patched: pytest.MonkeyPatch, tm
     fit._recipe.cache_clear()
 
 
+def test_the_report_counts_records_that_earlier_code_made(quick: Any, report: str, tmp_path: Path) -> None:
+    assert "earlier state" not in report
+    kept = Records(tmp_path)
+    record = next(record for record in Records(quick[1]) if record["case"]["head"] == "dwac")
+    kept.write(Case(**record["case"]), {**record, "code": "of yesterday"})
+    assert "1 of them were made by an earlier state" in write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
+
+
 def test_quick_and_real_records_never_mix(quick: Any, patched: pytest.MonkeyPatch) -> None:
     with pytest.raises(paper.PaperError, match="holds records of quick runs, and this is a real one"):
         paper.run(["accuracy"], records=quick[1])
