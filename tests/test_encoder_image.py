@@ -413,7 +413,7 @@ def test_width_and_recipe_follow_what_fit_saw():
 def test_with_flip_an_image_and_its_mirror_image_are_one_in_evaluation(network):
     torch.manual_seed(0)
     X = pixels(6, 12, 10, 3)
-    encoder = ImageEncoder(network, flip=True).fit(X)
+    encoder = ImageEncoder(network, flip=True, augment=True).fit(X)
     x, mirrored = only(encoder, X), only(encoder, X[:, :, ::-1])
     model: Any = WeightedAverage(encoder.network(), 3).eval()
     with torch.no_grad():
@@ -424,6 +424,12 @@ def test_with_flip_an_image_and_its_mirror_image_are_one_in_evaluation(network):
     assert not torch.allclose(one, other)
     plain = ImageEncoder(network).fit(X).network().eval()
     assert not torch.allclose(plain(x), plain(mirrored))
+
+
+@pytest.mark.parametrize("settings", [{"network": "paper"}, {"augment": False}])
+def test_images_are_read_both_ways_only_where_training_mirrors_them(settings):
+    network: Any = ImageEncoder(flip=True, **settings).fit(pixels(6, 12, 10, 3)).network()
+    assert not any(isinstance(module, Mirrored) for module in network.modules())
 
 
 def test_in_training_a_mirrored_network_is_the_plain_one():
