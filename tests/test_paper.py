@@ -350,6 +350,14 @@ def test_all_models_of_a_trial_have_the_same_rows_and_trials_differ(patched: pyt
     assert not other.X_test["x"].equals(trials[0].X_test["x"])
 
 
+def test_vectors_can_be_cut_short(patched: pytest.MonkeyPatch) -> None:
+    library = Library()
+    whole, cut = (library.vectors(name).read_text().splitlines() for name in ("glove 100d", "glove 100d, 3 kept"))
+    assert [line.split()[:4] for line in whole] == [line.split(" ") for line in cut]
+    with pytest.raises(paper.PaperError, match="'glove 100d, 50 kept'; got 'fasttext'"):
+        library.vectors("fasttext")
+
+
 def test_official_test_rows_are_the_same_in_all_trials(patched: pytest.MonkeyPatch) -> None:
     library = Library()
     assert library.trial(Case("adult", "paper", "dwac", 0)) is library.trial(Case("adult", "paper", "dwac", 3))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from dataclasses import asdict
 from functools import cache, cached_property
@@ -20,7 +19,7 @@ from dwac.conformal import Calibration, nonconformity, true_label_scores
 from dwac.encoders import Encoder, ImageEncoder, TabularEncoder, TextEncoder
 from dwac.nn import WeightedAverage
 from dwac.paper import peers
-from dwac.paper.cases import Case, PaperError
+from dwac.paper.cases import Case
 from dwac.paper.records import Record, plain
 from dwac.paper.rows import Ints, Library, Trial, rows
 
@@ -125,17 +124,9 @@ def build_encoder(specification: dict[str, Any], library: Library) -> Encoder:
     """The encoder that frozen settings describe; "glove 100d" becomes the file of those vectors."""
     values = dict(specification)
     if (vectors := values.get("vectors")) is not None:
-        values["vectors"] = library.vectors(vector_size(vectors))
+        values["vectors"] = library.vectors(vectors)
     encoder: Encoder = _ENCODERS[values.pop("kind")](**values)
     return encoder
-
-
-def vector_size(vectors: str) -> int:
-    """The numbers a word of "glove 100d"."""
-    found = re.fullmatch(r"glove (\d+)d", vectors)
-    if found is None:
-        raise PaperError(f"vectors must be like 'glove 100d'; got {vectors!r}")
-    return int(found[1])
 
 
 def _facts(fitted: Fitted) -> dict[str, Any]:

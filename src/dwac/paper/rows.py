@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import weakref
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from dwac import datasets
 from dwac.paper import settings
-from dwac.paper.cases import Case
+from dwac.paper.cases import Case, PaperError
 from dwac.preparation import take
 
 Ints = NDArray[np.int64]
@@ -51,7 +52,7 @@ class Library:
         self.quick = quick
         self._data: dict[str, datasets.Dataset] = {}
         self._trials: dict[tuple[Any, ...], Trial] = {}
-        self._few: dict[Path, Path] = {}
+        self._cut: dict[str, Path] = {}
 
     def load(self, name: str) -> datasets.Dataset:
         """A dataset; a `DatasetError` says what is missing and the command that gets it."""
@@ -61,16 +62,23 @@ class Library:
             self._data[name] = datasets.load(name)
         return self._data[name]
 
-    def vectors(self, size: int) -> Path:
-        """The file of GloVe's vectors with so many numbers; in a quick run of the most frequent words alone."""
-        path = datasets.glove(size)
-        if self.quick and path not in self._few:
+    def vectors(self, name: str) -> Path:
+        """The file of "glove 100d", or of "glove 100d, 50 kept": the first so many of a word's numbers.
+
+        In a quick run it holds the most frequent words alone.
+        """
+        found = re.fullmatch(r"glove (\d+)d(?:, (\d+) kept)?", name)
+        if found is None:
+            raise PaperError(f"vectors must be like 'glove 100d' or 'glove 100d, 50 kept'; got {name!r}")
+        path, kept = datasets.glove(int(found[1])), found[2] and int(found[2])
+        if (self.quick or kept) and name not in self._cut:
             folder = Path(mkdtemp(prefix="dwac-"))
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._few[path] = folder / path.name
-            with path.open("rb") as file:
-                self._few[path].write_bytes(b"".join(islice(file, settings.QUICK_WORDS)))
-        return self._few.get(path, path)
+            self._cut[name] = folder / path.name
+            with path.open("rb") as file, self._cut[name].open("wb") as cut:
+                for line in islice(file, settings.QUICK_WORDS if self.quick else None):
+                    cut.write(b" ".join(line.split(b" ")[: kept + 1]).rstrip() + b"\n" if kept else line)
+        return self._cut.get(name, path)
 
     def trial(self, case: Case) -> Trial:
         """The rows of a case."""

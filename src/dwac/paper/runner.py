@@ -24,7 +24,7 @@ from dwac.paper import peers
 from dwac.paper import settings as frozen
 from dwac.paper.cases import ALL_HEADS, Case, chosen
 from dwac.paper.catalogue import EXPERIMENTS, wanted_by
-from dwac.paper.fit import current, fit, vector_size
+from dwac.paper.fit import current, fit
 from dwac.paper.records import Record, Records, code, default_folder, device_name, plain, versions
 from dwac.paper.rows import Library
 
@@ -139,7 +139,7 @@ def _possible(case: Case, library: Library, outcome: Outcome) -> set[str]:
     if case.is_peer and (lacks := peers.lacks(case.head)) is not None:
         outcome.missing[case.head] = lacks
     elif _here(case.dataset, outcome, lambda: library.load(case.dataset)) and (
-        vectors is None or _here(f"models with {vectors}", outcome, lambda: library.vectors(vector_size(vectors)))
+        vectors is None or _here(f"models with {vectors}", outcome, lambda: library.vectors(vectors))
     ):
         return {name for name in wanted_by(case) if _companions(name, case, library, outcome)}
     return set()
