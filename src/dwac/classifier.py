@@ -62,7 +62,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "huggingface:FOLDER"; an `Encoder` with settings of its own; or any nn.Module.
         head: "dwac", or "softmax": the same network with a softmax, for comparison.
         kernel: of the votes: "gaussian", "laplace" or "inverse_quadratic".
-        embedding_size: |h|.
+        embedding_size: |h|, of each member.
         members: how many networks to train side by side. Their embeddings are joined, so that a prediction is still one
             vote of training examples: more accurate, and as many times the work. By default one; on a GPU several
             where that is known to help.
@@ -321,7 +321,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.average(predicted == truth, weights=row_weights(sample_weight, len(truth))))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
-        """h, (n, embedding_size); of several members, one after the other."""
+        """The vectors that vote: h, of several members one after the other; for tables perhaps the scaled numbers too."""
         inputs = self._inputs(X)
         return training.embed(self.model_, inputs).cpu().numpy()
 

@@ -37,7 +37,7 @@ def log_class_weights(model: Model, x: Tensor | Inputs, *, batch_size: int | Non
 
 @torch.no_grad()
 def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
-    """h of many examples, (n, embedding_size), in batches and evaluation mode."""
+    """h of many examples, (n, model.vector_size), in batches and evaluation mode."""
     return _mapped(model, model.embed, x, batch_size)
 
 

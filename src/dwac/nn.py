@@ -178,7 +178,7 @@ class WeightedAverage(_Head):
         support: Support | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Leave-one-out loss of a batch, plus the penalty; the arguments as for `leave_one_out_loss`.
+        """Leave-one-out loss of a batch, plus guidance and penalty; the arguments as for `leave_one_out_loss`.
 
         The weights do not reach the penalty: every h votes, whatever its own loss counts.
         """

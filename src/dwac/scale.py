@@ -47,7 +47,12 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
 
 @torch.no_grad()
 def fit_locality(
-    model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y: Tensor, *, class_weights: Sequence[float] | None
+    model: Model,
+    x: Tensor | Inputs,
+    held_x: Tensor | Inputs,
+    held_y: Tensor,
+    *,
+    class_weights: Sequence[float] | None = None,
 ) -> float:
     """Let a table's own numbers z count beside h, [h, λ z], as far as that makes -log P(y) of held-out data lower; λ.
 

@@ -49,7 +49,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the schema and the preprocessing from training rows."""
+        """Learn the schema and the preprocessing from training rows X; labels y, one a row, may help."""
 
     @abstractmethod
     def transform(self, X: Any) -> Inputs:

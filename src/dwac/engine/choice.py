@@ -1,4 +1,4 @@
-"""Which backend serves a query: the one named, or the fastest exact one for where the data lies."""
+"""Which backend serves a query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 
 
 def choose_backend(name: str, device: torch.device) -> Backend:
-    """The backend of that name; "auto" is the fastest of those measured on the device."""
+    """The backend of that name. "auto" is torch: triton has passed the suite in its interpreter, not yet on a GPU."""
     if name == "auto":
         return BACKENDS["torch"]
     if name == "triton" and device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":

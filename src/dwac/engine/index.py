@@ -50,10 +50,10 @@ class Index:
 
     @cached_property
     def columns(self) -> tuple[Tensor, Tensor]:
-        """The folded rows as the GPU reads them: 2g log₂e, (D, rows), D a multiple of 16, and -‖g‖² log₂e, (rows,)."""
+        """The folded rows as the GPU reads them: 2g log₂e, (D, rows), D a power of two, and -‖g‖² log₂e, (rows,)."""
         d = self.folded.shape[1] - 1
         scaled = self.folded.float() * math.log2(math.e)
-        columns = scaled.new_zeros(max(16, 2 ** math.ceil(math.log2(d))), len(scaled))
+        columns = scaled.new_zeros(padded_width(d), len(scaled))
         columns[:d] = scaled[:, :d].T
         return columns, scaled[:, d].contiguous()
 
@@ -84,6 +84,11 @@ def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kern
         stop = start + 65_536
         folded[start:stop] = _fold(embeddings, centre, rows[start:stop], embeddings.dtype)
     return Index(embeddings, labels, n_classes, kernel, centre, block_size, block_labels, rows, folded)
+
+
+def padded_width(d: int) -> int:
+    """d as the tensor cores take it: a power of two, at least 16."""
+    return max(16, 2 ** math.ceil(math.log2(d)))
 
 
 def _block_size(m: int, n_classes: int) -> int:

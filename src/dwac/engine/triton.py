@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks
-from dwac.engine.index import Index
+from dwac.engine.index import Index, padded_width
 
 WIDEST = 256  # the largest d served
 _LN2 = math.log(2)
@@ -39,7 +39,8 @@ class TritonBackend:
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """See `Backend.sweep`."""
         fits = queries.dtype == torch.float32 == index.folded.dtype and index.kernel.name == "gaussian"
-        if not fits or queries.shape[1] > WIDEST or index.folded.numel() >= 2**31:
+        places = len(index.folded) * padded_width(queries.shape[1])  # which the kernel counts in 32 bits
+        if not fits or queries.shape[1] > WIDEST or places >= 2**31:
             return self.rest.sweep(index, queries, n_blocks)
         return in_parts(_chunk, index, queries, n_blocks, _RESULTS // max(len(index.block_labels), index.n_classes))
 
