@@ -321,7 +321,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.average(predicted == truth, weights=row_weights(sample_weight, len(truth))))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
-        """The vectors that vote: h, of several members one after the other; for tables perhaps the scaled numbers too."""
+        """The vectors that vote: h, of several members one after the other; with locality the scaled numbers too."""
         inputs = self._inputs(X)
         return training.embed(self.model_, inputs).cpu().numpy()
 

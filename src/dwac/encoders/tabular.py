@@ -258,9 +258,8 @@ class TabularEncoder(Encoder):
         n_plain = n_binary + sum(column.gaps for column in self.columns)
         sizes = [len(column.categories) for column in self.columns if column.categories]
         if self.settings["network"] == "paper":
-            network = TabularNetwork(0, len(scales) - n_binary + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
-            network.n_coordinates = 0
-            return network
+            n_plain += len(scales) - n_binary
+            return TabularNetwork(0, n_plain, sizes, self.widths, dropout=0.2, unknown=0.0, local=False)
         rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
         return TabularNetwork(len(scales) - n_binary, n_plain, sizes, self.widths, sigma=self.sigma, **rest)
 
@@ -289,7 +288,7 @@ class TabularNetwork(nn.Module):
 
     Continuous numbers have periodic embeddings; plain ones stay as they are. Categories are one-hot: `table` holds the
     first layer's weights that each picks. In training, a share `unknown` of them is hidden, so that the index of unseen
-    ones is trained too.
+    ones is trained too. `local`: rows have coordinates, by which locality may judge them.
     """
 
     starts: Tensor
@@ -305,10 +304,11 @@ class TabularNetwork(nn.Module):
         frequencies: int = 48,
         sigma: float = 0.25,
         unknown: float = 0.01,
+        local: bool = True,
     ) -> None:
         super().__init__()
         self.n_continuous, self.dropout, self.unknown = n_continuous, dropout, unknown
-        self.n_coordinates = n_continuous + n_plain
+        self.n_coordinates = n_continuous + n_plain if local else 0
         self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
         n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
         fan_in = n_numeric + sum(sizes)

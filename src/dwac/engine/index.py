@@ -88,7 +88,7 @@ def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kern
 
 def padded_width(d: int) -> int:
     """d as the tensor cores take it: a power of two, at least 16."""
-    return max(16, 2 ** math.ceil(math.log2(d)))
+    return max(16, 1 << (d - 1).bit_length())
 
 
 def _block_size(m: int, n_classes: int) -> int:
