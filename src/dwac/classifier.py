@@ -327,8 +327,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def conformal(self, X: Any) -> ConformalPrediction:
         """p-values, label sets, confidence and credibility."""
-        votes = self.log_class_weights(X)
-        return self._calibration().predict(nonconformity(votes, self._score), classes=self.classes_)
+        return self.conformal_of(self.log_class_weights(X))
+
+    def conformal_of(self, log_class_weights: Any) -> ConformalPrediction:
+        """The same from votes that were counted before, (n, K): what else they give needs no second pass."""
+        return self._calibration().predict(nonconformity(log_class_weights, self._score), classes=self.classes_)
 
     def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
         """(n, K): sets of labels that miss the true one at most a share `epsilon` of the time.
