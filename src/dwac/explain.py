@@ -109,7 +109,7 @@ class Explanation:
             | ({} if self.private else {"id": n.id, "distance": n.distance, "record": n.record})
             for n in self.neighbors
         ]
-        plain: dict[str, Any] = _plain(
+        shown: dict[str, Any] = plain(
             {
                 "label": self.label,
                 "probability": self.probability,
@@ -126,7 +126,7 @@ class Explanation:
                 "neighbors": neighbors,
             }
         )
-        return plain
+        return shown
 
     def sentences(self) -> list[str]:
         """The explanation in plain words, a sentence a fact."""
@@ -375,12 +375,12 @@ def _record(records: Any, name: Any) -> Any:
     return found.to_dict() if isinstance(records, pd.DataFrame) else found
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as JSON knows it: NumPy scalars become Python's, other objects their text."""
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else str(_plain(key)): _plain(part) for key, part in value.items()}
+        return {key if isinstance(key, str) else str(plain(key)): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
