@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "dwac"
 FLOORS = [
     "errors",
     "_checks",
+    "drawing",
     "kernels",
     "conformal",
     "metrics",
@@ -34,6 +35,8 @@ FLOORS = [
     "_settings",
     "persistence",
     "classifier",
+    "reading",
+    "evaluation",
     "datasets",
     "paper",
     "report",

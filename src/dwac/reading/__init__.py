@@ -1,0 +1,145 @@
+"""A file, a folder or standard input as rows for a classifier: tables, images or texts.
+
+rows = read("people.csv", target="income")               # .X .y .ids .kind
+clf = DWACClassifier().fit(rows.X, rows.y, ids=rows.ids)
+Model(clf, rows.columns).save("model")
+
+model = load("model")
+new = read("others.csv", like=model)                      # what the model learned from, in any order
+model.clf.predict(new.X)
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import astuple, replace
+from os import PathLike, fspath
+from pathlib import Path
+
+import pandas as pd
+
+from dwac.encoders import TabularEncoder
+from dwac.errors import InputError
+from dwac.reading.files import PICTURES, read_pictures, read_sentences
+from dwac.reading.model import Model, load
+from dwac.reading.roles import arrange, arrange_like, known_labels, labels, looks_like_text
+from dwac.reading.rows import Columns, Rows
+from dwac.reading.tables import read_table
+
+__all__ = ["FORMATS", "Columns", "Model", "Rows", "load", "looks_like_text", "read"]
+
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "text", "image")
+_SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+_SUFFIXES |= {".parquet": "parquet", ".pq": "parquet", ".txt": "text", **dict.fromkeys(PICTURES, "image")}
+
+
+def read(
+    source: str | PathLike[str],
+    *,
+    target: str | None = None,
+    text: str | None = None,
+    ids: str | None = None,
+    like: Model | None = None,
+    labelled: bool | None = None,
+    form: str | None = None,
+    encoding: str = "utf-8",
+) -> Rows:
+    """Rows of a table (CSV, TSV, JSON Lines, Parquet), of a folder of images by class, or of a file of sentences.
+
+    Args:
+        source: a file, a folder, or "-" for standard input.
+        target: the column with the labels.
+        text: the column with the text to classify; found by itself where it is the only one.
+        ids: the column with the rows' names; otherwise rows are numbered from 0.
+        like: a model to read for: its columns, in their types.
+        labelled: whether labels are needed; by default for learning (without `like`), and not for a model.
+        form: one of FORMATS; by default as the name ends, or as the data looks.
+        encoding: of text files.
+    """
+    if form is not None and form not in FORMATS:
+        raise InputError(f"unknown format {form!r}; choose {', '.join(FORMATS)}")
+    labelled = like is None if labelled is None else labelled
+    path, piped = Path(source), fspath(source) == "-"
+    if not piped and path.is_dir():
+        return _finished(read_pictures(path, labelled=labelled), like, str(source))
+    name, data = _bytes(source)
+    form = form or _SUFFIXES.get(path.suffix.lower()) or _sniffed(data, like)
+    if form == "image":
+        return _finished(_picture(data if piped else str(source), name, labelled), like, name)
+    if form == "text" and not (target or text or ids):
+        classes = () if like is None else {str(label) for label in like.clf.classes_.tolist()}
+        rows = read_sentences(data, name, encoding=encoding, labelled=labelled, classes=classes)
+        return _finished(rows, like, name)
+    form = "csv" if form == "text" else form  # columns were named: a table whose name ends unusually
+    asked = Columns(target, text, ids)
+    table = read_table(data, name, form, encoding=encoding, texts=_worded(asked, like))
+    if like is None:
+        return arrange(table, name, asked, labelled=labelled)
+    if like.kind != "text":
+        _refuse_other("tabular", like, name)
+    return arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled)
+
+
+def _worded(asked: Columns, like: Model | None) -> set[str]:
+    """Columns of a table that stay as they are written: those with a part of their own, and a model's categories."""
+    worded = {*astuple(asked)} if like is None else {*astuple(asked), *astuple(like.columns)}
+    if like is not None and isinstance(like.clf.encoder_, TabularEncoder):
+        learned = {column.name: column.kind == "categorical" for column in like.clf.encoder_.columns}
+        worded = (worded - set(learned)) | {name for name, category in learned.items() if category}
+    return {name for name in worded if isinstance(name, str)}
+
+
+def _bytes(source: str | PathLike[str]) -> tuple[str, bytes]:
+    """The name of a source for messages, and what it holds."""
+    if fspath(source) == "-":
+        return "standard input", sys.stdin.buffer.read()
+    try:
+        return str(source), Path(source).read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"there is no file or folder {str(source)!r}") from None
+    except OSError as error:
+        raise InputError(f"{source} cannot be read: {error.strerror or error}") from None
+
+
+def _sniffed(data: bytes, like: Model | None) -> str:
+    """The format that data looks like."""
+    if data[:4] == b"PAR1":
+        return "parquet"
+    if like is not None and like.kind == "image":
+        return "image"
+    start = data[: 2**16].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start[:1] == b"{":
+        return "jsonl"
+    if like is not None and like.kind == "text":
+        head = start.partition(b"\n")[0].decode(errors="replace")
+        return "csv" if like.columns.text is not None and like.columns.text in head else "text"
+    return "csv"
+
+
+def _picture(picture: str | bytes, name: str, labelled: bool) -> Rows:
+    if labelled:
+        raise InputError(f"{name} is one image, without a label; give a folder with one folder of images a class")
+    return Rows([picture], None, [name], "image", where=lambda _: name)
+
+
+def _finished(rows: Rows, like: Model | None, name: str) -> Rows:
+    """Rows of images or texts, their labels in the type that they have in a table or in the model."""
+    if like is not None:
+        _refuse_other(rows.kind, like, name)
+    if rows.y is None:
+        return rows
+    given = pd.Series(rows.y)
+    if like is None:
+        return replace(rows, y=labels(given, "label", rows.where))
+    return replace(rows, y=known_labels(given, "label", rows.where, like.clf.classes_))
+
+
+def _refuse_other(kind: str, like: Model, name: str) -> None:
+    """Refuse data of another kind than a model reads."""
+    what = {"tabular": "a table", "image": "images", "text": "texts"}
+    if kind != like.kind:
+        hint = {"tabular": "a CSV, Parquet or JSON Lines file", "image": "an image file or a folder of images"}
+        raise InputError(
+            f"{name} holds {what[kind]}, and the model reads {what[like.kind]}; "
+            f"give {hint.get(like.kind, 'a file with a text a line, or a table with a column of texts')}"
+        )

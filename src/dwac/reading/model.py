@@ -1,0 +1,53 @@
+"""A model with the names of its training data's columns, so that new data is read in the same way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+
+from dwac.classifier import DWACClassifier
+from dwac.classifier import load as load_classifier
+from dwac.errors import StorageError
+from dwac.reading.rows import Columns
+from dwac.storage.files import read_file, replace_file
+
+COLUMNS = "columns.json"  # beside the model's own files, which do without it
+_LARGEST = 2**16
+
+
+@dataclass(frozen=True)
+class Model:
+    """A classifier, and which columns of its training data were its target, text and ids."""
+
+    clf: DWACClassifier
+    columns: Columns = field(default_factory=Columns)
+
+    @property
+    def kind(self) -> str:
+        """What it reads: "tabular", "image" or "text"."""
+        kind = str(self.clf.encoder_.kind)
+        return "text" if kind == "huggingface" else kind
+
+    def save(self, folder: str | PathLike[str], *, include_examples: bool = True) -> Path:
+        """Write both into the folder, the classifier as `DWACClassifier.save` does."""
+        path = self.clf.save(folder, include_examples=include_examples)
+        replace_file(path / COLUMNS, json.dumps(asdict(self.columns), ensure_ascii=False).encode())
+        return path
+
+
+def load(folder: str | PathLike[str], *, device: str = "auto") -> Model:
+    """The model in a folder; one saved from Python has no columns to remember."""
+    clf, path = load_classifier(folder, device=device), Path(folder) / COLUMNS
+    if not path.exists():
+        return Model(clf)
+    try:
+        columns = Columns(**json.loads(read_file(path, largest=_LARGEST)))
+        if not all(name is None or isinstance(name, str) for name in asdict(columns).values()):
+            raise TypeError("names must be strings")
+    except (ValueError, TypeError, RecursionError, OSError) as error:
+        raise StorageError(
+            f"{path} is damaged ({error!s:.100}); remove it and name columns on the command line"
+        ) from None
+    return Model(clf, columns)

@@ -1,0 +1,230 @@
+"""Which column of a table is what: labels, names of rows, a text to classify, or what a model learned from."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.classifier import DWACClassifier
+from dwac.encoders import TabularEncoder
+from dwac.encoders.tabular import Column
+from dwac.errors import InputError, LabelError
+from dwac.reading.rows import Columns, Rows
+from dwac.reading.tables import INDEX, Table, is_text, missing
+
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_LONG_WORDS, _LONG_CHARACTERS = 3, 20  # from so many on average, strings are texts rather than categories
+
+
+def arrange(table: Table, name: str, asked: Columns, *, labelled: bool = True) -> Rows:
+    """A table to learn from: `asked` columns must be there; the only other column, if of long strings, is a text."""
+    frame, where = table
+    for column in (asked.target, asked.text, asked.id):
+        _require(column, frame, name)
+    if labelled and asked.target is None:
+        raise InputError(f"{name}: which column holds the labels? Name it: --target COLUMN; {_columns(frame)}")
+    id_column = INDEX if asked.id is None and INDEX in frame else asked.id
+    rest = [column for column in frame.columns if column not in (asked.target, id_column)]
+    text = asked.text or (rest[0] if len(rest) == 1 and looks_like_text(frame[rest[0]]) else None)
+    if not rest:
+        raise InputError(f"{name} has no column to learn from beside {asked.target!r}; add some")
+    X: Any = frame[rest] if text is None else _texts(frame[text], text, where)
+    y = None if asked.target is None else labels(frame[asked.target], asked.target, where)
+    found = Columns(asked.target, text, id_column)
+    return Rows(X, y, _ids(frame, id_column, where), "tabular" if text is None else "text", found, where)
+
+
+def arrange_like(
+    clf: DWACClassifier, table: Table, name: str, asked: Columns, learned: Columns, *, labelled: bool
+) -> Rows:
+    """A table for a model: what it learned from, by name and in any order; further columns are left aside.
+
+    `learned` are the columns of its training data, `asked` those that are named now, and must be there.
+    """
+    frame, where = table
+    for column in (asked.target, asked.text, asked.id):
+        _require(column, frame, name)
+    used: set[Any] = set(getattr(clf, "feature_names_in_", []))
+    target = asked.target or (learned.target if learned.target in frame and learned.target not in used else None)
+    if labelled and target is None:
+        raise InputError(f"{name} has no target column; name it: --target COLUMN; {_columns(frame)}")
+    id_column = asked.id or next((c for c in (learned.id, INDEX) if c in frame and c not in used), None)
+    y = None if target is None or not labelled else known_labels(frame[target], target, where, clf.classes_)
+    found = Columns(target, asked.text or learned.text, id_column)
+    ids = _ids(frame, id_column, where)
+    rest = frame.drop(columns=[c for c in (target, id_column) if c is not None])
+    if isinstance(clf.encoder_, TabularEncoder):
+        return Rows(_features(rest, clf.encoder_, name, where), y, ids, "tabular", found, where)
+    text = asked.text or _text_column(rest, name, learned.text)
+    return Rows(_texts(frame[text], text, where), y, ids, "text", Columns(target, text, id_column), where)
+
+
+def looks_like_text(values: pd.Series[Any]) -> bool:
+    """Whether a column's strings are sentences rather than categories."""
+    if not is_text(values):
+        return False
+    strings = values.dropna().tolist()
+    words = sum(len(string.split()) for string in strings) / len(strings)
+    characters = sum(map(len, strings)) / len(strings)
+    return words >= _LONG_WORDS or (characters >= _LONG_CHARACTERS and 2 * len(set(strings)) > len(strings))
+
+
+# Columns by name
+
+
+def _require(column: str | None, frame: pd.DataFrame, name: str) -> None:
+    if column is not None and column not in frame:
+        near = difflib.get_close_matches(column, map(str, frame.columns), n=1)
+        near = near or [c for c in map(str, frame.columns) if c.lower() == column.lower()]
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"{name} has no column {column!r}; {hint}{_columns(frame)}")
+
+
+def _columns(frame: pd.DataFrame, most: int = 20) -> str:
+    """The columns' names, and a hint where they look like data."""
+    names = [str(column) for column in frame.columns]
+    shown = ", ".join(map(repr, names[:most])) + (f", … ({len(names) - most} more)" if len(names) > most else "")
+    numbers = sum(pd.notna(pd.to_numeric(column, errors="coerce")) for column in names)
+    return f"its columns are {shown}" + ("; is a first line with names missing?" if 2 * numbers > len(names) else "")
+
+
+def _text_column(frame: pd.DataFrame, name: str, learned: str | None) -> str:
+    if learned in frame:
+        return str(learned)
+    texts = [str(column) for column in frame.columns if is_text(frame[column])]
+    if len(texts) == 1:
+        return texts[0]
+    raise InputError(f"{name}: which column is the text? Name it: --text COLUMN; {_columns(frame)}")
+
+
+def _texts(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> list[str]:
+    gone = missing(values)
+    if gone.any():
+        raise InputError(f"{where(int(gone.argmax()))}: the text {column!r} is empty; fill it in, or drop the row")
+    return values.astype(str).tolist()
+
+
+def _ids(frame: pd.DataFrame, column: str | None, where: Callable[[int], str]) -> list[Any]:
+    if column is None:
+        return list(range(len(frame)))
+    gone = missing(frame[column])
+    if gone.any():
+        raise InputError(f"{where(int(gone.argmax()))}: the id {column!r} is missing; every row needs one")
+    return _whole(frame[column].tolist())
+
+
+# Labels
+
+
+def labels(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> NDArray[Any]:
+    """(n,) labels: whole numbers, other numbers, true and false, or strings, whichever all of them are."""
+    _refuse_gaps(values, column, where)
+    found = _whole([value.strip() if isinstance(value, str) else value for value in values.tolist()])
+    if not all(isinstance(value, str) for value in found):
+        return _array(found)
+    for convert in (lambda value: {"true": True, "false": False}[value.lower()], float):
+        try:
+            return np.array([convert(value) for value in found])
+        except (KeyError, ValueError):
+            pass
+    return np.array(found, dtype=object)
+
+
+def known_labels(
+    values: pd.Series[Any], column: str, where: Callable[[int], str], classes: NDArray[Any]
+) -> NDArray[Any]:
+    """(n,) labels, each one of a model's classes: whichever is written like it."""
+    _refuse_gaps(values, column, where)
+    known = {str(label): label for label in classes.tolist()}
+    alike = {_written(label): label for label in known.values()}
+    found = [known.get(str(value).strip(), alike.get(_written(value))) for value in values.tolist()]
+    if None in found:
+        row = found.index(None)
+        shown = ", ".join(list(known)[:10]) + ", …" * (len(known) > 10)
+        raise LabelError(
+            f"{where(row)}: the model knows no class {str(values.iloc[row])!r} of {column!r}; it was trained on {shown}"
+        )
+    return _array(found)
+
+
+def _refuse_gaps(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> None:
+    gone = missing(values)
+    if gone.any():
+        others = f" ({int(gone.sum())} rows lack theirs)" if gone.sum() > 1 else ""
+        raise LabelError(
+            f"{where(int(gone.argmax()))}: the target {column!r} is missing{others}; fill it in, or drop such rows"
+        )
+
+
+def _array(values: list[Any]) -> NDArray[Any]:
+    array = np.array(values)
+    if array.dtype.kind in "biuf" and len({type(value) for value in values}) == 1:
+        return array
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def _whole(values: list[Any]) -> list[Any]:
+    """Strings as whole numbers, where all of them are just such: 7, but not 007."""
+    whole = all(isinstance(value, str) and _WHOLE.fullmatch(value) for value in values)
+    return [int(value) for value in values] if whole else values
+
+
+def _written(label: Any) -> str:
+    """A label as people write it: 1 for 1.0 too, and true for True."""
+    if isinstance(label, float):
+        return f"{label:g}"
+    text = str(label).strip()
+    try:
+        return f"{float(text):g}" if "." in text else text.lower() if text in ("True", "False") else text
+    except ValueError:
+        return text
+
+
+# What a table's model learned from
+
+
+def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str, where: Callable[[int], str]) -> pd.DataFrame:
+    wanted: list[Any] = [column.name for column in encoder.columns]
+    if not any(isinstance(column, str) for column in wanted):  # trained on an array: known by position
+        if frame.shape[1] != len(wanted):
+            raise InputError(
+                f"{name} has {frame.shape[1]} columns beside target and id; the model was trained on {len(wanted)}"
+            )
+        frame = frame.set_axis(wanted, axis=1)
+    lacking = [column for column in wanted if column not in frame]
+    if lacking:
+        shown = ", ".join(map(repr, lacking[:10])) + ", …" * (len(lacking) > 10)
+        raise InputError(f"{name} lacks what the model was trained on: column {shown}; {_columns(frame)}")
+    return pd.DataFrame({column.name: _as_learned(frame[column.name], column, where) for column in encoder.columns})
+
+
+def _as_learned(values: pd.Series[Any], column: Column, where: Callable[[int], str]) -> pd.Series[Any]:
+    """A column's values in the type that they had in training."""
+    if column.kind == "categorical":
+        if all(isinstance(value, str | None) for value in column.categories) and not is_text(values):
+            return values.map(str, na_action="ignore").astype(object)
+        return values
+    if not is_text(values):
+        return values
+    if column.kind == "datetime":
+        found = pd.to_datetime(values, format="ISO8601", errors="coerce")
+    elif column.kind == "boolean":
+        found = values.str.strip().str.lower().map({"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0})
+    else:
+        found = pd.to_numeric(values, errors="coerce")
+    lost = found.isna() & ~missing(values)
+    if lost.any():
+        row = int(lost.argmax())
+        what = {"datetime": "dates such as 2024-12-31", "boolean": "true or false"}.get(column.kind, "numbers")
+        raise InputError(
+            f"{where(row)}: column {column.name!r} must hold {what}, as in training; got {values.iloc[row]!r}"
+        )
+    return found

@@ -1,0 +1,215 @@
+"""CSV, TSV, JSON Lines and Parquet as a DataFrame, every row of which knows its line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from dwac.errors import InputError
+
+INDEX = ""  # the name of the nameless first column in which pandas writes its index
+_PANDAS_INDEX = "__index_level_0__"  # the same in Parquet
+_DELIMITERS = ",\t;|"
+_LARGEST_BLOCK = 2**31 - 1
+_NAN = {"", "nan", "NaN"}
+
+
+class Table(NamedTuple):
+    """A frame, and where each of its rows came from, for messages."""
+
+    frame: pd.DataFrame
+    where: Callable[[int], str]
+
+
+def read_table(data: bytes, name: str, form: str, *, encoding: str, texts: Collection[str]) -> Table:
+    """The table in the bytes of a file of this form: "csv", "tsv", "jsonl" or "parquet".
+
+    texts: columns that stay as they are written, rather than become numbers or dates.
+    """
+    if form == "parquet":
+        table = Table(_parquet(data, name), lambda row: f"{name} row {row}")
+    elif form == "jsonl":
+        table = _json_lines(decoded(data, name, encoding), name, texts)
+    else:
+        table = _csv(decoded(data, name, encoding), name, form, texts)
+    if len(table.frame) == 0:
+        raise InputError(f"{name} has columns but no rows; give at least one row")
+    return table
+
+
+def decoded(data: bytes, name: str, encoding: str) -> str:
+    """The text that the bytes are, without a byte order mark."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16"
+    try:
+        text = data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+    except LookupError:
+        raise InputError(f"unknown encoding {encoding!r}; examples are utf-8, latin-1, utf-16") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{name} line {line} is not {encoding}: it has the byte 0x{data[error.start]:02x}; save the file as UTF-8, "
+            "or name its encoding, such as latin-1"
+        ) from None
+    if not text.strip():
+        raise InputError(f"{name} is empty; give a file with data")
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise InputError(f"{name} line {line} holds a zero byte: it is no text; name its format if that is another")
+    return text
+
+
+def is_text(values: pd.Series[Any]) -> bool:
+    """Whether a column holds strings, and gaps at most."""
+    return pd.api.types.infer_dtype(values, skipna=True) == "string"
+
+
+def missing(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Where values are absent: blank or NaN, as a text too."""
+    return values.isna() | values.map(lambda value: isinstance(value, str) and value.strip() in _NAN).astype(bool)
+
+
+def _named(names: list[str], name: str) -> list[str]:
+    """Column names without spaces around them, each there once."""
+    names = [column.strip() for column in names]
+    for place, column in enumerate(names):
+        if column == INDEX and place > 0:
+            raise InputError(f"{name}: column {place + 1} has no name; the first line must name every column")
+        if column in names[:place]:
+            raise InputError(f"{name}: column {column!r} is there more than once; rename or drop one")
+    return names
+
+
+# CSV and TSV
+
+
+def _csv(text: str, name: str, form: str, texts: Collection[str]) -> Table:
+    head = next(line for line in text.splitlines() if line.strip())
+    delimiter = "\t" if form == "tsv" else max(_DELIMITERS, key=_unquoted(head).count)
+    try:
+        frame = _csv_frame(text, name, delimiter, texts)
+    except (pa.ArrowException, csv.Error) as error:
+        _refuse_ragged(text, name, delimiter)
+        raise InputError(f"{name} is no table that can be read: {error!s:.300}") from None
+    return Table(frame, _csv_lines(text, name, delimiter))
+
+
+def _unquoted(line: str) -> str:
+    return "".join(line.split('"')[::2])
+
+
+def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> pd.DataFrame:
+    data = text.encode()
+    written = next(_records(text, delimiter))[1]
+    names = _named(written, name)
+    types = {raw: pa.string() for raw, column in zip(written, names, strict=True) if column in texts}
+    while True:
+        table = pa.csv.read_csv(
+            io.BytesIO(data),
+            # In one block: Arrow judges a column's type by the first.
+            read_options=pa.csv.ReadOptions(block_size=min(len(data) + 1, _LARGEST_BLOCK)),
+            parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(column_types=types),
+        )
+        clocks = [field.name for field in table.schema if pa.types.is_time(field.type)]
+        if not clocks:
+            break
+        types |= dict.fromkeys(clocks, pa.string())  # a time of day is a category, known by its text
+    frame: pd.DataFrame = table.rename_columns(names).to_pandas(date_as_object=False)
+    worded = [column for column in names if column not in texts and is_text(frame[column])]
+    return frame.assign(**{column: frame[column].mask(frame[column] == "") for column in worded})
+
+
+def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """(line on which it ends, fields) of each record, without blank lines."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    for fields in reader:
+        if fields:
+            yield reader.line_num, fields
+
+
+def _csv_lines(text: str, name: str, delimiter: str) -> Callable[[int], str]:
+    def where(row: int) -> str:
+        for place, (line, _) in enumerate(_records(text, delimiter)):
+            if place == row + 1:
+                return f"{name} line {line}"
+        return f"{name} row {row}"
+
+    return where
+
+
+def _refuse_ragged(text: str, name: str, delimiter: str) -> None:
+    width = 0
+    try:
+        for line, fields in _records(text, delimiter):
+            width = width or len(fields)
+            if len(fields) != width:
+                raise InputError(
+                    f"{name} line {line} has {len(fields)} fields where the first line names {width} columns; repair "
+                    "that line, and quote values that hold the delimiter"
+                )
+    except csv.Error as error:
+        raise InputError(f"{name} is no table that can be read: {error}") from None
+
+
+# JSON Lines
+
+
+def _json_lines(text: str, name: str, texts: Collection[str]) -> Table:
+    rows, lines = [], []
+    for line, written in enumerate(text.split("\n"), start=1):
+        if not written.strip():
+            continue
+        try:
+            row = json.loads(written)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name} line {line} is not JSON ({error!s:.100}); write one object a line") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{name} line {line} must be one JSON object, {{…}}; got {written.strip()[:40]!r}")
+        for column, value in row.items():
+            if isinstance(value, list | dict):
+                raise InputError(f"{name} line {line}: {column!r} must be a single value; got {json.dumps(value)[:40]}")
+        rows.append(row)
+        lines.append(line)
+    frame = pd.DataFrame(rows)
+    frame.columns = pd.Index(_named([str(column) for column in frame.columns], name))
+    for column in frame.columns:
+        if column not in texts and is_text(frame[column]):
+            frame[column] = _dates(frame[column])
+    return Table(frame, lambda row: f"{name} line {lines[row]}")
+
+
+def _dates(values: pd.Series[Any]) -> pd.Series[Any]:
+    """ISO dates as such, as in CSV; anything else as it is."""
+    first = values.dropna()
+    if first.empty or not first.iloc[0][:4].isdigit() or first.iloc[0][4:5] != "-":
+        return values
+    try:
+        return pd.to_datetime(values, format="ISO8601")
+    except (ValueError, TypeError, OverflowError):
+        return values
+
+
+# Parquet
+
+
+def _parquet(data: bytes, name: str) -> pd.DataFrame:
+    try:
+        table = pa.parquet.read_table(io.BytesIO(data))
+        names = [INDEX if column == _PANDAS_INDEX else column for column in table.column_names]
+        order = sorted(range(len(names)), key=lambda place: names[place] != INDEX)  # pandas writes its index last
+        table = table.select(order).rename_columns(_named([names[place] for place in order], name))
+        frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, date_as_object=False)
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{name} is no Parquet file that can be read: {error!s:.200}") from None
+    return frame
