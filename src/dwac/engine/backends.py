@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from dwac.engine.gradient import tiled_gradient
 from dwac.engine.index import Index
 from dwac.kernels import full_precision
 
@@ -40,6 +41,13 @@ class Backend(Protocol):
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """One pass over all references; `queries` are centred and in the precision to compute in."""
 
+    def gradient(self, index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor) -> Tensor:
+        """∂/∂queries of Σ cotangent · log_class_weights, (n, d) in the precision of the centred `queries`.
+
+        log_class_weights: (n, K) float64, as a sweep gave them. cotangent: (n, K) float64, within ±1; 0 for classes
+        without references.
+        """
+
 
 class TorchBackend:
     """Tiles of plain PyTorch operations, on any device.
@@ -50,6 +58,7 @@ class TorchBackend:
 
     name = "torch"
     rounding = 1.0
+    gradient = staticmethod(tiled_gradient)
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """See `Backend.sweep`."""

@@ -19,16 +19,18 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dwac.engine.backends import Backend, Sweep, exp_
+from dwac.engine.backends import Backend, Sweep
 from dwac.engine.choice import choose_backend
 from dwac.engine.direct import by_difference
 from dwac.engine.index import Index
 from dwac.errors import InputError, ShapeError
-from dwac.kernels import full_precision, log_weights
+from dwac.kernels import full_precision
 
 _TOLERANCE = 1e-4
+_GRADIENT_TOLERANCE = 1e-3
 _SPARE = 8  # candidates kept beyond k, so that rounding can seldom hide a neighbour
 _CANDIDATES = 2**21  # numbers gathered at once while ranking candidates
+_COTANGENTS = 2**22  # log class weights differentiated at once
 
 
 class QueryResult(NamedTuple):
@@ -175,15 +177,12 @@ def _empty(index: Index, k: int) -> QueryResult:
 
 
 class _Differentiable(torch.autograd.Function):
-    """Log class weights with a gradient in the queries that, like the sums, never holds the (n, m) matrix.
-
-    ∂/∂h log Σ_{i in k} w_i = Σ_{i in k} (w_i / Σ w) ∂/∂h log w_i, accumulated tile by tile in float64.
-    """
+    """Log class weights with a gradient in the queries that, like the sums, never holds the (n, m) matrix."""
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, index: Index, backend: Backend, k: int) -> tuple[Tensor, ...]:
         result = _query(index, queries, backend, k)
-        ctx.index = index
+        ctx.index, ctx.backend = index, backend
         ctx.save_for_backward(queries, result.log_class_weights)
         ctx.mark_non_differentiable(result.rows, result.squared_distances)
         return tuple(result)
@@ -192,15 +191,44 @@ class _Differentiable(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         queries, log_class_weights = ctx.saved_tensors
-        index: Index = ctx.index
-        gradient = torch.zeros_like(queries, dtype=torch.float64)
-        for start in range(0, len(queries), 256):
-            part = slice(start, start + 256)
-            h = queries[part].detach().double().requires_grad_()
-            for refs, labels in zip(index.embeddings.split(4096), index.labels.split(4096), strict=True):
-                with torch.enable_grad():
-                    log_w = log_weights(h, refs.double(), index.kernel.name)
-                # No share exceeds 1; at extreme distances rounding may not make one do so either.
-                shares = exp_((log_w.detach() - log_class_weights[part][:, labels]).clamp_max_(0))
-                gradient[part] += torch.autograd.grad(log_w, h, shares * grads[0][part][:, labels])[0]
-        return gradient.to(queries.dtype), None, None, None
+        gradient = torch.empty_like(queries)
+        step = max(1, _COTANGENTS // max(queries.shape[1], ctx.index.n_classes))
+        for start in range(0, len(queries), step):
+            part = slice(start, start + step)
+            gradient[part] = _gradient(ctx.index, queries[part], log_class_weights[part], grads[0][part], ctx.backend)
+        return gradient, None, None, None
+
+
+def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor, backend: Backend) -> Tensor:
+    """∂/∂queries of Σ cotangent · log_class_weights, (n, d), in the precision that each query needs.
+
+    Gaussian weights of float32 references are differentiated in float32, anything else in float64. The share of a
+    reference in a class at distance r errs by the rounding of its squared distance, u (2‖q‖ + r)² as in a sweep.
+    Queries for which the mean of that over the classes, by the size of their cotangents, exceeds
+    `_GRADIENT_TOLERANCE` are differentiated again in float64: those far away, or pulled by far classes.
+    """
+    single = index.kernel.name == "gaussian" and queries.dtype != torch.float64 != index.embeddings.dtype
+    cotangent = torch.where(index.class_starts.diff() > 0, cotangent, 0.0)  # no votes, no pull
+    largest = cotangent.abs().amax(dim=1, keepdim=True)
+    scaled = cotangent / torch.where(largest > 0, largest, 1.0)  # so that no loss is too small for float32
+    centred = queries.double() - index.centre
+    gradient = backend.gradient(index, centred.float() if single else centred, log_class_weights, scaled).double()
+    if single:
+        left = _strained(index, centred, log_class_weights, scaled, backend).nonzero()[:, 0]
+        if len(left):
+            gradient[left] = backend.gradient(index, centred[left], log_class_weights[left], scaled[left])
+    return gradient * largest
+
+
+def _strained(
+    index: Index, centred: Tensor, log_class_weights: Tensor, cotangent: Tensor, backend: Backend
+) -> Tensor:
+    """Which queries (n,) have a gradient that float32 does not give within the tolerance."""
+    sizes = cotangent.abs()
+    # W ≤ m exp(-r²) of the nearest reference of the class, at r. By Jensen, the root of the mean of r² is no less
+    # than what the mean of (2‖q‖ + r)² asks for.
+    squared = math.log(len(index.labels)) - torch.where(sizes > 0, log_class_weights, 0.0)
+    mean = (sizes * squared).sum(dim=1) / sizes.sum(dim=1).clamp_min(1)  # the largest size is 1, unless all are 0
+    norms = centred.square().sum(dim=1).sqrt()
+    unit = backend.rounding * _rounding(centred.shape[1]) * torch.finfo(torch.float32).eps / 2
+    return ~(unit * ((2 * norms + mean.clamp_min(0).sqrt()).square() + 16) <= _GRADIENT_TOLERANCE)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks
 from dwac.engine.index import Index, padded_width
+from dwac.engine.triton_gradient import fused_gradient
 
 WIDEST = 256  # the largest d served
 _LN2 = math.log(2)
@@ -32,6 +33,7 @@ class TritonBackend:
 
     name = "triton"
     rounding = 4.0  # three TF32 products for one of float32, and log-weights in base 2
+    gradient = staticmethod(fused_gradient)
 
     def __init__(self) -> None:
         self.rest = TorchBackend()
