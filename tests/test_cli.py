@@ -53,7 +53,7 @@ def test_data_list_says_what_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert f" {name} " in shown.output
     assert "by hand: Kaggle" in shown.output
     wrong = CliRunner().invoke(app, ["data", "get", "nosuch"])
-    assert wrong.exit_code == 2
+    assert wrong.exit_code == 1
     assert "fashion_mnist" in wrong.output
 
 
@@ -86,7 +86,7 @@ def test_data_that_needs_an_account_is_got_by_hand(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("DWAC_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shown = CliRunner().invoke(app, ["data", "get", "lending_club"])
-    assert shown.exit_code == 2
+    assert shown.exit_code == 1
     (line,) = shown.output.strip().splitlines()
     assert line.startswith("dwac: loan.csv")
     assert "Kaggle account" in line
@@ -110,7 +110,7 @@ def test_an_error_raised_on_purpose_is_one_line(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("dwac.cli.demo.load", fail)
     shown = CliRunner().invoke(app, ["demo"])
-    assert shown.exit_code == 2
+    assert shown.exit_code == 1
     assert shown.output.strip() == "dwac: epochs must be 1 or more; got 0"
 
 

@@ -600,7 +600,7 @@ def test_the_command_shows_each_fit_and_where_it_was_stopped(patched: pytest.Mon
 
 def test_the_command_reports_on_no_empty_folder(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["paper", "report", "--records", str(tmp_path / "none")])
-    assert shown.exit_code == 2
+    assert shown.exit_code == 1
     assert "no records in" in shown.output
     assert "`dwac paper run` makes them" in shown.output
     assert not (tmp_path / "none").exists()
@@ -608,6 +608,6 @@ def test_the_command_reports_on_no_empty_folder(tmp_path: Path) -> None:
 
 def test_the_command_says_unknown_names_in_one_line() -> None:
     shown = CliRunner().invoke(app, ["paper", "run", "nonsense"])
-    assert shown.exit_code == 2
+    assert shown.exit_code == 1
     assert shown.output.strip().startswith("dwac: unknown experiment 'nonsense'; choose accuracy,")
     assert len(shown.output.strip().splitlines()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -11,18 +12,33 @@ import dwac
 from dwac.cli.data import data
 from dwac.cli.demo import demo
 from dwac.cli.paper import paper
+from dwac.cli.serve import serve
 from dwac.errors import DwacError
 
 
 class _Group(typer.core.TyperGroup):
-    """Shows errors that dwac raises on purpose as one line, and exits with 2."""
+    """Shows what dwac says on purpose as one line: errors, which end with 1, and warnings. Ctrl-C ends with 130."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _note
+                return super().invoke(ctx)
         except DwacError as error:
-            typer.secho(f"dwac: {error}", fg="red", err=True)
-            raise typer.Exit(2) from None
+            typer.secho(f"dwac: {_one_line(error)}", fg="red", err=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            typer.secho("dwac: stopped", fg="red", err=True)
+            raise typer.Exit(130) from None
+
+
+def _note(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    if issubclass(category, UserWarning):  # others speak to programmers
+        typer.secho(f"dwac: note: {_one_line(message)}", fg="yellow", err=True)
+
+
+def _one_line(said: object) -> str:
+    return " ".join(str(said).split())
 
 
 app = typer.Typer(
@@ -51,5 +67,6 @@ def options(
 
 
 app.command()(demo)
+app.command()(serve)
 app.add_typer(data, name="data")
 app.add_typer(paper, name="paper")

@@ -91,7 +91,7 @@ def _columns(frame: pd.DataFrame, most: int = 20) -> str:
     names = [str(column) for column in frame.columns]
     shown = ", ".join(map(repr, names[:most])) + (f", … ({len(names) - most} more)" if len(names) > most else "")
     numbers = sum(pd.notna(pd.to_numeric(column, errors="coerce")) for column in names)
-    return f"its columns are {shown}" + ("; is a first line with names missing?" if 2 * numbers > len(names) else "")
+    return f"its columns are {shown}" + ("; is a first line with names missing?" if 3 * numbers >= len(names) else "")
 
 
 def _text_column(frame: pd.DataFrame, name: str, learned: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ INDEX = ""  # the name of the nameless first column in which pandas writes its i
 _PANDAS_INDEX = "__index_level_0__"  # the same in Parquet
 _DELIMITERS = ",\t;|"
 _LARGEST_BLOCK = 2**31 - 1
+_COMMA, _POINT = (re.compile(rf"(?m)(?:^|;)-?[0-9]+{mark}[0-9]+(?:;|\r?$)") for mark in (",", r"\."))
 _NAN = {"", "nan", "NaN"}
 
 
@@ -107,7 +109,8 @@ def _unquoted(line: str) -> str:
 
 
 def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> pd.DataFrame:
-    data = text.encode()
+    data = f"{text}\n".encode()
+    decimal_comma = delimiter == ";" and _COMMA.search(text) and not _POINT.search(text)
     written = next(_records(text, delimiter))[1]
     names = _named(written, name)
     types = {raw: pa.string() for raw, column in zip(written, names, strict=True) if column in texts}
@@ -117,7 +120,7 @@ def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> 
             # In one block: Arrow judges a column's type by the first.
             read_options=pa.csv.ReadOptions(block_size=min(len(data) + 1, _LARGEST_BLOCK)),
             parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pa.csv.ConvertOptions(column_types=types),
+            convert_options=pa.csv.ConvertOptions(column_types=types, decimal_point="," if decimal_comma else "."),
         )
         clocks = [field.name for field in table.schema if pa.types.is_time(field.type)]
         if not clocks:

@@ -1,0 +1,122 @@
+"""What a classifier says of examples, and how good, how honest and how wary that is where the truth is known.
+
+said = predict(clf, X)
+said.frame(epsilon=0.05)                  # label, probability, confidence, credibility and label set of each row
+evaluate(said, y, epsilon=0.05).to_dict() # accuracy, log loss, calibration error, coverage, …; and by class
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac import metrics
+from dwac.classifier import DWACClassifier
+from dwac.conformal import ConformalPrediction, nonconformity
+from dwac.explain import plain
+from dwac.preparation import encode_known
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One pass over n examples: their votes, and what follows from these alone."""
+
+    log_class_weights: Floats  # (n, K)
+    classes: NDArray[Any]  # (K,)
+    conformal: ConformalPrediction | None  # None for a model without calibration rows
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """(n,): the places of the predicted labels among the classes."""
+        return np.asarray(self.log_class_weights.argmax(axis=1))
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """(n,): the predicted labels."""
+        return np.asarray(self.classes[self.codes])
+
+    @property
+    def log_probabilities(self) -> Floats:
+        """(n, K): log P(y=k given x)."""
+        votes = self.log_class_weights
+        return np.asarray(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True))
+
+    @property
+    def probabilities(self) -> Floats:
+        """(n, K): P(y=k given x)."""
+        return -nonconformity(self.log_class_weights, "probability")
+
+    def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
+        """A row an example: label, probability, confidence, credibility, and the set of labels at error rate ε."""
+        found: dict[str, Any] = {"label": self.labels.tolist(), "probability": self.probabilities.max(axis=1)}
+        if self.conformal is not None:
+            found |= {"confidence": self.conformal.confidence, "credibility": self.conformal.credibility}
+            found["set"] = [self.classes[held].tolist() for held in self.conformal.label_sets(epsilon)]
+        return pd.DataFrame(found)
+
+
+def predict(clf: DWACClassifier, X: Any) -> Predictions:
+    """What the classifier says of X."""
+    votes = clf.log_class_weights(X)
+    return Predictions(votes, clf.classes_, clf.conformal_of(votes) if len(clf.calibration_y_) else None)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How predictions compare with the truth; what needs calibration is None where a model has none."""
+
+    n: int
+    accuracy: float
+    log_loss: float
+    calibration_error: float
+    epsilon: float
+    coverage: float | None
+    mean_set_size: float | None
+    credibility: float | None  # mean
+    by_class: pd.DataFrame  # a row a class: n, recall, precision, coverage, mean_set_size, credibility
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, ready for JSON."""
+        content: dict[str, Any] = plain({**vars(self), "by_class": self.by_class.to_dict("records")})
+        return content
+
+
+def evaluate(said: Predictions, y: Any, epsilon: float = 0.05) -> Evaluation:
+    """Compare with true labels y (n,), each one of the classes."""
+    truth = encode_known(y, len(said.log_class_weights), said.classes)
+    trust = said.conformal
+    sets = None if trust is None else trust.label_sets(epsilon)
+    return Evaluation(
+        n=len(truth),
+        accuracy=metrics.accuracy(truth, said.codes),
+        log_loss=metrics.log_loss(truth, said.log_probabilities),
+        calibration_error=metrics.calibration_error(truth, said.probabilities),
+        epsilon=epsilon,
+        coverage=None if sets is None else metrics.coverage(truth, sets),
+        mean_set_size=None if sets is None else metrics.set_sizes(sets).mean,
+        credibility=None if trust is None else float(trust.credibility.mean()),
+        by_class=_by_class(said, truth, sets),
+    )
+
+
+def _by_class(said: Predictions, truth: NDArray[np.int64], sets: NDArray[np.bool_] | None) -> pd.DataFrame:
+    rows = []
+    for code, label in enumerate(said.classes.tolist()):
+        own, named = truth == code, said.codes == code
+        row = {"label": label, "n": int(own.sum()), "recall": _mean(named[own]), "precision": _mean(own[named])}
+        if sets is not None and said.conformal is not None:
+            row |= {"coverage": _mean(sets[own, code]), "mean_set_size": _mean(sets[own].sum(axis=1))}
+            row["credibility"] = _mean(said.conformal.credibility[own])
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _mean(values: NDArray[Any]) -> float:
+    """NaN where there is nothing to average, without a warning."""
+    return float(values.mean()) if len(values) else float("nan")
