@@ -7,10 +7,8 @@ print(explanation)
 
 from __future__ import annotations
 
-import base64
 import html
 import math
-import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +22,8 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity
+from dwac.drawing.neighbors import draw_explanation
+from dwac.drawing.records import data_url, is_png, written
 from dwac.engine import Index
 from dwac.errors import InputError, PrivacyError, ShapeError
 from dwac.reference import Neighbors, ReferenceSet
@@ -173,6 +173,13 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return self.to_html()
+
+    def plot(self) -> Any:
+        """A matplotlib figure: the example beside those that voted on it. Needs the extra `dwac[report]`.
+
+        Images stand side by side, a text's words are shaded by attention, columns of a table that differ are marked.
+        """
+        return draw_explanation(self)
 
 
 class Votes:
@@ -385,24 +392,14 @@ def plain(value: Any) -> Any:
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no NaN
-    if isinstance(value, bytes) and value.startswith(_PNG):
-        return _data_url(value)
+    if is_png(value):
+        return data_url(value)
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
-
-
-_PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def _data_url(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
 def _brief(value: Any) -> Any:
     """A value as it fits into a column of text."""
-    if isinstance(value, bytes) and value.startswith(_PNG):
-        width, height = struct.unpack(">II", value[16:24])
-        return f"{width}×{height} image"
-    return value if not isinstance(value, str) or len(value) <= 60 else value[:59] + "…"
+    return written(value) if isinstance(value, str) or is_png(value) else value
 
 
 _STYLE = (
@@ -432,8 +429,8 @@ def _shown(record: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bytes) and value.startswith(_PNG):
-        return f'<img src="{_data_url(value)}" alt="the image" height="64" style="image-rendering:pixelated">'
+    if is_png(value):
+        return f'<img src="{data_url(value)}" alt="the image" height="64" style="image-rendering:pixelated">'
     return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 

@@ -1,0 +1,164 @@
+"""The picture of one explanation: the example that was asked about, beside those that voted on it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from dwac.drawing.records import compared, image_of, kind_of
+from dwac.drawing.sheet import Sheet, placed
+from dwac.drawing.style import COLOURS, INK, new, plain, tidy
+
+_ROWS, _BESIDE, _WORDS = 24, 5, 120  # the most columns and neighbours of a table, and words of a text, that are shown
+
+
+class Voter(Protocol):
+    """What is drawn of a `dwac.explain.Neighbor`."""
+
+    @property
+    def label(self) -> Any: ...  # noqa: D102
+    @property
+    def share(self) -> float: ...  # noqa: D102
+    @property
+    def id(self) -> Any: ...  # noqa: D102
+    @property
+    def record(self) -> Any: ...  # noqa: D102
+
+
+class Explained(Protocol):
+    """What is drawn of a `dwac.explain.Explanation`."""
+
+    @property
+    def label(self) -> Any: ...  # noqa: D102
+    @property
+    def probability(self) -> float: ...  # noqa: D102
+    @property
+    def credibility(self) -> float | None: ...  # noqa: D102
+    @property
+    def neighbors(self) -> Sequence[Voter]: ...  # noqa: D102
+    @property
+    def record(self) -> Any: ...  # noqa: D102
+    @property
+    def attention(self) -> Sequence[tuple[str, float]] | None: ...  # noqa: D102
+    @property
+    def private(self) -> bool: ...  # noqa: D102
+
+
+def draw_explanation(explained: Explained) -> Any:
+    """Images side by side, a text with its words shaded by attention, a row with the columns that differ marked.
+
+    Where there is no record to show, or the explanation is private, the votes alone.
+    """
+    kind = "" if explained.private else kind_of(explained.record)
+    draw = {"image": _images, "text": _text, "table": _table, "": _votes}[kind]
+    return draw(explained)
+
+
+def _title(explained: Explained) -> str:
+    said = f"{explained.label!s:.24}: probability {explained.probability:.3f}"
+    return said if explained.credibility is None else f"{said}, credibility {explained.credibility:.3f}"
+
+
+def _name(voter: Voter) -> str:
+    """Its label and share; its id, if that may be told."""
+    vote = f"{plain(voter.label)}  {voter.share:.1%}"
+    return vote if voter.id is None else f"{vote}\n{plain(voter.id, 16)}"
+
+
+def _images(explained: Explained) -> Any:
+    from matplotlib.image import imread
+
+    figure, axes = new(1, len(explained.neighbors) + 1, width=1.35, height=1.75)
+    figure.suptitle(plain(_title(explained), 80), fontsize=9, color=INK)
+    shown = [(explained.record, "asked\n"), *((voter.record, _name(voter)) for voter in explained.neighbors)]
+    for place, (panel, (record, title)) in enumerate(zip(axes[0], shown, strict=True)):
+        png = image_of(record)
+        if png is not None:
+            panel.imshow(imread(io.BytesIO(png), format="png"), cmap="gray", interpolation="nearest")
+        panel.set(xticks=[], yticks=[])
+        panel.set_title(title, fontsize=7, color=INK)
+        other = place > 0 and explained.neighbors[place - 1].label != explained.label
+        # A vote for another label is known by its dashes, too.
+        look = (COLOURS[1], 2.0, (0, (3, 2))) if other else (INK, 1.5 if place == 0 else 0.4, "-")
+        for spine in panel.spines.values():
+            spine.set(edgecolor=look[0], linewidth=look[1], linestyle=look[2])
+    return figure
+
+
+def _votes(explained: Explained) -> Any:
+    voters = explained.neighbors
+    figure, axes = new(1, 1, width=4.6, height=0.7 + 0.26 * len(voters))
+    panel = axes[0, 0]
+    names = [f"{plain(v.label)}" if v.id is None else f"{plain(v.id, 16)}: {plain(v.label)}" for v in voters]
+    for place, voter in enumerate(voters):
+        mine = voter.label == explained.label
+        look = {"color": COLOURS[0]} if mine else {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////"}
+        panel.barh(place, voter.share, height=0.7, **look)
+        panel.text(voter.share, place, f" {voter.share:.1%}", fontsize=7, color=INK, va="center")
+    panel.set_yticks(range(len(voters)), names)
+    panel.invert_yaxis()
+    panel.set_xlim(0, max(voter.share for voter in voters) * 1.18 or 1)
+    tidy(panel, title=plain(_title(explained), 80), x="share of the vote")
+    return figure
+
+
+def _text(explained: Explained) -> Any:
+    words = list(explained.attention or ((word, 0.0) for word in explained.record["text"].split()))
+    most = max((weight for _, weight in words), default=0.0) or 1.0
+    words = words[:_WORDS] + [("…", 0.0)] * (len(words) > _WORDS)
+    places = list(placed([word for word, _ in words]))
+    n_lines = places[-1][0] + 1 if places else 1
+    sheet = Sheet(n_lines + len(explained.neighbors) + 1.5)
+    sheet.write(_title(explained), bold=True)
+    here = -1
+    for (word, weight), (line, x, width) in zip(words, places, strict=True):
+        sheet.down(line - here)
+        here = line
+        sheet.mark(x, width + 4, weight / most)
+        sheet.write(word, x)
+    sheet.down(0.5)
+    for voter in explained.neighbors:
+        sheet.down()
+        _vote(sheet, voter, explained)
+    return sheet.figure
+
+
+def _vote(sheet: Sheet, voter: Voter, explained: Explained) -> None:
+    """A line on one neighbour: a bar that grows with its share, its label, and the beginning of its text."""
+    other = voter.label != explained.label
+    look = {"facecolor": "none", "hatch": "/////"} if other else {"facecolor": COLOURS[0]}
+    longest = max(v.share for v in explained.neighbors) or 1
+    sheet.box(0, 56 * voter.share / longest, 8, edgecolor=COLOURS[other], **look)
+    sheet.write(f"{voter.share:.1%}", 62)
+    sheet.write(voter.label, 100, width=76, bold=True)
+    sheet.write(voter.record["text"] if kind_of(voter.record) == "text" else voter.id, 180)
+
+
+def _table(explained: Explained) -> Any:
+    voters = explained.neighbors[:_BESIDE]
+    every = compared(explained.record, [voter.record for voter in voters])
+    columns = sorted(every, key=lambda column: not any(column.differs))[:_ROWS]
+    sheet = Sheet(len(columns) + 3 + (len(every) > len(columns)))
+    first = 116
+    wide = (sheet.width - first) / (len(voters) + 1)
+    sheet.write(_title(explained), bold=True)
+    sheet.down(0.5)
+    heads = ["asked", *(f"{v.share:.0%} {v.label}" for v in voters)]
+    for row in (heads, ["", *(v.id for v in voters)]):
+        sheet.down()
+        for place, text in enumerate(row):
+            sheet.write(text, first + place * wide, width=wide - 6, bold=True)
+    for column in columns:
+        sheet.down()
+        sheet.write(column.name, width=first - 6)
+        cells = zip((column.value, *column.others), (False, *column.differs), strict=True)
+        for place, (text, differs) in enumerate(cells):
+            x = first + place * wide
+            if differs:
+                sheet.mark(x, wide - 3)
+            sheet.write(f"≠ {text}" if differs else text, x, width=wide - 6, bold=differs)
+    if len(every) > len(columns):
+        sheet.down()
+        sheet.write(f"and {len(every) - len(columns)} more columns")
+    return sheet.figure

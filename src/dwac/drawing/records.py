@@ -1,0 +1,83 @@
+"""Records as people see them: what kind they are, their values in few letters, and where two of them differ.
+
+A record is a picture ({"image": PNG bytes}), a text ({"text": …}), or a row of a table ({column: value}).
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def is_png(value: Any) -> bool:
+    """Whether a value is a picture."""
+    return isinstance(value, bytes) and value.startswith(_PNG)
+
+
+def data_url(png: bytes) -> str:
+    """A picture as an address that holds it."""
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def kind_of(record: Any) -> str:
+    """ "image", "text" or "table"; "" where there is nothing to show."""
+    if not isinstance(record, Mapping) or not record:
+        return ""
+    if any(is_png(value) for value in record.values()):
+        return "image"
+    return "text" if list(record) == ["text"] and isinstance(record["text"], str) else "table"
+
+
+def image_of(record: Any) -> bytes | None:
+    """The picture in a record."""
+    values = record.values() if isinstance(record, Mapping) else []
+    return next((value for value in values if is_png(value)), None)
+
+
+def written(value: Any, most: int = 60) -> str:
+    """A value in few letters.
+
+    >>> written(0.123456), written(None), written("a" * 99, most=5)
+    ('0.1235', '–', 'aaaa…')
+    """
+    if is_png(value):
+        width, height = struct.unpack(">II", value[16:24])
+        return f"{width}×{height} image"
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return "–"
+    text = f"{value:.4g}" if isinstance(value, float) and abs(value) < 1e4 else str(value)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+class Column(NamedTuple):
+    """A column of a table: the asked row's value, those of its neighbours, and which of these differ from it."""
+
+    name: str
+    value: str
+    others: tuple[str, ...]
+    differs: tuple[bool, ...]
+
+
+def compared(record: Mapping[Any, Any], others: Sequence[Any], most: int = 60) -> list[Column]:
+    """The columns of a row beside those of its neighbours, as they are shown; a neighbour may have no record.
+
+    >>> compared({"age": 30}, [{"age": 30}, {"age": 41}, None])
+    [Column(name='age', value='30', others=('30', '41', ''), differs=(False, True, False))]
+    """
+    columns = []
+    for name, value in record.items():
+        here = written(value, most)
+        there = tuple(written(other[name], most) if _has(other, name) else "" for other in others)
+        differs = tuple(_has(other, name) and text != here for other, text in zip(others, there, strict=True))
+        columns.append(Column(written(name, most), here, there, differs))
+    return columns
+
+
+def _has(record: Any, name: Any) -> bool:
+    return isinstance(record, Mapping) and name in record

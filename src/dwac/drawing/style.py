@@ -1,0 +1,118 @@
+"""One style for all pictures, readable in grey and by the colour-blind: every series has its own marker and line too.
+
+figure, axes = new(1, 2)
+axes[0, 0].plot(x, y, **series(0))
+tidy(axes[0, 0], title="loss", x="epoch")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dwac.errors import DwacError
+
+# What is written and what lies behind it. Nothing else has these colours, so that a page may exchange them.
+INK, PAPER = "#202124", "#fffffe"
+# Okabe and Ito's colours, with brown in place of their black, which a dark page would hide.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#999999")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", ":", "-.")
+_LONGEST = 24  # characters of a name in a picture
+
+
+def new(n_rows: int = 1, n_columns: int = 1, width: float = 3.0, height: float = 2.4) -> tuple[Any, Any]:
+    """A figure and its axes, (n_rows, n_columns); sizes are of one panel, in inches. No window, no global state."""
+    figure = blank(width * n_columns, height * n_rows)
+    figure.set_layout_engine("constrained")
+    return figure, figure.subplots(n_rows, n_columns, squeeze=False)
+
+
+def blank(width: float, height: float) -> Any:
+    """A figure without axes, which shows itself in a notebook."""
+    try:
+        from dwac.drawing.picture import Picture
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise DwacError("pictures need matplotlib: pip install 'dwac[report]'") from None
+    return Picture(figsize=(width, height), facecolor=PAPER)
+
+
+def point(series: int) -> dict[str, Any]:
+    """Colour and marker of the series of that number; 56 differ."""
+    return {"color": COLOURS[series % len(COLOURS)], "marker": MARKERS[series % len(MARKERS)]}
+
+
+def line(series: int) -> dict[str, Any]:
+    """Colour, marker and line of the series of that number."""
+    return {**point(series), "linestyle": DASHES[series % len(DASHES)], "markersize": 4, "linewidth": 1.2}
+
+
+def scatter(
+    axes: Any, points: NDArray[Any], labels: NDArray[Any], names: Sequence[Any], places: NDArray[Any], **look: Any
+) -> None:
+    """Points (n, 2) by label, each class with a colour and marker of its own, and its name at its place, (K, 2).
+
+    A class without a place, NaN, has no name there.
+    """
+    look = {"s": 7, "alpha": 0.6, "linewidths": 0, "rasterized": True} | look
+    for label, name in enumerate(names):
+        x, y = points[labels == label].T
+        axes.scatter(x, y, label=plain(name), **point(label), **look)
+    around = {"facecolor": PAPER, "alpha": 0.65, "edgecolor": "none", "pad": 0.5}
+    for name, place in zip(names, places, strict=True):
+        if np.isfinite(place).all():
+            axes.text(*place, plain(name), fontsize=7, color=INK, ha="center", va="center", bbox=around, clip_on=True)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def medians(points: NDArray[Any], labels: NDArray[Any], n_classes: int) -> NDArray[Any]:
+    """Where each class lies, (K, 2): the median of its points (n, 2); NaN where it has none."""
+    places = np.full((n_classes, 2), np.nan)
+    for label in np.unique(labels):
+        places[label] = np.median(points[labels == label], axis=0)
+    return places
+
+
+def share_limits(axes: Any) -> None:
+    """Give all axes of a row the same range, so that a place means the same in each."""
+    for limits in ("xlim", "ylim"):
+        ends = [getattr(panel, f"get_{limits}")() for panel in axes]
+        for panel in axes:
+            getattr(panel, f"set_{limits}")(min(low for low, _ in ends), max(high for _, high in ends))
+
+
+def legend(figure: Any, axes: Any, *, columns: int, **look: Any) -> None:
+    """One legend for all axes, below them."""
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    look = {"fontsize": 8, "frameon": False, "labelcolor": INK} | look
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, **look)
+
+
+def tidy(axes: Any, *, title: str = "", x: str = "", y: str = "") -> None:
+    """Names of axes, and no more lines than needed."""
+    axes.set_title(title, fontsize=9, color=INK)
+    axes.set_xlabel(x, fontsize=8, color=INK)
+    axes.set_ylabel(y, fontsize=8, color=INK)
+    axes.tick_params(labelsize=7, color=INK, labelcolor=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["bottom", "left"]].set_color(INK)
+    axes.patch.set_alpha(0)
+
+
+def plain(text: Any, most: int = _LONGEST) -> str:
+    """Any text as matplotlib draws it letter by letter: $ starts no formula, _ hides no name, and it is not too long.
+
+    >>> plain("_a $x$ b")
+    ' _a \\\\$x\\\\$ b'
+    """
+    drawn = re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+", " ", str(text))
+    drawn = drawn if len(drawn) <= most else drawn[: most - 1] + "…"
+    drawn = drawn.replace("$", r"\$")
+    return f" {drawn}" if drawn.startswith("_") else drawn
