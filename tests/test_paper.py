@@ -483,6 +483,15 @@ def test_a_change_that_was_tried_stands_beside_its_setting(quick: Any, report: s
     assert re.search(rf"\| Adult \| paper \| no penalty .* \| {re.escape(' | '.join(gaps))} \|", report)
 
 
+def test_mixed_rows_are_drawn_anew_from_both_official_parts(patched: pytest.MonkeyPatch) -> None:
+    library = Library(quick=False)
+    official, mixed = (library.trial(Case("imdb", "best", "dwac", variant=name)) for name in (None, "mixed"))
+    again = library.trial(Case("imdb", "best", "dwac", trial=1, variant="mixed"))
+    assert sorted(mixed.X + mixed.X_test) == sorted(official.X + official.X_test) == sorted(again.X + again.X_test)
+    assert len(mixed.X_test) == len(official.X_test)
+    assert set(mixed.X_test) & set(official.X) and set(mixed.X_test) != set(again.X_test)
+
+
 def test_records_hold_no_path_of_the_machine(quick: Any, tmp_path: Path) -> None:
     for path in quick[1].glob("*/*.json"):
         assert str(tmp_path.parents[1]) not in path.read_text()

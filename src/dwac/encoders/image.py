@@ -253,12 +253,13 @@ def _recipe(network: str, rows: int) -> Recipe:
     if network == "paper":
         return Recipe(50, batch_size=128, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
     # A batch is also who votes: large where there is plenty, yet some 25 steps an epoch where there is little.
+    few = rows < 5000
     batch_size = 2 ** min(8, max(5, round(float(np.log2(max(rows, 1) / 25)))))
     return Recipe(
-        epochs=20 if rows < 5000 else 40,
+        epochs=20 if few else 40,
         batch_size=batch_size,
-        learning_rate=2e-3,
-        weight_decay=0.05,
+        learning_rate=2e-3 if few else 4e-3,
+        weight_decay=0.05 if few else 0.2,
         patience=15,
         embedding_size=32,
         guidance=1.0,

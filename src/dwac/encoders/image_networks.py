@@ -190,7 +190,7 @@ def paper(shape: Shape) -> nn.Sequential:
 
 
 def resnet18(shape: Shape) -> nn.Sequential:
-    """ResNet-18, 512 features. Up to 64 pixels a side in the CIFAR style: a 3×3 stem and no pool.
+    """ResNet-18, 512 features of even scale. Up to 64 pixels a side in the CIFAR style: a 3×3 stem and no pool.
 
     A stage that would leave less than 4 pixels a side does not halve, so that small images keep a picture to pool.
     """
@@ -206,7 +206,7 @@ def resnet18(shape: Shape) -> nn.Sequential:
         side = -(-side // 2) if halve else side
         layers += [Block(c_in, c_out, 2 if halve else 1), Block(c_out, c_out)]
         c_in = c_out
-    return nn.Sequential(*layers, _Pool())
+    return nn.Sequential(*layers, _Pool(), _FeatureNorm(c_in))
 
 
 def find_timm(name: str) -> Any:

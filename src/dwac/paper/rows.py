@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dwac import datasets
 from dwac.paper import settings
 from dwac.paper.cases import Case, PaperError
+from dwac.paper.variants import TRIED
 from dwac.preparation import take
 
 Ints = NDArray[np.int64]
@@ -83,12 +84,14 @@ class Library:
     def trial(self, case: Case) -> Trial:
         """The rows of a case."""
         source = settings.DATASETS[case.dataset]
-        seed = 0 if source.official else case.trial  # an official division is always the same
-        key = (case.dataset, seed, case.without)
+        mixed = case.variant is not None and TRIED[case.variant].mixed
+        official = source.official and not mixed
+        seed = 0 if official else case.trial  # an official division is always the same
+        key = (case.dataset, seed, case.without, mixed)
         if key not in self._trials:
             self._trials = {known: kept for known, kept in self._trials.items() if known[:2] == key[:2]}
             data = self.load(case.dataset)
-            data = data if source.official else data.split(settings.TEST_SIZE, seed=seed)
+            data = data if official else _drawn(data, seed)
             data = _few(data, source.kind, seed) if self.quick else data
             data, strangers = (data, None) if case.without is None else data.without(case.without)
             assert data.y_test is not None
@@ -100,6 +103,12 @@ class Library:
         """At most so many rows of X, drawn at random; in a quick run fewer."""
         n, most = len(X), min(most, settings.QUICK_SAMPLE) if self.quick else most
         return X if n <= most else rows(X, np.sort(np.random.default_rng(seed).permutation(n)[:most]))
+
+
+def _drawn(data: datasets.Dataset, seed: int) -> datasets.Dataset:
+    """A dataset with a test part drawn from all its rows: of the size of the official one, or a tenth."""
+    share = settings.TEST_SIZE if data.y_test is None else len(data.y_test) / len(data.y)
+    return replace(data, X_train=data.X, y_train=data.y, X_test=None, y_test=None).split(share, seed=seed)
 
 
 def _few(data: datasets.Dataset, kind: str, seed: int) -> datasets.Dataset:

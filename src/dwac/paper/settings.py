@@ -63,17 +63,17 @@ _AS_PUBLISHED: Values = {
 _MLP: Values = {"encoder": {"kind": "tabular", "network": "paper"}, "batch_size": 256, "epochs": 10, "patience": 2}
 _CNN: Values = {"encoder": {"kind": "image", "network": "paper"}, "batch_size": 128, "epochs": 50, "patience": 5}
 _RESNET: Values = {
-    "encoder": {"kind": "image", "network": "resnet18", "flip": True},
+    "encoder": {"kind": "image", "network": "resnet18", "flip": True, "cutout": 0.0},
     "embedding_size": 10,
     "batch_size": 128,
-    "epochs": 20,
-    "patience": 5,
+    "epochs": 30,
+    "patience": 10,
 }
 _ATTENTION: Values = {
     "encoder": {"kind": "text", "network": "paper", "vectors": "glove 100d"},
     "batch_size": 64,
     "epochs": 50,
-    "patience": 5,
+    "patience": 15,  # 5 ended training while the rate was still high
 }
 PAPER: dict[str, Values] = {
     "adult": _MLP,
