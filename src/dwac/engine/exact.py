@@ -220,9 +220,7 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
     return gradient * largest
 
 
-def _strained(
-    index: Index, centred: Tensor, log_class_weights: Tensor, cotangent: Tensor, backend: Backend
-) -> Tensor:
+def _strained(index: Index, centred: Tensor, log_class_weights: Tensor, cotangent: Tensor, backend: Backend) -> Tensor:
     """Which queries (n,) have a gradient that float32 does not give within the tolerance."""
     sizes = cotangent.abs()
     # W ≤ m exp(-r²) of the nearest reference of the class, at r. By Jensen, the root of the mean of r² is no less
