@@ -11,8 +11,12 @@ import typer.core
 import dwac
 from dwac.cli.data import data
 from dwac.cli.demo import demo
+from dwac.cli.evaluate import evaluate
+from dwac.cli.explain import explain
 from dwac.cli.paper import paper
+from dwac.cli.predict import predict
 from dwac.cli.serve import serve
+from dwac.cli.train import train
 from dwac.errors import DwacError
 
 
@@ -32,7 +36,7 @@ class _Group(typer.core.TyperGroup):
             raise typer.Exit(130) from None
 
 
-def _note(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def _note(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     if issubclass(category, UserWarning):  # others speak to programmers
         typer.secho(f"dwac: note: {_one_line(message)}", fg="yellow", err=True)
 
@@ -67,6 +71,8 @@ def options(
 
 
 app.command()(demo)
+for command in (train, predict, explain, evaluate):
+    app.command()(command)
 app.command()(serve)
 app.add_typer(data, name="data")
 app.add_typer(paper, name="paper")

@@ -1,0 +1,149 @@
+"""`dwac explain`: who voted on a row, how much, how few suffice, and how they differ from it."""
+
+from __future__ import annotations
+
+import html as escaping
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from rich.text import Text
+
+from dwac.cli.options import (
+    DataArgument,
+    DeviceOption,
+    EncodingOption,
+    FormatOption,
+    JsonOption,
+    ModelArgument,
+    TextOption,
+)
+from dwac.cli.output import number, say_json, write
+from dwac.drawing.records import compared, kind_of, written
+from dwac.errors import IdError, InputError
+from dwac.explain import Explanation, Neighbor
+from dwac.reading import Rows, load, read
+
+_DIFFERENCES = 6  # that a cell names
+_LETTERS = 24  # of a value in such a cell
+
+
+def explain(
+    model: ModelArgument,
+    data: DataArgument,
+    row: Annotated[list[int] | None, typer.Option("--row", "-r", help="Rows, counted from 0; all by default.")] = None,
+    name: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Rows by their id.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
+    private: Annotated[bool, typer.Option("--private", help="Show labels and weights only.")] = False,
+    page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page instead.")] = None,
+    text: TextOption = None,
+    ids: Annotated[
+        str | None, typer.Option("--id-column", metavar="COLUMN", help="The column that names each row.")
+    ] = None,
+    device: DeviceOption = "auto",
+    form: FormatOption = None,
+    encoding: EncodingOption = "utf-8",
+    json: JsonOption = False,
+) -> None:
+    """Say why rows get their labels: the training examples that vote most, and what hangs on them.
+
+    Examples:
+
+    dwac explain model/ new.csv --row 3
+
+    dwac explain model/ new.csv --id ann -k 10 --html why.html
+
+    echo "a fine film" | dwac explain model/ - --json
+    """
+    loaded = load(model, device=device)
+    rows = _chosen(read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding), row, name)
+    found = loaded.clf.explain(rows.X, k, private=private)
+    if page is not None:
+        write(page, as_page(found, rows, data).encode())
+        Console(stderr=True).print(f"written: {page}", highlight=False, soft_wrap=True)
+    elif json:
+        console = Console(stderr=True)
+        for explanation in track(found, "explaining", console=console, transient=True, disable=not console.is_terminal):
+            say_json(explanation.to_dict())
+    else:
+        for explanation, id_, place in zip(found, rows.ids, range(len(rows)), strict=True):
+            show(explanation, f"{id_}  ({rows.where(place)})", Console())
+
+
+def _chosen(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:
+    if not numbers and not names:
+        return rows
+    for wanted in numbers or []:
+        if not 0 <= wanted < len(rows):
+            raise InputError(f"--row {wanted}: the data has {len(rows):,} rows, 0 … {len(rows) - 1}")
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(rows.ids):
+        places.setdefault(str(name), []).append(place)
+    for name in names or []:
+        if name not in places:
+            raise IdError(f"no row has the id {name!r}; the first are {', '.join(list(places)[:5])}")
+    chosen = [*(numbers or []), *(place for name in names or [] for place in places[name])]
+    return rows.take(np.array(chosen, dtype=np.int64))
+
+
+def show(explanation: Explanation, title: str, console: Console) -> None:
+    """One explanation for people: sentences, then the neighbours and how they differ."""
+    console.print(Text(title, style="bold"))
+    kind = kind_of(explanation.record)
+    if explanation.attention:
+        most = max(weight for _, weight in explanation.attention) or 1.0
+        words = ((f"{word} ", "bold" if weight > most / 2 else "") for word, weight in explanation.attention)
+        console.print(Text.assemble(*words))
+    for sentence in explanation.sentences():
+        console.print(sentence, highlight=False, markup=False)
+    told = any(neighbor.record is not None for neighbor in explanation.neighbors)
+    head = ["label", "share"] if explanation.private else ["id", "label", "share", "distance"]
+    table = Table(*head, *(["differs in" if kind == "table" else "example"] if told else []))
+    details = [[detail] for detail in _details(explanation, kind)] if told else [[] for _ in explanation.neighbors]
+    for neighbor, detail in zip(explanation.neighbors, details, strict=True):
+        table.add_row(*map(Text, [*_cells(neighbor, explanation.private), *detail]))
+    console.print(table, "")
+
+
+def _cells(neighbor: Neighbor, private: bool) -> list[str]:
+    votes = [str(neighbor.label), f"{neighbor.share:.1%}"]
+    return votes if private else [str(neighbor.id), *votes, number(neighbor.distance)]
+
+
+def _details(explanation: Explanation, kind: str) -> list[str]:
+    """What a person would compare: a row's differing columns, or the example itself."""
+    records = [neighbor.record for neighbor in explanation.neighbors]
+    if kind != "table":
+        return [_brief(record) for record in records]
+    columns = compared(explanation.record, records, _LETTERS)
+    cells = []
+    for place, record in enumerate(records):
+        apart = [f"{c.name} {c.value} → {c.others[place]}" for c in columns if c.differs[place]]
+        more = [f"… ({len(apart) - _DIFFERENCES} more)"] if len(apart) > _DIFFERENCES else []
+        cells.append("–" if record is None else ", ".join(apart[:_DIFFERENCES] + more) or "nothing")
+    return cells
+
+
+def _brief(record: Any) -> str:
+    if not isinstance(record, Mapping):
+        return "–" if record is None else written(record)
+    return written(record.get("path") or next(iter(record.values())))
+
+
+def as_page(explanations: list[Explanation], rows: Rows, data: str) -> str:
+    """A page with every explanation: no scripts, no links."""
+    title = escaping.escape(f"Why? {data}")
+    parts = [
+        f"<h2>{escaping.escape(str(name))}</h2>{explanation.to_html()}"
+        for name, explanation in zip(rows.ids, explanations, strict=True)
+    ]
+    style = "<style>body{font-family:system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}</style>"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>{style}</head>'
+        f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
+    )

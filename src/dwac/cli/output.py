@@ -1,0 +1,93 @@
+"""What commands write: JSON lines, tables as files, and the small tables that people read."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import typer
+from rich.table import Table
+
+from dwac.errors import InputError
+from dwac.evaluation import Evaluation
+from dwac.explain import plain
+from dwac.storage.files import replace_file
+
+SEPARATOR = "|"  # of the labels of a set, in CSV
+_FORMS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+
+
+def as_json(value: Any) -> str:
+    """One line of JSON, without NaN."""
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+
+
+def say_json(value: Any) -> None:
+    """Write one line of JSON to standard output."""
+    typer.echo(as_json(value))
+
+
+def form_of(path: Path) -> str:
+    """The format that a file's name asks for."""
+    form = _FORMS.get(path.suffix.lower())
+    if form is None:
+        raise InputError(f"{path}: its ending must say the format; choose {', '.join(_FORMS)}")
+    return form
+
+
+def packed(frame: pd.DataFrame, form: str) -> bytes:
+    """A table as the bytes of a file: "csv", "tsv", "jsonl" or "parquet"."""
+    if form == "jsonl":
+        return "".join(f"{as_json(row)}\n" for row in frame.to_dict("records")).encode()
+    if form == "parquet":
+        data = io.BytesIO()
+        frame.to_parquet(data, index=False)
+        return data.getvalue()
+    text = frame.map(_joined).to_csv(index=False, sep="\t" if form == "tsv" else ",", lineterminator="\n")
+    return text.encode()
+
+
+def write(path: Path, data: bytes) -> None:
+    """Put data under a name, whole or not at all."""
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def named(names: Iterable[Any], most: int = 8) -> str:
+    """Names with commas, the first ones."""
+    shown = [str(name) for name in names]
+    return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number for a table; a dash where there is none."""
+    return "–" if value is None or pd.isna(value) else f"{value:.{digits}f}"
+
+
+def evaluation_tables(found: Evaluation, title: str) -> list[Table]:
+    """An evaluation for people: each number with what it means, then the classes."""
+    facts = Table("", "", "what it means", title=title, title_justify="left", show_header=False)
+    for name, value, meaning in (
+        ("accuracy", number(found.accuracy), "share of right labels"),
+        ("log loss", number(found.log_loss), "mean of -log P(true label); 0 is perfect"),
+        ("calibration error", number(found.calibration_error), "mean gap between said and observed frequency"),
+        ("coverage", number(found.coverage), f"share of label sets that hold the truth; ε={found.epsilon:g} asks for "
+         f"{1 - found.epsilon:g}"),
+        ("mean set size", number(found.mean_set_size, 2), "labels a set; 1 is decisive"),
+        ("credibility", number(found.credibility), "mean; about 0.5 or more for data like the training data"),
+    ):  # fmt: skip
+        facts.add_row(name, value, meaning)
+    classes = Table(*(str(name).replace("_", " ") for name in found.by_class.columns))
+    for label, n, *values in found.by_class.itertuples(index=False, name=None):
+        classes.add_row(str(label), f"{n:,}", *map(number, values))
+    return [facts, classes]
+
+
+def _joined(labels: Any) -> Any:
+    return SEPARATOR.join(map(str, labels)) if isinstance(labels, list) else labels

@@ -1,0 +1,88 @@
+"""`dwac predict`: label, probability, confidence, credibility and label set of each row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dwac.cli.options import (
+    DataArgument,
+    DeviceOption,
+    EncodingOption,
+    EpsilonOption,
+    FormatOption,
+    IdOption,
+    JsonOption,
+    ModelArgument,
+    TextOption,
+)
+from dwac.cli.output import form_of, number, packed, write
+from dwac.evaluation import predict as predict_rows
+from dwac.reading import load, read
+
+_SHOWN = 20  # rows that a person is shown; files and pipes have all
+
+
+def predict(
+    model: ModelArgument,
+    data: DataArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A .csv, .tsv, .jsonl or .parquet file.")
+    ] = None,
+    epsilon: EpsilonOption = 0.05,
+    text: TextOption = None,
+    ids: IdOption = None,
+    device: DeviceOption = "auto",
+    form: FormatOption = None,
+    encoding: EncodingOption = "utf-8",
+    json: JsonOption = False,
+) -> None:
+    """Predict the label of each row of new data, and how far to trust it.
+
+    A terminal shows a table, a pipe gets CSV. Columns may come in any order; those the model does not know are ignored.
+
+    Examples:
+
+    dwac predict model/ new.csv -o predictions.csv
+
+    dwac predict model/ picture.png
+
+    cat new.jsonl | dwac predict model/ - --json
+    """
+    written = None if output is None else form_of(output)
+    loaded = load(model, device=device)
+    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding)
+    frame = predict_rows(loaded.clf, rows.X).frame(epsilon)
+    frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
+    console = Console()
+    if output is not None and written is not None:
+        write(output, packed(frame, "jsonl" if json else written))
+        Console(stderr=True).print(f"written: {output}, {len(frame):,} rows", highlight=False, soft_wrap=True)
+    elif json or not console.is_terminal:
+        typer.echo(packed(frame, "jsonl" if json else "csv").decode(), nl=False)
+    else:
+        show(frame, epsilon, console)
+
+
+def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
+    """The first rows as a table."""
+    names = [f"set at ε={epsilon:g}" if name == "set" else name for name in frame.columns]
+    table = Table(*names)
+    for row in frame.head(_SHOWN).to_dict("records"):
+        cells = (
+            ", ".join(map(str, value)) or "none fits"
+            if name == "set"
+            else number(value)
+            if name in ("probability", "confidence", "credibility")
+            else str(value)
+            for name, value in row.items()
+        )
+        table.add_row(*cells)
+    console.print(table)
+    if len(frame) > _SHOWN:
+        console.print(f"… and {len(frame) - _SHOWN:,} more rows; -o FILE.csv writes all", highlight=False)

@@ -1,0 +1,231 @@
+"""`dwac train`: from a file or folder to a model folder, saying what was understood on the way."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from dwac.classifier import DWACClassifier
+from dwac.cli.options import (
+    DeviceOption,
+    EncodingOption,
+    EpsilonOption,
+    FormatOption,
+    IdOption,
+    JsonOption,
+    TargetOption,
+    TextOption,
+)
+from dwac.cli.output import evaluation_tables, named, number, say_json
+from dwac.encoders import TabularEncoder
+from dwac.errors import InputError, LabelError
+from dwac.evaluation import Evaluation, evaluate, predict
+from dwac.reading import Model, Rows, looks_like_text, read
+from dwac.storage.folder import MANIFEST
+
+_KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
+_UNUSED = "left aside"  # what does not vary, or differs in every row
+_MANY, _FEW_EACH = 50, 10  # more distinct numbers than this, with fewer rows each, are amounts rather than classes
+
+
+def train(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A CSV, TSV, JSON Lines or Parquet file; a folder of images, FOLDER/CLASS/*.png; a text file with a "
+            "label, a tab and a text a line; or - for standard input.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write.")],
+    target: TargetOption = None,
+    text: TextOption = None,
+    ids: IdOption = None,
+    test_size: Annotated[
+        float, typer.Option(min=0, help="Hold out this share (or number) of rows, and say how good the model is.")
+    ] = 0,
+    epsilon: EpsilonOption = 0.05,
+    epochs: Annotated[int | None, typer.Option(min=1, help="At most so many passes; by default as suits.")] = None,
+    members: Annotated[
+        int | None, typer.Option(min=1, help="Networks that vote together: more accurate, and more work.")
+    ] = None,
+    encoder: Annotated[str, typer.Option(help="Such as tabular:paper, image:resnet18, huggingface:FOLDER.")] = "auto",
+    seed: Annotated[int, typer.Option("--seed", "--random-state", min=0, max=2**32 - 1)] = 0,
+    private: Annotated[bool, typer.Option("--private", help="Keep no training record in the model.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
+    device: DeviceOption = "auto",
+    form: FormatOption = None,
+    encoding: EncodingOption = "utf-8",
+    json: JsonOption = False,
+) -> None:
+    """Train a model on your data.
+
+    Examples:
+
+    dwac train people.csv --target income -o model/ --test-size 0.2
+
+    dwac train photos/ -o model/     # photos/cat/1.png, photos/dog/7.jpg, …
+
+    dwac train reviews.txt -o model/     # label, tab, text
+    """
+    console = Console(quiet=json)
+    _refuse_occupied(output, overwrite)
+    rows = read(data, target=target, text=text, ids=ids, form=form, encoding=encoding)
+    y = _checked_labels(rows, data)
+    kinds = _kinds(rows)
+    show_rows(rows, y, data, kinds, console)
+    parts = _held_out(y, test_size, seed)
+    kept, held = rows.take(parts[0]), rows.take(parts[1])
+    clf = DWACClassifier(
+        rows.kind if encoder == "auto" else encoder, epochs=epochs, members=members, device=device, random_state=seed
+    )
+    start = time.perf_counter()
+    clf.fit(kept.X, kept.y, ids=kept.ids)
+    seconds = time.perf_counter() - start
+    test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
+    Model(clf, rows.columns).save(output, include_examples=not private)
+    show_training(clf, seconds, test, output, console)
+    if json:
+        say_json(summary(rows, y, kinds, clf, seconds, test, output))
+
+
+def _refuse_occupied(folder: Path, overwrite: bool) -> None:
+    """Say before hours of training, not after, that the model could not be written."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; give a new folder for the model: -o FOLDER")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / MANIFEST).is_file():
+            raise InputError(f"{folder} is not empty and holds no model; choose a new folder: -o FOLDER")
+        if not overwrite:
+            raise InputError(f"{folder} holds a model already; --overwrite replaces it")
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not os.access(there, os.W_OK):
+        raise InputError(f"{folder} cannot be written: no permission in {there}; choose another folder: -o FOLDER")
+
+
+def _checked_labels(rows: Rows, name: str) -> NDArray[Any]:
+    """The labels, if they are classes; in the words of the file rather than of an array."""
+    assert rows.y is not None
+    of, counts = _of(rows), pd.Series(rows.y).value_counts()
+    if len(counts) == 1:
+        raise LabelError(f"{name}: {of} has one class only, {counts.index[0]!r}; a classifier needs two or more")
+    if rows.y.dtype.kind in "iuf" and not (rows.y == np.round(rows.y)).all():
+        what = f"numbers such as {rows.y[rows.y != np.round(rows.y)][0]:g}"
+    elif rows.y.dtype.kind in "iuf" and len(counts) > _MANY and len(rows) < _FEW_EACH * len(counts):
+        what = f"{len(counts):,} different numbers in {len(rows):,} rows"
+    elif len(rows) < 2 * len(counts):
+        what = f"{len(counts):,} different values in {len(rows):,} rows"
+    else:
+        return rows.y
+    raise LabelError(
+        f"{name}: {of} must hold classes, and has {what}; cut amounts into classes first, such as low, high"
+    )
+
+
+def _of(rows: Rows) -> str:
+    return f"the target {rows.columns.target!r}" if rows.columns.target else "the label"
+
+
+def _held_out(y: NDArray[Any], size: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(training rows, test rows): drawn at random, but every class keeps a row to learn from."""
+    n = round(size * len(y)) if size < 1 else int(size)
+    order = np.random.RandomState(seed).permutation(len(y))
+    test = order[pd.Series(y[order]).duplicated().to_numpy()][:n]
+    if len(y) - len(test) < max(10, len(y) // 20):
+        raise InputError(
+            f"--test-size {size:g} leaves {len(y) - len(test)} of {len(y)} rows for training; hold out fewer"
+        )
+    return np.setdiff1d(order, test), np.sort(test)
+
+
+# What people see
+
+
+def _kinds(rows: Rows) -> dict[str, list[str]]:
+    """The columns of a table by what they are to the model."""
+    found: dict[str, list[str]] = {}
+    if rows.kind == "tabular":
+        for column in TabularEncoder().fit(rows.X).columns:
+            used = column.categories or column.gaps or any(column.scales)
+            found.setdefault(_KINDS[column.kind] if used else _UNUSED, []).append(str(column.name))
+    return found
+
+
+def show_rows(rows: Rows, y: NDArray[Any], name: str, kinds: dict[str, list[str]], console: Console) -> None:
+    """What was understood of the data."""
+    facts = Table.grid(padding=(0, 2))
+    what = {"tabular": "rows", "image": "images", "text": "texts"}[rows.kind]
+    facts.add_row("data", f"{name}: {len(rows):,} {what}")
+    if rows.columns.text is not None:
+        facts.add_row("text", rows.columns.text)
+    if rows.columns.target is not None:
+        facts.add_row("target", rows.columns.target)
+    if rows.columns.id is not None:
+        facts.add_row("ids", rows.columns.id or "the first column, which has no name")
+    for kind, columns in kinds.items():
+        facts.add_row(kind, named(columns))
+    counts = pd.Series(y).value_counts()
+    facts.add_row("classes", named(f"{label} {n:,} ({n / len(y):.0%})" for label, n in counts.items()))
+    console.print(facts, highlight=False)
+    for column in kinds.get("categories", []) + kinds.get(_UNUSED, []):
+        if looks_like_text(rows.X[column]):
+            hint = (
+                f"note: {column!r} looks like text; --text {column} would classify by it, instead of all other columns"
+            )
+            console.print(hint, style="yellow", highlight=False, soft_wrap=True)
+
+
+def show_training(clf: DWACClassifier, seconds: float, test: Evaluation | None, output: Path, console: Console) -> None:
+    """How training went, what the model is worth, and what to do next."""
+    history = clf.history_
+    console.print(
+        f"trained {len(history)} epochs in {seconds:.0f} s: {len(clf.references_):,} rows vote, "
+        f"{len(clf.validation_ids_):,} stopped training in time, {len(clf.calibration_ids_):,} calibrate",
+        highlight=False,
+    )
+    if test is not None:
+        console.print(*evaluation_tables(test, f"On {test.n:,} rows held out"))
+    elif "validation_accuracy" in history:
+        best = number(float(history["validation_accuracy"].max()))
+        console.print(
+            f"accuracy on validation rows {best}; --test-size 0.2 holds rows out for a fair one", highlight=False
+        )
+    console.print(f"written: {output}", highlight=False, soft_wrap=True)
+
+
+def summary(
+    rows: Rows,
+    y: NDArray[Any],
+    kinds: dict[str, list[str]],
+    clf: DWACClassifier,
+    seconds: float,
+    test: Evaluation | None,
+    output: Path,
+) -> dict[str, Any]:
+    """The same for machines."""
+    counts = pd.Series(y).value_counts()
+    return {
+        "model": str(output),
+        "kind": rows.kind,
+        "rows": len(rows),
+        "target": rows.columns.target,
+        "text": rows.columns.text,
+        "id": rows.columns.id,
+        "columns": kinds,
+        "classes": {str(label): int(n) for label, n in counts.items()},
+        "epochs": len(clf.history_),
+        "seconds": seconds,
+        "voters": len(clf.references_),
+        "validation": len(clf.validation_ids_),
+        "calibration": len(clf.calibration_ids_),
+        "test": None if test is None else test.to_dict(),
+    }
