@@ -1,0 +1,126 @@
+"""The application: `create_app(model)` is an ASGI application for any server; `dwac serve` runs it.
+
+app = create_app(dwac.load("model"), token="…", private=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+
+from dwac.classifier import DWACClassifier
+from dwac.errors import DwacError, InputError
+from dwac.server import api
+from dwac.server.gate import LOOPBACK, Gate
+from dwac.server.limits import Limits
+from dwac.server.metrics import Metrics
+from dwac.server.refusals import RefusalError, refusal_of
+from dwac.server.service import Service
+
+STATIC = Path(__file__).parent / "static"
+_ABOUT = "Every prediction is a weighted vote of training examples, and says how far to trust it."
+
+
+def create_app(
+    model: DWACClassifier,
+    *,
+    token: str | None = None,
+    limits: Limits | None = None,
+    private: bool = False,
+    hosts: Collection[str] | None = LOOPBACK,
+    routers: Iterable[APIRouter] = (),
+) -> FastAPI:
+    """An application that answers for a fitted model.
+
+    Args:
+        model: never changed by what is asked here.
+        token: required as `Authorization: Bearer …`, except for health and the pages themselves.
+        limits: of each request and all together.
+        private: explanations hold weights and labels only: no id, distance or record of a training example.
+        hosts: names the service may be asked for under; None for any.
+        routers: further routes, behind the same gate; `app.state.service` is what they may use.
+    """
+    if token is not None and (not token.isascii() or not token.isprintable() or len(token) < 16 or " " in token):
+        raise InputError("the token must have 16 or more printable ASCII characters, without spaces")
+    service = Service(model, limits or Limits(), private)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with app.state.service.running():
+            yield
+
+    app = FastAPI(title="dwac", version=version("dwac"), description=_ABOUT, docs_url=None, redoc_url=None,
+                  lifespan=lifespan)  # fmt: skip
+    app.state.service = service
+    routers = (*routers, api.router(service), _pages())
+    for router in routers:
+        app.include_router(router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    service.metrics = Metrics(getattr(route, "path", "") for router in routers for route in router.routes)
+    app.add_middleware(
+        Gate,
+        metrics=service.metrics,
+        admit=service.queue,
+        token=token,
+        hosts=hosts,
+        open_paths=(*api.OPEN, "/", "/docs"),
+    )
+    app.add_exception_handler(DwacError, _refuse)
+    app.add_exception_handler(HTTPException, _refuse_http)
+    if token is not None:
+        _document_token(app)
+    return app
+
+
+def _pages() -> APIRouter:
+    """The documentation, from our own files."""
+    pages = APIRouter(include_in_schema=False)
+
+    @pages.get("/docs")
+    async def docs() -> Response:
+        return FileResponse(STATIC / "docs.html")
+
+    @pages.get("/")
+    async def start() -> Response:
+        return RedirectResponse("/docs")
+
+    return pages
+
+
+def _refuse(request: Request, error: Exception) -> Response:
+    del request
+    refusal = refusal_of(error)
+    if refusal.status == 500:
+        raise error  # the gate logs it
+    return refusal.response()
+
+
+def _refuse_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
+    message = f"{request.method} {request.url.path[:100]}: {error.detail}; GET /docs says what there is"
+    return RefusalError(error.status_code, said, message, error.headers).response()
+
+
+def _document_token(app: FastAPI) -> None:
+    """Say in the OpenAPI description where a token is needed."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        described = made()
+        described.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, methods in described["paths"].items():
+            for operation in methods.values():
+                operation["security"] = [] if path in api.OPEN else [{"token": []}]
+        return described
+
+    app.openapi = openapi  # type: ignore[method-assign]

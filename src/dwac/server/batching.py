@@ -1,0 +1,119 @@
+"""Requests that come at the same time become one call of the model, in one thread beside the event loop.
+
+batcher = Batcher(run, Limits())          # run(key, [payload, …]) -> [result or exception, …]
+await batcher.submit("votes", payload, size=1)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from dwac.server.limits import Limits
+from dwac.server.refusals import RefusalError
+
+Run = Callable[[Any, list[Any]], Sequence[Any]]
+
+
+@dataclass(eq=False)
+class _Job:
+    key: Hashable
+    payload: Any
+    size: int
+    answer: asyncio.Future[Any]
+
+
+class Batcher:
+    """Gathers waiting requests of one kind (`key`) until they have `batch_rows` rows or `gather_seconds` are over.
+
+    While the model is busy others gather by themselves. The queue is short: whoever finds it full is refused at once.
+    """
+
+    def __init__(self, run: Run, limits: Limits, observe: Callable[[int], None]) -> None:
+        self._run, self._limits, self._observe = run, limits, observe
+        self._jobs: deque[_Job] = deque()
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self._jobs)
+
+    def admit(self) -> None:
+        """Refuse whoever would have to wait too long."""
+        if self._stopping:
+            raise RefusalError(503, "stopping", "the service is shutting down; ask another one", {"retry-after": "5"})
+        if len(self._jobs) >= self._limits.waiting:
+            raise RefusalError(
+                503, "busy", f"{self._limits.waiting} requests are waiting already; try again", {"retry-after": "1"}
+            )
+
+    async def submit(self, key: Hashable, payload: Any, *, size: int) -> Any:
+        """The answer to one request of `size` rows; an error where there is none in time."""
+        self.admit()
+        job = _Job(key, payload, size, asyncio.get_running_loop().create_future())
+        self._jobs.append(job)
+        self._wake.set()
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                return await job.answer
+        except TimeoutError:
+            message = f"no answer within {self._limits.seconds:g} s; send fewer rows, or try again"
+            raise RefusalError(504, "timeout", message, {"retry-after": "1"}) from None
+        finally:
+            if job in self._jobs:  # nobody waits for it any more
+                self._jobs.remove(job)
+
+    async def serve(self) -> None:
+        """Answer what comes, until `stop` was called and the queue is empty."""
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, thread_name_prefix="dwac-model") as pool:
+            while await self._some():
+                jobs = self._take()
+                results = await loop.run_in_executor(pool, self._answers, jobs)
+                for job, result in zip(jobs, results, strict=True):
+                    if job.answer.done():
+                        continue
+                    if isinstance(result, Exception):
+                        job.answer.set_exception(result)
+                    else:
+                        job.answer.set_result(result)
+
+    def stop(self) -> None:
+        """Refuse new requests; those in the queue are still answered."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _some(self) -> bool:
+        """Wait for work; False when there will be none."""
+        while not self._jobs:
+            if self._stopping:
+                return False
+            self._wake.clear()
+            await self._wake.wait()
+            if self._limits.gather_seconds and not self._stopping:
+                await asyncio.sleep(self._limits.gather_seconds)
+        return True
+
+    def _take(self) -> list[_Job]:
+        """The oldest request, and those of its kind that fit into the same call."""
+        key, rows = self._jobs[0].key, 0
+        taken: list[_Job] = []
+        for job in self._jobs:
+            if job.key == key and (not taken or rows + job.size <= self._limits.batch_rows):
+                taken.append(job)
+                rows += job.size
+        self._jobs = deque(job for job in self._jobs if job not in taken)
+        self._observe(rows)
+        return taken
+
+    def _answers(self, jobs: list[_Job]) -> Sequence[Any]:
+        try:
+            return self._run(jobs[0].key, [job.payload for job in jobs])
+        except Exception as error:  # a thread that died would leave everyone waiting
+            return [error] * len(jobs)

@@ -1,0 +1,116 @@
+"""The gate before every route: who may ask, under which name, what is counted, and the headers of every answer."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dwac.server.metrics import Metrics
+from dwac.server.refusals import RefusalError, refusal_of
+
+log = logging.getLogger("dwac.server")
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# Nothing from anywhere else, no inline script or style, in no frame.
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_RAW = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+class Gate:
+    """ASGI middleware.
+
+    Args:
+        app: what lies behind.
+        metrics: counts every request.
+        admit: refuses work while there is too much of it: here, where a refusal costs least.
+        token: bearer token that every path but the open ones needs.
+        hosts: names the service may be asked for under; None for any. On loopback this keeps a web page elsewhere,
+            whose name was made to point here (DNS rebinding), from reading the answers.
+        open_paths: need no token. open_folder: nor does what lies below it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        admit: Callable[[], object],
+        token: str | None = None,
+        hosts: Collection[str] | None = LOOPBACK,
+        open_paths: Iterable[str] = (),
+        open_folder: str = "/static/",
+    ) -> None:
+        self.app, self.metrics, self.admit = app, metrics, admit
+        self.token = None if token is None else f"Bearer {token}".encode()
+        self.hosts = None if hosts is None else {host.lower() for host in hosts}
+        self.open_paths, self.open_folder = frozenset(open_paths), open_folder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Admit or refuse; whatever goes wrong behind becomes an answer, never the end of the service."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 0
+
+        async def send_safely(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(each for each in _RAW if each[0] not in own)]
+            await send(message)
+
+        try:
+            self._admit(scope)
+            await self.app(scope, receive, send_safely)
+        except ClientDisconnect:
+            status = status or 499  # nobody is there to be answered
+        except Exception as error:
+            refusal = refusal_of(error)
+            if refusal.status == 500:
+                log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+            if not status:
+                await refusal.response()(scope, receive, send_safely)
+        finally:
+            self.metrics.request(scope["path"], status, time.perf_counter() - start)
+
+    def _admit(self, scope: Scope) -> None:
+        headers, path = dict(scope["headers"]), scope["path"]
+        if self.hosts is not None:
+            for name in (b"host", b"origin"):
+                if name in headers and _host(headers[name].decode("latin-1")) not in self.hosts:
+                    said = f"this service answers only under {', '.join(sorted(self.hosts))}"
+                    raise RefusalError(421, "wrong_host", f"{said}; the {name.decode()} header names another")
+        if self.token is not None and not (path in self.open_paths or path.startswith(self.open_folder)):
+            self._check_token(headers.get(b"authorization", b""), self.token)
+        if scope["method"] == "POST" and path.startswith("/v1/"):
+            self.admit()
+
+    def _check_token(self, given: bytes, wanted: bytes) -> None:
+        if not hmac.compare_digest(given, wanted):  # in constant time
+            challenge = {"www-authenticate": "Bearer"}
+            raise RefusalError(401, "unauthorized", "send the token: Authorization: Bearer …", challenge)
+
+
+def _host(value: str) -> str:
+    """The name in a Host or Origin header, without scheme, port and brackets."""
+    name = value.strip().lower().rpartition("://")[2]
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0]

@@ -1,0 +1,280 @@
+"""Rows of a request → the X that the model takes. One reader a modality; each says in JSON Schema what it reads.
+
+reader = reader_of(model, Limits())
+X = reader.read([{"age": 31, "job": "nurse"}])       # a table; texts are strings, images pictures or nested numbers
+
+How a row is read never depends on the rows beside it, which may be another client's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import warnings
+from abc import ABC, abstractmethod
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.classifier import DWACClassifier
+from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder
+from dwac.errors import InputError, NonFiniteError, ShapeError
+from dwac.server.limits import Limits
+
+Schema = dict[str, Any]
+_LARGEST = 3.4e38  # of a float32
+
+
+class Reader(ABC):
+    """Reads the rows of a request."""
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """JSON Schema of one row."""
+
+    @abstractmethod
+    def example(self) -> Any:
+        """A row that can be read, for the documentation."""
+
+    @abstractmethod
+    def read(self, rows: list[Any]) -> Any:
+        """The rows as X; an error names the row that cannot be."""
+
+    def columns(self) -> list[dict[str, Any]] | None:
+        """A table's columns: name, kind, and the values a category has of its own."""
+        return None
+
+
+def reader_of(model: DWACClassifier, limits: Limits) -> Reader:
+    """The reader for a model's data."""
+    encoder: Encoder = model.encoder_
+    match encoder:
+        case TabularEncoder():
+            return TableReader(encoder)
+        case ImageEncoder():
+            return ImageReader(encoder, limits.pixels)
+        case ModuleEncoder():
+            return NumberReader.of_module(encoder)
+        case _:
+            return TextReader()
+
+
+class TextReader(Reader):
+    """Strings."""
+
+    def schema(self) -> Schema:
+        """A string that holds something."""
+        return {"type": "string", "pattern": r"\S", "description": "A text."}
+
+    def example(self) -> Any:
+        """Any text."""
+        return "A text to classify"
+
+    def read(self, rows: list[Any]) -> Any:
+        """The strings as they are: the encoder names what is none."""
+        return rows
+
+
+class TableReader(Reader):
+    """JSON objects, a value for each column, or lists in the order of the columns where these have no names."""
+
+    def __init__(self, encoder: TabularEncoder) -> None:
+        self._columns = encoder.columns
+        self._names = [column.name for column in encoder.columns]
+        self._known = set(self._names)
+        self._named = all(isinstance(name, str) for name in self._names)
+
+    def columns(self) -> list[dict[str, Any]]:
+        """Name, kind and categories of each."""
+        return [{"name": c.name, "kind": c.kind, "categories": c.categories} for c in self._columns]
+
+    def schema(self) -> Schema:
+        """Every column must be there; null stands for what is unknown."""
+        kinds: dict[str, Schema] = {
+            "numeric": {"type": ["number", "boolean", "null"]},
+            "boolean": {"type": ["boolean", "number", "null"]},
+            "datetime": {"type": ["string", "null"], "format": "date-time"},
+        }
+        each = [
+            {**kinds.get(column.kind, {"type": ["string", "number", "boolean", "null"]}), "description": column.kind}
+            for column in self._columns
+        ]
+        if not self._named:
+            return {"type": "array", "prefixItems": each, "items": False, "minItems": len(each), "maxItems": len(each)}
+        properties = dict(zip(self._names, each, strict=True))
+        return {"type": "object", "properties": properties, "required": self._names, "additionalProperties": False}
+
+    def example(self) -> Any:
+        """What is typical of each column: the median, or a frequent category."""
+        values = [_typical(column) for column in self._columns]
+        return dict(zip(self._names, values, strict=True)) if self._named else values
+
+    def read(self, rows: list[Any]) -> pd.DataFrame:
+        """A frame of objects: pandas finds no common type, so that one row cannot change another."""
+        table = [self._values(i, row) for i, row in enumerate(rows)]
+        cells = np.empty((len(table), len(self._names)), dtype=object)
+        for i, values in enumerate(table):
+            cells[i, :] = values
+        return pd.DataFrame(cells, columns=self._names)
+
+    def _values(self, i: int, row: Any) -> list[Any]:
+        if self._named and isinstance(row, dict):
+            self._check_names(i, row)
+            values = [row[name] for name in self._names]
+        elif not self._named and isinstance(row, list):
+            values = row
+        else:
+            wanted = f"an object with the columns {_some(self._names)}" if self._named else "a list of values"
+            raise InputError(f"row {i} must be {wanted}; got {_kind(row)}")
+        if len(values) != len(self._names):
+            raise ShapeError(f"row {i} must have {len(self._names)} values; got {len(values)}")
+        for name, value in zip(self._names, values, strict=True):
+            if isinstance(value, dict | list):
+                raise InputError(f"row {i}, column {name!r} must be a single value; got {_kind(value)}")
+        return values
+
+    def _check_names(self, i: int, row: dict[str, Any]) -> None:
+        missing = [name for name in self._names if name not in row]
+        if missing:
+            raise InputError(f"row {i} lacks the column {_some(missing)}; give null where a value is not known")
+        if len(row) > len(self._names):
+            extra = [name for name in row if name not in self._known]
+            raise InputError(f"row {i} has the column {_some(extra)}, which the model does not know; leave it out")
+
+
+class NumberReader(Reader):
+    """Nested lists of numbers in one shape."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, low: float, high: float) -> None:
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        self._low, self._high = low, high
+
+    @classmethod
+    def of_module(cls, encoder: ModuleEncoder) -> NumberReader:
+        """For a network of one's own, if it takes one input of numbers."""
+        seen = encoder.config()["seen"]
+        if len(seen) != 1 or seen[0]["type"] not in ("float32", "int64", "int32", "uint8"):
+            kinds = ", ".join(part["type"] for part in seen)
+            raise InputError(f"served are networks with one input of numbers; this one has {len(seen)}: {kinds}")
+        dtype = np.dtype(seen[0]["type"])
+        low, high = (-_LARGEST, _LARGEST) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return cls(tuple(seen[0]["shape"]), dtype, low, high)
+
+    def schema(self) -> Schema:
+        """A list of lists of numbers, each as long as it must be."""
+        number = "number" if self._dtype.kind == "f" else "integer"
+        schema: Schema = {"type": number, "minimum": self._low, "maximum": self._high}
+        for length in reversed(self._shape):
+            schema = {"type": "array", "items": schema, "minItems": length, "maxItems": length}
+        return {**schema, "description": f"Numbers in the shape {self._shape}."}
+
+    def example(self) -> Any:
+        """All zero."""
+        return np.zeros(self._shape, dtype=self._dtype).tolist()
+
+    def read(self, rows: list[Any]) -> NDArray[Any]:
+        """(n, *shape)."""
+        return np.stack([self.array(i, row) for i, row in enumerate(rows)])
+
+    def array(self, i: int, row: Any) -> NDArray[Any]:
+        """One row; level by level, so that neither depth nor raggedness can surprise."""
+        parts = [row]
+        for axis, length in enumerate(self._shape):
+            if not all(type(part) is list and len(part) == length for part in parts):
+                raise ShapeError(f"row {i} must be numbers in the shape {self._shape}; it differs at axis {axis}")
+            parts = list(chain.from_iterable(parts))
+        if not {*map(type, parts)} <= {int, float}:
+            raise InputError(f"row {i} must hold numbers alone; something else is among them")
+        try:
+            values = np.array(parts, dtype=np.float64)
+        except OverflowError:
+            raise NonFiniteError(f"row {i} must hold numbers up to {self._high:g}") from None
+        if not ((values >= self._low) & (values <= self._high)).all():
+            raise NonFiniteError(f"row {i} must hold numbers from {self._low:g} to {self._high:g}")
+        if self._dtype.kind != "f":
+            if not (values == np.floor(values)).all():
+                raise InputError(f"row {i} must hold whole numbers, as the training data did")
+            values = np.array([int(part) for part in parts], dtype=self._dtype)
+        return values.reshape(self._shape)
+
+
+class ImageReader(Reader):
+    """Pictures as base64 PNG or JPEG, where training had such; or nested numbers as it had them."""
+
+    def __init__(self, encoder: ImageEncoder, pixels: int) -> None:
+        seen = encoder.seen
+        self._pictures, self._pixels = seen.numbers == "uint8" and seen.shape[0] in (1, 3, 4), pixels
+        kind: tuple[Any, float, float] = {
+            "uint8": (np.int64, 0, 255),
+            "whole": (np.int64, -(2**53), 2**53),
+        }.get(seen.numbers, (np.float64, -_LARGEST, _LARGEST))
+        self._numbers = NumberReader(seen.lengths, *kind)
+
+    def schema(self) -> Schema:
+        """Either form."""
+        numbers = self._numbers.schema()
+        if not self._pictures:
+            return numbers
+        said = "A PNG or JPEG file in base64, or as a data: URL; it is resized as the training images were."
+        return {"anyOf": [{"type": "string", "contentEncoding": "base64", "description": said}, numbers]}
+
+    def example(self) -> Any:
+        """A black image."""
+        return self._numbers.example()
+
+    def read(self, rows: list[Any]) -> list[Any]:
+        """Arrays, or the bytes of files; never a path."""
+        return [
+            self._picture(i, row) if isinstance(row, str) else self._numbers.array(i, row) for i, row in enumerate(rows)
+        ]
+
+    def _picture(self, i: int, row: str) -> bytes:
+        if not self._pictures:
+            raise InputError(f"row {i} must be nested numbers, as the training images were arrays; got a string")
+        if row.startswith("data:"):
+            row = row.partition(",")[2]
+        try:
+            data = base64.b64decode(row, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InputError(f"row {i} must be a picture in base64: {error}") from None
+        self._check_picture(i, data)
+        return data
+
+    def _check_picture(self, i: int, data: bytes) -> None:
+        """Look at the head alone: a small file may claim to be a huge picture."""
+        try:
+            from PIL import Image
+        except ImportError:
+            raise InputError("pictures need Pillow where the service runs; send nested numbers") from None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+                    width, height = image.size
+        except Exception as error:  # Pillow's readers raise whatever a broken file makes them
+            raise InputError(f"row {i} must be a PNG or JPEG file: {str(error)[:100]}") from None
+        if width * height > self._pixels:
+            raise InputError(f"row {i} has {width}×{height} pixels; at most {self._pixels:,} are read; send it smaller")
+
+
+def _typical(column: Any) -> Any:
+    if column.categories and column.kind == "categorical":
+        return next((value for value in column.categories if value is not None), None)
+    if column.kind == "datetime":
+        return "2024-05-31T14:00:00Z"
+    fills = [scale.fill for scale in column.scales if scale is not None]
+    return (bool(fills[0]) if column.kind == "boolean" else fills[0]) if fills else None
+
+
+def _some(names: list[Any]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(f"{str(name)!r:.60}" for name in names[:3]) + more
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

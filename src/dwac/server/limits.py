@@ -1,0 +1,35 @@
+"""What one request, and all together, may ask of the service."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from dwac.errors import InputError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Beyond each of these a request is refused with a reason, before it costs more.
+
+    >>> Limits(rows=10).rows
+    10
+    """
+
+    body_bytes: int = 4 * 2**20  # of one request, counted while it arrives
+    buffered_bytes: int = 256 * 2**20  # of all requests that are arriving
+    rows: int = 256  # of one request
+    explained: int = 32  # rows of one request to explain: each takes a sort of all references
+    neighbors: int = 100  # of an explanation
+    pixels: int = 2**24  # of one picture, whatever its file claims
+    waiting: int = 64  # requests in the queue; the next one is refused at once
+    batch_rows: int = 64  # rows gathered into one call of the model
+    gather_seconds: float = 0.001  # how long the first request waits for others to join it
+    seconds: float = 10.0  # for a request's body to arrive, and again for its answer
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, whole = getattr(self, each.name), each.type == "int"
+            number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+            if not number or not math.isfinite(value) or value < 0 or (value == 0 and each.name != "gather_seconds"):
+                raise InputError(f"{each.name} must be a positive {'whole ' * whole}number; got {value!r}")

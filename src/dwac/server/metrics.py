@@ -1,0 +1,60 @@
+"""Counters in the text format of Prometheus: a few numbers need no library with a registry of its own."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Histogram:
+    """How many values were at most each bound, and their sum."""
+
+    def __init__(self, bounds: Iterable[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def lines(self, name: str) -> list[str]:
+        """As Prometheus reads it: each bucket holds those below it too."""
+        said, total = [], 0
+        for bound, count in zip((*map("{:g}".format, self.bounds), "+Inf"), self.counts, strict=True):
+            total += count
+            said.append(f'{name}_bucket{{le="{bound}"}} {total}')
+        return [*said, f"{name}_sum {self.sum:.9g}", f"{name}_count {total}"]
+
+
+class Metrics:
+    """What the service counts; `text` is what GET /v1/metrics says."""
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._paths = set(paths)  # others share one label: a client must not be able to invent labels
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.seconds, self.batch_rows = Histogram(_SECONDS), Histogram(_ROWS)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that was answered or refused."""
+        self.requests[path if path in self._paths else "other", status] += 1
+        self.seconds.add(seconds)
+
+    def text(self, **gauges: float) -> str:
+        """Everything counted so far, and gauges as they are now."""
+        lines = ["# HELP dwac_requests_total Requests by path and status.", "# TYPE dwac_requests_total counter"]
+        for (path, status), count in sorted(self.requests.items()):
+            lines.append(f'dwac_requests_total{{path="{path}",status="{status}"}} {count}')
+        for name, said, histogram in (
+            ("dwac_request_seconds", "Time from a request's head to the end of its answer.", self.seconds),
+            ("dwac_batch_rows", "Rows that one call of the model answered.", self.batch_rows),
+        ):
+            lines += [f"# HELP {name} {said}", f"# TYPE {name} histogram", *histogram.lines(name)]
+        for name, value in gauges.items():
+            lines += [f"# TYPE dwac_{name} gauge", f"dwac_{name} {value:g}"]
+        return "\n".join(lines) + "\n"

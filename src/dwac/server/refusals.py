@@ -1,0 +1,36 @@
+"""Refusals: every error of the service is JSON, {"error": {"code", "message"}}, with a fitting status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import JSONResponse
+
+from dwac.errors import CalibrationError, DwacError, HeadError, InputError, PrivacyError
+
+CLOSE = {"connection": "close"}  # where the rest of a body is not worth reading
+
+
+class RefusalError(DwacError):
+    """A request that is not answered: its HTTP status, a code for machines and a message for people."""
+
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.headers = status, code, message, dict(headers or {})
+
+    def response(self) -> JSONResponse:
+        """What the client gets."""
+        return JSONResponse({"error": {"code": self.code, "message": self.message}}, self.status, self.headers)
+
+
+def refusal_of(error: Exception) -> RefusalError:
+    """How an error of the model is told: what the client can mend is named, anything else stays inside."""
+    match error:
+        case RefusalError():
+            return error
+        case HeadError() | CalibrationError() | PrivacyError():
+            return RefusalError(409, "not_available", str(error))
+        case InputError():
+            return RefusalError(422, "invalid_input", str(error))
+        case _:
+            return RefusalError(500, "internal", "the service failed on this request; its log says why")

@@ -1,0 +1,172 @@
+"""One served model: its reader, queue and counters. No state of any client is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dwac.classifier import DWACClassifier
+from dwac.errors import DwacError, InputError
+from dwac.nn import WeightedAverage
+from dwac.server.answers import VOTES, Answers, Verdicts
+from dwac.server.batching import Batcher
+from dwac.server.inputs import Reader, reader_of
+from dwac.server.limits import Limits
+from dwac.server.metrics import Metrics
+from dwac.server.refusals import CLOSE, RefusalError, refusal_of
+
+log = logging.getLogger("dwac.server")
+_LONG = 2**16  # bytes of JSON that are read beside the event loop
+
+
+@dataclass
+class Service:
+    """A model, what it may be asked, and who waits."""
+
+    model: DWACClassifier
+    limits: Limits = field(default_factory=Limits)
+    private: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
+    reader: Reader = field(init=False)
+    answers: Answers = field(init=False)
+    batcher: Batcher | None = field(init=False, default=None)
+    buffered: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, DWACClassifier) or not hasattr(self.model, "model_"):
+            raise InputError(f"a fitted DWACClassifier can be served; got {type(self.model).__name__}")
+        self.reader = reader_of(self.model, self.limits)
+        self.answers = Answers(self.model, self.reader, self.private)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer requests while the context lasts; at its end those in the queue are still answered."""
+        self.batcher = Batcher(self.answers.run, self.limits, self.metrics.batch_rows.add)
+        worker = asyncio.create_task(self.batcher.serve())
+        try:
+            await self._warm_up()
+            yield
+        finally:
+            self.batcher.stop()
+            await worker
+
+    async def _warm_up(self) -> None:
+        """The first call makes what later ones reuse; an example that the model does not take is no harm."""
+        try:
+            await self.votes([self.reader.example()])
+        except DwacError as error:
+            log.info("not warmed up: %s", error)
+
+    def queue(self) -> Batcher:
+        """The queue, if it takes another request."""
+        if self.batcher is None:
+            raise RefusalError(503, "starting", "the service is starting; try again", {"retry-after": "1"})
+        self.batcher.admit()
+        return self.batcher
+
+    async def votes(self, rows: list[Any]) -> Verdicts:
+        """What the model says of rows."""
+        found: Verdicts = await self._ask(VOTES, rows)
+        return found
+
+    async def explanations(self, rows: list[Any], k: int) -> list[dict[str, Any]]:
+        """Why it says so."""
+        told: list[dict[str, Any]] = await self._ask(k, rows)
+        return told
+
+    async def _ask(self, k: int, rows: list[Any]) -> Any:
+        try:
+            return await self.queue().submit(k, rows, size=len(rows))
+        except Exception as error:
+            refusal = refusal_of(error)
+            if refusal.status == 500:
+                log.error("a request failed", exc_info=error)
+            raise refusal from None
+
+    def card(self) -> dict[str, Any]:
+        """What the model is and takes."""
+        voters = isinstance(self.model.model_, WeightedAverage)
+        columns = self.reader.columns()
+        if self.private:  # categories are values of training rows
+            columns = columns and [{**column, "categories": None} for column in columns]
+        return {
+            "kind": self.model.encoder_.kind,
+            "head": self.model.head,
+            "kernel": self.model.kernel,
+            "classes": self.answers.labels,
+            "n_references": len(self.model.references_) if voters else 0,
+            "n_calibration": len(self.model.calibration_y_),
+            "columns": columns,
+            "row": self.reader.schema(),
+            "example": None if self.private else self.reader.example(),
+            "private": self.private,
+            "limits": asdict(self.limits),
+        }
+
+    # The wire
+
+    async def read(self, request: Request) -> Any:
+        """The JSON of a request's body; size and time are watched while it arrives."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise RefusalError(
+                415, "unsupported_media_type", f"send application/json; got {kind or 'no content-type'!r:.60}"
+            )
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self.limits.body_bytes:
+            raise self._too_large()
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                async for chunk in request.stream():
+                    self._hold(len(chunk), len(body) + len(chunk))
+                    body += chunk
+            return await asyncio.to_thread(parsed, body) if len(body) > _LONG else parsed(body)
+        except TimeoutError:
+            message = f"the body did not arrive within {self.limits.seconds:g} s"
+            raise RefusalError(408, "slow_body", message, CLOSE) from None
+        finally:
+            self.buffered -= len(body)
+
+    def _hold(self, more: int, body: int) -> None:
+        if body > self.limits.body_bytes:
+            raise self._too_large()
+        if self.buffered + more > self.limits.buffered_bytes:
+            raise RefusalError(503, "busy", "too much is arriving at once; try again", {"retry-after": "1", **CLOSE})
+        self.buffered += more
+
+    def _too_large(self) -> RefusalError:
+        return RefusalError(
+            413, "too_large", f"a body may have {self.limits.body_bytes:,} bytes; send fewer rows", CLOSE
+        )
+
+    def check_rows(self, rows: list[Any], most: int) -> None:
+        """Refuse more rows than one request may have."""
+        if len(rows) > most:
+            raise RefusalError(413, "too_many_rows", f"a request may have {most} rows; got {len(rows)}; divide them")
+
+
+def parsed(body: bytes | bytearray) -> Any:
+    """Strict JSON: no NaN, no infinity, no repeated keys to choose between, no depth that Python cannot follow."""
+    try:
+        return json.loads(body.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:120]
+        raise RefusalError(400, "not_json", f"the body must be JSON in UTF-8: {said}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}; give null for what is unknown")
+
+
+def told(answer: dict[str, Any]) -> Response:
+    """An answer as JSON; numbers keep every digit, so that they are those of Python."""
+    return Response(json.dumps(answer, allow_nan=False, separators=(",", ":")), media_type="application/json")
