@@ -64,10 +64,10 @@ def scatter(
     for label, name in enumerate(names):
         x, y = points[labels == label].T
         axes.scatter(x, y, label=plain(name), **point(label), **look)
-    around = {"facecolor": PAPER, "alpha": 0.65, "edgecolor": "none", "pad": 0.5}
+    around = {"facecolor": PAPER, "alpha": 0.75, "edgecolor": "none", "pad": 1.0}
     for name, place in zip(names, places, strict=True):
         if np.isfinite(place).all():
-            axes.text(*place, plain(name), fontsize=7, color=INK, ha="center", va="center", bbox=around, clip_on=True)
+            axes.text(*place, plain(name), fontsize=8, color=INK, ha="center", va="center", bbox=around, clip_on=True)
     axes.set_xticks([])
     axes.set_yticks([])
 

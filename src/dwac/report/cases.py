@@ -1,0 +1,157 @@
+"""Single predictions on a page: the example, what is said of it, and who voted."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from dwac.drawing.records import Column, compared, data_url, image_of, kind_of, written
+from dwac.explain import Explanation, Neighbor
+from dwac.report.markup import Html, joined, table, tag
+from dwac.report.words import percent
+
+_LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS = 600, 150, 20
+_LARGEST_SIDE, _LARGEST_PNG, _LARGEST_PICTURE = 128, 2**15, 2**25  # pixels, bytes, pixels in all
+
+
+def case(explained: Explanation, name: Any, true: Any, *, private: bool) -> Html:
+    """One prediction, explained. `private`: names, labels and weights alone."""
+    right = true == explained.label
+    verdict = tag("span", "✓ right" if right else f"✗ mistaken: it is {written(true)}", class_="verdict")
+    head = tag("h4", f"{written(name)}: ", tag("strong", written(explained.label)), " ", verdict)
+    kind = "" if private else kind_of(explained.record)
+    body = {"image": _images, "text": _text, "table": _table, "": _votes}[kind](explained)
+    said = [tag("p", sentence) for sentence in [*explained.sentences(), _shown_share(explained)]]
+    return tag("article", head, body, tag("div", *said, class_="said"), class_="case")
+
+
+def _shown_share(explained: Explanation) -> str:
+    voters = explained.neighbors
+    share = sum(voter.share for voter in voters)
+    mine = sum(voter.label == explained.label for voter in voters)
+    few = "The nearest one" if len(voters) == 1 else f"The {len(voters)} nearest"
+    return (
+        f"{few} of {explained.n_references:,} training examples, shown here, hold {percent(share)} of the vote; "
+        f"{mine} of {len(voters)} have the predicted label."
+    )
+
+
+def bar(share: float, longest: float, *, other: bool = False) -> Html:
+    """A share in figures and as a bar; hatched where it goes to another label."""
+    look = {"class_": "bar other" if other else "bar", "style": f"width:{100 * share / (longest or 1):.1f}%"}
+    track = tag("span", tag("span", **look), class_="track", aria_hidden="true")
+    return joined((track, tag("span", percent(share), class_="share")))
+
+
+def _votes(explained: Explanation) -> Html:
+    rows = [(_name(voter), written(voter.label), _bar(voter, explained)) for voter in explained.neighbors]
+    return table(("training example", "label", "share of the vote"), rows, caption="Who voted, nearest first")
+
+
+def _bar(voter: Neighbor, explained: Explanation) -> Html:
+    longest = max(v.share for v in explained.neighbors)
+    return bar(voter.share, longest, other=voter.label != explained.label)
+
+
+def _name(voter: Neighbor) -> str:
+    return "–" if voter.id is None else written(voter.id)
+
+
+def _images(explained: Explanation) -> Html:
+    asked = tag("figure", picture(explained.record, "the example in question"), tag("figcaption", "in question"))
+    voters = [
+        tag(
+            "figure",
+            picture(voter.record, f"training example {_name(voter)}"),
+            tag("figcaption", tag("strong", written(voter.label)), f" ({_name(voter)})", _bar(voter, explained)),
+            class_=None if voter.label == explained.label else "other",
+        )
+        for voter in explained.neighbors
+    ]
+    return tag("div", asked, *voters, class_="strip")
+
+
+def _text(explained: Explanation) -> Html:
+    if explained.attention:
+        words = explained.attention[:_MOST_WORDS]
+        most = max(weight for _, weight in explained.attention) or 1.0
+        spans = [
+            tag("span", word, style=f"--read:{weight / most:.2f}", title=percent(weight)) for word, weight in words
+        ]
+        more = " …" if len(explained.attention) > len(words) else ""
+        asked = tag("p", *(part for span in spans for part in (span, " ")), more, class_="words")
+        note = tag("p", "The stronger its colour, the more of the model's attention a word has.", class_="note")
+    else:
+        asked, note = tag("p", written(explained.record["text"], _LONGEST_TEXT), class_="words"), None
+    rows = [
+        (_name(voter), written(voter.label), _bar(voter, explained), brief(voter.record))
+        for voter in explained.neighbors
+    ]
+    head = ("training example", "label", "share of the vote", "text")
+    return joined((asked, note, table(head, rows, caption="Who voted, nearest first")))
+
+
+def _table(explained: Explanation) -> Html:
+    voters = explained.neighbors
+    columns = compared(explained.record, [voter.record for voter in voters], most=40)
+    differing = [column for column in columns if any(column.differs)]
+    same = [f"{column.name} {column.value}" for column in columns if not any(column.differs)]
+    heads = [joined((tag("strong", written(v.label, 24)), tag("br"), _name(v))) for v in voters]
+    shares = ("share of the vote", "–", *(_bar(voter, explained) for voter in voters))
+    rows = [shares, *(_compared_row(column) for column in differing[:_MOST_COLUMNS])]
+    shown = table(("column", "in question", *heads), rows, caption="Where those that voted differ: marked ≠")
+    more = differing[_MOST_COLUMNS:]
+    left = f" {len(more)} more columns differ." if more else ""
+    noted = f"The same in all: {written(', '.join(same), _LONGEST_TEXT)}." if same else ""
+    return joined((tag("div", shown, class_="votes"), tag("p", noted + left, class_="note") if noted or left else None))
+
+
+def _compared_row(column: Column) -> tuple[Any, ...]:
+    cells = [
+        tag("td", tag("mark", "≠ ", text)) if differs else tag("td", text)
+        for text, differs in zip(column.others, column.differs, strict=True)
+    ]
+    return column.name, column.value, *cells
+
+
+def brief(record: Any) -> Html | str:
+    """A training example in a cell."""
+    kind = kind_of(record)
+    if kind == "image":
+        return picture(record, "the training example")
+    if kind == "text":
+        return written(record["text"], _LONGEST_TEXT // 2)
+    if kind == "table":
+        return written(", ".join(f"{name} {written(value, 30)}" for name, value in record.items()), _LONGEST_TEXT // 2)
+    return "–"
+
+
+def picture(record: Any, alt: str) -> Html:
+    """The picture in a record, small enough for a page of many."""
+    png = image_of(record) if isinstance(record, Mapping) else None
+    small = None if png is None else _small(png)
+    if small is None:
+        return tag("span", "no picture", class_="note")
+    width, height = struct.unpack(">II", small[16:24])
+    return tag("img", src=data_url(small), alt=alt, class_="pixels" if max(width, height) < 64 else None)
+
+
+def _small(png: bytes) -> bytes | None:
+    """A PNG of few pixels and bytes; None where it cannot be read, or would fill the memory."""
+    from PIL import Image
+
+    width, height = struct.unpack(">II", png[16:24]) if len(png) > 24 else (0, 0)
+    if not 0 < width * height < _LARGEST_PICTURE:
+        return None
+    if max(width, height) <= _LARGEST_SIDE and len(png) <= _LARGEST_PNG:
+        return png
+    try:
+        with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+            image.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
+            file = io.BytesIO()
+            image.convert("RGBA" if image.mode in ("RGBA", "LA", "PA") else "RGB").save(file, "PNG", optimize=True)
+    except (OSError, ValueError, SyntaxError, struct.error):  # what damaged pictures lead to
+        return None
+    return file.getvalue()

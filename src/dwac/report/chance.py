@@ -1,0 +1,37 @@
+"""What chance alone does to a measured share: the range in which the true one lies, or an honest one falls."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import betabinom
+
+
+def likely_share(hits: ArrayLike, z: float = 1.96) -> tuple[float, float]:
+    """Where a true share lies with 95 % confidence, from n observed hits and misses (Wilson's interval).
+
+    >>> low, high = likely_share([True] * 9 + [False])
+    >>> round(low, 2), round(high, 2)
+    (0.6, 0.98)
+    """
+    found = np.asarray(hits, dtype=float)
+    n, p = len(found), float(found.mean())
+    middle, spread = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return max(0.0, float((middle - spread) / scale)), min(1.0, float((middle + spread) / scale))
+
+
+def honest_coverage(epsilon: float, n_calibration: int, n_test: int) -> tuple[float, float] | None:
+    """Where the coverage of honest sets falls in 99 of 100 draws of calibration and test examples.
+
+    Coverage follows the beta-binomial law. None where there are too few calibration examples to leave a label out.
+
+    >>> low, high = honest_coverage(0.1, 1_000, 10_000)
+    >>> round(low, 3), round(high, 3)
+    (0.874, 0.924)
+    """
+    k = int(np.ceil((1 - epsilon) * (n_calibration + 1)))
+    if k > n_calibration:
+        return None
+    low, high = betabinom(n_test, k, n_calibration + 1 - k).interval(0.99)
+    return float(low) / n_test, float(high) / n_test

@@ -1,0 +1,144 @@
+"""Everything a report says in numbers, found once: predictions, how they compare with the truth, and who is suspect."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac import metrics
+from dwac.classifier import DWACClassifier
+from dwac.evaluation import Evaluation, Predictions, evaluate, predict
+from dwac.preparation import encode_known, row_ids, rows_of
+from dwac.report.chance import honest_coverage
+from dwac.report.label_issues import label_issues
+
+EPSILONS = (0.01, 0.05, 0.1, 0.2)
+_GRID = np.linspace(0.005, 0.5, 100)
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What a classifier says of test examples and of its own training examples."""
+
+    clf: DWACClassifier
+    X: Any
+    ids: pd.Index[Any]
+    truth: NDArray[np.int64]  # (n,) codes of the true labels
+    said: Predictions
+    outside: Predictions | None  # of examples unlike those of training
+    result: Evaluation
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """(n,): whether the predicted label is the true one."""
+        return np.asarray(self.said.codes == self.truth)
+
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """(n,): of the predicted label."""
+        return np.asarray(self.said.probabilities.max(axis=1))
+
+    @property
+    def credibility(self) -> NDArray[np.float64] | None:
+        """(n,), where the model is calibrated."""
+        return None if self.said.conformal is None else self.said.conformal.credibility
+
+    @property
+    def credibility_outside(self) -> NDArray[np.float64] | None:
+        """Of the examples unlike those of training, where there are such."""
+        return None if self.outside is None or self.outside.conformal is None else self.outside.conformal.credibility
+
+    @cached_property
+    def h(self) -> NDArray[Any]:
+        """(n, d): where the test examples lie."""
+        return self.clf.embed(self.X)
+
+    @cached_property
+    def issues(self) -> pd.DataFrame:
+        """Suspicious training labels."""
+        return label_issues(self.clf)
+
+    def set_curve(self, epsilons: Iterable[float] | None = None) -> pd.DataFrame | None:
+        """Coverage and set sizes for each ε, by default for all at which a label can be left out; None uncalibrated."""
+        trust = self.said.conformal
+        if trust is None:
+            return None
+        least = 1 / (len(self.clf.calibration_y_) + 1)  # no smaller ε leaves a label out
+        wanted = [e for e in _GRID if e >= least] if epsilons is None else epsilons
+        return metrics.set_curve(self.truth, trust.p_values, wanted)
+
+    def chance(self, epsilon: float) -> tuple[float, float] | None:
+        """Where the coverage of honest sets falls by chance; None where sets are calibrated by class."""
+        if self.clf.class_conditional:
+            return None
+        return honest_coverage(epsilon, len(self.clf.calibration_y_), len(self.truth))
+
+    @property
+    def commonest(self) -> tuple[Any, float]:
+        """The most frequent class of the test examples, and its share."""
+        counts = np.bincount(self.truth, minlength=len(self.said.classes))
+        return self.said.classes.tolist()[counts.argmax()], float(counts.max() / counts.sum())
+
+    def confusions(self, most: int = 8) -> list[tuple[Any, Any, int]]:
+        """(true, predicted, how often) of the most frequent mistakes."""
+        wrong = pd.DataFrame({"true": self.truth, "said": self.said.codes})[~self.right]
+        counts = wrong.value_counts().head(most)
+        names = self.said.classes.tolist()
+        pairs = zip(counts.index.tolist(), counts.tolist(), strict=True)
+        return [(names[true], names[said], count) for (true, said), count in pairs]
+
+    @property
+    def auroc(self) -> float | None:
+        """How often a test example is more credible than one unlike those of training."""
+        if self.credibility is None or self.credibility_outside is None:
+            return None
+        return metrics.ood_scores(self.credibility, self.credibility_outside).auroc
+
+    def cases(self, most: int = 3) -> dict[str, list[int]]:
+        """Rows of typical, doubtful and mistaken predictions."""
+        mistaken = [int(row) for row in np.argsort(-self.probability, kind="stable") if not self.right[row]][:most]
+        return {"typical": self._typical(most), "doubtful": self._doubtful(most, mistaken), "mistaken": mistaken}
+
+    def _typical(self, most: int) -> list[int]:
+        """Right ones of middling trust, of different classes first."""
+        trust = self.probability if self.credibility is None else self.credibility
+        right = np.flatnonzero(self.right)
+        if len(right) == 0:
+            return []
+        right = right[np.argsort(np.abs(trust[right] - np.median(trust[right])), kind="stable")]
+        firsts = np.sort(np.unique(self.truth[right], return_index=True)[1])
+        ordered = np.concatenate([right[firsts], np.delete(right, firsts)])
+        return [int(row) for row in ordered[:most]]
+
+    def _doubtful(self, most: int, but: list[int]) -> list[int]:
+        """The least credible, and the most torn between labels."""
+        trust = self.said.conformal
+        strange = np.argsort(self.probability if trust is None else trust.credibility, kind="stable")
+        torn = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
+        found = [int(row) for row in strange if row not in but][: -(-most // 2)]
+        return found + [int(row) for row in torn if row not in [*but, *found]][: most - len(found)]
+
+
+def find(
+    clf: DWACClassifier,
+    X: Any,
+    y: Any,
+    *,
+    ids: Iterable[Hashable] | None = None,
+    unlike: Any = None,
+    epsilon: float = 0.05,
+) -> Findings:
+    """Ask the classifier about test examples X with true labels y, and about examples `unlike` any in training."""
+    clf.references_  # noqa: B018 - a softmax has no votes to report on, and says so
+    X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
+    said = predict(clf, X)
+    n = len(said.log_class_weights)
+    outside = None if unlike is None else predict(clf, unlike)
+    result = evaluate(said, y, epsilon)
+    return Findings(clf, X, row_ids(X, ids, n), encode_known(y, n, clf.classes_), said, outside, result)

@@ -1,0 +1,100 @@
+"""The map of the embeddings: where training examples lie, who vote, and where others fall among them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
+from dwac.classifier import DWACClassifier
+from dwac.drawing.style import INK, legend, medians, new, scatter, share_limits, tidy
+from dwac.preparation import encode_known
+
+_NAMED = 20  # classes with a colour of their own
+_MOST = 100_000  # points drawn
+_OTHERS = "others"
+
+
+class Plane(NamedTuple):
+    """Two directions to look at embeddings from, chosen by the references."""
+
+    centre: NDArray[np.float64]  # (d,)
+    axes: NDArray[np.float64]  # (2, d)
+    shown: float  # share of the references' spread that lies in them
+
+    def place(self, h: Any) -> NDArray[np.float64]:
+        """(n, 2): where embeddings (n, d) lie."""
+        return np.asarray((np.asarray(h, dtype=np.float64) - self.centre) @ self.axes.T)
+
+
+def plane_of(ref_h: NDArray[Any]) -> Plane:
+    """The embeddings as they are where they have two dimensions or one; else the two directions of most spread."""
+    d = ref_h.shape[1]
+    if d <= 2:
+        return Plane(np.zeros(d), np.eye(2, d), 1.0)
+    pca = PCA(2, svd_solver="covariance_eigh").fit(ref_h.astype(np.float64))
+    shown = pca.explained_variance_ratio_.sum() if np.ptp(ref_h, axis=0).any() else 1.0
+    return Plane(pca.mean_, pca.components_, float(shown))
+
+
+def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any = None) -> Any:
+    """Training examples by class and, where X and y are given, these by their true class, mistakes ringed.
+
+    h: the embeddings of X, where they are known already.
+    """
+    references, names = clf.references_, clf.classes_.tolist()
+    ref_h, labels = references.embeddings.cpu().numpy(), references.labels.cpu().numpy()
+    plane = plane_of(ref_h)
+    group, names = _grouped(labels, names)
+    panels = [(plane.place(ref_h), group[labels], f"{len(labels):,} training examples: they vote")]
+    wrong = None
+    if X is not None or h is not None:
+        h = clf.embed(X) if h is None else h
+        truth = encode_known(y, len(h), clf.classes_)
+        predicted = references.log_class_weights(h).argmax(axis=1)
+        panels.append((plane.place(h), group[truth], f"{len(h):,} test examples, by their true label"))
+        wrong = panels[1][0][predicted != truth]
+    figure, axes = new(1, len(panels), width=4.6, height=4.4)
+    places = medians(*panels[0][:2], len(names))
+    if len(clf.classes_) > _NAMED:
+        places[-1] = np.nan  # others lie anywhere
+    for panel, (points, codes, title) in zip(axes[0], panels, strict=True):
+        some = _some(len(points))
+        scatter(panel, points[some], codes[some], names, places, s=_size(len(points)))
+        tidy(panel, title=title)
+        panel.spines[:].set_visible(False)
+    if wrong is not None and len(wrong):
+        size = float(np.clip(4000 / len(wrong), 8, 34))
+        ring = {"s": size, "facecolors": "none", "edgecolors": INK, "linewidths": 0.5 if size < 20 else 0.8}
+        axes[0, 1].scatter(*wrong[_some(len(wrong), 3000)].T, label="mistaken", **ring)
+    share_limits(axes[0])
+    _legend(figure, axes)
+    return figure
+
+
+def _grouped(labels: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[np.int64], list[Any]]:
+    """Classes as they are drawn: where there are many, the most frequent ones, and all others together."""
+    if len(names) <= _NAMED:
+        return np.arange(len(names)), names
+    common = np.sort(np.argsort(-np.bincount(labels, minlength=len(names)), kind="stable")[: _NAMED - 1])
+    group = np.full(len(names), _NAMED - 1)
+    group[common] = np.arange(_NAMED - 1)
+    return group, [*(names[code] for code in common), _OTHERS]
+
+
+def _some(n: int, most: int = _MOST) -> NDArray[np.int64]:
+    return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)
+
+
+def _size(n: int) -> float:
+    """Smaller points where there are many."""
+    return float(np.clip(14_000 / n, 1.5, 16))
+
+
+def _legend(figure: Any, axes: Any) -> None:
+    legend(figure, axes[:, -1:], columns=6, scatterpoints=1)
+    for handle in figure.legends[0].legend_handles:
+        handle.set_sizes([30])
+        handle.set_alpha(1)

@@ -1,0 +1,240 @@
+"""The report: one HTML file that needs no network, runs no script, and holds nothing unescaped."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from dwac.drawing.records import written
+from dwac.preparation import take
+from dwac.report import card, plots, words
+from dwac.report.cases import brief, case
+from dwac.report.findings import EPSILONS, Findings
+from dwac.report.maps import embedding_map, plane_of
+from dwac.report.markup import Html, joined, table, tag
+from dwac.report.style import CSS
+from dwac.report.words import percent
+
+# Nothing may be fetched or run, whatever a record holds: a second lock behind the escaping.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_MOST_ISSUES = 24
+_MOST_CLASSES = 60
+_KINDS = {
+    "typical": "Right, and as credible as most: what the model does on an ordinary day.",
+    "doubtful": "The least credible predictions, and those torn between labels: here a person should look.",
+    "mistaken": "Wrong, and the surest first: what the model takes for something else.",
+}
+
+
+def page(found: Findings, *, title: str, k: int, n_cases: int, private: bool) -> str:
+    """The whole file."""
+    sections = [
+        ("short", "In short", _in_short(found)),
+        ("model", "The model", _model(found)),
+        ("classes", "How good is it?", _classes(found)),
+        ("probabilities", "Can its probabilities be believed?", _probabilities(found)),
+        ("sets", "Sets of labels, with a promise", _sets(found)),
+        ("credibility", "Does it know what it does not know?", _credibility(found)),
+        ("map", "The map", _map(found)),
+        ("predictions", "Predictions, explained", _predictions(found, k, n_cases, private)),
+        ("labels", "Training labels to look at", _labels(found, private)),
+        ("limits", "What to keep in mind", tag("ul", *(tag("li", text) for text in words.LIMITS))),
+    ]
+    kept = [(name, head, body) for name, head, body in sections if body]
+    items = [tag("li", tag("a", head, href=f"#{name}")) for name, head, _ in kept]
+    links = tag("nav", tag("ul", *items), aria_label="Contents")
+    parts = [tag("section", tag("h2", head), body, id=name) for name, head, body in kept]
+    top = tag("header", tag("h1", title), tag("p", words.LEAD, class_="lead"), links)
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        Html(f"<style>{CSS}</style>"),
+    )
+    foot = tag("footer", f"Written by dwac {card.version()}.")
+    return "<!doctype html>\n" + tag("html", head, tag("body", top, tag("main", *parts), foot), lang="en") + "\n"
+
+
+def _facts(facts: list[card.Fact], caption: str) -> Html:
+    """Numbers, each with its sentence."""
+    return table(("fact", "value", "what it means"), facts, caption=caption)
+
+
+def _in_short(found: Findings) -> Html:
+    tiles = [
+        tag("div", tag("dt", fact.name), tag("dd", tag("strong", fact.value), tag("p", fact.meaning)))
+        for fact in card.headline(found)
+    ]
+    return tag("dl", *tiles, class_="tiles")
+
+
+def _figure(drawn: Any, alt: str, caption: str) -> Html:
+    url = "data:image/svg+xml;base64," + base64.b64encode(drawn.svg().encode()).decode()
+    return tag("figure", tag("img", src=url, alt=alt), tag("figcaption", caption), class_="chart")
+
+
+def _model(found: Findings) -> Html:
+    history = found.clf.history_
+    parts = [_facts(card.data(found), "Data"), _facts(card.model(found), "Model")]
+    if len(history) > 1:
+        parts.append(
+            _figure(
+                plots.history(history),
+                f"Loss and accuracy over {len(history)} epochs of training",
+                "Training, epoch by epoch. Loss counts mistakes and doubts, so less is better; examples that took no "
+                "part in training (validation) tell when to stop.",
+            )
+        )
+    return joined(parts)
+
+
+def _classes(found: Findings) -> Html:
+    result = found.result
+    rows = result.by_class.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES)
+    measured = [name for name in ("coverage", "mean_set_size", "credibility") if name in rows]
+    heads = {
+        "coverage": f"truth in the set (ε = {result.epsilon:g})",
+        "mean_set_size": "labels in a set",
+        "credibility": "credibility",
+    }
+    body = [
+        (
+            written(row["label"]),
+            f"{row['n']:,}",
+            _share(row["recall"]),
+            _share(row["precision"]),
+            *(_share(row[name]) if name == "coverage" else _number(row[name]) for name in measured),
+        )
+        for row in rows.to_dict("records")
+    ]
+    head = ("class", "test examples", "found", "rightly named", *(heads[name] for name in measured))
+    explained = (
+        "“Found” is the share of a class's examples that are recognised. “Rightly named” is the share of the model's "
+        "answers of that name that are true. A class far below the others needs more or clearer training examples."
+    )
+    left = len(result.by_class) - len(rows)
+    confused = [
+        tag("li", f"{written(true)} taken for {written(said)}: {words.times(count)}")
+        for true, said, count in found.confusions()
+    ]
+    return joined(
+        (
+            table(head, body, caption="Class by class", numbers=range(1, len(head))),
+            tag("p", explained + (f" {left:,} rarer classes are left out here." if left else ""), class_="note"),
+            tag("h3", "Most frequent mistakes") if confused else None,
+            tag("ol", *confused) if confused else tag("p", "No test example is mistaken."),
+        )
+    )
+
+
+def _share(value: float) -> str:
+    return percent(value) if value == value else "–"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if value == value else "–"
+
+
+def _probabilities(found: Findings) -> Html:
+    drawn = plots.reliability(found.truth, found.said.probabilities)
+    caption = (
+        "Of the predictions with a stated probability (across), so many are right (up). On the dashed line, 80 % means "
+        "80 %. Below it the model is too sure, above it too modest. Whiskers show how far chance may move a point; "
+        "dotted bars, how many predictions there are."
+    )
+    return joined(
+        (
+            _facts(card.probabilities(found), "Probabilities"),
+            _figure(drawn, "Share of right predictions against the stated probability", caption),
+        )
+    )
+
+
+def _sets(found: Findings) -> Html | None:
+    curve = found.set_curve()
+    if curve is None:
+        return None
+    asked = found.set_curve(EPSILONS)
+    assert asked is not None
+    body = [
+        (
+            f"{row['epsilon']:g}",
+            percent(1 - row["epsilon"]),
+            percent(row["coverage"]),
+            f"{row['mean']:.2f}",
+            percent(row["single"]),
+            percent(row["empty"]),
+        )
+        for row in asked.to_dict("records")
+    ]
+    head = ("allowed error rate ε", "promised", "kept", "labels in a set", "a single label", "no label")
+    n = len(found.clf.calibration_y_)
+    what = (
+        "Instead of one label the model can give a set of labels, chosen such that it misses the truth at most as "
+        "often as you allow. A smaller ε asks for more safety and gets larger sets. "
+        f"With {n:,} calibration examples, no ε below {1 / (n + 1):.2g} leaves any label out."
+    )
+    alt = "Coverage, mean set size, and shares of single, multiple and empty sets against the allowed error rate"
+    caption = "The promise is kept where the solid line lies on or above the dashed one, up to chance."
+    promise = table(head, body, caption="Promise and outcome on the test examples", numbers=range(6))
+    return joined((tag("p", what), promise, _figure(plots.sets(curve), alt, caption)))
+
+
+def _credibility(found: Findings) -> Html | None:
+    if found.credibility is None:
+        return None
+    outside = found.credibility_outside
+    caption = "How credibility spreads." + (
+        "" if outside is None else " The further the hatched area lies to the left, the better strange data is noticed."
+    )
+    drawn = plots.credibility(found.credibility, outside)
+    alt = "Histogram of credibility" + ("" if outside is None else ", of test examples and of data unlike training")
+    return joined((_facts(card.credibility(found), "Credibility"), _figure(drawn, alt, caption)))
+
+
+def _map(found: Findings) -> Html:
+    drawn = embedding_map(found.clf, y=found.said.classes[found.truth], h=found.h)
+    plane = plane_of(found.clf.references_.embeddings.cpu().numpy())
+    said = (
+        "To the model, near means alike: examples vote on those that lie around them. Clear islands of one class are "
+        "easy; where classes run into one another, it hesitates. Rings mark mistakes. "
+    )
+    alt = f"Map of training examples and {len(found.truth):,} test examples, by class, in two dimensions"
+    return _figure(drawn, alt, said + words.plane(plane.shown))
+
+
+def _predictions(found: Findings, k: int, n_cases: int, private: bool) -> Html:
+    parts: list[Html] = []
+    names = found.said.classes.tolist()
+    for kind, rows in found.cases(n_cases).items():
+        parts += [tag("h3", kind.capitalize()), tag("p", _KINDS[kind], class_="note")]
+        if not rows:
+            parts.append(tag("p", "There is none."))
+            continue
+        explained = found.clf.explain(take(found.X, np.array(rows)), k)
+        shown = zip(explained, rows, strict=True)
+        parts += [case(e, found.ids[row], names[found.truth[row]], private=private) for e, row in shown]
+    return joined(parts)
+
+
+def _labels(found: Findings, private: bool) -> Html:
+    said = tag("p", words.issues(found))
+    if found.issues.empty:
+        return said
+    head = ["training example", "its label", "the others say", "with probability"]
+    rows: list[list[Any]] = [
+        [*(written(row[name]) for name in ("id", "label", "suggested")), percent(row["suggested_probability"])]
+        for row in found.issues.head(_MOST_ISSUES).to_dict("records")
+    ]
+    if not private:
+        head.append("the example")
+        for row, name in zip(rows, found.issues["id"], strict=False):
+            row.append(brief(found.clf.examples_.get(name)))
+    caption = f"The first {len(rows)} of {len(found.issues):,}, the most doubtful first"
+    note = "Each was asked as if it were new: its own vote is left out. `dwac.report.label_issues(clf)` gives them all."
+    return joined((said, table(head, rows, caption=caption, numbers=[3]), tag("p", note, class_="note")))
