@@ -208,9 +208,9 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
     `_GRADIENT_TOLERANCE` are differentiated again in float64: those far away, or pulled by far classes.
     """
     single = index.kernel.name == "gaussian" and queries.dtype != torch.float64 != index.embeddings.dtype
-    cotangent = torch.where(index.class_starts.diff() > 0, cotangent, 0.0)  # no votes, no pull
-    largest = cotangent.abs().amax(dim=1, keepdim=True)
-    scaled = cotangent / torch.where(largest > 0, largest, 1.0)  # so that no loss is too small for float32
+    cotangent = cotangent.masked_fill(index.class_starts.diff() == 0, 0.0)  # no votes, no pull
+    largest: Tensor = torch.linalg.vector_norm(cotangent, math.inf, dim=1, keepdim=True)
+    scaled = cotangent / largest.clamp_min(torch.finfo(largest.dtype).tiny)  # no loss is too small for float32
     centred = queries.double() - index.centre
     gradient = backend.gradient(index, centred.float() if single else centred, log_class_weights, scaled).double()
     if single:
@@ -225,7 +225,7 @@ def _strained(index: Index, centred: Tensor, log_class_weights: Tensor, cotangen
     sizes = cotangent.abs()
     # W ≤ m exp(-r²) of the nearest reference of the class, at r. By Jensen, the root of the mean of r² is no less
     # than what the mean of (2‖q‖ + r)² asks for.
-    squared = math.log(len(index.labels)) - torch.where(sizes > 0, log_class_weights, 0.0)
+    squared = math.log(len(index.labels)) - log_class_weights.masked_fill(sizes == 0, 0.0)
     mean = (sizes * squared).sum(dim=1) / sizes.sum(dim=1).clamp_min(1)  # the largest size is 1, unless all are 0
     norms = centred.square().sum(dim=1).sqrt()
     unit = backend.rounding * _rounding(centred.shape[1]) * torch.finfo(torch.float32).eps / 2

@@ -17,7 +17,7 @@ from torch import Tensor
 from dwac.engine.index import Index
 from dwac.kernels import Kernel, full_precision
 
-_TILE = {"cpu": 2**19, "cuda": 2**23}  # numbers held at once, some three times over
+_TILE = {"cpu": 2**19, "cuda": 2**22}  # numbers held at once, some three times over
 _QUERIES = {"cpu": 256, "cuda": 4096}
 
 
@@ -63,7 +63,7 @@ def levels(log_sums: Tensor, cotangent: Tensor, dtype: torch.dtype, base: float 
     without references have nan, which no block asks for.
     """
     rounded = log_sums.to(dtype)
-    return rounded, (cotangent * base ** (rounded.double() - log_sums)).to(dtype)
+    return rounded, (cotangent * base ** (rounded - log_sums)).to(dtype)
 
 
 def _slopes(kernel: Kernel, squared: Tensor) -> tuple[Tensor, Tensor]:
