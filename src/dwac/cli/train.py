@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from dwac import training
 from dwac.classifier import DWACClassifier
 from dwac.cli.options import (
     DeviceOption,
@@ -89,7 +91,7 @@ def train(
         rows.kind if encoder == "auto" else encoder, epochs=epochs, members=members, device=device, random_state=seed
     )
     start = time.perf_counter()
-    clf.fit(kept.X, kept.y, ids=kept.ids)
+    _fit(clf, kept)
     seconds = time.perf_counter() - start
     test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
     Model(clf, rows.columns).save(output, include_examples=not private)
@@ -147,6 +149,18 @@ def _held_out(y: NDArray[Any], size: float, seed: int) -> tuple[NDArray[np.int64
     return np.setdiff1d(order, test), np.sort(test)
 
 
+def _fit(clf: DWACClassifier, rows: Rows) -> None:
+    """Train; what Ctrl-C broke off is no model to write, though the library would keep it."""
+    log = logging.getLogger(training.__name__)
+    log.setLevel(logging.ERROR)
+    try:
+        clf.fit(rows.X, rows.y, ids=rows.ids)
+    finally:
+        log.setLevel(logging.NOTSET)
+    if clf.history_.attrs["ended"] == "interrupted":
+        raise KeyboardInterrupt
+
+
 # What people see
 
 
@@ -191,6 +205,7 @@ def show_training(clf: DWACClassifier, seconds: float, test: Evaluation | None, 
         f"trained {len(history)} epochs in {seconds:.0f} s: {len(clf.references_):,} rows vote, "
         f"{len(clf.validation_ids_):,} stopped training in time, {len(clf.calibration_ids_):,} calibrate",
         highlight=False,
+        soft_wrap=True,
     )
     if test is not None:
         console.print(*evaluation_tables(test, f"On {test.n:,} rows held out"))

@@ -11,6 +11,7 @@ model.clf.predict(new.X)
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import astuple, replace
 from os import PathLike, fspath
@@ -111,8 +112,8 @@ def _sniffed(data: bytes, like: Model | None) -> str:
     if start[:1] == b"{":
         return "jsonl"
     if like is not None and like.kind == "text":
-        head = start.partition(b"\n")[0].decode(errors="replace")
-        return "csv" if like.columns.text is not None and like.columns.text in head else "text"
+        head = re.split(r"[,\t;|\r\n]", start.partition(b"\n")[0].decode(errors="replace").replace('"', ""))
+        return "csv" if like.columns.text in head else "text"
     return "csv"
 
 
