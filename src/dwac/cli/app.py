@@ -15,6 +15,7 @@ from dwac.cli.evaluate import evaluate
 from dwac.cli.explain import explain
 from dwac.cli.paper import paper
 from dwac.cli.predict import predict
+from dwac.cli.report import report
 from dwac.cli.serve import serve
 from dwac.cli.train import train
 from dwac.errors import DwacError
@@ -71,7 +72,7 @@ def options(
 
 
 app.command()(demo)
-for command in (train, predict, explain, evaluate):
+for command in (train, predict, explain, evaluate, report):
     app.command()(command)
 app.command()(serve)
 app.add_typer(data, name="data")

@@ -21,6 +21,7 @@ from dwac.report.label_issues import label_issues, leave_one_out
 from dwac.report.maps import embedding_map
 from dwac.report.page import page
 from dwac.report.plots import credibility, history, reliability, sets
+from dwac.report.seen import seen
 from dwac.storage.files import replace_file
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "label_issues",
     "leave_one_out",
     "reliability",
+    "seen",
     "sets",
     "write",
 ]
@@ -48,6 +50,7 @@ def write(
     k: int = 5,
     cases: int = 3,
     private: bool | None = None,
+    note: str = "",
 ) -> Path:
     """Write a report on a classifier, as measured on test examples X with true labels y, to one HTML file.
 
@@ -64,10 +67,11 @@ def write(
         cases: how many typical, doubtful and mistaken predictions to explain, of each.
         private: show no record, neither of training nor of X: ids, labels and weights alone. By default so for a
             model that was saved without its training examples.
+        note: what a reader should know beforehand, such as where the test examples come from.
     """
     found = find(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon)
     hidden = len(clf.examples_) == 0 if private is None else private
-    content = page(found, title=title, k=k, n_cases=cases, private=hidden)
+    content = page(found, title=title, k=k, n_cases=cases, private=hidden, note=note)
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))
     except OSError as error:

@@ -17,6 +17,7 @@ from dwac.evaluation import Evaluation, Predictions, evaluate, predict
 from dwac.preparation import encode_known, row_ids, rows_of
 from dwac.report.chance import honest_coverage
 from dwac.report.label_issues import label_issues
+from dwac.report.seen import seen
 
 EPSILONS = (0.01, 0.05, 0.1, 0.2)
 _GRID = np.linspace(0.005, 0.5, 100)
@@ -58,6 +59,14 @@ class Findings:
     def h(self) -> NDArray[Any]:
         """(n, d): where the test examples lie."""
         return self.clf.embed(self.X)
+
+    @cached_property
+    def met(self) -> NDArray[np.bool_]:
+        """(n,): which test examples voted, or took part in training otherwise, though they should be new.
+
+        Calibration rows may stand in where nothing is new: accuracy is fair on them.
+        """
+        return seen(self.clf, self.ids, self.h) & ~self.ids.isin(self.clf.calibration_ids_)
 
     @cached_property
     def issues(self) -> pd.DataFrame:

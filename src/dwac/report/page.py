@@ -28,7 +28,7 @@ _KINDS = {
 }
 
 
-def page(found: Findings, *, title: str, k: int, n_cases: int, private: bool) -> str:
+def page(found: Findings, *, title: str, k: int, n_cases: int, private: bool, note: str = "") -> str:
     """The whole file."""
     sections = [
         ("short", "In short", _in_short(found)),
@@ -46,7 +46,8 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, private: bool) ->
     items = [tag("li", tag("a", head, href=f"#{name}")) for name, head, _ in kept]
     links = tag("nav", tag("ul", *items), aria_label="Contents")
     parts = [tag("section", tag("h2", head), body, id=name) for name, head, body in kept]
-    top = tag("header", tag("h1", title), tag("p", words.LEAD, class_="lead"), links)
+    notes = [tag("p", tag("strong", "Note: "), text, class_="warning") for text in (note, _met(found)) if text]
+    top = tag("header", tag("h1", title), tag("p", words.LEAD, class_="lead"), *notes, links)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -58,6 +59,11 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, private: bool) ->
     )
     foot = tag("footer", f"Written by dwac {card.version()}.")
     return "<!doctype html>\n" + tag("html", head, tag("body", top, tag("main", *parts), foot), lang="en") + "\n"
+
+
+def _met(found: Findings) -> str:
+    n = int(found.met.sum())
+    return f"{n:,} of the {len(found.met):,} test examples took part in training: results are too good." if n else ""
 
 
 def _facts(facts: list[card.Fact], caption: str) -> Html:

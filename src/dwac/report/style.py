@@ -15,6 +15,7 @@ h4{font-size:1rem;font-weight:400;margin:0 0 .75rem}
 p{margin:.5rem 0;max-width:44rem}
 a{color:var(--blue)}
 .lead{font-size:1.1rem;color:var(--soft)}
+.warning{border-left:.25rem solid var(--other);padding:.25rem 0 .25rem .75rem}
 .note,figcaption,caption,footer{color:var(--soft);font-size:.9rem}
 nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;list-style:none;padding:0;margin:1.25rem 0}
 section{background:var(--card);border:1px solid var(--line);border-radius:.75rem;padding:1.5rem;margin:1.5rem 0}

@@ -1,0 +1,109 @@
+"""`dwac report`: one page on what a model is, how good, how honest and how wary, and why it says what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import typer
+from rich.console import Console
+
+from dwac import report as reports
+from dwac.classifier import DWACClassifier
+from dwac.cli.options import (
+    DataArgument,
+    DeviceOption,
+    EncodingOption,
+    EpsilonOption,
+    FormatOption,
+    IdOption,
+    ModelArgument,
+    TargetOption,
+    TextOption,
+)
+from dwac.errors import InputError
+from dwac.reading import Rows, load, read
+
+
+def report(
+    model: ModelArgument,
+    data: DataArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    target: TargetOption = None,
+    unlike: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Data of another kind: is its credibility low?")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The heading; by default the model's name.")] = None,
+    epsilon: EpsilonOption = 0.05,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show beside a prediction.")] = 5,
+    cases: Annotated[int, typer.Option(min=0, help="How many predictions to explain, of each kind.")] = 3,
+    private: Annotated[
+        bool, typer.Option("--private", help="Show ids, labels and weights only, no record; so always for such models.")
+    ] = False,
+    text: TextOption = None,
+    ids: IdOption = None,
+    device: DeviceOption = "auto",
+    form: FormatOption = None,
+    encoding: EncodingOption = "utf-8",
+) -> None:
+    """Write a report to read, mail or print: one page that needs no network.
+
+    It has results on DATA, whose labels are known; a map; predictions, explained; and training labels that look wrong.
+    Rows of DATA that the model was trained on are left out, so the file that was trained on with --test-size will do.
+
+    Examples:
+
+    dwac report model/ test.csv -o report.html
+
+    dwac report model/ people.csv --unlike martians.csv --title "Who earns more?"
+    """
+    loaded = load(model, device=device)
+    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding)
+    rows, note = fresh(loaded.clf, rows, data)
+    console = Console(stderr=True)
+    if note:
+        console.print(f"dwac: note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    strange = None if unlike is None else read(unlike, like=loaded, labelled=False, encoding=encoding).X
+    with console.status(f"asking about {len(rows):,} rows …"):
+        written = reports.write(
+            loaded.clf,
+            rows.X,
+            rows.y,
+            output,
+            ids=rows.ids,
+            unlike=strange,
+            title=title or f"Report on {model.resolve().name}",
+            epsilon=epsilon,
+            k=k,
+            cases=cases,
+            private=True if private else None,
+            note=note,
+        )
+    size = written.stat().st_size / 1e6
+    console.print(f"written: {written}, on {len(rows):,} rows, {size:.1f} MB", highlight=False, soft_wrap=True)
+
+
+def fresh(clf: DWACClassifier, rows: Rows, name: str) -> tuple[Rows, str]:
+    """The rows that the model has not met, and what to say of the others; calibration rows where none is new."""
+    names: pd.Index[Any] = pd.Index(rows.ids, tupleize_cols=False)
+    met = reports.seen(clf, names, clf.embed(rows.X))
+    if not met.any():
+        return rows, ""
+    if not met.all():
+        left = f"{met.sum():,} of the {len(rows):,} rows of {name} took part in training and are left out here"
+        return rows.take(np.flatnonzero(~met)), left
+    held = np.flatnonzero(names.isin(clf.calibration_ids_))
+    if len(held) == 0:
+        raise InputError(
+            f"the model was trained on all {len(rows):,} rows of {name}, so they say nothing of how good it is; "
+            "give other rows, or hold some out: dwac train … --test-size 0.2"
+        )
+    note = (
+        f"no row of {name} is new to the model, so this is about the {len(held):,} that calibrate it: fair for "
+        "accuracy, but coverage is right by construction; dwac train … --test-size 0.2 holds rows out for a fair test"
+    )
+    return rows.take(held), note

@@ -1,0 +1,33 @@
+"""Which test examples the model has met before: on these it would look better than it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.classifier import DWACClassifier
+
+_CLOSE = 1e-3  # of an embedding, as far as another batch or machine moves it
+
+
+def seen(clf: DWACClassifier, ids: pd.Index[Any], h: NDArray[Any]) -> NDArray[np.bool_]:
+    """(n,): whether each example, by its id and embedding (n, d), took part in training, validation or calibration.
+
+    Ids alone prove nothing: rows of any file may be numbered from 0. So data count as those of training where most of
+    the ids that also vote have the embeddings of those voters; then ids tell which rows are new.
+    """
+    references = clf.references_
+    voters: pd.Index[Any] = pd.Index(list(references.ids), tupleize_cols=False)
+    where = voters.get_indexer(pd.Index(list(ids), tupleize_cols=False))
+    known = where >= 0
+    if not known.any():
+        return known
+    ref_h = references.embeddings.cpu().numpy()[where[known]].astype(np.float64)
+    apart = np.linalg.norm(h[known] - ref_h, axis=1)
+    same = apart <= _CLOSE * (1 + np.linalg.norm(ref_h, axis=1))
+    if same.mean() <= 0.5:
+        return np.zeros(len(known), dtype=bool)
+    return np.asarray(known | ids.isin(clf.validation_ids_) | ids.isin(clf.calibration_ids_))
