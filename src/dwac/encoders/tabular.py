@@ -414,7 +414,7 @@ def _parts(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:
     if kind != "datetime":
         return [_numbers(series, name)]
     times = _times(series, name)
-    seconds = (times - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+    seconds = (times - pd.Timestamp(0, tz="UTC").as_unit("s")).dt.total_seconds()  # so far dates fit too
     parts = (seconds, times.dt.month, times.dt.day_of_week, times.dt.hour)
     return [np.asarray(part.to_numpy(np.float64, na_value=np.nan), np.float64) for part in parts]
 
