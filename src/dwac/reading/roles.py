@@ -19,6 +19,8 @@ from dwac.reading.rows import Columns, Rows
 from dwac.reading.tables import INDEX, Table, is_text, missing
 
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+_TRUTH = {"true": True, "false": False}
 _LONG_WORDS, _LONG_CHARACTERS = 3, 20  # from so many on average, strings are texts rather than categories
 
 
@@ -129,11 +131,10 @@ def labels(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> 
     found = _whole([value.strip() if isinstance(value, str) else value for value in values.tolist()])
     if not all(isinstance(value, str) for value in found):
         return _array(found)
-    for convert in (lambda value: {"true": True, "false": False}[value.lower()], float):
-        try:
-            return np.array([convert(value) for value in found])
-        except (KeyError, ValueError):
-            pass
+    if all(value.lower() in _TRUTH for value in found):
+        return np.array([_TRUTH[value.lower()] for value in found])
+    if all(_DECIMAL.fullmatch(value) for value in found):
+        return np.array([float(value) for value in found])
     return np.array(found, dtype=object)
 
 
@@ -218,7 +219,7 @@ def _as_learned(values: pd.Series[Any], column: Column, where: Callable[[int], s
     if column.kind == "datetime":
         found = pd.to_datetime(values, format="ISO8601", errors="coerce")
     elif column.kind == "boolean":
-        found = values.str.strip().str.lower().map({"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0})
+        found = values.str.strip().str.lower().map({**_TRUTH, "1": True, "0": False})
     else:
         found = pd.to_numeric(values, errors="coerce")
     lost = found.isna() & ~missing(values)

@@ -17,7 +17,6 @@ import pyarrow.parquet
 from dwac.errors import InputError
 
 INDEX = ""  # the name of the nameless first column in which pandas writes its index
-_PANDAS_INDEX = "__index_level_0__"  # the same in Parquet
 _DELIMITERS = ",\t;|"
 _LARGEST_BLOCK = 2**31 - 1
 _COMMA, _POINT = (re.compile(rf"(?m)(?:^|;)-?[0-9]+{mark}[0-9]+(?:;|\r?$)") for mark in (",", r"\."))
@@ -207,12 +206,13 @@ def _dates(values: pd.Series[Any]) -> pd.Series[Any]:
 def _parquet(data: bytes, name: str) -> pd.DataFrame:
     try:
         table = pa.parquet.read_table(io.BytesIO(data))
-        names = [INDEX if column == _PANDAS_INDEX else column for column in table.column_names]
-        order = sorted(range(len(names)), key=lambda place: names[place] != INDEX)  # pandas writes its index last
-        table = table.select(order).rename_columns(_named([names[place] for place in order], name))
-        frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, date_as_object=False)
-    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
+        _named(table.column_names, name)
+        frame: pd.DataFrame = table.to_pandas(date_as_object=False)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a damaged file, or what pandas wrote into it, leads Arrow to
         raise InputError(f"{name} is no Parquet file that can be read: {error!s:.200}") from None
+    if not isinstance(frame.index, pd.RangeIndex) or frame.index.start != 0:
+        frame = frame.reset_index(names=[INDEX if level is None else str(level) for level in frame.index.names])
+    frame.columns = pd.Index(_named([str(column) for column in frame.columns], name))
     return frame

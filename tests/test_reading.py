@@ -1,0 +1,310 @@
+"""Files, folders and standard input become rows, or one clear sentence."""
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dwac import DWACClassifier
+from dwac.errors import DwacError, InputError, LabelError, StorageError
+from dwac.reading import Columns, Model, Rows, load, read
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Any:
+    """Write a file and read it."""
+
+    def write_and_read(name: str, content: str | bytes, **options: Any) -> Rows:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read(path, **options)
+
+    return write_and_read
+
+
+def people(n: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 80, n)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, n), unit="D")
+    frame = pd.DataFrame({"name": [f"p{i:03}" for i in range(n)], "age": age, "code": rng.choice(["1", "2", "x"], n)})
+    return frame.assign(joined=days.strftime("%Y-%m-%d"), old=np.where(age > 48, "yes", "no"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A table's model, whose column `code` holds categories that may look like numbers."""
+    path = tmp_path_factory.mktemp("model") / "people.csv"
+    people().to_csv(path, index=False)
+    rows = read(path, target="old", ids="name")
+    clf = DWACClassifier(epochs=2, random_state=0, device="cpu").fit(rows.X, rows.y, ids=rows.ids)
+    return Model(clf, rows.columns)
+
+
+@pytest.fixture(scope="module")
+def text_model() -> Model:
+    texts = [f"{word} film with number {i}" for i in range(30) for word in ("good", "bad")]
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(texts, ["pos", "neg"] * 30)
+    return Model(clf, Columns(target="verdict", text="review"))
+
+
+# Tables
+
+
+def test_every_format_gives_the_same_rows(given: Any) -> None:
+    frame = people(8)
+    parquet = io.BytesIO()
+    frame.assign(joined=pd.to_datetime(frame["joined"])).to_parquet(parquet, index=False)
+    forms = {
+        "a.csv": frame.to_csv(index=False),
+        "semicolons.csv": frame.to_csv(index=False, sep=";"),
+        "a.tsv": frame.to_csv(index=False, sep="\t"),
+        "a.jsonl": frame.to_json(orient="records", lines=True),
+        "a.parquet": parquet.getvalue(),
+        "windows.csv": frame.to_csv(index=False, lineterminator="\r\n").encode("utf-8-sig"),
+        "excel.csv": frame.to_csv(index=False, sep="\t").encode("utf-16"),
+    }
+    for name, content in forms.items():
+        rows = given(name, content, target="old", ids="name")
+        assert list(rows.X.columns) == ["age", "code", "joined"], name
+        assert rows.X["age"].tolist() == frame["age"].tolist()
+        assert rows.X["code"].tolist() == frame["code"].tolist()
+        assert rows.X["joined"].dt.strftime("%Y-%m-%d").tolist() == frame["joined"].tolist()
+        assert rows.y.tolist() == frame["old"].tolist()
+        assert rows.ids == frame["name"].tolist()
+        assert (rows.kind, rows.columns) == ("tabular", Columns("old", None, "name"))
+
+
+@pytest.mark.parametrize(
+    ("written", "labels"),
+    [
+        (["0", "1"], [0, 1]),
+        (["01", "02"], ["01", "02"]),
+        (["1.0", "2.0"], [1.0, 2.0]),
+        (["True", "False"], [True, False]),
+        (["NA", "None"], ["NA", "None"]),
+        ([" a", "b "], ["a", "b"]),
+    ],
+)
+def test_labels_are_what_they_look_like(given: Any, written: list[str], labels: list[Any]) -> None:
+    rows = given("a.csv", "x,y\n" + "".join(f"{i},{label}\n" for i, label in enumerate(written)), target="y")
+    assert rows.y.tolist() == labels
+    assert [type(label) for label in rows.y.tolist()] == [type(label) for label in labels]
+
+
+def test_ids_keep_their_zeros(given: Any) -> None:
+    assert given("a.csv", "i,x,y\n007,1,a\n8,2,b\n", target="y", ids="i").ids == ["007", "8"]
+
+
+def test_a_nameless_first_column_names_the_rows_as_pandas_writes_them(given: Any) -> None:
+    frame = pd.DataFrame({"x": [1, 2], "y": ["a", "b"]}, index=[30, 40])
+    assert given("a.csv", frame.to_csv(), target="y").ids == [30, 40]
+    data = io.BytesIO()
+    frame.to_parquet(data)
+    rows = given("a.parquet", data.getvalue(), target="y")
+    assert (rows.ids, list(rows.X.columns)) == ([30, 40], ["x"])
+
+
+def test_decimal_commas_are_numbers_between_semicolons(given: Any) -> None:
+    assert given("a.csv", "x;y\n1,5;a\n2,25;b\n", target="y").X["x"].tolist() == [1.5, 2.25]
+
+
+def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
+    lone = given("a.csv", "review,y\na truly good film,1\na truly bad film,0\n", target="y")
+    assert (lone.kind, lone.X, lone.columns.text) == ("text", ["a truly good film", "a truly bad film"], "review")
+    assert given("b.csv", "town,y\nNew York,1\nRome,0\n", target="y").kind == "tabular"
+    beside = "review,stars,y\na truly good film,5,1\na truly bad film,1,0\n"
+    assert given("c.csv", beside, target="y").kind == "tabular"
+    assert given("c.csv", beside, target="y", text="review").X == lone.X
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "said"),
+    [
+        ("a.csv", "age,income\n1,a\n", {"target": "incom"}, r"no column 'incom'; did you mean 'income'\? its columns"),
+        ("a.csv", "age,income\n1,a\n", {"target": "INCOME"}, r"did you mean 'income'\?"),
+        ("a.csv", "age,income\n1,a\n", {}, r"--target COLUMN; its columns are 'age', 'income'"),
+        ("a.csv", "39,x,1\n40,y,2\n", {"target": "y"}, r"is a first line with names missing\?"),
+        ("a.csv", "a,b\n1,x\n2\n", {"target": "b"}, r"a.csv line 3 has 1 fields where the first line names 2"),
+        ("a.csv", 'a,b\n"1\n2",x\n2,y,z\n', {"target": "b"}, r"a.csv line 4 has 3 fields"),
+        ("a.csv", "a,b\n1,x\n\n2,\n3,nan\n", {"target": "b"}, r"a.csv line 4: the target 'b' is missing \(2 rows"),
+        ("a.csv", "a,b,a\n1,x,2\n", {"target": "b"}, r"column 'a' is there more than once"),
+        ("a.csv", "a,,b\n1,2,x\n", {"target": "b"}, r"column 2 has no name"),
+        ("a.csv", "", {"target": "b"}, r"a.csv is empty"),
+        ("a.csv", " \n\n", {"target": "b"}, r"a.csv is empty"),
+        ("a.csv", "a,b", {"target": "b"}, r"has columns but no rows"),
+        ("a.csv", "b\nx\n", {"target": "b"}, r"no column to learn from beside 'b'"),
+        ("a.csv", b"a,b\n1,x\n2,caf\xe9\n", {"target": "b"}, r"line 3 is not utf-8: it has the byte 0xe9; .*latin-1"),
+        ("a.csv", b"a,b\n1,\x00\n", {"target": "b"}, r"line 2 holds a zero byte"),
+        ("a.csv", "a,b\n1,x\n", {"target": "b", "encoding": "utf-9"}, r"unknown encoding 'utf-9'"),
+        ("a.csv", "a,b\n1,x\n", {"target": "b", "form": "xml"}, r"unknown format 'xml'; choose csv"),
+        ("a.csv", "i,a,b\n,1,x\n", {"target": "b", "ids": "i"}, r"line 2: the id 'i' is missing"),
+        ("a.csv", "t,b\n ,x\n", {"target": "b", "text": "t"}, r"line 2: the text 't' is empty"),
+        ("a.jsonl", '{"a": 1, "b": 2}\n\n{"a":', {"target": "b"}, r"a.jsonl line 3 is not JSON"),
+        ("a.jsonl", "[1, 2]\n", {"target": "b"}, r"line 1 must be one JSON object"),
+        ("a.jsonl", '{"a": [1], "b": 2}\n', {"target": "b"}, r"line 1: 'a' must be a single value; got \[1\]"),
+        ("a.jsonl", "[" * 100_000, {"target": "b"}, r"line 1 is not JSON"),
+        ("a.parquet", b"PAR1 nonsense", {"target": "b"}, r"no Parquet file that can be read"),
+        ("a.txt", "pos\tgood\n\nbad\n", {}, r"a.txt line 3 must be a label, a tab and a text; got 'bad'"),
+        ("a.png", b"", {}, r"one image, without a label"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_said(given: Any, name: str, content: Any, options: Any, said: str) -> None:
+    with pytest.raises(DwacError, match=said) as error:
+        given(name, content, **options)
+    assert name in str(error.value) or "unknown" in said
+
+
+def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no file or folder '.*nosuch.csv'"):
+        read(tmp_path / "nosuch.csv", target="y")
+
+
+def test_a_missing_number_stays_missing(given: Any) -> None:
+    rows = given("a.csv", "x,c,y\n1,red,a\n,,b\nNA,NA,a\n", target="y")
+    assert rows.X["x"].isna().tolist() == [False, True, True]
+    assert rows.X["c"].isna().tolist() == [False, True, False]  # NA may be a category, such as a country
+
+
+def test_a_column_that_turns_to_words_late_is_read_whole(given: Any) -> None:
+    lines = [f"{i},a" for i in range(300_000)] + ["x17,b"]  # beyond a megabyte, where types might be settled already
+    rows = given("a.csv", "c,y\n" + "\n".join(lines), target="y")
+    assert rows.X["c"].iloc[[0, -1]].tolist() == ["0", "x17"]
+
+
+# Sentences, images, standard input
+
+
+def test_sentences_with_labels(given: Any) -> None:
+    rows = given("a.txt", "pos\tgood film\r\n\r\nneg\tbad\tfilm\r\n")
+    assert (rows.X, rows.y.tolist(), rows.kind) == (["good film", "bad\tfilm"], ["pos", "neg"], "text")
+    assert rows.where(1).endswith("a.txt line 3")
+
+
+def images(folder: Path, *paths: str) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        pillow.fromarray(np.zeros((4, 4), dtype=np.uint8)).save(folder / path)
+
+
+def test_a_folder_of_images_by_class(tmp_path: Path) -> None:
+    images(tmp_path, "dog/b.png", "dog/deep/a.jpg", "cat/1.png")
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / "dog" / "._b.png").write_text("what some systems leave behind")
+    rows = read(tmp_path)
+    assert rows.ids == ["cat/1.png", "dog/b.png", "dog/deep/a.jpg"]
+    assert np.array_equal(np.asarray(rows.y), ["cat", "dog", "dog"])
+    assert [str(tmp_path / name) for name in rows.ids] == rows.X
+    assert read(tmp_path / "dog", labelled=False).ids == ["b.png", "deep/a.jpg"]
+
+
+def test_folders_without_images_or_classes_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x")
+    with pytest.raises(InputError, match=r"a folder without images .*it has 1 \.csv"):
+        read(tmp_path)
+    images(tmp_path, "stray.png", "cat/1.png")
+    with pytest.raises(LabelError, match=r"stray.png is in no class"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(("content", "kind"), [("x,y\n1,a\n2,b\n", "tabular"), ('{"x": 1, "y": "a"}\n', "tabular")])
+def test_standard_input_is_known_by_its_looks(monkeypatch: pytest.MonkeyPatch, content: str, kind: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    rows = read("-", target="y")
+    assert (rows.kind, rows.y is not None and rows.y[0], rows.where(0)[:14]) == (kind, "a", "standard input")
+
+
+# For a model
+
+
+def test_a_model_gets_its_columns_in_any_order_and_of_its_types(given: Any, model: Model) -> None:
+    frame = people()
+    numbers = frame[frame["code"] != "x"].head(5)  # alone, these codes look like numbers
+    mixed = numbers[["joined", "code", "old", "age", "name"]].assign(extra=1)
+    for name, content in (
+        ("a.csv", mixed.to_csv(index=False)),
+        ("a.jsonl", mixed.to_json(orient="records", lines=True)),
+    ):
+        rows = given(name, content, like=model)
+        assert list(rows.X.columns) == ["age", "code", "joined"]
+        assert rows.X["code"].tolist() == numbers["code"].tolist()
+        assert rows.ids == numbers["name"].tolist()
+        assert rows.y is None
+        assert given(name, content, like=model, labelled=True).y.tolist() == numbers["old"].tolist()
+    every = model.clf.predict_proba(given("all.csv", frame.to_csv(index=False), like=model).X)
+    some = model.clf.predict_proba(given("some.csv", mixed.to_csv(index=False), like=model).X)
+    np.testing.assert_allclose(some, every[numbers.index], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("age,code\n1,x\n", r"lacks what the model was trained on: column 'joined'; its columns are 'age', 'code'"),
+        ("age,code,joined\n1,x,2024-01-01\nold,x,2024-01-01\n", r"line 3: column 'age' must hold numbers.*'old'"),
+        ("age,code,joined\n1,x,2024-01-01\n2,x,May\n", r"line 3: column 'joined' must hold dates.*'May'"),
+    ],
+)
+def test_a_model_says_what_does_not_fit(given: Any, model: Model, content: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        given("a.csv", content, like=model)
+
+
+def test_labels_must_be_among_the_classes(given: Any, model: Model) -> None:
+    content = people(3).assign(old=["yes", "no", "perhaps"]).to_csv(index=False)
+    with pytest.raises(
+        LabelError, match=r"line 4: the model knows no class 'perhaps' of 'old'; it was trained on no, yes"
+    ):
+        given("a.csv", content, like=model, labelled=True)
+    with pytest.raises(InputError, match=r"no target column 'old', as in training"):
+        given("a.csv", people(3).drop(columns="old").to_csv(index=False), like=model, labelled=True)
+
+
+def test_labels_are_found_by_how_they_are_written(given: Any) -> None:
+    X, y = np.arange(60)[:, None], np.repeat([0, 1], 30)
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, y)  # of an array: columns by position
+    for written in ("0\n5,1", "0.0\n5,1.0"):
+        rows = given("a.csv", f"x,y\n3,{written}\n", like=Model(clf), target="y", labelled=True)
+        assert rows.y.tolist() == [0, 1]
+        assert clf.predict(rows.X).shape == (2,)
+
+
+def test_a_text_model_reads_lines_and_tables(given: Any, text_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert given("a.txt", "good film\n\nbad\tfilm\n", like=text_model).X == ["good film", "bad\tfilm"]
+    labelled = given("a.txt", "pos\tgood film\nneg\tbad film\n", like=text_model)
+    assert (labelled.X, labelled.y) == (["good film", "bad film"], None)
+    assert given("a.csv", "verdict,stars,review\npos,5,good film\n", like=text_model).X == ["good film"]
+    assert given("a.csv", "stars,words\n5,good film\n", like=text_model).X == ["good film"]
+    with pytest.raises(InputError, match=r"which column is the text\? Name it: --text COLUMN"):
+        given("a.csv", "a,b\ngood,film\n", like=text_model)
+    for piped, texts in (("a good review\n", ["a good review"]), ("id,review\n1,good film\n", ["good film"])):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped.encode())))
+        assert texts == read("-", like=text_model).X
+
+
+def test_another_kind_of_data_is_refused(given: Any, model: Model, tmp_path: Path) -> None:
+    images(tmp_path, "one.png")
+    with pytest.raises(InputError, match=r"holds images, and the model reads a table; give a CSV"):
+        read(tmp_path / "one.png", like=model)
+    with pytest.raises(InputError, match=r"holds texts, and the model reads a table"):
+        given("a.txt", "good film\n", like=model)
+
+
+def test_a_model_remembers_its_columns(model: Model, tmp_path: Path) -> None:
+    folder = model.save(tmp_path / "model")
+    assert load(folder).columns == Columns("old", None, "name")
+    model.clf.save(tmp_path / "plain")
+    assert load(tmp_path / "plain").columns == Columns()
+    for damaged in ("{", '{"target": 3}', '{"colour": "red"}', "[" * 1000):
+        (folder / "columns.json").write_text(damaged)
+        with pytest.raises(StorageError, match=r"columns.json is damaged"):
+            load(folder)
+
+
+def test_rows_taken_know_where_they_came_from(given: Any) -> None:
+    rows = given("a.csv", "x,y\n1,a\n2,b\n3,c\n", target="y").take(np.array([2, 0]))
+    assert (rows.y.tolist(), rows.ids, rows.X["x"].tolist()) == (["c", "a"], [2, 0], [3, 1])
+    assert rows.where(0).endswith("a.csv line 4")
