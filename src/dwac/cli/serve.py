@@ -13,11 +13,12 @@ import typer
 from rich.console import Console
 
 from dwac.classifier import load
+from dwac.cli.options import DeviceOption, ModelArgument
 from dwac.errors import InputError
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="A model folder, as `save` or `dwac train` wrote it.")],
+    model: ModelArgument,
     host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000,
     token_file: Annotated[
@@ -26,7 +27,7 @@ def serve(
     private: Annotated[
         bool, typer.Option("--private", help="Explanations show weights and labels only, no training record or id.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    device: DeviceOption = "auto",
     threads: Annotated[
         int | None, typer.Option(min=1, help="Of the model on a CPU; by default all cores but the one that answers.")
     ] = None,
@@ -87,8 +88,12 @@ def _listener(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = found[0]
         # With its protocol: else asyncio does not know it for TCP, and answers wait 40 ms for an acknowledgement.
         listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
     except (OSError, UnicodeError) as error:
         raise InputError(f"cannot listen on {host} port {port}: {error}; choose another --port") from None
     return listener

@@ -255,8 +255,8 @@ class ImageReader(Reader):
                 warnings.simplefilter("ignore")
                 with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
                     width, height = image.size
-        except Exception as error:  # Pillow's readers raise whatever a broken file makes them
-            raise InputError(f"row {i} must be a PNG or JPEG file: {str(error)[:100]}") from None
+        except Exception:  # Pillow's readers raise whatever a broken file makes them
+            raise InputError(f"row {i} must be a whole PNG or JPEG file in base64; this one cannot be read") from None
         if width * height > self._pixels:
             raise InputError(f"row {i} has {width}×{height} pixels; at most {self._pixels:,} are read; send it smaller")
 

@@ -76,22 +76,27 @@ class Server(uvicorn.Server):
                 signal.signal(sig, handler)
 
 
-def serve(app: Any, sockets: list[Any], *, on_start: Callable[[], None] | None = None, seconds: float = 10.0) -> None:
-    """Serve until SIGTERM or Ctrl-C; then at most `seconds` for what is in flight."""
+def server_of(app: Any) -> Server:
+    """A server for the application, whose requests in flight have some seconds to end when it ends."""
     config = uvicorn.Config(
         app,
         http=PatientProtocol,
         ws="none",
         lifespan="on",
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(seconds) + 1,
+        timeout_graceful_shutdown=15,
     )
-    server = Server(config)
+    return Server(config)
+
+
+def serve(app: Any, sockets: list[Any], *, on_start: Callable[[], None] | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    server = server_of(app)
     server.on_start = on_start
     with suppress(KeyboardInterrupt):
         server.run(sockets=sockets)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dwac.server.inputs import Reader
 from dwac.server.limits import Limits
 from dwac.server.refusals import RefusalError
 
-Epsilon = Annotated[float, Field(gt=0, lt=1, description="The share of sets that may miss the true label.")]
+Epsilon = Annotated[float, Field(ge=1e-9, lt=1, description="The share of sets that may miss the true label.")]
 T = TypeVar("T", bound="_Asked")
+# JSON tells no 5.0 from 5.
+Whole = Annotated[int, BeforeValidator(lambda k: int(k) if isinstance(k, float) and k.is_integer() else k)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -29,7 +31,7 @@ class Ask(_Asked):
 class AskWhy(_Asked):
     """Rows, and how many neighbours to show of each."""
 
-    k: int = Field(5, ge=1, description="How many training examples to show.")
+    k: Whole = Field(5, ge=1, description="How many training examples to show.")
 
 
 class Prediction(BaseModel):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,15 +14,16 @@ from starlette.responses import Response
 
 from dwac.classifier import DWACClassifier
 from dwac.errors import DwacError, InputError
+from dwac.evaluation import Predictions
 from dwac.nn import WeightedAverage
-from dwac.server.answers import VOTES, Answers, Verdicts
+from dwac.server.answers import VOTES, Answers
 from dwac.server.batching import Batcher
 from dwac.server.inputs import Reader, reader_of
 from dwac.server.limits import Limits
 from dwac.server.metrics import Metrics
-from dwac.server.refusals import CLOSE, RefusalError, refusal_of
+from dwac.server.refusals import CLOSE, RefusalError
 
-log = logging.getLogger("dwac.server")
+_LINGER = 1.0  # seconds
 _LONG = 2**16  # bytes of JSON that are read beside the event loop
 
 
@@ -60,10 +60,8 @@ class Service:
 
     async def _warm_up(self) -> None:
         """The first call makes what later ones reuse; an example that the model does not take is no harm."""
-        try:
+        with suppress(DwacError):
             await self.votes([self.reader.example()])
-        except DwacError as error:
-            log.info("not warmed up: %s", error)
 
     def queue(self) -> Batcher:
         """The queue, if it takes another request."""
@@ -72,10 +70,10 @@ class Service:
         self.batcher.admit()
         return self.batcher
 
-    async def votes(self, rows: list[Any]) -> Verdicts:
+    async def votes(self, rows: list[Any]) -> Predictions:
         """What the model says of rows."""
-        found: Verdicts = await self._ask(VOTES, rows)
-        return found
+        said: Predictions = await self._ask(VOTES, rows)
+        return said
 
     async def explanations(self, rows: list[Any], k: int) -> list[dict[str, Any]]:
         """Why it says so."""
@@ -83,13 +81,7 @@ class Service:
         return told
 
     async def _ask(self, k: int, rows: list[Any]) -> Any:
-        try:
-            return await self.queue().submit(k, rows, size=len(rows))
-        except Exception as error:
-            refusal = refusal_of(error)
-            if refusal.status == 500:
-                log.error("a request failed", exc_info=error)
-            raise refusal from None
+        return await self.queue().submit(k, rows, size=len(rows))
 
     def card(self) -> dict[str, Any]:
         """What the model is and takes."""
@@ -120,14 +112,15 @@ class Service:
             raise RefusalError(
                 415, "unsupported_media_type", f"send application/json; got {kind or 'no content-type'!r:.60}"
             )
-        length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self.limits.body_bytes:
-            raise self._too_large()
         body = bytearray()
         try:
             async with asyncio.timeout(self.limits.seconds):
-                async for chunk in request.stream():
-                    self._hold(len(chunk), len(body) + len(chunk))
+                stream = request.stream()
+                async for chunk in stream:
+                    if len(body) + len(chunk) > self.limits.body_bytes:
+                        await _drain(stream)
+                        raise self._too_large()
+                    self._hold(len(chunk))
                     body += chunk
             return await asyncio.to_thread(parsed, body) if len(body) > _LONG else parsed(body)
         except TimeoutError:
@@ -136,9 +129,7 @@ class Service:
         finally:
             self.buffered -= len(body)
 
-    def _hold(self, more: int, body: int) -> None:
-        if body > self.limits.body_bytes:
-            raise self._too_large()
+    def _hold(self, more: int) -> None:
         if self.buffered + more > self.limits.buffered_bytes:
             raise RefusalError(503, "busy", "too much is arriving at once; try again", {"retry-after": "1", **CLOSE})
         self.buffered += more
@@ -151,7 +142,15 @@ class Service:
     def check_rows(self, rows: list[Any], most: int) -> None:
         """Refuse more rows than one request may have."""
         if len(rows) > most:
-            raise RefusalError(413, "too_many_rows", f"a request may have {most} rows; got {len(rows)}; divide them")
+            raise RefusalError(422, "too_many_rows", f"a request may have {most} rows; got {len(rows)}; divide them")
+
+
+async def _drain(stream: AsyncIterator[bytes]) -> None:
+    """Let a body that is too large go by for a moment: most clients hear a refusal only when they have sent it all."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER):
+            async for _ in stream:
+                pass
 
 
 def parsed(body: bytes | bytearray) -> Any:

@@ -1,0 +1,822 @@
+"""The service, asked over a real socket: by its own documentation, by many at once, and by those who mean harm."""
+
+import base64
+import http.client
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import schemathesis
+from fastapi import APIRouter
+from hypothesis import HealthCheck, given, settings
+from PIL import Image
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    positive_data_acceptance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from sklearn.datasets import load_digits
+
+from dwac import DWACClassifier
+from dwac.errors import InputError
+from dwac.server import Limits, create_app
+from dwac.server import run as running
+from dwac.server.answers import Answers
+
+DWAC = Path(sys.executable).parent / "dwac"
+TOKEN = "correct-horse-battery-staple"
+
+
+@dataclass
+class Client:
+    port: int
+
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> "Answer":
+        """One request; a body that is no bytes goes as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            if body is not None and not isinstance(body, bytes):
+                body = json.dumps(body).encode()
+            kind = {} if body is None else {"content-type": "application/json"}
+            connection.request(method, path, body, {**kind, **(headers or {})})
+            response = connection.getresponse()
+            return Answer(response.status, dict(response.getheaders()), response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> "Answer":
+        return self.ask("GET", path, None, headers)
+
+    def post(self, path: str, body: Any, **headers: str) -> "Answer":
+        return self.ask("POST", path, body, headers)
+
+    def raw(self, data: bytes) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        sock.sendall(data)
+        return sock
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """That of an error, which has the promised form."""
+        assert set(self.json) == {"error"}
+        assert set(self.json["error"]) == {"code", "message"}
+        return str(self.json["error"]["code"])
+
+
+@contextmanager
+def served(app: Any) -> Iterator[Client]:
+    """The application on a free port, in a thread."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = running.server_of(app)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield Client(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def fitted(X: Any, y: Any, **options: Any) -> DWACClassifier:
+    return DWACClassifier(**{"epochs": 2, "random_state": 0, "device": "cpu", "verbose": False, **options}).fit(X, y)
+
+
+DIGITS = load_digits()
+
+
+@pytest.fixture(scope="module")
+def digits() -> DWACClassifier:
+    return fitted(DIGITS.images[:700], DIGITS.target[:700])
+
+
+def people(n: int = 200) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, n),
+            "pay": np.where(rng.random(n) < 0.2, np.nan, rng.normal(3000, 500, n)),
+            "job": rng.choice(["nurse", "clerk", "smith"], n),
+            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 1000, n), unit="D"),
+            "member": rng.random(n) < 0.5,
+        },
+        index=[f"person{i}" for i in range(n)],
+    )
+
+
+@pytest.fixture(scope="module")
+def table() -> DWACClassifier:
+    X = people()
+    return fitted(X, np.where(X["age"] > 50, "old", "young"))
+
+
+@pytest.fixture(scope="module")
+def texts() -> DWACClassifier:
+    lines = [f"{a} {b} {c}" for a in ("red", "green") for b in ("apple", "pear", "plum") for c in map(str, range(12))]
+    return fitted(lines, [line.split()[0] for line in lines])
+
+
+def pixels(n: int) -> Any:
+    return np.random.default_rng(0).integers(0, 256, (n, 12, 10, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def pictures() -> DWACClassifier:
+    return fitted(pixels(80), ["light", "dark"] * 40, epochs=1)
+
+
+@pytest.fixture(scope="module")
+def client(digits: DWACClassifier) -> Iterator[Client]:
+    with served(create_app(digits)) as asked:
+        yield asked
+
+
+def rows_of(n: int, start: int = 700) -> list[Any]:
+    return DIGITS.images[start : start + n].tolist()  # type: ignore[no-any-return]
+
+
+# The same numbers as in Python
+
+
+@pytest.mark.parametrize("n", [1, 7])
+def test_predictions_are_those_of_python(client: Client, digits: DWACClassifier, n: int) -> None:
+    X = DIGITS.images[700 : 700 + n]
+    told = client.post("/v1/predict", {"rows": X.tolist(), "epsilon": 0.1}).json
+    trust = digits.conformal(X)
+    probabilities, sets = digits.predict_proba(X), digits.predict_set(X, epsilon=0.1)
+    assert told["epsilon"] == 0.1
+    assert [row["label"] for row in told["predictions"]] == digits.predict(X).tolist()
+    for i, row in enumerate(told["predictions"]):
+        assert list(row["probabilities"].values()) == probabilities[i].tolist()
+        assert list(row["probabilities"]) == [str(label) for label in digits.classes_]
+        assert row["probability"] == probabilities[i].max()
+        assert row["confidence"] == trust.confidence[i]
+        assert row["credibility"] == trust.credibility[i]
+        assert row["label_set"] == digits.classes_[sets[i]].tolist()
+
+
+def test_explanations_are_those_of_python(client: Client, digits: DWACClassifier) -> None:
+    X = DIGITS.images[710:713]
+    told = client.post("/v1/explain", {"rows": X.tolist(), "k": 3}).json["explanations"]
+    assert told == json.loads(json.dumps([e.to_dict() for e in digits.explain(X, k=3)]))
+    assert told[0]["neighbors"][0]["record"]["image"].startswith("data:image/png;base64,")
+
+
+def test_sets_are_those_of_python(client: Client, digits: DWACClassifier) -> None:
+    X = DIGITS.images[720:724]
+    told = client.post("/v1/sets", {"rows": X.tolist(), "epsilon": 0.3}).json["sets"]
+    trust = digits.conformal(X)
+    assert [list(row["p_values"].values()) for row in told] == trust.p_values.tolist()
+    assert [row["label_set"] for row in told] == [digits.classes_[held].tolist() for held in trust.label_sets(0.3)]
+
+
+def test_whole_numbers_serve_where_training_had_fractions(client: Client) -> None:
+    whole = [[int(x) for x in line] for line in DIGITS.images[700]]
+    assert client.post("/v1/predict", {"rows": [whole]}).json == client.post("/v1/predict", {"rows": rows_of(1)}).json
+
+
+def test_a_table_is_asked_by_records_in_any_order_of_columns(table: DWACClassifier) -> None:
+    X = people(6)
+    X.loc["person1", "pay"] = np.nan
+    records = json.loads(X.to_json(orient="records", date_format="iso"))
+    records = [dict(reversed(record.items())) for record in records]
+    assert records[1]["pay"] is None
+    with served(create_app(table)) as client:
+        told = client.post("/v1/predict", {"rows": records}).json["predictions"]
+        why = client.post("/v1/explain", {"rows": records[:2], "k": 2}).json["explanations"]
+    assert [row["label"] for row in told] == table.predict(X).tolist()
+    shown = [list(row["probabilities"].values()) for row in told]
+    np.testing.assert_array_equal(shown, table.predict_proba(X))
+    expected = [json.loads(json.dumps(e.to_dict())) for e in table.explain(X[:2], k=2)]
+    for one, other in zip(why, expected, strict=True):
+        assert one.pop("record")["age"] == other.pop("record")["age"]  # dates are told as they were asked
+        assert one == other
+    assert why[0]["neighbors"][0]["id"].startswith("person")
+
+
+def test_a_table_without_names_is_asked_by_lists() -> None:
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    model = fitted(X, X[:, 0] > 0)
+    with served(create_app(model)) as client:
+        told = client.post("/v1/predict", {"rows": X[:4].tolist()}).json["predictions"]
+        short = client.post("/v1/predict", {"rows": [[1, 2]]})
+    assert [list(row["probabilities"].values()) for row in told] == model.predict_proba(X[:4]).tolist()
+    assert [row["label"] for row in told] == model.predict(X[:4]).tolist()
+    assert short.code == "invalid_input"
+
+
+def test_texts_are_asked_as_strings(texts: DWACClassifier) -> None:
+    X = ["red apple 3", "a green plum"]
+    with served(create_app(texts)) as client:
+        told = client.post("/v1/explain", {"rows": X}).json["explanations"]
+        empty = client.post("/v1/predict", {"rows": ["fine", " "]})
+    assert told == json.loads(json.dumps([e.to_dict() for e in texts.explain(X)]))
+    assert [word for word, _ in told[0]["attention"]] == ["red", "apple", "3"]
+    assert "row 1 is blank" in empty.json["error"]["message"]
+
+
+def png(array: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_images_are_asked_as_pictures_or_numbers(pictures: DWACClassifier) -> None:
+    X = pixels(3)
+    coded = [base64.b64encode(png(image)).decode() for image in X]
+    with served(create_app(pictures)) as client:
+        asked = ({"rows": X.tolist()}, {"rows": coded}, {"rows": [f"data:image/png;base64,{text}" for text in coded]})
+        told = [client.post("/v1/predict", body).json["predictions"] for body in asked]
+    assert told[0] == told[1] == told[2]
+    assert [list(row["probabilities"].values()) for row in told[0]] == pictures.predict_proba(X).tolist()
+
+
+def test_the_card_says_what_the_model_is_and_takes(table: DWACClassifier) -> None:
+    with served(create_app(table)) as client:
+        card = client.get("/v1/model").json
+        assert client.post("/v1/predict", {"rows": [card["example"]]}).status == 200
+    assert card["kind"] == "tabular"
+    assert card["kernel"] == "gaussian"
+    assert card["classes"] == ["old", "young"]
+    assert card["n_references"] == len(table.references_)
+    assert {c["name"]: c["kind"] for c in card["columns"]} == {
+        "age": "numeric", "pay": "numeric", "job": "categorical", "since": "datetime", "member": "boolean"
+    }  # fmt: skip
+    assert card["columns"][2]["categories"] == ["clerk", "nurse", "smith"]
+    assert card["row"]["required"] == ["age", "pay", "job", "since", "member"]
+
+
+def test_without_calibration_there_is_no_trust_but_a_label() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = fitted(X, X[:, 0] > 0, validation_size=0, calibration_size=0)
+    with served(create_app(model)) as client:
+        (row,) = client.post("/v1/predict", {"rows": X[:1].tolist()}).json["predictions"]
+        sets = client.post("/v1/sets", {"rows": X[:1].tolist()})
+    assert row["label"] == bool(model.predict(X[:1])[0])
+    assert row["confidence"] is row["credibility"] is row["label_set"] is None
+    assert (sets.status, sets.code) == (409, "not_available")
+
+
+def test_a_softmax_has_nobody_to_show() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    with served(create_app(fitted(X, X[:, 0] > 0, head="softmax"))) as client:
+        assert client.post("/v1/predict", {"rows": X[:1].tolist()}).status == 200
+        refused = client.post("/v1/explain", {"rows": X[:1].tolist()})
+        assert client.get("/v1/model").json["n_references"] == 0
+    assert (refused.status, refused.code) == (409, "not_available")
+
+
+def test_an_epsilon_too_small_for_the_calibration_is_noted(client: Client) -> None:
+    assert client.post("/v1/sets", {"rows": rows_of(1)}).json["note"] is None
+    told = client.post("/v1/sets", {"rows": rows_of(1), "epsilon": 1e-6}).json
+    assert "999999 calibration rows" in told["note"]
+    assert len(told["sets"][0]["label_set"]) == 10
+
+
+# Privacy
+
+
+def test_a_private_service_shows_weights_and_labels_only(table: DWACClassifier) -> None:
+    row = json.loads(people(1).to_json(orient="records", date_format="iso"))
+    with served(create_app(table, private=True)) as client:
+        (why,) = client.post("/v1/explain", {"rows": row}).json["explanations"]
+        card, described = client.get("/v1/model"), client.get("/openapi.json")
+    assert why["private"] is True
+    assert {tuple(neighbor) for neighbor in why["neighbors"]} == {("label", "weight", "log_weight", "share")}
+    for text in (json.dumps(why["neighbors"]), card.body.decode(), described.body.decode()):
+        assert "person" not in text
+        assert "smith" not in text
+
+
+def test_no_request_can_ask_a_private_service_for_more(digits: DWACClassifier) -> None:
+    with served(create_app(digits, private=True)) as client:
+        asked = client.post("/v1/explain", {"rows": rows_of(1), "private": False})
+    assert (asked.status, asked.code) == (422, "invalid_request")
+
+
+# Many at once
+
+
+def test_concurrent_requests_share_a_call_and_each_gets_its_own_answer(digits: DWACClassifier) -> None:
+    with served(create_app(digits, limits=Limits(gather_seconds=0.2))) as client:
+        with ThreadPoolExecutor(16) as pool:
+            told = list(pool.map(lambda i: client.post("/v1/predict", {"rows": rows_of(1, 700 + i)}), range(16)))
+        calls = re.search(r"dwac_batch_rows_count (\d+)", client.get("/v1/metrics").body.decode())
+    rows = [answer.json["predictions"][0] for answer in told]
+    expected = digits.predict_proba(DIGITS.images[700:716])
+    np.testing.assert_allclose([list(row["probabilities"].values()) for row in rows], expected, atol=1e-5)
+    assert calls is not None
+    assert int(calls[1]) < 8  # 16 requests and the first call that warms up
+
+
+def test_a_bad_request_in_a_batch_is_refused_alone(table: DWACClassifier) -> None:
+    good = json.loads(people(8).to_json(orient="records", date_format="iso"))
+    bad = {**good[3], "age": "old"}
+    asked = [[row] for row in good[:3]] + [[good[0], bad]] + [[row] for row in good[4:]]
+    told = Answers(table, create_app(table).state.service.reader, False).run(0, asked)
+    assert [type(answer).__name__ for answer in told] == ["Predictions"] * 3 + ["InputError"] + ["Predictions"] * 4
+    assert str(told[3]) == "column 'age' must hold numbers; got 'old' in row 1"
+    np.testing.assert_allclose(
+        np.concatenate([answer.probabilities for answer in told if not isinstance(answer, Exception)]),
+        table.predict_proba(people(8).drop("person3")), atol=1e-6,
+    )  # fmt: skip
+
+
+class Slow:
+    """A model that answers only when it is let."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.busy, self.go = threading.Event(), threading.Event()
+        self.go.set()
+        asked = Answers._together
+
+        def together(answers: Answers, k: int, requests: Any) -> Any:
+            if not self.go.is_set():
+                self.busy.set()
+                self.go.wait(20)
+            return asked(answers, k, requests)
+
+        monkeypatch.setattr(Answers, "_together", together)
+
+
+def test_a_full_queue_refuses_at_once_and_recovers(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(monkeypatch)
+    with served(create_app(digits, limits=Limits(waiting=2))) as client, ThreadPoolExecutor(3) as pool:
+        slow.go.clear()
+        first = pool.submit(client.post, "/v1/predict", {"rows": rows_of(1)})
+        assert slow.busy.wait(10)
+        others = [pool.submit(client.post, "/v1/predict", {"rows": rows_of(1)}) for _ in range(2)]
+        while "dwac_waiting_requests 2" not in client.get("/v1/metrics").body.decode():
+            time.sleep(0.01)
+        refused = client.post("/v1/predict", {"rows": rows_of(1)})
+        ready, live = client.get("/v1/health/ready"), client.get("/v1/health/live")
+        slow.go.set()
+        assert [each.result().status for each in (first, *others)] == [200, 200, 200]
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+        assert client.get("/v1/health/ready").json == {"status": "ready"}
+    for answer in (refused, ready):
+        assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "busy", "1")
+    assert live.status == 200
+
+
+def test_an_answer_that_takes_too_long_is_given_up(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(monkeypatch)
+    with served(create_app(digits, limits=Limits(seconds=0.3))) as client:
+        slow.go.clear()
+        late = client.post("/v1/predict", {"rows": rows_of(1)})
+        slow.go.set()
+        assert (late.status, late.code) == (504, "timeout")
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+
+
+# Hostile requests
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
+          negative_data_rejection]  # fmt: skip
+DEEP = b'{"rows": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+ONE = json.dumps(rows_of(1)[0]).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "not_json"),
+        (b"{", 400, "not_json"),
+        (b"\xff\xfe", 400, "not_json"),
+        (b"\x00", 400, "not_json"),
+        (DEEP, 400, "not_json"),
+        (b'{"rows": [NaN]}', 400, "not_json"),
+        (b'{"rows": [' + ONE + b'], "epsilon": Infinity}', 400, "not_json"),
+        (b'{"rows": [1' + b"0" * 5000 + b"]}", 400, "not_json"),
+        (b"null", 422, "invalid_request"),
+        (b"[]", 422, "invalid_request"),
+        (b"{}", 422, "invalid_request"),
+        (b'{"rows": []}', 422, "invalid_request"),
+        (b'{"rows": {}}', 422, "invalid_request"),
+        (b'{"rows": "abc"}', 422, "invalid_request"),
+        (b'{"rows": [' + ONE + b'], "epsilon": 0}', 422, "invalid_request"),
+        (b'{"rows": [' + ONE + b'], "epsilon": "0.1"}', 422, "invalid_request"),
+        (b'{"rows": [' + ONE + b'], "epsilon": 1e400}', 422, "invalid_request"),
+        (b'{"rows": [' + ONE + b'], "__class__": 1}', 422, "invalid_request"),
+        (b'{"rows": [null]}', 422, "invalid_input"),
+        (b'{"rows": [[1, 2]]}', 422, "invalid_input"),
+        (b'{"rows": [[[1], [1, 2]]]}', 422, "invalid_input"),
+        (b'{"rows": ["/etc/passwd"]}', 422, "invalid_input"),
+        (b'{"rows": [{"a": 1}]}', 422, "invalid_input"),
+        (b'{"rows": [' + ONE.replace(b"0.0", b"true", 1) + b"]}", 422, "invalid_input"),
+        (b'{"rows": [' + ONE.replace(b"0.0", b"1e300", 1) + b"]}", 422, "invalid_input"),
+        (b'{"rows": [' + ONE.replace(b"0.0", b"1" + b"0" * 400, 1) + b"]}", 422, "invalid_input"),
+        (b'{"rows": [' + ONE.replace(b"0.0", b'"\\u0000"', 1) + b"]}", 422, "invalid_input"),
+        (b'{"rows": [' + b",".join([ONE] * 257) + b"]}", 422, "too_many_rows"),
+        (b'{"rows": ["' + b"x" * (4 * 2**20) + b'"]}', 413, "too_large"),
+    ],
+    ids=lambda value: repr(value)[:40] if isinstance(value, bytes) else None,
+)  # fmt: skip
+def test_a_malformed_body_is_refused_in_words(client: Client, body: bytes, status: int, code: str) -> None:
+    for path in ("/v1/predict", "/v1/sets"):
+        answer = client.post(path, body)
+        assert (answer.status, answer.code) == (status, code)
+        assert "\n" not in answer.json["error"]["message"]
+        assert len(answer.body) < 500
+    assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+
+
+def test_explanations_have_limits_of_their_own(client: Client) -> None:
+    assert client.post("/v1/explain", {"rows": rows_of(33)}).code == "too_many_rows"
+    assert client.post("/v1/explain", {"rows": rows_of(1), "k": 101}).code == "invalid_request"
+    assert client.post("/v1/explain", {"rows": rows_of(1), "k": 0}).code == "invalid_request"
+    assert client.post("/v1/explain", {"rows": rows_of(1), "k": True}).code == "invalid_request"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_another_content_type_is_refused(client: Client, kind: str) -> None:
+    answer = client.ask("POST", "/v1/predict", b'{"rows": []}', {"content-type": kind})
+    assert (answer.status, answer.code) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/nosuch", 404), ("GET", "/v1/predict", 405), ("DELETE", "/v1/model", 405),
+     ("GET", "/static/../app.py", 404), ("GET", "/static/%2e%2e/app.py", 404), ("GET", "/static/docs.html%00", 404)],
+)  # fmt: skip
+def test_what_is_not_there_is_refused_in_the_same_form(client: Client, method: str, path: str, status: int) -> None:
+    answer = client.ask(method, path)
+    assert answer.status == status
+    assert answer.code in ("not_found", "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{}, {"age": 1}, "age", 7, [1, 2, 3, 4, 5],
+     {"age": {"$gt": 0}, "pay": 1, "job": "x", "since": None, "member": True},
+     {"age": 1, "pay": 1, "job": ["x"], "since": None, "member": True},
+     {"age": 1, "pay": 1, "job": "x", "since": "yesterday", "member": True},
+     {"age": 1, "pay": "1", "job": "x", "since": None, "member": True},
+     {"age": 1, "pay": 1, "job": "x", "since": 5, "member": True},
+     {"age": 1, "pay": 1, "job": "x", "since": None, "member": True, "extra": 1}],
+)  # fmt: skip
+def test_a_row_that_does_not_fit_the_table_is_named(table: DWACClassifier, row: Any) -> None:
+    with served(create_app(table)) as client:
+        answer = client.post("/v1/predict", {"rows": [row]})
+    assert (answer.status, answer.code) == (422, "invalid_input")
+    assert "row 0" in answer.json["error"]["message"]
+
+
+def test_strange_but_possible_values_of_a_table_are_answered(table: DWACClassifier) -> None:
+    rows = [
+        {"age": 1e308, "pay": -1e308, "job": "\x00", "since": "0001-01-01", "member": None},
+        {"age": 10**300, "pay": None, "job": 2**70, "since": "9999-12-31T23:59:59Z", "member": 3},
+        {"age": None, "pay": None, "job": None, "since": None, "member": None},
+    ]
+    with served(create_app(table)) as client:
+        answer = client.post("/v1/predict", {"rows": rows})
+    assert answer.status == 200, answer.body
+    assert all(0.5 <= row["probability"] <= 1 for row in answer.json["predictions"])
+
+
+def bomb() -> bytes:
+    """A PNG of a few bytes that claims 50,000 × 50,000 pixels."""
+    return png(np.zeros((1, 1), dtype=np.uint8)).replace(b"\0\0\0\1\0\0\0\1\x08", b"\0\0\xc3\x50\0\0\xc3\x50\x08", 1)
+
+
+@pytest.mark.parametrize(
+    "picture",
+    ["", "!!!", "AAAA", "/etc/passwd", "data:image/png;base64", "../../x.png", "a" * 1001,
+     base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 50).decode(), base64.b64encode(png(pixels(1)[0])[:-40]).decode(),
+     base64.b64encode(b"GIF89a" + b"\0" * 50).decode(), base64.b64encode(bomb()).decode()],
+    ids=lambda text: text[:20],
+)  # fmt: skip
+def test_a_picture_that_is_none_is_refused(pictures: DWACClassifier, picture: str) -> None:
+    with served(create_app(pictures)) as client:
+        answer = client.post("/v1/predict", {"rows": [pixels(1)[0].tolist(), picture]})
+        mixed = client.post("/v1/predict", {"rows": [picture]})
+    assert (answer.status, answer.code) == (mixed.status, mixed.code) == (422, "invalid_input")
+
+
+def test_a_picture_of_too_many_pixels_is_refused_by_its_head_alone(pictures: DWACClassifier) -> None:
+    big = base64.b64encode(png(np.zeros((300, 300), dtype=np.uint8))).decode()
+    with served(create_app(pictures, limits=Limits(pixels=89_999))) as client:
+        answer = client.post("/v1/predict", {"rows": [big]})
+        bombed = client.post("/v1/predict", {"rows": [base64.b64encode(bomb()).decode()]})
+    assert "300×300 pixels; at most 89,999" in answer.json["error"]["message"]
+    assert bombed.code == "invalid_input"
+
+
+HEAD = b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+
+
+def test_a_body_without_a_length_is_measured_while_it_arrives(digits: DWACClassifier) -> None:
+    with served(create_app(digits, limits=Limits(body_bytes=10_000))) as client:
+        sock = client.raw(HEAD + b"transfer-encoding: chunked\r\n\r\n")
+        for _ in range(11):  # and never the end
+            sock.sendall(b"3e8\r\n" + b" " * 1000 + b"\r\n")
+        assert sock.recv(12) == b"HTTP/1.1 413"
+        sock.close()
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+
+
+def test_all_bodies_together_are_bounded(digits: DWACClassifier) -> None:
+    with served(create_app(digits, limits=Limits(buffered_bytes=20_000))) as client:
+        held = [client.raw(HEAD + b"content-length: 9000\r\n\r\n" + b" " * 8999) for _ in range(2)]
+        while "dwac_buffered_bytes 17998" not in client.get("/v1/metrics").body.decode():
+            time.sleep(0.01)
+        refused = client.post("/v1/predict", b" " * 9000)
+        assert (refused.status, refused.code) == (503, "busy")
+        for sock in held:
+            sock.close()
+        while "dwac_buffered_bytes 0" not in client.get("/v1/metrics").body.decode():
+            time.sleep(0.01)
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+
+
+def test_slow_bodies_and_slow_heads_are_let_go(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "HEAD_SECONDS", 0.5)
+    with served(create_app(digits, limits=Limits(seconds=0.5))) as client:
+        slow = [client.raw(HEAD + b"content-length: 100\r\n\r\n{") for _ in range(20)]
+        headless = [client.raw(start) for start in (b"", b"POST /v1/pre", HEAD) for _ in range(10)]
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200  # meanwhile
+        for sock in slow:
+            assert sock.recv(12) == b"HTTP/1.1 408"
+        for sock in headless:
+            assert sock.recv(100) == b""
+        for sock in (*slow, *headless):
+            sock.close()
+        again = client.raw(b"GET /v1/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert again.recv(12) == b"HTTP/1.1 200"
+        again.sendall(b"GET /v1/health")  # a second head on the same connection has a clock too
+        while again.recv(1000):
+            pass
+        again.close()
+
+
+def test_noise_and_clients_that_leave_do_no_harm(client: Client) -> None:
+    for noise in (b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 50, b"A" * 100_000):
+        client.raw(noise + b"\r\n\r\n").close()
+    for sent in (HEAD, HEAD + b"content-length: 50\r\n\r\n{", HEAD + b"content-length: -1\r\n\r\n", HEAD[:30]):
+        client.raw(sent).close()
+    assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+
+
+def test_an_unforeseen_error_is_logged_and_not_told(
+    digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(create_app(digits)) as client:
+        monkeypatch.setattr(Answers, "_together", lambda *_: 1 / 0)
+        failed = client.post("/v1/predict", {"rows": rows_of(1)})
+        monkeypatch.undo()
+        monkeypatch.setattr("dwac.server.service.Service.card", lambda *_: 1 / 0)
+        other = client.get("/v1/model")
+        monkeypatch.undo()
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+    for answer in (failed, other):
+        assert (answer.status, answer.code) == (500, "internal")
+        assert "division" not in answer.body.decode()
+    assert caplog.text.count("ZeroDivisionError") == 2
+
+
+@pytest.mark.parametrize("kind", ["digits", "table", "texts", "pictures"])
+def test_requests_made_from_its_own_schema_are_answered_as_it_says(kind: str, request: pytest.FixtureRequest) -> None:
+    calm = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    # No schema can tell a picture from other base64, or pixels that a network bears from those it does not.
+    checks = CHECKS if kind in ("digits", "pictures") else [*CHECKS, positive_data_acceptance]
+    statuses: set[int] = set()
+
+    def check(case: Any) -> None:
+        statuses.add(case.call_and_validate(checks=checks).status_code)
+
+    with served(create_app(request.getfixturevalue(kind))) as client:
+        schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{client.port}/openapi.json")
+        found: list[Any] = list(schema.get_all_operations())
+        for operation in (each.ok() for each in found):
+            good, bad = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
+            for mode in (good, bad) if operation.method == "post" else (good,):
+                calm(given(case=operation.as_strategy(generation_mode=mode))(check))()
+        assert client.get("/v1/health/ready").status == 200
+    assert {200, 422} <= statuses
+
+
+# Who may ask
+
+
+def test_with_a_token_only_health_and_pages_are_open(digits: DWACClassifier) -> None:
+    with served(create_app(digits, token=TOKEN)) as client:
+        for path in ("/v1/model", "/v1/metrics", "/openapi.json", "/nosuch", "/v1/health/live/x"):
+            refused = client.get(path)
+            assert (refused.status, refused.code) == (401, "unauthorized"), path
+            assert refused.headers["www-authenticate"] == "Bearer"
+        for given in ("Bearer", "Bearer x", f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"bearer {TOKEN}", TOKEN, "Bearer é"):
+            headers = {"authorization": given.encode("latin-1").decode("latin-1")}
+            assert client.ask("POST", "/v1/predict", {"rows": rows_of(1)}, headers).status == 401
+        right = {"authorization": f"Bearer {TOKEN}"}
+        assert client.ask("POST", "/v1/predict", {"rows": rows_of(1)}, right).status == 200
+        described = client.ask("GET", "/openapi.json", None, right).json
+        assert [client.get(path).status for path in ("/v1/health/live", "/v1/health/ready", "/docs")] == [200] * 3
+        assert client.get("/static/docs.js").status == 200
+    assert described["paths"]["/v1/predict"]["post"]["security"] == [{"token": []}]
+    assert described["paths"]["/v1/health/live"]["get"]["security"] == []
+
+
+@pytest.mark.parametrize(
+    "token", ["", "short", "has spaces in the middle", "a-line-and-its-end\n", "ümlaut-ümlaut-ümlaut"]
+)
+def test_a_weak_token_is_refused(digits: DWACClassifier, token: str) -> None:
+    with pytest.raises(InputError, match="16 or more printable"):
+        create_app(digits, token=token)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]", "localhost@x"])
+def test_on_loopback_a_foreign_name_is_refused(client: Client, host: str) -> None:
+    for name in ("host", "origin"):
+        answer = client.get("/v1/model", **{name: host if name == "host" else f"http://{host}"})
+        assert (answer.status, answer.code) == (421, "wrong_host")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9", "127.0.0.1:8000", "[::1]:8000"])
+def test_on_loopback_its_own_names_are_served(client: Client, host: str) -> None:
+    assert client.get("/v1/model", host=host, origin=f"http://{host}").status == 200
+
+
+def test_elsewhere_any_name_is_served(digits: DWACClassifier) -> None:
+    with served(create_app(digits, hosts=None, token=TOKEN)) as client:
+        assert client.get("/v1/health/live", host="models.example").status == 200
+
+
+# What else is shown
+
+
+def test_every_answer_has_the_headers_that_keep_a_browser_safe(client: Client) -> None:
+    for path in ("/docs", "/", "/static/docs.js", "/openapi.json", "/v1/model", "/nosuch", "/v1/predict"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cache-control"] == "no-store"
+        assert "server" not in headers
+    assert "default-src" in client.get("/v1/model", host="evil.example").headers["content-security-policy"]
+
+
+def test_the_documentation_needs_nothing_from_elsewhere(client: Client) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    links = re.findall(r'(?:src|href)="([^"]*)"', page.body.decode())
+    assert set(links) == {"/static/docs.css", "/static/docs.js", "/openapi.json", "data:,"}
+    for path, kind in (("/static/docs.css", "text/css"), ("/static/docs.js", "javascript")):
+        file = client.get(path)
+        assert kind in file.headers["content-type"]
+        assert b"http:" not in file.body
+        assert b"https:" not in file.body
+        assert b"innerHTML" not in file.body
+    assert client.get("/").headers["location"] == "/docs"
+
+
+def test_metrics_count_every_request_under_known_names(digits: DWACClassifier) -> None:
+    with served(create_app(digits)) as client:
+        client.post("/v1/predict", {"rows": rows_of(3)})
+        client.post("/v1/predict", b"{")
+        client.get('/"} 1\ninvented'.replace("\n", "%0A").replace(" ", "%20"))
+        said = client.get("/v1/metrics")
+    lines = said.body.decode().splitlines()
+    assert said.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'dwac_requests_total{path="/v1/predict",status="200"} 1' in lines
+    assert 'dwac_requests_total{path="/v1/predict",status="400"} 1' in lines
+    assert 'dwac_requests_total{path="other",status="404"} 1' in lines
+    assert "dwac_request_seconds_count 3" in lines
+    assert "dwac_batch_rows_sum 4" in lines  # with the one that warms up
+    assert all(re.fullmatch(r"(# .*|[a-z_]+(\{[^{}]*\})? [0-9.e+-]+)", line) for line in lines)
+
+
+def test_further_routers_stand_behind_the_same_gate(digits: DWACClassifier) -> None:
+    router = APIRouter()
+
+    @router.get("/")
+    async def own() -> dict[str, str]:
+        return {"page": "mine"}
+
+    with served(create_app(digits, token=TOKEN, routers=[router])) as client:
+        assert client.get("/").json == {"page": "mine"}
+        assert client.get("/v1/model").status == 401
+
+
+@pytest.mark.parametrize("limits", [{"rows": 0}, {"waiting": 1.5}, {"seconds": float("inf")}, {"body_bytes": True}])
+def test_limits_that_cannot_be_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(limits))} must be a positive"):
+        Limits(**limits)
+
+
+def test_only_a_fitted_model_is_served() -> None:
+    with pytest.raises(InputError, match="fitted"):
+        create_app(DWACClassifier())
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def folder(digits: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return digits.save(tmp_path_factory.mktemp("served") / "model")
+
+
+@contextmanager
+def command(folder: Path, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+    process = subprocess.Popen(
+        [DWAC, "serve", folder, "--port", "0", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/docs", said)
+        assert found, said
+        yield process, Client(int(found[1]))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_service_when_those_in_flight_are_answered(folder: Path, sign: signal.Signals) -> None:
+    with command(folder, "--private", DWAC_TOKEN=TOKEN) as (process, client):
+        right = {"authorization": f"Bearer {TOKEN}"}
+        assert client.get("/v1/model").status == 401
+        asked = {"rows": rows_of(1)}
+        (why,) = client.ask("POST", "/v1/explain", asked, right).json["explanations"]
+        assert "record" not in why["neighbors"][0]
+        body = json.dumps(asked).encode()
+        head = HEAD + f"authorization: Bearer {TOKEN}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        flying = client.raw(head + body[:100])
+        idle = client.raw(b"")
+        time.sleep(0.2)
+        process.send_signal(sign)
+        time.sleep(0.3)
+        with pytest.raises(OSError, match="refused"):
+            client.raw(b"")
+        flying.sendall(body[100:])
+        assert flying.recv(12) == b"HTTP/1.1 200"
+        flying.close()
+        out, err = process.communicate(timeout=20)
+        idle.close()
+    assert process.returncode == 0
+    assert out == ""
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", "0.0.0.0"], "a token is required"),
+        (["--host", "192.0.2.1", "--token-file", "{token}"], "cannot listen on 192.0.2.1"),
+        (["--token-file", "{empty}"], "the token in its first line"),
+        (["--token-file", "{nosuch}"], "must be a readable text file"),
+        (["--port", "{taken}"], "choose another --port"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(folder: Path, tmp_path: Path, options: list[str], said: str) -> None:
+    from typer.testing import CliRunner
+
+    from dwac.cli.app import app
+
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    (tmp_path / "empty").write_text("\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        places = {name: str(tmp_path / name) for name in ("token", "empty", "nosuch")}
+        places["taken"] = str(taken.getsockname()[1])
+        filled = [option.format(**places) for option in options]
+        shown = CliRunner().invoke(app, ["serve", str(folder), *filled], env={"DWAC_TOKEN": ""})
+    assert shown.exit_code != 0
+    (line,) = shown.output.strip().splitlines()
+    assert line.startswith("dwac: ")
+    assert said in line
