@@ -1,0 +1,359 @@
+"""From a file to a model, predictions, explanations and an evaluation, as a person types it."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import dwac
+from dwac.cli.app import app
+from dwac.encoders import TabularEncoder
+from dwac.reading import load, read
+
+DWAC = Path(sys.executable).parent / "dwac"
+
+
+def run(*words: Any, given: str | bytes | None = None, ends: int = 0) -> Any:
+    shown = CliRunner().invoke(app, [str(word) for word in words], input=given, env={"COLUMNS": "120"})
+    assert shown.exit_code == ends, (shown.output, shown.exception)
+    return shown
+
+
+def said(*words: Any, ends: int = 1) -> str:
+    """The one line that a command which fails writes, to standard error alone."""
+    shown = run(*words, ends=ends)
+    assert shown.stdout == ""
+    line: str
+    (line,) = shown.stderr.strip().splitlines()
+    assert line.startswith("dwac: ")
+    return line
+
+
+def people(n: int = 200) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"name": [f"p{i:03}" for i in range(n)], "age": rng.integers(18, 80, n)})
+    frame["work"] = rng.choice(["private", "state", "self"], n)
+    return frame.assign(income=np.where(frame["age"] + rng.normal(0, 4, n) > 48, ">50K", "<=50K"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """people.csv, new.csv with other people, and model/, which learned from the first."""
+    folder = tmp_path_factory.mktemp("people")
+    people(240).iloc[:200].to_csv(folder / "people.csv", index=False)
+    people(240).iloc[200:].to_csv(folder / "new.csv", index=False)
+    run("train", folder / "people.csv", "--target", "income", "--id", "name", "-o", folder / "model", "--epochs", "4")
+    return folder
+
+
+# train
+
+
+def test_train_says_what_it_understood_and_how_good_it_is(folder: Path, tmp_path: Path) -> None:
+    words = ("train", folder / "people.csv", "--target", "income", "-o", tmp_path / "m", "--epochs", "2")
+    shown = run(*words, "--test-size", "0.2").output
+    for expected in ("200 rows", "target      income", "numbers     age", "categories  work", "left aside  name",
+                     "<=50K", "trained 2 epochs", "On 40 rows held out", "accuracy", "coverage"):  # fmt: skip
+        assert expected in shown
+    assert dwac.load(tmp_path / "m").classes_.tolist() == ["<=50K", ">50K"]
+
+
+def test_train_for_machines_says_the_same(folder: Path, tmp_path: Path) -> None:
+    words = ("train", folder / "people.csv", "-t", "income", "--id", "name", "-o", tmp_path / "m", "--epochs", "1")
+    facts = json.loads(run(*words, "--test-size", "30", "--json").stdout)
+    assert facts["rows"] == 200
+    assert (facts["target"], facts["id"], facts["kind"]) == ("income", "name", "tabular")
+    assert facts["columns"] == {"numbers": ["age"], "categories": ["work"]}
+    assert facts["classes"] == people(240).iloc[:200]["income"].value_counts().to_dict()
+    assert facts["voters"] + facts["validation"] + facts["calibration"] == 170
+    assert facts["test"]["n"] == 30
+    held = set(load(tmp_path / "m").clf.references_.ids)
+    assert held < set(people(200)["name"])
+
+
+def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
+    words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1")
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        run(*words, "-o", tmp_path / name, "--seed", seed, "--device", "cpu")
+    a, b, c = (run("predict", tmp_path / name, folder / "new.csv").stdout for name in "abc")
+    assert a == b != c
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (None, "--target COLUMN; its columns are 'name', 'age', 'work', 'income'"),
+        ("incom", "no column 'incom'; did you mean 'income'?"),
+        ("amount", "the target 'amount' must hold classes, and has numbers such as 0.5"),
+        ("number", "the target 'number' must hold classes, and has 200 different numbers in 200 rows"),
+        ("name", "the target 'name' must hold classes, and has 200 different values in 200 rows"),
+        ("same", "the target 'same' has one class only, 'x'; a classifier needs two or more"),
+        ("gap", "line 5: the target 'gap' is missing"),
+    ],
+)
+def test_train_refuses_what_is_no_target(tmp_path: Path, target: str | None, expected: str) -> None:
+    i = np.arange(200)
+    frame = people().assign(amount=i % 7 + 0.5, number=1000 + i, same="x", gap=["" if j == 3 else "x" for j in i])
+    frame = frame if target in ("amount", "number", "same", "gap") else people()
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    line = said("train", tmp_path / "a.csv", *([] if target is None else ["--target", target]), "-o", tmp_path / "m")
+    assert expected in line
+    assert "a.csv" in line
+    assert not (tmp_path / "m").exists()
+
+
+def test_train_overwrites_nothing_unasked(folder: Path, tmp_path: Path) -> None:
+    words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "-o")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("years of work")
+    assert "not empty and holds no model" in said(*words, tmp_path / "full", "--overwrite")
+    assert "is a file" in said(*words, tmp_path / "full" / "thesis.tex", "--overwrite")
+    run(*words, tmp_path / "m")
+    before = (tmp_path / "m" / "model.json").read_bytes()
+    assert "holds a model already; --overwrite replaces it" in said(*words, tmp_path / "m", "--seed", "1")
+    assert (tmp_path / "m" / "model.json").read_bytes() == before
+    run(*words, tmp_path / "m", "--seed", "1", "--overwrite")
+    assert (tmp_path / "m" / "model.json").read_bytes() != before
+
+
+@pytest.mark.parametrize("batch", [0, 5])
+def test_stopped_training_writes_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    batches = iter(range(100))
+
+    def interrupted(self: TabularEncoder, inputs: Any, generator: Any) -> Any:
+        if next(batches) == batch:  # the library would keep what it has after some epochs
+            raise KeyboardInterrupt
+        return inputs
+
+    monkeypatch.setattr(TabularEncoder, "augment", interrupted)
+    shown = run("train", folder / "people.csv", "-t", "income", "-o", tmp_path / "m", "--epochs", "9", ends=130)
+    assert shown.stderr.strip() == "dwac: stopped"
+    assert next(batches) == batch + 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_private_model_holds_no_record(folder: Path, tmp_path: Path) -> None:
+    run("train", folder / "people.csv", "-t", "income", "--epochs", "1", "--private", "-o", tmp_path / "m")
+    found = run("explain", tmp_path / "m", folder / "new.csv", "--row", "0", "--json").stdout
+    assert {neighbor["record"] for neighbor in json.loads(found)["neighbors"]} == {None}
+    assert "differs in" not in run("explain", tmp_path / "m", folder / "new.csv", "--row", "0").output
+
+
+def test_too_much_held_out_is_refused(folder: Path, tmp_path: Path) -> None:
+    words = ("train", folder / "people.csv", "-t", "income", "-o", tmp_path / "m", "--test-size")
+    assert "leaves 2 of 200 rows for training" in run(*words, "0.99", ends=1).stderr
+
+
+# predict
+
+
+def test_predict_gives_what_python_gives(folder: Path) -> None:
+    model = load(folder / "model")
+    rows = read(folder / "new.csv", like=model)
+    conformal = model.clf.conformal(rows.X)
+    frame = pd.read_csv(io.StringIO(run("predict", folder / "model", folder / "new.csv", "-e", "0.2").stdout))
+    assert list(frame.columns) == ["id", "label", "probability", "confidence", "credibility", "set"]
+    assert frame["id"].tolist() == [f"p{i}" for i in range(200, 240)]
+    assert frame["label"].tolist() == model.clf.predict(rows.X).tolist()
+    np.testing.assert_allclose(frame["probability"], model.clf.predict_proba(rows.X).max(axis=1), atol=1e-12)
+    np.testing.assert_allclose(frame["credibility"], conformal.credibility, atol=1e-12)
+    np.testing.assert_allclose(frame["confidence"], conformal.confidence, atol=1e-12)
+    sets = [set(str(cell).split("|")) if isinstance(cell, str) else set() for cell in frame["set"]]
+    assert sets == [set(model.clf.classes_[held]) for held in conformal.label_sets(0.2)]
+
+
+def test_predictions_are_the_same_in_every_format(folder: Path, tmp_path: Path) -> None:
+    words = ("predict", folder / "model", folder / "new.csv")
+    table = pd.read_csv(io.StringIO(run(*words).stdout))
+    lines = [json.loads(line) for line in run(*words, "--json").stdout.splitlines()]
+    assert [line["probability"] for line in lines] == table["probability"].tolist()
+    assert all(isinstance(line["set"], list) for line in lines)
+    for name in ("a.csv", "a.tsv", "a.jsonl", "a.parquet"):
+        assert run(*words, "-o", tmp_path / name).stdout == ""
+    assert pd.read_parquet(tmp_path / "a.parquet")["label"].tolist() == table["label"].tolist()
+    assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == lines
+    assert pd.read_csv(tmp_path / "a.tsv", sep="\t").equals(table)
+    assert pd.read_csv(tmp_path / "a.csv").equals(table)
+
+
+def test_data_can_be_piped_in(folder: Path) -> None:
+    frame = pd.read_csv(folder / "new.csv")[["work", "age"]]
+    piped = run("predict", folder / "model", "-", given=frame.to_json(orient="records", lines=True)).stdout
+    from_file = pd.read_csv(io.StringIO(run("predict", folder / "model", folder / "new.csv").stdout))
+    assert pd.read_csv(io.StringIO(piped))["label"].tolist() == from_file["label"].tolist()
+    assert pd.read_csv(io.StringIO(piped))["id"].tolist() == list(range(40))
+
+
+def test_predict_says_what_is_wrong(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "few.csv").write_text("name,age\np1,3\n")
+    assert "few.csv lacks what the model was trained on: column 'work'" in said(
+        "predict", folder / "model", tmp_path / "few.csv"
+    )
+    assert "its ending must say the format" in said("predict", folder / "model", folder / "new.csv", "-o", "a.xls")
+    assert "cannot be written" in said("predict", folder / "model", folder / "new.csv", "-o", tmp_path / "no" / "a.csv")
+    assert "holds no model.json" in said("predict", tmp_path, folder / "new.csv")
+    assert "(0, 1)" in run("predict", folder / "model", folder / "new.csv", "-e", "1.5", ends=2).stderr
+
+
+# explain
+
+
+def test_explain_for_machines_is_the_explanation_itself(folder: Path) -> None:
+    model = load(folder / "model")
+    lines = run("explain", folder / "model", folder / "new.csv", "-k", "3", "--json").stdout.splitlines()
+    found = model.clf.explain(read(folder / "new.csv", like=model).X, k=3)
+    assert [json.loads(line) for line in lines] == [explanation.to_dict() for explanation in found]
+
+
+def test_explain_shows_who_voted_and_how_they_differ(folder: Path) -> None:
+    model = load(folder / "model")
+    (found,) = model.clf.explain(read(folder / "new.csv", like=model).X.iloc[[3]], k=2)
+    by_row = run("explain", folder / "model", folder / "new.csv", "--row", "3", "-k", "2").output
+    assert run("explain", folder / "model", folder / "new.csv", "--id", "p203", "-k", "2").output == by_row
+    assert "p203" in by_row
+    assert "new.csv line 5" in by_row
+    for sentence in found.sentences():
+        assert sentence in " ".join(by_row.split())
+    for neighbor in found.neighbors:
+        assert str(neighbor.id) in by_row
+        assert f"{neighbor.share:.1%}" in by_row
+    other = next(n for n in found.neighbors if n.record["age"] != found.record["age"])
+    assert f"age {found.record['age']} → {other.record['age']}" in by_row
+
+
+def test_explain_keeps_secrets_if_asked(folder: Path) -> None:
+    shown = run("explain", folder / "model", folder / "new.csv", "--row", "3", "--private").output
+    assert not any(f"p{i:03}" in shown for i in range(200))
+    assert "share" in shown
+
+
+def test_explain_names_rows_that_are_not_there(folder: Path) -> None:
+    words = ("explain", folder / "model", folder / "new.csv")
+    assert "--row 40: the data has 40 rows, 0 … 39" in said(*words, "--row", "40")
+    assert "no row has the id 'bob'; the first are p200" in said(*words, "--id", "bob")
+
+
+def test_explain_writes_a_page_that_escapes_everything(folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "<b>.csv"
+    pd.read_csv(folder / "new.csv").assign(name=lambda f: "<script>" + f["name"]).to_csv(data, index=False)
+    run("explain", folder / "model", data, "--row", "0", "--row", "1", "--html", tmp_path / "why.html")
+    page = (tmp_path / "why.html").read_text()
+    assert page.count('class="dwac-explanation"') == 2
+    assert "<script" not in page
+    assert "&lt;script&gt;p200" in page
+    assert "http" not in page
+
+
+# evaluate
+
+
+def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
+    model = load(folder / "model")
+    rows = read(folder / "new.csv", like=model, labelled=True)
+    codes = np.searchsorted(model.clf.classes_, np.asarray(rows.y, dtype=str))
+    p, sets = model.clf.predict_proba(rows.X), model.clf.predict_set(rows.X, 0.1)
+    found = json.loads(run("evaluate", folder / "model", folder / "new.csv", "--json", "-e", "0.1").stdout)
+    expected = {
+        "n": 40,
+        "accuracy": model.clf.score(rows.X, rows.y),
+        "log_loss": dwac.metrics.log_loss(codes, np.log(p)),
+        "calibration_error": dwac.metrics.calibration_error(codes, p),
+        "epsilon": 0.1,
+        "coverage": dwac.metrics.coverage(codes, sets),
+        "mean_set_size": sets.sum(axis=1).mean(),
+        "credibility": model.clf.conformal(rows.X).credibility.mean(),
+    }
+    by_class = found.pop("by_class")
+    assert found == pytest.approx(expected)
+    assert [row["label"] for row in by_class] == ["<=50K", ">50K"]
+    assert sum(row["n"] for row in by_class) == 40
+    right = sum(row["n"] * row["recall"] for row in by_class) / 40
+    assert right == pytest.approx(found["accuracy"])
+    shown = run("evaluate", folder / "model", folder / "new.csv", "-e", "0.1").output
+    assert f"{expected['accuracy']:.3f}" in shown
+    assert "asks for 0.9" in shown
+
+
+def test_evaluate_needs_labels(folder: Path, tmp_path: Path) -> None:
+    pd.read_csv(folder / "new.csv").drop(columns="income").to_csv(tmp_path / "a.csv", index=False)
+    assert "a.csv has no target column 'income', as in training" in said(
+        "evaluate", folder / "model", tmp_path / "a.csv"
+    )
+
+
+# Texts and images
+
+
+def test_from_sentences_to_predictions(tmp_path: Path) -> None:
+    lines = [
+        f"{label}\ta {word} film number {i}" for i in range(60) for label, word in (("pos", "good"), ("neg", "bad"))
+    ]
+    (tmp_path / "reviews.txt").write_text("\n".join(lines))
+    run("train", tmp_path / "reviews.txt", "-o", tmp_path / "m", "--epochs", "5")
+    (tmp_path / "new.txt").write_text("what a good film\nwhat a bad film\n")
+    found = pd.read_csv(io.StringIO(run("predict", tmp_path / "m", tmp_path / "new.txt").stdout))
+    assert found["label"].tolist() == ["pos", "neg"]
+    shown = run("explain", tmp_path / "m", "-", given="so good\n").output
+    assert "so good" in shown
+    assert "a good film number" in shown
+    assert json.loads(run("evaluate", tmp_path / "m", tmp_path / "reviews.txt", "--json").stdout)["n"] == 120
+
+
+def test_from_a_folder_of_images_to_predictions(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for label, level in (("dark", 20), ("light", 180)):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for i in range(60):
+            image = rng.integers(level, level + 50, (8, 8), dtype=np.uint8)
+            pillow.fromarray(image).save(tmp_path / "photos" / label / f"{i}.png")
+    shown = run("train", tmp_path / "photos", "-o", tmp_path / "m", "--epochs", "3").output
+    assert "120 images" in shown
+    assert "dark 60 (50%)" in shown
+    picture = tmp_path / "photos" / "light" / "7.png"
+    one = json.loads(run("predict", tmp_path / "m", picture, "--json").stdout)
+    assert (one["id"], one["label"]) == (str(picture), "light")
+    loose = run("predict", tmp_path / "m", tmp_path / "photos" / "dark").stdout
+    assert {line.split(",")[1] for line in loose.splitlines()[1:]} == {"dark"}
+    piped = run("predict", tmp_path / "m", "-", "--json", given=picture.read_bytes()).stdout
+    assert json.loads(piped)["probability"] == one["probability"]
+    assert "light/" in run("explain", tmp_path / "m", picture, "-k", "1").output
+
+
+# As other programs meet it
+
+
+def test_every_command_helps_with_an_example() -> None:
+    for name in ("train", "predict", "explain", "evaluate"):
+        shown = run(name, "--help").output
+        assert "Example" in shown
+        assert f"dwac {name} " in shown
+    assert run("train", "a.csv", ends=2).stdout == ""
+
+
+def installed(*words: Any, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([DWAC, *map(str, words)], input=given, capture_output=True, check=True, env=environment)
+
+
+def test_the_installed_command_pipes(folder: Path) -> None:
+    done = installed("predict", folder / "model", "-", "--json", given=(folder / "new.csv").read_bytes())
+    assert done.stderr == b""
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()][:2] == ["p200", "p201"]
+
+
+def test_too_few_calibration_rows_are_noted_in_one_line(tmp_path: Path) -> None:
+    people(40).to_csv(tmp_path / "a.csv", index=False)
+    words = ("train", tmp_path / "a.csv", "-t", "income", "-o", tmp_path / "m", "--epochs", "1", "--test-size", "8")
+    (note,) = installed(*words).stderr.decode().strip().splitlines()
+    assert note.startswith("dwac: note: at epsilon=0.05 a label can be left out only with at least 19")
