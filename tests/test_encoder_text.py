@@ -552,6 +552,7 @@ def test_ngrams_start_from_what_they_speak_for() -> None:
     assert table[good].abs().sum() > 0
     assert not table[0].any()
     assert not table[film].abs().max() > 1e-5
+    assert not encoder.member().ngrams.weight.any()  # type: ignore[union-attr,operator]
 
 
 def test_ngrams_start_from_nothing_without_labels() -> None:

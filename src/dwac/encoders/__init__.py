@@ -77,7 +77,7 @@ def backbone(encoder: Encoder, members: int) -> nn.Module:
             f"members={members} copies of your network would all start alike; "
             "give encoder=dwac.nn.Committee([…]) with networks that start differently"
         )
-    return Committee(encoder.network() for _ in range(members))
+    return Committee(encoder.member() for _ in range(members))
 
 
 def _kind_of(X: Any) -> str:

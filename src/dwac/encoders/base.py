@@ -59,6 +59,10 @@ class Encoder(ABC):
     def network(self) -> nn.Module:
         """A fresh backbone for `transform`'s tensors, giving (n, features)."""
 
+    def member(self) -> nn.Module:
+        """The same for a committee, whose members should not all start alike; by default `network`."""
+        return self.network()
+
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Settings and what was learned, as JSON values."""

@@ -275,6 +275,14 @@ class TextEncoder(Encoder):
         Vectors from a file and the n-grams' evidence are there after `fit` alone: a restored encoder's network takes
         its weights from where the model was saved.
         """
+        network = self.member()
+        if self._evidence is not None:
+            assert isinstance(network, SubwordNetwork)
+            network.start_from(torch.from_numpy(self._evidence))
+        return network
+
+    def member(self) -> nn.Module:
+        """The same without evidence: from one start several networks learn to agree, and gain less by each other."""
         self._require_fit()
         n_words, size = len(self.vocabulary) + UNKNOWN + 1, self._sizes["vector"]
         if self.settings["network"] == "paper":
@@ -284,8 +292,6 @@ class TextEncoder(Encoder):
             hidden = self.settings["dropout"]
             network = SubwordNetwork(n_words, len(self._ngrams) + 1, word_size=size or 64, hidden=hidden)
             cnn = network.cnn
-            if self._evidence is not None:
-                network.start_from(torch.from_numpy(self._evidence))
         places = [i for i, word in enumerate(self.vocabulary) if word in self._vectors]
         if places:
             vectors = np.stack([self._vectors[self.vocabulary[i]] for i in places])

@@ -101,7 +101,7 @@ BEST: dict[str, Values] = {
     "adult": {"encoder": {"kind": "tabular", "dropout": 0.3}, "members": 4},
     "covertype": _TABLE | {"members": 2},
     "lending_club": _TABLE | {"members": 2},
-    "fashion_mnist": _PICTURE | {"epochs": 30},
+    "fashion_mnist": _PICTURE | {"epochs": 20},
     "cifar10": _PICTURE,
     "subjectivity": _TEXT,
     "stackoverflow": _TEXT,
