@@ -1,10 +1,14 @@
 """What the README says is true: its code blocks run, its commands exist, its links lead somewhere."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from dwac.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
@@ -20,6 +24,25 @@ def test_code_blocks_run_one_after_another(monkeypatch: pytest.MonkeyPatch, tmp_
     assert len(blocks("python")) >= 4
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), namespace)
+
+
+def test_commands_run_one_after_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    section = (ROOT / "README.md").read_text().partition("## From the command line")[2].partition("\n## ")[0]
+    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
+    done = []
+    for line in block.splitlines():
+        program, *words = shlex.split(line, comments=True)
+        if program == "python":
+            exec(words[1])
+            continue
+        words, _, source = (part.split() for part in " ".join(words).partition(" < "))
+        given = Path(source[0]).read_text() if source else None
+        shown = CliRunner().invoke(app, words, input=given, env={"COLUMNS": "120"})
+        assert shown.exit_code == 0, (line, shown.output)
+        done.append(words[0])
+    assert {"train", "predict", "explain", "evaluate"} <= set(done)
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 179
 
 
 def test_make_targets_it_names_exist() -> None:
