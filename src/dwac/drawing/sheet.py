@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,7 +61,9 @@ def wide(text: str, bold: bool = False) -> float:
     from matplotlib.textpath import text_to_path
 
     font = FontProperties(family="DejaVu Sans", size=_SIZE, weight="bold" if bold else "normal")
-    return float(text_to_path.get_text_width_height_descent(text.replace(r"\$", "$"), font, ismath=False)[0])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks has the width of a box
+        return float(text_to_path.get_text_width_height_descent(text.replace(r"\$", "$"), font, ismath=False)[0])
 
 
 def placed(words: list[str]) -> Iterator[tuple[int, float, float]]:

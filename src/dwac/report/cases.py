@@ -20,7 +20,7 @@ def case(explained: Explanation, name: Any, true: Any, *, private: bool) -> Html
     """One prediction, explained. `private`: names, labels and weights alone."""
     right = true == explained.label
     verdict = tag("span", "✓ right" if right else f"✗ mistaken: it is {written(true)}", class_="verdict")
-    head = tag("h4", f"{written(name)}: ", tag("strong", written(explained.label)), " ", verdict)
+    head = tag("h4", f"Example {written(name)}: predicted ", tag("strong", written(explained.label)), " ", verdict)
     kind = "" if private else kind_of(explained.record)
     body = {"image": _images, "text": _text, "table": _table, "": _votes}[kind](explained)
     said = [tag("p", sentence) for sentence in [*explained.sentences(), _shown_share(explained)]]

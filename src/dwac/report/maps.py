@@ -60,6 +60,7 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
     places = medians(*panels[0][:2], len(names))
     if len(clf.classes_) > _NAMED:
         places[-1] = np.nan  # others lie anywhere
+    places = _legible(places, np.ptp(panels[0][0], axis=0))
     for panel, (points, codes, title) in zip(axes[0], panels, strict=True):
         some = _some(len(points))
         scatter(panel, points[some], codes[some], names, places, s=_size(len(points)))
@@ -82,6 +83,15 @@ def _grouped(labels: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[np.in
     group = np.full(len(names), _NAMED - 1)
     group[common] = np.arange(_NAMED - 1)
     return group, [*(names[code] for code in common), _OTHERS]
+
+
+def _legible(places: NDArray[np.float64], spread: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Places of names, less those that would be written over another one: the legend has these too."""
+    kept = np.full_like(places, np.nan)
+    for row, place in enumerate(places):
+        if not (np.abs(kept - place) < spread * [0.14, 0.04]).all(axis=1).any():
+            kept[row] = place
+    return kept
 
 
 def _some(n: int, most: int = _MOST) -> NDArray[np.int64]:

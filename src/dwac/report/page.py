@@ -19,6 +19,7 @@ from dwac.report.words import percent
 
 # Nothing may be fetched or run, whatever a record holds: a second lock behind the escaping.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_PIXELS = 112  # an inch of a picture; on paper it has 96
 _MOST_ISSUES = 24
 _MOST_CLASSES = 60
 _KINDS = {
@@ -68,7 +69,7 @@ def _met(found: Findings) -> str:
 
 def _facts(facts: list[card.Fact], caption: str) -> Html:
     """Numbers, each with its sentence."""
-    return table(("fact", "value", "what it means"), facts, caption=caption)
+    return tag("div", table(("fact", "value", "what it means"), facts, caption=caption), class_="facts")
 
 
 def _in_short(found: Findings) -> Html:
@@ -81,7 +82,9 @@ def _in_short(found: Findings) -> Html:
 
 def _figure(drawn: Any, alt: str, caption: str) -> Html:
     url = "data:image/svg+xml;base64," + base64.b64encode(drawn.svg().encode()).decode()
-    return tag("figure", tag("img", src=url, alt=alt), tag("figcaption", caption), class_="chart")
+    image = tag("img", src=url, alt=alt, width=round(drawn.get_figwidth() * _PIXELS))
+    scrolled = tag("div", image, class_="scroll", tabindex="0", role="region", aria_label=alt)
+    return tag("figure", scrolled, tag("figcaption", caption), class_="chart")
 
 
 def _model(found: Findings) -> Html:

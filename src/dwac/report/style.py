@@ -28,7 +28,8 @@ section{background:var(--card);border:1px solid var(--line);border-radius:.75rem
 table{border-collapse:collapse;font-size:.9rem;min-width:min(100%,30rem)}
 caption{text-align:left;padding:0 0 .35rem;font-weight:600}
 th,td{text-align:left;vertical-align:top;padding:.35rem .9rem .35rem 0;border-bottom:1px solid var(--line);
-overflow-wrap:anywhere;min-width:4.5rem;max-width:30rem}
+overflow-wrap:break-word;min-width:4.5rem;max-width:30rem}
+.facts td:last-child{min-width:16rem}
 thead th{color:var(--soft);font-weight:500;vertical-align:bottom}
 tbody th{font-weight:600}
 .number{text-align:right;font-variant-numeric:tabular-nums}
@@ -36,6 +37,10 @@ mark{background:var(--mark);color:inherit;border-radius:.2rem;padding:0 .25rem;f
 figure{margin:0}
 .chart{margin:1.25rem 0}
 .chart img{max-width:100%;height:auto;display:block}
+.scroll{overflow-x:auto}
+@media (max-width:50rem){.scroll img{max-width:none}section{padding:1rem}body{padding:1.25rem .75rem}
+.facts thead{display:none}.facts tr,.facts th,.facts td{display:block}.facts tr{border-bottom:1px solid var(--line);
+padding:.4rem 0}.facts th,.facts td,.facts td:last-child{border:0;padding:0;min-width:0}}
 .chart figcaption{max-width:44rem;margin-top:.5rem}
 .case{border-top:1px solid var(--line);padding:1.25rem 0 .5rem;margin-top:1rem;break-inside:avoid}
 .verdict{border:1px solid currentColor;border-radius:1rem;padding:.05rem .6rem;font-size:.85rem;margin-left:.4rem;
