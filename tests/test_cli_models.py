@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,15 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
     assert "asks for 0.9" in shown
 
 
+def test_evaluate_says_that_rows_were_trained_on(folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        shown = run("evaluate", folder / "model", folder / "people.csv")
+        assert run("evaluate", folder / "model", folder / "new.csv").stderr == ""
+    voters = len(load(folder / "model").clf.references_)
+    assert shown.stderr.startswith(f"dwac: note: {voters} of the 200 rows were trained on")
+
+
 def test_evaluate_needs_labels(folder: Path, tmp_path: Path) -> None:
     pd.read_csv(folder / "new.csv").drop(columns="income").to_csv(tmp_path / "a.csv", index=False)
     assert "a.csv has no target column 'income', as in training" in said(
@@ -319,7 +329,7 @@ def test_from_a_folder_of_images_to_predictions(tmp_path: Path) -> None:
             pillow.fromarray(image).save(tmp_path / "photos" / label / f"{i}.png")
     shown = run("train", tmp_path / "photos", "-o", tmp_path / "m", "--epochs", "3").output
     assert "120 images" in shown
-    assert "dark 60 (50%)" in shown
+    assert "dark: 60 (50%)" in shown
     picture = tmp_path / "photos" / "light" / "7.png"
     one = json.loads(run("predict", tmp_path / "m", picture, "--json").stdout)
     assert (one["id"], one["label"]) == (str(picture), "light")

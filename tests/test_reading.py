@@ -2,12 +2,16 @@
 
 import io
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import given as given_
+from hypothesis import strategies as st
 
 from dwac import DWACClassifier
 from dwac.errors import DwacError, InputError, LabelError, StorageError
@@ -308,3 +312,18 @@ def test_rows_taken_know_where_they_came_from(given: Any) -> None:
     rows = given("a.csv", "x,y\n1,a\n2,b\n3,c\n", target="y").take(np.array([2, 0]))
     assert (rows.y.tolist(), rows.ids, rows.X["x"].tolist()) == (["c", "a"], [2, 0], [3, 1])
     assert rows.where(0).endswith("a.csv line 4")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given_(
+    data=st.binary(max_size=60) | st.text('ab,"\n\r\t;{}[]:\\1.-é\x00 ', max_size=60).map(str.encode),
+    form=st.sampled_from(["csv", "tsv", "jsonl", "parquet", "text"]),
+    name=st.sampled_from([None, "a", ""]),
+)
+def test_whatever_comes_is_read_or_refused_on_purpose(tmp_path: Path, data: bytes, form: str, name: Any) -> None:
+    (tmp_path / "a").write_bytes(data)
+    with suppress(DwacError):
+        rows = read(tmp_path / "a", target=name, form=form)
+        assert rows.y is not None
+        assert len(rows.y) == len(rows.ids) == len(rows.X) > 0
+        rows.where(len(rows) - 1)

@@ -80,7 +80,7 @@ def evaluation_tables(found: Evaluation, title: str) -> list[Table]:
         ("coverage", number(found.coverage), f"share of label sets that hold the truth; ε={found.epsilon:g} asks for "
          f"{1 - found.epsilon:g}"),
         ("mean set size", number(found.mean_set_size, 2), "labels a set; 1 is decisive"),
-        ("credibility", number(found.credibility), "mean; about 0.5 or more for data like the training data"),
+        ("credibility", number(found.credibility), "mean; about 0.5 for data like that of training, near 0 for other"),
     ):  # fmt: skip
         facts.add_row(name, value, meaning)
     classes = Table(*(str(name).replace("_", " ") for name in found.by_class.columns))

@@ -188,7 +188,7 @@ def show_rows(rows: Rows, y: NDArray[Any], name: str, kinds: dict[str, list[str]
     for kind, columns in kinds.items():
         facts.add_row(kind, named(columns))
     counts = pd.Series(y).value_counts()
-    facts.add_row("classes", named(f"{label} {n:,} ({n / len(y):.0%})" for label, n in counts.items()))
+    facts.add_row("classes", named(f"{label}: {n:,} ({n / len(y):.0%})" for label, n in counts.items()))
     console.print(facts, highlight=False)
     for column in kinds.get("categories", []) + kinds.get(_UNUSED, []):
         if looks_like_text(rows.X[column]):

@@ -1,0 +1,48 @@
+"""Predictions and evaluations say what the classifier and the metrics say, and None where there is nothing to say."""
+
+import numpy as np
+import pytest
+
+from dwac import DWACClassifier
+from dwac.errors import LabelError
+from dwac.evaluation import evaluate, predict
+
+X = np.arange(120.0)[:, None]
+Y = np.repeat(["low", "mid", "high"], 40)
+
+
+def test_one_pass_gives_what_the_classifier_gives() -> None:
+    clf = DWACClassifier(epochs=3, random_state=0, device="cpu").fit(X, Y)
+    said = predict(clf, X)
+    assert np.array_equal(said.labels, clf.predict(X))
+    assert np.array_equal(said.probabilities, clf.predict_proba(X))
+    np.testing.assert_allclose(np.exp(said.log_probabilities), said.probabilities, atol=1e-12)
+    frame = said.frame(epsilon=0.3)
+    assert frame["credibility"].tolist() == clf.conformal(X).credibility.tolist()
+    assert [set(labels) for labels in frame["set"]] == [set(clf.classes_[row]) for row in clf.predict_set(X, 0.3)]
+
+
+def test_without_calibration_there_is_no_trust_to_tell() -> None:
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, Y)
+    said = predict(clf, X)
+    assert list(said.frame().columns) == ["label", "probability"]
+    found = evaluate(said, Y)
+    assert (found.coverage, found.mean_set_size, found.credibility) == (None, None, None)
+    assert list(found.by_class.columns) == ["label", "n", "recall", "precision"]
+    assert found.accuracy == clf.score(X, Y)
+
+
+def test_a_class_without_rows_has_gaps_not_zeros() -> None:
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, Y)
+    found = evaluate(predict(clf, X[:40]), Y[:40], epsilon=0.2).to_dict()
+    by_label = {row["label"]: row for row in found["by_class"]}
+    assert by_label["low"]["n"] == 40
+    assert by_label["high"]["n"] == 0
+    assert by_label["high"]["recall"] is None
+    assert by_label["high"]["coverage"] is None
+
+
+def test_unknown_labels_are_refused() -> None:
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, Y)
+    with pytest.raises(LabelError, match="'huge'"):
+        evaluate(predict(clf, X[:2]), ["low", "huge"])
