@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import pandas as pd
 from rich.console import Console
 
 from dwac.cli.options import (
@@ -21,6 +22,7 @@ from dwac.cli.output import evaluation_tables, say_json
 from dwac.evaluation import evaluate as evaluate_rows
 from dwac.evaluation import predict
 from dwac.reading import Model, Rows, load, read
+from dwac.report.seen import seen
 
 
 def evaluate(
@@ -53,13 +55,13 @@ def evaluate(
 
 
 def _warn_of_voters(model: Model, rows: Rows) -> None:
-    """Rows that vote find themselves. Only names tell: row numbers of two files mean nothing."""
-    if rows.columns.id is None or rows.columns.id != model.columns.id or model.clf.head != "dwac":
+    """Rows that vote find themselves."""
+    if model.clf.head != "dwac":
         return
-    n = len(set(rows.ids) & set(model.clf.references_.ids.tolist()))
+    n = int(seen(model.clf, pd.Index(rows.ids, tupleize_cols=False), model.clf.embed(rows.X)).sum())
     if n:
         warnings.warn(
-            f"{n:,} of the {len(rows):,} rows were trained on: on these a model is too good to be true",
+            f"{n:,} of the {len(rows):,} rows took part in training: on these a model is too good to be true",
             UserWarning,
             stacklevel=2,
         )
