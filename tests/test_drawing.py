@@ -61,9 +61,10 @@ def an_image() -> Any:
 
 
 def a_text() -> Any:
-    words = "the plot is thin , yet every scene of it moves along with such charm that one forgives all".split()
+    text = "the plot is thin , yet every scene of it moves along with such charm that one forgives all"
+    words = text.split()
     attention = tuple((word, 0.01 + 0.1 * (word in ("thin", "charm", "forgives"))) for word in words)
-    records = [{"text": text} for text in (" ".join(words), "a charming film", "thin and long " * 20, "all is well")]
+    records = [{"text": said} for said in (text, "a charming film", "thin and long " * 20, "all is well")]
     return explanation(records, attention).plot()
 
 

@@ -28,7 +28,7 @@ def honest_coverage(epsilon: float, n_calibration: int, n_test: int) -> tuple[fl
 
     >>> low, high = honest_coverage(0.1, 1_000, 10_000)
     >>> round(low, 3), round(high, 3)
-    (0.874, 0.924)
+    (0.873, 0.924)
     """
     k = int(np.ceil((1 - epsilon) * (n_calibration + 1)))
     if k > n_calibration:

@@ -63,7 +63,7 @@ def leave_one_out(references: ReferenceSet) -> NDArray[np.float64]:
     >>> leave_one_out(ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1])).round(2)
     array([[-1.  , -4.  ],
            [-1.  , -1.  ],
-           [-1.  ,  -inf]])
+           [-0.95,  -inf]])
     """
     votes = np.array(references.log_class_weights(references.embeddings).cpu().numpy())
     labels = references.labels.cpu().numpy()

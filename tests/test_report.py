@@ -1,0 +1,501 @@
+"""The report: one safe file, true numbers, plain words; and training labels that look wrong."""
+
+import io
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+from dwac import DWACClassifier, ReferenceSet, load, metrics, report
+from dwac.cli.app import app
+from dwac.drawing.records import data_url
+from dwac.errors import HeadError, LabelError, StorageError
+from dwac.kernels import KERNELS, get_kernel
+from dwac.report import card, cases, markup, words
+from dwac.report.chance import honest_coverage
+from dwac.report.findings import find
+from dwac.report.style import CSS
+
+EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>&amp;\u202e\x00 $x$"
+
+
+# Models to report on
+
+
+def table(n: int = 400, seed: int = 0) -> tuple[pd.DataFrame, Any]:
+    """Rows whose second column tells the label, and a text that tells nothing."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    frame = pd.DataFrame({"noise": rng.normal(size=n), "signal": rng.normal(size=n) + 4 * y})
+    frame["town"] = rng.choice(["Secretville", "Hiddenham"], n)
+    frame.index = [f"row{seed}-{i}" for i in range(n)]
+    return frame, np.where(y, "yes", "no")
+
+
+@pytest.fixture(scope="module")
+def clf() -> DWACClassifier:
+    return DWACClassifier(epochs=8, random_state=0, device="cpu").fit(*table())
+
+
+@pytest.fixture(scope="module")
+def page(clf: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> str:
+    X, y = table(200, seed=1)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    assert report.write(clf, X, y, path, unlike=X.assign(signal=80.0), title="A report") == path
+    return path.read_text()
+
+
+# What a page is made of
+
+
+class Reader(HTMLParser):
+    """Collects elements, and checks that they are nested well."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in {"meta", "img", "br"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def words(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.text).replace("\u00a0", " "))
+
+
+def check_safe(page: str) -> Reader:
+    """Nothing runs, nothing is fetched."""
+    reader = Reader(page)
+    used = {name for name, _ in reader.elements}
+    assert not used & {"script", "iframe", "object", "embed", "link", "form", "input", "svg", "base", "audio", "video"}
+    for _, attributes in reader.elements:
+        for name, value in attributes.items():
+            assert not name.startswith("on")
+            if name in ("src", "href"):
+                assert re.match(r"#\w+$|data:image/(png|svg\+xml);base64,[\w+/=]+$", value or "")
+    assert "http:" not in CSS
+    assert "url(" not in CSS
+    policy = next(a["content"] for a in reader.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert (policy or "").startswith("default-src 'none'")
+    return reader
+
+
+def test_the_report_is_one_safe_file_that_reads_well(page: str) -> None:
+    reader = check_safe(page)
+    assert page.startswith("<!doctype html>")
+    assert reader.all("html")[0]["lang"] == "en"
+    assert len(reader.all("h1")) == 1
+    levels = [int(name[1]) for name, _ in reader.elements if re.fullmatch(r"h[1-6]", name)]
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert all(image["alt"] for image in reader.all("img"))
+    assert len(reader.all("caption")) == len(reader.all("table"))
+    anchors, names = {a["href"] for a in reader.all("a")}, {f"#{a['id']}" for a in reader.all("section")}
+    assert anchors == names
+    ids = [a["id"] for _, a in reader.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_report_is_the_same_every_time(clf: DWACClassifier, tmp_path: Path) -> None:
+    X, y = table(60, seed=1)
+    one, two = (report.write(clf, X, y, tmp_path / name).read_bytes() for name in "ab")
+    assert one == two
+
+
+def test_the_report_says_what_the_library_measures(clf: DWACClassifier, page: str) -> None:
+    X, y = table(200, seed=1)
+    said, codes = Reader(page).words, np.searchsorted(clf.classes_, y)
+    assert f"Accuracy {100 * clf.score(X, y):.1f}".rstrip("0").rstrip(".") in said
+    assert f"Calibration error {metrics.calibration_error(codes, clf.predict_proba(X)):.4f}" in said
+    trust = clf.conformal(X)
+    assert f"Mean credibility {trust.credibility.mean():.3f}" in said
+    covered = metrics.coverage(codes, trust.label_sets(0.1))
+    assert f"0.1 90 % {words.percent(covered)}".replace("\u00a0", " ") in said
+    assert f"{metrics.set_sizes(trust.label_sets(0.1)).mean:.2f}" in said
+    for label in clf.classes_:
+        share = metrics.coverage(codes[y == label], trust.label_sets(0.05)[y == label])
+        assert re.search(rf"{label} {(y == label).sum()} .* {words.percent(share)}".replace("\u00a0", " "), said)
+
+
+def test_each_number_has_a_sentence(clf: DWACClassifier) -> None:
+    X, y = table(100, seed=1)
+    found = find(clf, X, y, unlike=X.assign(signal=50.0))
+    for facts in (card.headline, card.data, card.model, card.probabilities, card.credibility):
+        for fact in facts(found):
+            assert fact.name
+            assert fact.value
+            assert re.search(r"[.)]$", fact.meaning), fact
+
+
+def test_predictions_are_explained_by_the_explanation_itself(clf: DWACClassifier, page: str) -> None:
+    X, y = table(200, seed=1)
+    found, said = find(clf, X, y), Reader(page).words
+    for rows in found.cases().values():
+        for row in rows:
+            (explained,) = clf.explain(X.iloc[[row]])
+            assert f"Example {X.index[row]}: predicted {explained.label}" in said
+            for sentence in explained.sentences():
+                assert sentence in said
+            for neighbor in explained.neighbors:
+                assert str(neighbor.id) in said
+
+
+def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
+    X, y = table(400, seed=2)
+    y[:6] = np.where(y[:6] == "yes", "no", "yes")
+    found = find(clf, X, y)
+    chosen = found.cases(3)
+    predicted, trust = clf.predict(X), clf.conformal(X)
+    assert all(predicted[row] == y[row] for row in chosen["typical"])
+    assert {y[row] for row in chosen["typical"]} == {"yes", "no"}
+    assert all(predicted[row] != y[row] for row in chosen["mistaken"])
+    surest = found.probability[chosen["mistaken"]]
+    assert surest.tolist() == sorted(found.probability[~found.right], reverse=True)[:3]
+    assert not set(chosen["doubtful"]) & set(chosen["mistaken"])
+    others = np.setdiff1d(np.arange(len(y)), chosen["mistaken"])
+    assert trust.credibility[chosen["doubtful"][0]] == trust.credibility[others].min()
+    assert trust.confidence[chosen["doubtful"][2]] <= np.sort(trust.confidence)[8]
+
+
+# Whatever the data hold
+
+
+def test_nothing_in_the_data_becomes_html(tmp_path: Path) -> None:
+    X, y = table(300)
+    X = X.rename(columns={"signal": f"signal{EVIL}"}).assign(town=[f"{EVIL}{i % 3}" for i in range(300)])
+    y = np.where(y == "yes", f"yes{EVIL}", f"no{EVIL}")
+    X.index = pd.Index([f"{i}{EVIL}" for i in range(300)])
+    clf = DWACClassifier(epochs=2, random_state=0, device="cpu").fit(X[:250], y[:250])
+    path = report.write(clf, X[250:], y[250:], tmp_path / "r.html", title=EVIL + "\ud800", note=EVIL)
+    reader = check_safe(path.read_text())
+    assert reader.words.count("<script>alert('x')</script>") > 20
+    assert "\u202e" not in reader.words
+    assert "\x00" not in reader.words
+
+
+@pytest.mark.parametrize("encoder", ["text", "huggingface-like"])
+def test_texts_cannot_break_out_either(encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{EVIL} good film {i}" if i % 2 else f"bad </p></article> film {i}" for i in range(120)]
+    y = [("good" if i % 2 else "bad") for i in range(120)]
+    clf = DWACClassifier("text", epochs=2, random_state=0, device="cpu").fit(texts[:100], y[:100])
+    if encoder != "text":  # no attention to show: the text itself
+        monkeypatch.setattr(clf.encoder_, "attention", lambda network, X: None)
+    reader = check_safe(report.write(clf, texts[100:], y[100:], tmp_path / "r.html").read_text())
+    shaded = [a for a in reader.all("span") if "--read" in (a.get("style") or "")]
+    assert bool(shaded) == (encoder == "text")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(), st.text())
+def test_any_text_comes_back_as_the_text_it_was(text: str, attribute: str) -> None:
+    reader = Reader(markup.tag("p", text, title=attribute).encode("utf-8", "strict").decode())
+    unseen = markup._UNSEEN.sub("\ufffd", text)
+    assert "".join(reader.text).replace("\r", "\n") == unseen.replace("\r", "\n")
+    assert reader.all("p")[0]["title"] == markup._UNSEEN.sub("\ufffd", attribute)
+
+
+def test_a_large_picture_is_shown_small_and_a_broken_one_not_at_all() -> None:
+    def png(width: int, height: int) -> bytes:
+        file = io.BytesIO()
+        noise = np.random.default_rng(0).integers(256, size=(height, width, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(file, "PNG")
+        return file.getvalue()
+
+    assert len(cases.picture({"image": png(900, 600)}, "large")) < 80_000
+    small = png(8, 8)
+    assert markup.tag("img", src=data_url(small))[:60] in cases.picture({"image": small}, "small")[:60]
+    for broken in (png(900, 600)[:2000], b"\x89PNG\r\n\x1a\n" + b"\xff" * 100, b"\x89PNG\r\n\x1a\n"):
+        assert "<img" not in cases.picture({"image": broken}, "broken")
+
+
+# What is kept back
+
+
+def test_a_private_report_holds_ids_labels_and_weights_alone(clf: DWACClassifier, page: str, tmp_path: Path) -> None:
+    X, y = table(200, seed=1)
+    clf.save(tmp_path / "model", include_examples=False)
+    kept = load(tmp_path / "model", device="cpu")
+    shown = {
+        "without records": report.write(kept, X, y, tmp_path / "a.html").read_text(),
+        "asked for": report.write(clf, X, y, tmp_path / "b.html", private=True).read_text(),
+    }
+    assert "Secretville" in page
+    for private in shown.values():
+        said = check_safe(private).words
+        assert "Secretville" not in private
+        assert "Hiddenham" not in private
+        assert "signal" not in said
+        assert "row0-" in said
+        assert "share of the vote" in said
+
+
+def test_a_private_report_on_images_and_texts_shows_none(tmp_path: Path) -> None:
+    digits = load_digits()
+    images, y = digits.images[:300], digits.target[:300]
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(images[:200], y[:200])
+    test = (images[200:], y[200:], tmp_path / "r.html")
+    assert "data:image/png" in report.write(clf, *test, ids=range(200, 300)).read_text()
+    assert "data:image/png" not in report.write(clf, *test, ids=range(200, 300), private=True).read_text()
+
+
+# Models that lack something
+
+
+def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> None:
+    X, y = table(120)
+    clf = DWACClassifier(epochs=1, validation_size=0, calibration_size=0, random_state=0, device="cpu").fit(X, y)
+    said = check_safe(report.write(clf, *table(50, seed=1), tmp_path / "r.html").read_text()).words
+    assert "recalibrate" in said
+    assert "Mean credibility" not in said
+    assert "Predictions, explained" in said
+
+
+def test_calibration_by_class_is_reported_too(tmp_path: Path) -> None:
+    clf = DWACClassifier(epochs=1, class_conditional=True, random_state=0, device="cpu").fit(*table())
+    said = check_safe(report.write(clf, *table(80, seed=1), tmp_path / "r.html").read_text()).words
+    assert "class_conditional=True" in said
+
+
+def test_what_cannot_be_reported_on_is_refused_by_name(clf: DWACClassifier, tmp_path: Path) -> None:
+    X, y = table(50, seed=1)
+    softmax = DWACClassifier(head="softmax", epochs=1, device="cpu").fit(*table(100))
+    with pytest.raises(HeadError, match="head='dwac'"):
+        report.write(softmax, X, y, tmp_path / "r.html")
+    with pytest.raises(LabelError, match="maybe"):
+        report.write(clf, X, ["maybe"] * 50, tmp_path / "r.html")
+    with pytest.raises(StorageError, match="cannot be written"):
+        report.write(clf, X, y, tmp_path / "no" / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_of_60_000_references_has_a_report_under_10_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(140, 64, 64, 3), dtype=np.uint8)  # noise: nothing to compress
+    clf = DWACClassifier("image:paper", embedding_size=4, epochs=1, random_state=0, device="cpu")
+    clf.fit(images[:100], np.arange(100) % 10)
+    voters, labels = clf.references_.ids, rng.integers(10, size=60_000)
+    many = ReferenceSet(rng.normal(size=(60_000, 4)), labels, ids=[*voters, *range(1000, 61_000 - len(voters))])
+    monkeypatch.setattr(clf.model_, "references", many)
+    suspects = pd.DataFrame({"id": voters[:60], "label": 0, "suggested": 1, "suggested_probability": 0.9})
+    monkeypatch.setattr("dwac.report.findings.label_issues", lambda _: suspects)  # a sweep of minutes, told in 24 rows
+    path = report.write(clf, images[100:], np.arange(40) % 10, tmp_path / "r.html", ids=range(100, 140))
+    assert path.stat().st_size < 10e6
+    assert "60,000 training examples" in check_safe(path.read_text()).words
+
+
+# Rows that the model has met
+
+
+def test_rows_of_training_are_known_again_and_others_with_their_numbers_are_not() -> None:
+    X, y = table(300)
+    X.index = pd.RangeIndex(300)
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X[:200], y[:200])
+    met = report.seen(clf, X.index, clf.embed(X))
+    assert met.tolist() == [True] * 200 + [False] * 100
+    others = table(200, seed=5)[0].set_axis(pd.RangeIndex(200))
+    assert not report.seen(clf, others.index, clf.embed(others)).any()
+
+
+def test_a_report_on_training_rows_says_so(clf: DWACClassifier, tmp_path: Path) -> None:
+    said = Reader(report.write(clf, *table(), tmp_path / "r.html").read_text()).words
+    assert re.search(r"Note: \d+ of the 400 test examples took part in training: results are too good", said)
+
+
+# Labels that look wrong
+
+
+def slow_leave_one_out(refs: ReferenceSet) -> Any:
+    """A double loop in float64."""
+    h, y = refs.embeddings.double(), refs.labels.numpy()
+    votes = np.full((len(refs), refs.n_classes), -np.inf)
+    for j in range(len(refs)):
+        log_w = get_kernel(refs.kernel).log_weights((h - h[j]).square().sum(1)).numpy()
+        for i in range(len(refs)):
+            if i != j:
+                votes[j, y[i]] = np.logaddexp(votes[j, y[i]], log_w[i] + np.log(refs.class_weights[y[i]]))
+    return votes
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("scale", [0.01, 0.5, 2.0, 30.0, 1e4])
+def test_leaving_one_out_is_exact_however_much_the_own_vote_weighs(kernel: str, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    h = (rng.normal(size=(60, 3)) * scale).astype(np.float32)
+    h[5] = h[6]  # duplicates vote for one another
+    labels = np.append(rng.integers(3, size=59), 3)  # the last is alone in its class
+    refs = ReferenceSet(h, labels, kernel=kernel, class_weights=[1.0, 5.0, 0.1, 2.0])
+    found, wanted = report.leave_one_out(refs), slow_leave_one_out(refs)
+    assert (np.isinf(found) == np.isinf(wanted)).all()
+    finite = np.isfinite(wanted)
+    assert np.allclose(found[finite], wanted[finite], rtol=1e-6, atol=5e-4)
+
+
+def test_relabelled_examples_are_the_first_suspects(clf: DWACClassifier, tmp_path: Path) -> None:
+    clf.save(tmp_path / "model")
+    changed = load(tmp_path / "model", device="cpu")
+    before = set(report.label_issues(changed)["id"])
+    votes, refs = report.leave_one_out(changed.references_), changed.references_
+    clear = [refs.ids[(votes[:, k] - votes[:, 1 - k]).argmax()] for k in (0, 1)]
+    assert not before & set(clear)
+    codes = refs.labels.numpy()[refs.positions(clear)]
+    refs.relabel(clear, 1 - codes)
+    issues = report.label_issues(changed)
+    assert set(clear) <= set(issues["id"][:2])
+    row = issues.set_index("id").loc[clear[0]]
+    assert row["label"] == changed.classes_[1 - codes[0]]
+    assert row["suggested"] == changed.classes_[codes[0]]
+    assert row["log_odds"] == pytest.approx(np.log(row["suggested_probability"] / row["probability"]), rel=1e-6)
+    assert issues["log_odds"].is_monotonic_decreasing
+    assert (issues["log_odds"] > 0).all()
+
+
+def test_a_suspect_is_who_the_model_would_relabel_if_it_did_not_vote(clf: DWACClassifier) -> None:
+    refs = clf.references_
+    suspects = set(report.label_issues(clf)["id"])
+    h, labels, ids = refs.embeddings, refs.labels, refs.ids
+    for row in range(0, len(refs), 7):
+        stays = torch.arange(len(refs)) != row
+        others = ReferenceSet(h[stays], labels[stays], n_classes=2)
+        assert (int(others.log_class_weights(h[row : row + 1]).argmax()) != labels[row]) == (ids[row] in suspects)
+
+
+def test_without_suspects_there_are_columns_and_a_sentence() -> None:
+    refs = ReferenceSet([[0.0], [0.1], [9.0], [9.1]], [0, 0, 1, 1])
+    model: Any = SimpleNamespace(references_=refs, classes_=np.array(["a", "b"]))
+    issues = report.label_issues(model)
+    assert issues.empty
+    assert list(issues.columns)[:3] == ["id", "label", "suggested"]
+    said = words.issues(SimpleNamespace(issues=issues, clf=model))  # type: ignore[arg-type]
+    assert said.startswith("No training example")
+
+
+# Words
+
+
+def coverage_said(coverage: float) -> str:
+    model = SimpleNamespace(calibration_y_=np.zeros(1000), class_conditional=False)
+    found: Any = SimpleNamespace(
+        result=SimpleNamespace(coverage=coverage, epsilon=0.1),
+        clf=model,
+        chance=lambda e: honest_coverage(e, 1000, 5000),
+    )
+    return words.coverage(found)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [(0.5, "less than chance explains"), (0.895, "nothing speaks against"), (0.901, "is kept"), (0.99, "more than")],
+)
+def test_a_promise_is_judged_by_what_chance_does(coverage: float, said: str) -> None:
+    assert said in coverage_said(coverage)
+
+
+def test_honest_sets_fall_into_the_range_of_chance_99_times_of_100() -> None:
+    rng = np.random.default_rng(0)
+    low, high = honest_coverage(0.1, 99, 300) or (0, 0)
+    n = 4000
+    limits = np.sort(rng.random((n, 99)), axis=1)[:, 89]  # the 90th of 99 calibration scores
+    covered = (rng.random((n, 300)) <= limits[:, None]).mean(axis=1)
+    assert 0.98 < np.mean((covered >= low) & (covered <= high)) < 0.999
+    assert honest_coverage(0.001, 99, 300) is None
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_everything_written_has_contrast_in_light_and_in_dark() -> None:
+    themes = [dict(re.findall(r"--([\w-]+):(#[0-9a-f]+)", theme)) for theme in re.findall(r":root\{(.*?)\}", CSS)]
+    assert len(themes) == 2
+    for theme in themes:
+        colours = {
+            name: value if len(value) == 7 else "#" + "".join(2 * c for c in value[1:]) for name, value in theme.items()
+        }
+        for above, below in (
+            ("ink", "page"),
+            ("ink", "card"),
+            ("soft", "page"),
+            ("soft", "card"),
+            ("blue", "page"),
+            ("ink", "mark"),
+        ):
+            a, b = sorted((luminance(colours[above]), luminance(colours[below])))
+            assert (b + 0.05) / (a + 0.05) >= 4.5, (above, below)
+
+
+# The command
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_from_a_csv_to_a_report_in_two_commands(tmp_path: Path) -> None:
+    X, y = table(300)
+    X.assign(answer=y).to_csv(tmp_path / "people.csv", index=False)
+    X.assign(signal=99.0).to_csv(tmp_path / "martians.csv", index=False)
+    trained = run(
+        "train", tmp_path / "people.csv", "-t", "answer", "-o", tmp_path / "m", "--test-size", 0.2, "--epochs", 2
+    )
+    assert trained.exit_code == 0, trained.output
+    said = run(
+        "report",
+        tmp_path / "m",
+        tmp_path / "people.csv",
+        "-o",
+        tmp_path / "r.html",
+        "--unlike",
+        tmp_path / "martians.csv",
+    )
+    assert said.exit_code == 0, said.output
+    assert "240 of the 300 rows" in said.output
+    read = check_safe((tmp_path / "r.html").read_text()).words
+    assert "Report on m" in read
+    assert "Test 60 examples" in read
+    assert "Unlike the training data" in read
+
+
+def test_where_no_row_is_new_the_command_reports_on_calibration_rows_and_says_so(tmp_path: Path) -> None:
+    X, y = table(300)
+    X.assign(answer=y).to_csv(tmp_path / "people.csv", index=False)
+    run("train", tmp_path / "people.csv", "-t", "answer", "-o", tmp_path / "m", "--epochs", 1)
+    said = run("report", tmp_path / "m", tmp_path / "people.csv", "-o", tmp_path / "r.html")
+    assert said.exit_code == 0, said.output
+    assert "no row of" in said.output
+    assert "right by construction" in Reader((tmp_path / "r.html").read_text()).words
+
+
+def test_the_command_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
+    said = run("report", tmp_path / "nothing", tmp_path / "people.csv")
+    assert said.exit_code == 1
+    assert len(said.output.strip().splitlines()) == 1
