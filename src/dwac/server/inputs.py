@@ -49,12 +49,12 @@ class Reader(ABC):
         return None
 
 
-def reader_of(model: DWACClassifier, limits: Limits) -> Reader:
-    """The reader for a model's data."""
+def reader_of(model: DWACClassifier, limits: Limits, *, private: bool = False) -> Reader:
+    """The reader for a model's data; a private one names no value of a training row."""
     encoder: Encoder = model.encoder_
     match encoder:
         case TabularEncoder():
-            return TableReader(encoder)
+            return TableReader(encoder, private=private)
         case ImageEncoder():
             return ImageReader(encoder, limits.pixels)
         case ModuleEncoder():
@@ -82,15 +82,18 @@ class TextReader(Reader):
 class TableReader(Reader):
     """JSON objects, a value for each column, or lists in the order of the columns where these have no names."""
 
-    def __init__(self, encoder: TabularEncoder) -> None:
-        self._columns = encoder.columns
+    def __init__(self, encoder: TabularEncoder, *, private: bool) -> None:
+        self._columns, self._private = encoder.columns, private
         self._names = [column.name for column in encoder.columns]
         self._known = set(self._names)
         self._named = all(isinstance(name, str) for name in self._names)
 
     def columns(self) -> list[dict[str, Any]]:
         """Name, kind and categories of each."""
-        return [{"name": c.name, "kind": c.kind, "categories": c.categories} for c in self._columns]
+        shown = [None if self._private else column.categories for column in self._columns]
+        return [
+            {"name": c.name, "kind": c.kind, "categories": held} for c, held in zip(self._columns, shown, strict=True)
+        ]
 
     def schema(self) -> Schema:
         """Every column must be there; null stands for what is unknown."""
@@ -109,8 +112,8 @@ class TableReader(Reader):
         return {"type": "object", "properties": properties, "required": self._names, "additionalProperties": False}
 
     def example(self) -> Any:
-        """What is typical of each column: the median, or a frequent category."""
-        values = [_typical(column) for column in self._columns]
+        """What is typical of each column, the median or a category; null where values of training rows are private."""
+        values = [None if self._private else _typical(column) for column in self._columns]
         return dict(zip(self._names, values, strict=True)) if self._named else values
 
     def read(self, rows: list[Any]) -> pd.DataFrame:

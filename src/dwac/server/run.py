@@ -10,40 +10,58 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 10.0  # for a request's line and headers to arrive
+HEAD_BYTES = 2**16  # of these
 CONNECTIONS = 512  # open at once
 
 
-class PatientProtocol(H11Protocol):
-    """Closes connections on which no whole head arrives in time: else each slow one would be held for ever."""
+class PatientProtocol(HttpToolsProtocol):
+    """Closes connections on which no whole head arrives, or too long a one: else each would be held for ever."""
 
     _clock: asyncio.TimerHandle | None = None
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock with the connection."""
+        """The first head is due from now on."""
         super().connection_made(transport)
-        self._watch()
+        self._await_head()
+
+    def on_message_begin(self) -> None:
+        """A further head has begun."""
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """It is whole: from here on the service's own limits hold."""
+        super().on_headers_complete()
+        self._stop()
 
     def data_received(self, data: bytes) -> None:
-        """Stop it while a request is answered, start it when a further head has begun."""
+        """Count what belongs to a head; line ends between requests are none, and get no more time."""
         super().data_received(data)
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if answering and self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
-        elif not answering and self._clock is None:
-            self._watch()
+        if self._clock is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self.transport.close()
+        elif self.cycle is None or self.cycle.response_complete:
+            self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is left to watch."""
-        if self._clock is not None:
-            self._clock.cancel()
+        """Nothing is due any more."""
+        self._stop()
         super().connection_lost(exc)
 
-    def _watch(self) -> None:
-        self._clock = self.loop.call_later(HEAD_SECONDS, self._too_late)
+    def _await_head(self) -> None:
+        if self._clock is None:
+            self._clock = self.loop.call_later(HEAD_SECONDS, self._too_late)
+
+    def _stop(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
 
     def _too_late(self) -> None:
         self._clock = None

@@ -43,7 +43,7 @@ class Service:
     def __post_init__(self) -> None:
         if not isinstance(self.model, DWACClassifier) or not hasattr(self.model, "model_"):
             raise InputError(f"a fitted DWACClassifier can be served; got {type(self.model).__name__}")
-        self.reader = reader_of(self.model, self.limits)
+        self.reader = reader_of(self.model, self.limits, private=self.private)
         self.answers = Answers(self.model, self.reader, self.private)
 
     @asynccontextmanager
@@ -86,9 +86,6 @@ class Service:
     def card(self) -> dict[str, Any]:
         """What the model is and takes."""
         voters = isinstance(self.model.model_, WeightedAverage)
-        columns = self.reader.columns()
-        if self.private:  # categories are values of training rows
-            columns = columns and [{**column, "categories": None} for column in columns]
         return {
             "kind": self.model.encoder_.kind,
             "head": self.model.head,
@@ -96,9 +93,9 @@ class Service:
             "classes": self.answers.labels,
             "n_references": len(self.model.references_) if voters else 0,
             "n_calibration": len(self.model.calibration_y_),
-            "columns": columns,
+            "columns": self.reader.columns(),
             "row": self.reader.schema(),
-            "example": None if self.private else self.reader.example(),
+            "example": self.reader.example(),
             "private": self.private,
             "limits": asdict(self.limits),
         }
