@@ -3,7 +3,7 @@
 Method: Card, Zhang and Smith, "Deep Weighted Averaging Classifiers", FAT* 2019.
 """
 
-from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, training
+from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, report, training
 from dwac.classifier import DWACClassifier, load
 from dwac.explain import Explanation
 from dwac.reference import ReferenceSet
@@ -24,5 +24,6 @@ __all__ = [
     "load",
     "metrics",
     "nn",
+    "report",
     "training",
 ]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from dwac.classifier import DWACClassifier
-from dwac.drawing.style import INK, legend, medians, new, scatter, share_limits, tidy
+from dwac.drawing.style import INK, legend, medians, new, plain, scatter, share_limits, tidy
 from dwac.preparation import encode_known
 
 _NAMED = 20  # classes with a colour of their own
@@ -60,7 +60,7 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
     places = medians(*panels[0][:2], len(names))
     if len(clf.classes_) > _NAMED:
         places[-1] = np.nan  # others lie anywhere
-    places = _legible(places, np.ptp(panels[0][0], axis=0))
+    places = _legible(places, names, np.ptp(panels[0][0], axis=0))
     for panel, (points, codes, title) in zip(axes[0], panels, strict=True):
         some = _some(len(points))
         scatter(panel, points[some], codes[some], names, places, s=_size(len(points)))
@@ -85,11 +85,12 @@ def _grouped(labels: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[np.in
     return group, [*(names[code] for code in common), _OTHERS]
 
 
-def _legible(places: NDArray[np.float64], spread: NDArray[np.float64]) -> NDArray[np.float64]:
+def _legible(places: NDArray[np.float64], names: list[Any], spread: NDArray[np.float64]) -> NDArray[np.float64]:
     """Places of names, less those that would be written over another one: the legend has these too."""
     kept = np.full_like(places, np.nan)
     for row, place in enumerate(places):
-        if not (np.abs(kept - place) < spread * [0.14, 0.04]).all(axis=1).any():
+        taken = spread * [0.02 + 0.016 * len(plain(names[row])), 0.04]  # by letters, about as wide as they are drawn
+        if not (np.abs(kept - place) < taken).all(axis=1).any():
             kept[row] = place
     return kept
 

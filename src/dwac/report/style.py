@@ -38,7 +38,7 @@ figure{margin:0}
 .chart{margin:1.25rem 0}
 .chart img{max-width:100%;height:auto;display:block}
 .scroll{overflow-x:auto}
-@media (max-width:50rem){.scroll img{max-width:none}section{padding:1rem}body{padding:1.25rem .75rem}
+@media screen and (max-width:50rem){.scroll img{max-width:none}section{padding:1rem}body{padding:1.25rem .75rem}
 .facts thead{display:none}.facts tr,.facts th,.facts td{display:block}.facts tr{border-bottom:1px solid var(--line);
 padding:.4rem 0}.facts th,.facts td,.facts td:last-child{border:0;padding:0;min-width:0}}
 .chart figcaption{max-width:44rem;margin-top:.5rem}
@@ -64,7 +64,7 @@ overflow:hidden;margin-right:.4rem}
 .words span{background:rgba(var(--mark-rgb),calc(var(--read,0)));border-radius:.2rem;padding:.1rem .15rem;
 unicode-bidi:isolate}
 footer{margin-top:2rem}
-@media print{html{font-size:12px;background:#fff}body{max-width:none;padding:0}nav{display:none}
+@media print{html{font-size:12px;background:#fff}body{max-width:none;padding:0}nav{display:none}.wide,.scroll{overflow:visible}h2,h3,h4{break-after:avoid}
 section{border:0;padding:0;margin:1.5rem 0;break-before:auto}figure,tr{break-inside:avoid}
 .bar,.track,mark,.words span{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """.replace("\n", "")
