@@ -64,7 +64,8 @@ overflow:hidden;margin-right:.4rem}
 .words span{background:rgba(var(--mark-rgb),calc(var(--read,0)));border-radius:.2rem;padding:.1rem .15rem;
 unicode-bidi:isolate}
 footer{margin-top:2rem}
-@media print{html{font-size:12px;background:#fff}body{max-width:none;padding:0}nav{display:none}.wide,.scroll{overflow:visible}h2,h3,h4{break-after:avoid}
+@media print{html{font-size:12px;background:#fff}body{max-width:none;padding:0}nav{display:none}
+.wide,.scroll{overflow:visible}h2,h3,h4{break-after:avoid}
 section{border:0;padding:0;margin:1.5rem 0;break-before:auto}figure,tr{break-inside:avoid}
 .bar,.track,mark,.words span{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """.replace("\n", "")
