@@ -19,6 +19,7 @@ bench: .venv/bench
 	$(BIN)/python -m benchmarks.stability
 	$(BIN)/python -m benchmarks.training_cost
 	$(BIN)/python -m benchmarks.rescale
+	$(BIN)/python -m benchmarks.service
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -114,6 +115,8 @@ def server_of(app: Any) -> Server:
 
 def serve(app: Any, sockets: list[Any], *, on_start: Callable[[], None] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
+    # The model's thread would else keep the event loop waiting for 5 ms at each of its calls to the system.
+    sys.setswitchinterval(0.0002)
     server = server_of(app)
     server.on_start = on_start
     with suppress(KeyboardInterrupt):

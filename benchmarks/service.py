@@ -1,0 +1,169 @@
+"""Claim: on 2 cores `dwac serve` answers 300 digits a second, p99 under 100 ms, and bears 10 times as many requests.
+
+A second process asks over 48 to 256 connections, at a fixed rate whatever the answers. Latency counts from when a
+request was due; where all connections wait for answers it is sent later, so latency from sending is told too. Beside it
+the usual way: a FastAPI function that calls the model for each request.
+
+    python -m benchmarks.service
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+from sklearn.datasets import load_digits
+
+import dwac
+from benchmarks import record
+
+RATE, SECONDS = 300, 8
+PHASES = {  # requests a second (None: as fast as answers come), connections
+    "steady": (RATE, 64),
+    "as fast as it can": (None, 48),
+    "10 times too many": (10 * RATE, 256),
+    "steady again": (RATE, 64),
+}
+Asked = list[tuple[int, float, float]]  # status of each request, seconds since it was due, and since it was sent
+
+
+def main() -> None:
+    digits, load_before = load_digits(), round(os.getloadavg()[0], 2)  # of others: on a busy machine nothing is fast
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        clf = dwac.DWACClassifier(epochs=6, random_state=0, device="cpu").fit(
+            digits.images[:1200], digits.target[:1200]
+        )
+        model = clf.save(Path(folder) / "digits")
+        for who in ("dwac serve", "a call a request"):
+            with served(who, model) as (port, process):
+                for phase, (rate, connections) in PHASES.items():
+                    busy = sum(process.cpu_times()[:2])
+                    asked = asyncio.run(load(port, request(digits.images[1300]), rate, connections))
+                    busy = sum(process.cpu_times()[:2]) - busy
+                    rows.append({"who": who, "phase": phase, **summary(asked, rate, busy)})
+                    print(rows[-1])
+                    time.sleep(1)
+    config = {"requests_a_second": RATE, "seconds": SECONDS, "rows_a_request": 1, "references": len(clf.references_)}
+    config["load_average_before"] = load_before
+    record.write("service", (__doc__ or "").split("\n")[0], config, pd.DataFrame(rows))
+
+
+def summary(asked: Asked, rate: int | None, busy: float) -> dict[str, Any]:
+    """Answers and refusals a second, their latencies, and what a request cost the server."""
+    table = np.array(asked)
+    good, refused = table[table[:, 0] == 200, 1:] * 1e3, table[table[:, 0] == 503, 1:] * 1e3
+    return {
+        "asked/s": len(asked) / SECONDS if rate is None else rate,
+        "answered/s": len(good) / SECONDS,
+        "refused/s": len(refused) / SECONDS,
+        "failed": len(asked) - len(good) - len(refused),
+        "p50 ms": float(np.percentile(good[:, 0], 50)),
+        "p99 ms": float(np.percentile(good[:, 0], 99)),
+        "p99 ms from sending": float(np.percentile(good[:, 1], 99)),
+        "refusal p99 ms from sending": float(np.percentile(refused[:, 1], 99)) if len(refused) else float("nan"),
+        "server CPU ms a request": 1e3 * busy / len(asked),
+    }
+
+
+def request(image: Any) -> bytes:
+    body = json.dumps({"rows": [image.tolist()]}).encode()
+    head = "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def load(port: int, data: bytes, rate: int | None, connections: int) -> Asked:
+    """Ask for SECONDS over so many connections; a request that finds all of them busy waits, and its clock runs."""
+    asked: Asked = []
+    start = time.perf_counter() + 0.3
+    numbers = iter(range(10**9 if rate is None else rate * SECONDS))
+
+    async def ask() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for number in numbers:
+            now = time.perf_counter()
+            due = max(start, now) if rate is None else start + number / rate
+            if max(now, due) > start + SECONDS:
+                break
+            await asyncio.sleep(max(0.0, due - now))
+            sent = time.perf_counter()
+            writer.write(data)
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = re.search(rb"content-length: (\d+)", head)
+            await reader.readexactly(int(length[1]) if length else 0)
+            done = time.perf_counter()
+            asked.append((int(head[9:12]), done - due, done - sent))
+        writer.close()
+
+    await asyncio.gather(*(ask() for _ in range(connections)))
+    return asked
+
+
+@contextmanager
+def served(who: str, model: Path) -> Iterator[tuple[int, psutil.Process]]:
+    """The server in a process of its own; its port and process once it answers."""
+    ours = [str(Path(sys.executable).parent / "dwac"), "serve", str(model), "--port", "0"]
+    peer = [sys.executable, "-m", "benchmarks.service", "--peer", str(model)]
+    process = subprocess.Popen(ours if who == "dwac serve" else peer, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    found = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+    assert found is not None
+    try:
+        yield int(found[1]), psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        assert process.wait(timeout=60) == 0 or who != "dwac serve"
+
+
+def serve_peer(folder: str) -> None:
+    """The usual way: what FastAPI's tutorial would do with a scikit-learn model."""
+    import socket
+
+    import torch
+    import uvicorn
+    from fastapi import FastAPI
+    from pydantic import BaseModel
+
+    torch.set_num_threads(1)
+    clf, app = dwac.load(folder, device="cpu"), FastAPI()
+
+    class Ask(BaseModel):
+        rows: list[list[list[float]]]
+
+    def predict(ask: Ask) -> dict[str, Any]:
+        X = np.array(ask.rows)
+        trust, probabilities = clf.conformal(X), clf.predict_proba(X)
+        return {
+            "labels": clf.classes_[probabilities.argmax(axis=1)].tolist(),
+            "probabilities": probabilities.tolist(),
+            "confidence": trust.confidence.tolist(),
+            "credibility": trust.credibility.tolist(),
+            "sets": trust.label_sets(0.05).tolist(),
+        }
+
+    predict.__annotations__["ask"] = Ask  # a class of this function's own
+    app.post("/v1/predict")(predict)
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    print(f"127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--peer"]:
+        serve_peer(sys.argv[2])
+    else:
+        main()
