@@ -346,7 +346,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         private: show labels and weights only, no training id, record or embedding.
         """
-        references = self.references_
+        self.references_  # noqa: B018 - a softmax has no votes to explain, and says so
         k = checks.positive_int(k, "k")
         X, inputs = self._read(X)
         h = training.embed(self.model_, inputs)
@@ -356,8 +356,17 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             {"record": record or None} | ({} if attention is None else {"attention": attention[row]})
             for row, record in enumerate(records)
         ]
+        return self.explain_of(h, k, private=private, shown=shown)
+
+    def explain_of(
+        self, h: Any, k: int = 5, *, private: bool = False, shown: Any = None, references: ReferenceSet | None = None
+    ) -> list[Explanation]:
+        """The same from embeddings (n, d) that were computed before.
+
+        shown: what each is to a person, as for `dwac.explain.explain`. references: who votes, where not all do.
+        """
         return explain(
-            references,
+            self.references_ if references is None else references,
             h,
             k=k,
             calibration=self._calibration() if len(self.calibration_y_) else None,

@@ -28,23 +28,26 @@ _LEAST = 0.25  # the others' weight in units of the own vote, from which on the 
 _CELLS = 2**22  # weights in memory at once
 
 
-def label_issues(clf: DWACClassifier) -> pd.DataFrame:
+def label_issues(clf: DWACClassifier, rows: NDArray[np.int64] | None = None) -> pd.DataFrame:
     """The training examples that their neighbours out-vote, the most doubtful first: a row each.
 
     Columns: `id`; its `label`; the label that the others `suggested`; the `probability` that they give its own label
     and the `suggested_probability`; and by how much they out-vote it, `log_odds` = log of the ratio of these two.
 
     Not every one is mistaken: an example may be rare, or lie between classes. All of them are worth a look.
+
+    rows: which training examples to ask about, by their places in `references_`; by default all.
     """
     references = clf.references_
-    votes = leave_one_out(references)
-    labels = references.labels.cpu().numpy()
-    suggested, rows = votes.argmax(axis=1), np.arange(len(labels))
+    rows = np.arange(len(references)) if rows is None else rows
+    votes = leave_one_out(references, rows)
+    labels = references.labels.cpu().numpy()[rows]
+    suggested, each = votes.argmax(axis=1), np.arange(len(rows))
     log_p = votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)
-    own, best = log_p[rows, labels], log_p[rows, suggested]
+    own, best = log_p[each, labels], log_p[each, suggested]
     issues = pd.DataFrame(
         {
-            "id": pd.Series(list(references.ids), dtype=object),
+            "id": pd.Series(list(references.ids[rows]), dtype=object),
             "label": clf.classes_[labels],
             "suggested": clf.classes_[suggested],
             "probability": np.exp(own),
@@ -57,26 +60,29 @@ def label_issues(clf: DWACClassifier) -> pd.DataFrame:
     return outvoted.sort_values("log_odds", ascending=False, kind="stable", ignore_index=True)
 
 
-def leave_one_out(references: ReferenceSet) -> NDArray[np.float64]:
+def leave_one_out(references: ReferenceSet, rows: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
     """(m, K): log class weights of every reference with its own vote left out; -inf for a class it is alone in.
+
+    rows: of which references, by their places; by default all.
 
     >>> leave_one_out(ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1])).round(2)
     array([[-1.  , -4.  ],
            [-1.  , -1.  ],
            [-0.95,  -inf]])
     """
-    votes = np.array(references.log_class_weights(references.embeddings).cpu().numpy())
-    labels = references.labels.cpu().numpy()
-    rows = np.arange(len(labels))
+    h, every = references.embeddings, references.labels.cpu().numpy()
+    rows = np.arange(len(every)) if rows is None else rows
+    votes = np.array(references.log_class_weights(h[torch.as_tensor(rows, device=h.device)]).cpu().numpy())
+    labels, each = every[rows], np.arange(len(rows))
     # Of what all votes of its class are in units of its own, 1 is the example itself.
-    log_all = votes[rows, labels] - np.log(references.class_weights)[labels]
+    log_all = votes[each, labels] - np.log(references.class_weights)[labels]
     with np.errstate(divide="ignore"):
         others = log_all + np.log(-np.expm1(-np.maximum(log_all, 0)))
     doubtful = log_all < np.log1p(_LEAST)
     for label in np.unique(labels[doubtful]):
-        mine = np.flatnonzero(labels == label)
-        others[mine[doubtful[mine]]] = _without_self(references, mine, np.flatnonzero(doubtful[mine]))
-    votes[rows, labels] = others + np.log(references.class_weights)[labels]
+        mine, asked = np.flatnonzero(every == label), np.flatnonzero(doubtful & (labels == label))
+        others[asked] = _without_self(references, mine, np.searchsorted(mine, rows[asked]))
+    votes[each, labels] = others + np.log(references.class_weights)[labels]
     return votes
 
 
