@@ -48,6 +48,17 @@ class _State:
     def index(self) -> engine.Index:
         return engine.build_index(self.embeddings, self.labels, self.n_classes, self.kernel)
 
+    @cached_property
+    def cells(self) -> engine.Cells:
+        return engine.build_cells(self.index)
+
+
+class Bounded(NamedTuple):
+    """Log class weights (n, K) of n queries, and for each query what no error of its K exceeds, (n,)."""
+
+    log_class_weights: Any
+    bounds: Any
+
 
 class ReferenceSet:
     """m embeddings (m, d), their labels 0 … n_classes-1 and their ids: who votes on every query.
@@ -161,22 +172,38 @@ class ReferenceSet:
 
     # What it answers
 
-    def log_class_weights(self, queries: Any, *, backend: str = "auto") -> Any:
+    def log_class_weights(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
         """log Σ_i I(y_i=k) w(h, h_i): the votes for each class, (n, K) float64; -inf for an empty class.
 
-        Where classes have weights, theirs is added as a logarithm.
+        Where classes have weights, theirs is added as a logarithm. With a tolerance above 0 each number may err by so
+        much, for less work where examples are many; `log_class_weights_within` also says by how much at most.
         """
-        return _like(queries, self._query(queries, backend=backend).log_class_weights)
+        return _like(queries, self._votes(queries, backend, tolerance))
 
-    def log_probabilities(self, queries: Any, *, backend: str = "auto") -> Any:
-        """log P(y=k given h), (n, K) float64: finite wherever the class has an example, however far."""
-        votes = self._query(queries, backend=backend).log_class_weights
-        return _like(queries, torch.log_softmax(votes, dim=1))
+    def log_class_weights_within(self, queries: Any, tolerance: float) -> Bounded:
+        """The votes for each class, and for each query a bound on their errors that holds, at most the tolerance.
 
-    def probabilities(self, queries: Any, *, backend: str = "auto") -> Any:
+        Far examples, and examples near each other, are summed up together. The first call sorts the set for it; that
+        pays for many queries or some 100,000 examples and more, if they lie in clusters or on few dimensions.
+
+        >>> refs = ReferenceSet([[0.0], [0.1], [5.0]], [0, 0, 1])
+        >>> votes, bounds = refs.log_class_weights_within([[0.5]], tolerance=0.01)
+        >>> bool((abs(votes - refs.log_class_weights([[0.5]])) <= bounds[:, None]).all())
+        True
+        """
+        result = self._within(queries, tolerance)
+        return Bounded(_like(queries, result.log_class_weights), _like(queries, result.bounds))
+
+    def log_probabilities(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
+        """log P(y=k given h), (n, K) float64: finite wherever the class has an example, however far.
+
+        Votes within a tolerance give log-probabilities within twice that.
+        """
+        return _like(queries, torch.log_softmax(self._votes(queries, backend, tolerance), dim=1))
+
+    def probabilities(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
         """P(y=k given h), (n, K) float64; rows sum to 1."""
-        votes = self._query(queries, backend=backend).log_class_weights
-        return _like(queries, torch.softmax(votes, dim=1))
+        return _like(queries, torch.softmax(self._votes(queries, backend, tolerance), dim=1))
 
     def nearest(self, queries: Any, k: int, *, backend: str = "auto") -> Neighbors:
         """The k nearest references of each query, exactly."""
@@ -196,15 +223,29 @@ class ReferenceSet:
         )
         return _like(queries, result.log_class_weights), neighbors
 
+    def _votes(self, queries: Any, backend: str, tolerance: float) -> Tensor:
+        engine.check_tolerance(tolerance)
+        if tolerance > 0:
+            return self._within(queries, tolerance).log_class_weights
+        return self._query(queries, backend=backend).log_class_weights
+
     def _query(self, queries: Any, *, k: int = 0, backend: str) -> engine.QueryResult:
+        result = engine.query(self.index, self._as_queries(queries), k=k, backend=backend)
+        return result._replace(log_class_weights=self._weighted(result.log_class_weights))
+
+    def _within(self, queries: Any, tolerance: float) -> engine.BoundedResult:
+        result = engine.query_within(self._state.cells, self._as_queries(queries), tolerance)
+        return result._replace(log_class_weights=self._weighted(result.log_class_weights))
+
+    def _as_queries(self, queries: Any) -> Tensor:
         h = checks.float_tensor(queries, "queries")
-        if not isinstance(queries, Tensor):
-            h = h.to(self.embeddings.device)
-        result = engine.query(self.index, h, k=k, backend=backend)
+        return h if isinstance(queries, Tensor) else h.to(self.embeddings.device)
+
+    def _weighted(self, log_class_weights: Tensor) -> Tensor:
         if self._state.class_weights is None:
-            return result
-        factors = torch.tensor(self._state.class_weights, dtype=torch.float64, device=h.device).log()
-        return result._replace(log_class_weights=result.log_class_weights + factors)
+            return log_class_weights
+        factors = torch.tensor(self._state.class_weights, dtype=torch.float64, device=log_class_weights.device)
+        return log_class_weights + factors.log()
 
     # How it changes: each edit is exact, equals rebuilding from the edited data, and either happens or does not
 

@@ -3,13 +3,31 @@
     index = build_index(embeddings, labels, n_classes, get_kernel("gaussian"))
     result = query(index, queries, k=10)     # .log_class_weights (n, K), .rows and .squared_distances (n, k)
 
+    cells = build_cells(index)
+    result = query_within(cells, queries, tolerance=1e-2)     # for less work: .log_class_weights, .bounds (n,)
+
 `dwac.ReferenceSet` is the friendly face of this and checks what it is given: finite numbers, labels in range. The
 engine takes tensors that have been checked; use it to write another backend.
 """
 
 from dwac.engine.backends import Backend, Sweep
+from dwac.engine.bounded import BoundedResult, check_tolerance, query_within
+from dwac.engine.cells import Cells, build_cells
 from dwac.engine.choice import BACKENDS
 from dwac.engine.exact import QueryResult, query
 from dwac.engine.index import Index, build_index
 
-__all__ = ["BACKENDS", "Backend", "Index", "QueryResult", "Sweep", "build_index", "query"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "BoundedResult",
+    "Cells",
+    "Index",
+    "QueryResult",
+    "Sweep",
+    "build_cells",
+    "build_index",
+    "check_tolerance",
+    "query",
+    "query_within",
+]

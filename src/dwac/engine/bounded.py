@@ -1,0 +1,269 @@
+"""Log class weights within a tolerance, with a bound that holds: cells of references are summed up where that suffices.
+
+    cells = build_cells(index)
+    result = query_within(cells, queries, 1e-2)    # .log_class_weights (n, K) and .bounds (n,) on their errors
+
+Queries that lie together are answered together. They start from the largest cells. In each round every cell gets a
+lower and an upper bound on its votes (`dwac.engine.quadrature`); cells whose gaps the tolerance can afford are taken as
+they are, the others are divided. What is left of a class in the end, leaves, is summed pair by pair. The answer is the
+middle between the logs of the lower and the upper sum; half their difference bounds its error, rounding included.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dwac.engine.cells import Cells, pairs, spatial_order
+from dwac.engine.choice import choose_backend
+from dwac.engine.direct import by_difference
+from dwac.engine.opening import leaf_sums
+from dwac.engine.quadrature import cell_bounds
+from dwac.errors import InputError, ShapeError
+from dwac.kernels import full_precision
+
+
+class Sizes(NamedTuple):
+    """When groups are halved: a large one uses the machine well, a small one needs fewer cells divided and opened."""
+
+    queries: int  # never, if they are not more than so many, unless memory asks for it
+    bounds: int  # above so many in a round
+    pairs: int  # above so many in the leaves to be opened
+    tile: int  # numbers in one step of the arithmetic
+
+
+SIZES = {"cpu": Sizes(32, 2**15, 2**18, 2**16), "cuda": Sizes(256, 2**20, 2**25, 2**22)}
+_MOST_BOUNDS = 2**22
+_ANSWERED = 2**20  # queries times classes of one search
+_LEVELS = 2  # a cell is divided by at once
+_USED = 0.75  # the share of the tolerance that cells may use; the rest is for the rounding of pairs
+_INNER, _LEAVES = 0.3, 1.0  # the share of what is left of it for cells above the leaves in a round, and for leaves
+_ADDING = 1e-10  # what adding up the bounds of a million cells may do
+_UNIT = torch.finfo(torch.float64).eps / 2
+
+
+class BoundedResult(NamedTuple):
+    """For n queries: `log_class_weights` (n, K) float64, and `bounds` (n,), which no error of a query's K exceeds.
+
+    `pairs` counts the pairs of a query and a reference that were summed, `cells` the bounds on a cell for a query.
+    """
+
+    log_class_weights: Tensor
+    bounds: Tensor
+    pairs: int
+    cells: int
+
+
+@dataclass
+class _Group:
+    """Queries that are answered together, and how far they are."""
+
+    rows: Tensor  # (Q,): which queries
+    frontier: Tensor  # (F,): cells not yet accounted for
+    lower: Tensor  # (K, Q): log of the lower bounds on what is accounted for
+    upper: Tensor  # (K, Q)
+    scale: Tensor  # (K, Q): log of a lower bound on the whole, up to rounding: the unit of linear sums
+
+    def halves(self) -> list[_Group]:
+        half = len(self.rows) // 2
+        logs = (self.lower, self.upper, self.scale)
+        return [
+            _Group(self.rows[part], self.frontier, *(log[:, part].contiguous() for log in logs))
+            for part in (slice(half, None), slice(half))
+        ]
+
+
+def query_within(cells: Cells, queries: Tensor, tolerance: float) -> BoundedResult:
+    """Log class weights of queries (n, d) whose errors stay below `bounds`, and `bounds` below the tolerance.
+
+    A bound exceeds the tolerance only where float64 can do no better: near 1e-12, or for queries beyond all reason far.
+    """
+    check_tolerance(tolerance)
+    if tolerance == 0:
+        raise InputError("tolerance must be above 0 to give a bound; got 0; ask for exact answers with query")
+    d = cells.index.embeddings.shape[1]
+    if queries.shape[1] != d:
+        raise ShapeError(f"queries must have {d} columns, as the references do; got shape {tuple(queries.shape)}")
+    if queries.device != cells.labels.device:
+        raise InputError(
+            f"queries are on {queries.device}, the references on {cells.labels.device}; move one to the other"
+        )
+    if queries.requires_grad and torch.is_grad_enabled():
+        raise InputError("answers within a tolerance have no gradient; use tolerance=0, or queries.detach()")
+    step = max(1, _ANSWERED // max(d, cells.index.n_classes, len(cells.roots)))
+    parts = [_Search(cells, part, tolerance).run() for part in queries.split(step)]
+    return BoundedResult(
+        torch.cat([part.log_class_weights for part in parts]),
+        torch.cat([part.bounds for part in parts]),
+        sum(part.pairs for part in parts),
+        sum(part.cells for part in parts),
+    )
+
+
+def check_tolerance(tolerance: float) -> None:
+    """A tolerance is a finite number ≥ 0."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
+        raise InputError(
+            "tolerance must be a number ≥ 0, the largest error of a log class weight that is allowed (0: exact); "
+            f"got {tolerance!r}; try 0.01"
+        )
+
+
+class _Search:
+    """One call of `query_within`."""
+
+    def __init__(self, cells: Cells, queries: Tensor, tolerance: float) -> None:
+        self.cells, self.index, self.counts = cells, cells.index, cells.index.counts
+        self.queries, self.tolerance = queries, tolerance
+        self.h = queries.double() - cells.index.centre
+        self.size = SIZES.get(queries.device.type, SIZES["cpu"])
+        self.backend = choose_backend("auto", queries.device)
+        self.n_pairs = self.n_cells = 0
+
+    @torch.no_grad()
+    def run(self) -> BoundedResult:
+        n = len(self.queries)
+        votes, bounds = self.h.new_empty(n, self.index.n_classes), self.h.new_empty(n)
+        groups = [self._begin()] if n else []
+        with full_precision(self.h.device):
+            while groups:
+                group = groups.pop()
+                if self._too_large(group):
+                    groups += group.halves()
+                elif len(group.frontier):
+                    groups += self._refined(group)
+                else:
+                    votes[group.rows], bounds[group.rows] = _middle(group, self.counts > 0)
+        self._fall_back(votes, bounds)
+        return BoundedResult(votes.minimum(self.counts.double().log()), bounds, self.n_pairs, self.n_cells)
+
+    def _too_large(self, group: _Group) -> bool:
+        n, bounds = len(group.rows), len(group.rows) * len(group.frontier)
+        return (n > self.size.queries and bounds > self.size.bounds) or (n > 1 and bounds > _MOST_BOUNDS)
+
+    def _begin(self) -> _Group:
+        """All queries before the largest cells; a first scale is what these would weigh if concentrated."""
+        rows = spatial_order(self.h, 16)
+        h, roots = self.h[rows], self.cells.summary.at(self.cells.roots)
+        squared = (h.square().sum(dim=1) - roots.folded @ _with_one(h).T).clamp_min_(0)
+        log_votes = self.index.kernel.log_weights(squared) + roots.counts.log()[:, None]
+        nothing = h.new_full((self.index.n_classes, len(h)), -torch.inf)
+        labels = self.cells.labels[self.cells.roots, None].expand_as(log_votes)
+        scale = nothing.scatter_reduce(0, labels, log_votes, "amax")
+        return _Group(rows, self.cells.roots, nothing, nothing.clone(), scale)
+
+    def _refined(self, group: _Group) -> list[_Group]:
+        """One round: take what the tolerance can afford, divide the rest; open leaves once nothing else is left."""
+        self._accept(group)
+        ids = group.frontier
+        leaf = self.cells.n_children[ids] == 0
+        opened = ids[leaf & ~self._divisible(ids)[self.cells.labels[ids]]]
+        pairs = len(opened) * self.cells.leaf_blocks * self.index.block_size * len(group.rows)
+        if len(group.rows) > self.size.queries and pairs > self.size.pairs:
+            return group.halves()  # which may need fewer each
+        if len(opened):
+            self._open(group, opened)
+            group.frontier = ids[~torch.isin(ids, opened)]
+        for _ in range(_LEVELS):
+            group.frontier = self._divided(group.frontier)
+        return [group]
+
+    def _divided(self, ids: Tensor) -> Tensor:
+        """The children of these cells; leaves stay as they are."""
+        n_children, first = self.cells.n_children[ids], self.cells.first[ids]
+        return torch.cat([ids[n_children == 0], first[n_children > 0], first[n_children == 2] + 1])
+
+    def _divisible(self, ids: Tensor) -> Tensor:
+        """(K,): which classes have a cell among these that is no leaf."""
+        n_children = self.cells.n_children[ids].double()
+        return torch.bincount(self.cells.labels[ids], n_children, minlength=self.index.n_classes) > 0
+
+    def _accept(self, group: _Group) -> None:
+        """Account for the cells whose gaps are affordable."""
+        labels = self.cells.labels[group.frontier]
+        low, high = self._bounds(group, labels)
+        nothing = torch.zeros_like(group.scale)
+        known, spent = _linear(group.lower, group.scale), _linear(group.upper, group.scale)
+        whole = nothing.index_add(0, labels, low) + known
+        budget = (math.expm1(2 * _USED * self.tolerance) * whole - (spent - known)).clamp_min_(1e-300)
+        costs = ((high - low) / budget.index_select(0, labels)).amax(dim=1)
+        share = torch.where(self._divisible(group.frontier), _INNER, _LEAVES)
+        taken = _affordable(costs, labels, share)
+        some = taken.nonzero()[:, 0]
+        for total, values in ((group.lower, low), (group.upper, high)):
+            added = nothing.index_add(0, labels[some], values.index_select(0, some))
+            total.copy_(torch.logaddexp(total, group.scale + added.log()))
+        group.scale = group.scale + whole.log().clamp_min_(0)
+        group.frontier = group.frontier[~taken]
+
+    def _bounds(self, group: _Group, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds (F, Q) on the votes of the cells, in units of exp(scale)."""
+        h = self.h[group.rows]
+        features = [_with_one(h).T.contiguous()]
+        if self.cells.summary.covariances.shape[1]:
+            a, b = pairs(len(features[0]), h.device)
+            features.append(features[0][a] * features[0][b])
+        norms = h.square().sum(dim=1)
+        low, high = (h.new_empty(len(labels), len(h)) for _ in range(2))
+        step = max(1, self.size.tile // len(h))
+        for start in range(0, len(labels), step):
+            part = slice(start, start + step)
+            summary = self.cells.summary.at(group.frontier[part])
+            shift = summary.counts.log()[:, None] - group.scale.index_select(0, labels[part])
+            low[part], high[part] = cell_bounds(self.index.kernel, summary, features, norms, shift)
+        self.n_cells += low.numel()
+        return low, high
+
+    def _open(self, group: _Group, leaves: Tensor) -> None:
+        """Account for leaves pair by pair."""
+        for log_sums, error in leaf_sums(
+            self.cells, self.h[group.rows], leaves, self.backend, (1 - _USED) * self.tolerance
+        ):
+            for total, factor in ((group.lower, torch.log1p(-error.clamp_max(1))), (group.upper, torch.log1p(error))):
+                total.copy_(torch.logaddexp(total, log_sums.T + factor))
+        self.n_pairs += len(group.rows) * int(self.cells.summary.counts[leaves].sum())
+
+    def _fall_back(self, votes: Tensor, bounds: Tensor) -> None:
+        """Direct differences in float64 for the queries whose products rounded too much, with what these may err."""
+        left = (~(bounds <= self.tolerance)).nonzero()[:, 0]
+        if len(left) == 0:
+            return
+        votes[left] = by_difference(self.index, self.queries[left], 0)[0]
+        # log w errs in proportion to itself, and its mean over the votes is at most log count - log votes.
+        depth = (self.counts.double().log() - votes[left]).masked_fill_(self.counts == 0, 0).amax(dim=1)
+        bounds[left] = _UNIT * ((self.h.shape[1] + 8) * (1 + depth) + len(self.index.labels) + 64)
+        self.n_pairs += len(left) * len(self.index.labels)
+
+
+def _middle(group: _Group, present: Tensor) -> tuple[Tensor, Tensor]:
+    """The answer (Q, K) and what bounds its error, (Q,), for the classes that have references."""
+    present = present[:, None]
+    votes = torch.where(present, (group.lower + group.upper) / 2, -torch.inf)
+    half = (group.upper - group.lower) / 2 + _ADDING + 64 * _UNIT * votes.abs()
+    return votes.T, torch.where(present, half, 0).amax(dim=0)
+
+
+def _affordable(costs: Tensor, labels: Tensor, share: Tensor) -> Tensor:
+    """Which cells (F,) to take: of each class the cheapest, as long as all together cost no more than its share."""
+    costs = costs.nan_to_num(2).clamp_max_(2)
+    order = costs.argsort()
+    order = order[labels[order].argsort(stable=True)]
+    running = costs[order].cumsum(0)
+    counts = torch.bincount(labels, minlength=len(share))
+    before = torch.cat([running.new_zeros(1), running])[(counts.cumsum(0) - counts)[labels[order]]]
+    taken = torch.empty_like(labels, dtype=torch.bool)
+    taken[order] = running - before <= share[labels[order]]
+    return taken
+
+
+def _linear(log: Tensor, scale: Tensor) -> Tensor:
+    """exp(log - scale); 0 where there is nothing."""
+    return torch.where(log > -torch.inf, log - scale, -torch.inf).exp_()
+
+
+def _with_one(h: Tensor) -> Tensor:
+    return torch.cat([h, torch.ones_like(h[:, :1])], dim=1)

@@ -1,0 +1,67 @@
+"""Leaves summed pair by pair, by a backend of the exact engine, with what rounding may have done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from dwac.engine.backends import Backend
+from dwac.engine.cells import Cells
+from dwac.engine.index import Index
+
+_BLOCKS = 1024  # summed in one sweep: a backend may add them up in float32
+
+
+def leaf_sums(
+    cells: Cells, h: Tensor, leaves: Tensor, backend: Backend, largest_error: float
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For some of the leaves at a time, log Σ w by class (Q, K) float64, and by what part these may err, (Q,).
+
+    `h` (Q, d) are centred queries. float32 serves the leaves for which its error stays below `largest_error`.
+    """
+    lengths = h.square().sum(dim=1).sqrt()
+    reach = cells.summary.centres[leaves].square().sum(dim=1).sqrt() + cells.summary.radii[leaves]
+    error = _error(cells, lengths.amax(), reach, backend, torch.float32)
+    single = (error <= largest_error) & cells.index.kernel.smooth
+    for dtype, chosen in ((torch.float32, single), (torch.float64, ~single)):
+        places = chosen.nonzero()[:, 0]
+        step = max(1, _BLOCKS // cells.leaf_blocks)
+        for part in (places[start : start + step] for start in range(0, len(places), step)):
+            opened = _opened(cells, leaves[part], dtype)
+            log_sums = backend.sweep(opened, h.to(dtype), 1).log_class_weights
+            yield log_sums, _error(cells, lengths, reach[part].amax(), backend, dtype)
+
+
+def _error(cells: Cells, length: Tensor, reach: Tensor, backend: Backend, dtype: torch.dtype) -> Tensor:
+    """By what part the sum over leaves may be wrong, for queries of a length, and references no longer than `reach`.
+
+    A product of d + 1 terms errs by d + 1 units of their sizes, and so do both vectors by theirs; then come the
+    log-weights, and the sums up to the class.
+    """
+    unit = torch.finfo(dtype).eps / 2
+    terms = (cells.index.folded.shape[1] + 6) * (backend.rounding if dtype == torch.float32 else 1.0)
+    squared = unit * (terms * reach * (2 * length + reach) + 2 * (length + reach).square())
+    if not cells.index.kernel.smooth:
+        squared = squared.sqrt()  # |√(T + e) - √T| ≤ √e
+    return torch.expm1(squared + (_BLOCKS + cells.index.block_size + 64) * unit)
+
+
+def _opened(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:
+    """The references of some leaves as an index of their own."""
+    index, size = cells.index, cells.index.block_size
+    leaves = leaves[cells.labels[leaves].argsort(stable=True)]
+    blocks = (cells.first[leaves, None] + torch.arange(cells.leaf_blocks, device=leaves.device)).flatten()
+    rows = index.rows.view(-1, size)
+    blocks = blocks[rows[blocks, 0] >= 0]  # the last leaf of a tree may have fewer
+    labels = index.block_labels[blocks]
+    opened = replace(index, labels=labels.repeat_interleave(size), block_labels=labels, rows=rows[blocks].flatten())
+    if dtype == index.folded.dtype:
+        return replace(
+            opened, folded=index.folded.view(len(rows), -1).index_select(0, blocks).view(-1, len(index.centre) + 1)
+        )
+    if dtype == torch.float32:
+        return replace(opened, folded=opened.fold(0, len(opened.rows), dtype))
+    return opened

@@ -1,0 +1,78 @@
+"""Bounds on the votes of a cell, from the first moments of its squared distances T to a query.
+
+Each kernel's weight φ(T) is completely monotone: its derivatives alternate in sign. Of all distributions on [near, far]
+with the same mean, or the same mean and variance, the mean of such a φ is smallest and largest for two of one or two
+points each (Chebyshev, Markov, Krein: the nodes of Gauss's, Lobatto's and Radau's rules). So it lies between two sums:
+
+    from the mean              lower: φ at the mean (Jensen)           upper: near and far (the chord)
+    from mean and variance     lower: far, and mean - variance/b       upper: near, and mean - variance/a
+
+with a < 0 < b the offsets of near and far from the mean. Nothing tighter follows from so little.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dwac.engine.cells import Summary
+from dwac.kernels import Kernel
+
+LARGEST_LOG = 600.0  # of a lower bound; upper ones may be larger still, so that what was cut has a gap
+_UNIT = torch.finfo(torch.float64).eps / 2
+_LEAST = 1e-10  # distance of near and far from the mean: nothing is divided by 0 where all references coincide
+
+
+def cell_bounds(
+    kernel: Kernel, summary: Summary, features: list[Tensor], norms: Tensor, shift: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Lower and upper bounds (c, Q) on the mean of φ over c cells, times exp(shift), for Q queries.
+
+    `features` are [q, 1] (D, Q) and, where cells know the variance, its products by `pairs`; `norms` (Q,) are ‖q‖².
+    """
+    slack, rounding = _rounding(summary, features, norms)
+    mean = (norms - summary.folded @ features[0]).clamp_min_(2 * _LEAST)
+    distance = (mean - summary.spreads[:, None]).clamp_min_(0).sqrt_()
+    reach = summary.radii[:, None] + slack.sqrt()
+    a = (distance - reach).clamp_min_(0).square_().sub_(mean).clamp_max_(-_LEAST)
+    b = distance.add_(reach).square_().sub_(mean).clamp_min_(_LEAST)
+    concentrated = shift - mean
+
+    def weigh(node: Tensor | float) -> Tensor:
+        gaussian = kernel.name == "gaussian"
+        log_w = concentrated - node if gaussian else kernel.log_weights(mean + node).add_(shift)
+        # Not below the smallest float: underflow is slow, and beside the whole sum it is nothing.
+        return log_w.clamp_(-700, LARGEST_LOG + 100).exp_()
+
+    nearest, farthest = weigh(a), weigh(b)
+    low, high = weigh(slack), torch.lerp(farthest, nearest, (b - a).reciprocal_().mul_(b + slack).clamp_max_(1))
+    if len(features) == 2:
+        variance = (summary.covariances @ features[1]).clamp_min_(0).minimum((a * b).neg_())
+        error = rounding * nearest if kernel.smooth else rounding * nearest * _steepness(mean + a)
+        by_far = torch.lerp(weigh(-variance / b), farthest, variance / (b * b).add_(variance))
+        by_near = torch.lerp(weigh(-variance / a), nearest, variance / (a * a).add_(variance))
+        low, high = low.maximum(by_far.sub_(error)), high.minimum(by_near.add_(error))
+    return low.clamp_max_(math.exp(LARGEST_LOG)), high
+
+
+def _rounding(summary: Summary, features: list[Tensor], norms: Tensor) -> tuple[Tensor, Tensor]:
+    """What float64 may do: to the mean of T, absolutely, and to the bounds from two moments, in parts of φ(near).
+
+    A bound from two moments is the mean of a parabola that meets φ at the nodes. An error of a moment moves it by that
+    times a derivative of the parabola, at most 2 φ(near) times the range of T. Both are (c, 1), for the longest query.
+    """
+    length = math.sqrt(1 + float(norms.max()))
+    terms = sum(len(f) for f in features) + 256  # products in one sum, and behind the moments
+    centres = summary.centres.square().sum(dim=1).sqrt()
+    slack = 2 * (len(features[0]) + 8) * _UNIT * ((length + centres).square() + summary.spreads)
+    reach = length * summary.radii * (2 + 2 * centres + summary.radii)  # [q, 1] · f is no farther from its mean
+    rounding = 8 * (1 + 2 * reach) * (slack + terms * _UNIT * reach) + 16 * _LEAST
+    slack += 2 * _LEAST
+    return slack[:, None], rounding[:, None]
+
+
+def _steepness(near: Tensor) -> Tensor:
+    """For exp(-√T): its first two derivatives at near are at most so many times itself."""
+    return near.clamp_min(1e-60).pow(-1.5).add_(1)
