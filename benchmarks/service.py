@@ -43,6 +43,7 @@ Asked = list[tuple[int, float, float]]  # status of each request, seconds since 
 def main() -> None:
     digits, load_before = load_digits(), round(os.getloadavg()[0], 2)  # of others: on a busy machine nothing is fast
     rows: list[dict[str, Any]] = []
+    config: dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         clf = dwac.DWACClassifier(epochs=6, random_state=0, device="cpu").fit(
             digits.images[:1200], digits.target[:1200]
@@ -58,7 +59,7 @@ def main() -> None:
                     print(rows[-1])
                     time.sleep(1)
     config = {"requests_a_second": RATE, "seconds": SECONDS, "rows_a_request": 1, "references": len(clf.references_)}
-    config["load_average_before"] = load_before
+    config |= {"load_average_before": load_before}
     record.write("service", (__doc__ or "").split("\n")[0], config, pd.DataFrame(rows))
 
 

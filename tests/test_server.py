@@ -782,12 +782,13 @@ def command(folder: Path, *options: str, **environment: str) -> Iterator[tuple[s
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_service_when_those_in_flight_are_answered(folder: Path, sign: signal.Signals) -> None:
-    with command(folder, "--private", DWAC_TOKEN=TOKEN) as (process, client):
+    with command(folder, "--private", "--rows", "7", DWAC_TOKEN=TOKEN) as (process, client):
         right = {"authorization": f"Bearer {TOKEN}"}
         assert client.get("/v1/model").status == 401
         asked = {"rows": rows_of(1)}
         (why,) = client.ask("POST", "/v1/explain", asked, right).json["explanations"]
         assert "record" not in why["neighbors"][0]
+        assert client.ask("GET", "/v1/model", None, right).json["limits"]["rows"] == 7
         body = json.dumps(asked).encode()
         head = HEAD + f"authorization: Bearer {TOKEN}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
         flying = client.raw(head + body[:100])

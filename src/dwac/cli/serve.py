@@ -27,6 +27,9 @@ def serve(
     private: Annotated[
         bool, typer.Option("--private", help="Explanations show weights and labels only, no training record or id.")
     ] = False,
+    rows: Annotated[int | None, typer.Option(min=1, help="Most rows of one request; by default 256.")] = None,
+    body_bytes: Annotated[int | None, typer.Option(min=1, help="Most bytes of one request; by default 4 MiB.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.01, help="Longest wait for an answer; by default 10.")] = None,
     device: DeviceOption = "auto",
     threads: Annotated[
         int | None, typer.Option(min=1, help="Of the model on a CPU; by default all cores but the one that answers.")
@@ -37,7 +40,7 @@ def serve(
     GET /docs shows and tries out what can be asked. Example: dwac serve model/ --port 8000
     """
     try:
-        from dwac.server import create_app
+        from dwac.server import Limits, create_app
         from dwac.server.gate import LOOPBACK
         from dwac.server.run import serve as run
     except ModuleNotFoundError as error:
@@ -48,9 +51,10 @@ def serve(
     if not local and token is None:
         raise InputError(f"{host} can be reached by others, so a token is required: --token-file FILE or DWAC_TOKEN")
     torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) - 1))
-    app = create_app(
-        load(model, device=device), token=token, private=private, hosts=(*LOOPBACK, host) if local else None
-    )
+    asked = {"rows": rows, "body_bytes": body_bytes, "seconds": seconds}
+    limits = Limits(**{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
+    hosts = (*LOOPBACK, host) if local else None
+    app = create_app(load(model, device=device), token=token, limits=limits, private=private, hosts=hosts)
     listener = _listener(host, port)
     name = f"[{host}]" if ":" in host else host
     url = f"http://{name}:{listener.getsockname()[1]}"

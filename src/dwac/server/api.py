@@ -57,7 +57,7 @@ def router(service: Service) -> APIRouter:
     async def explain(request: Request) -> Response:
         """Which training examples voted, how much each, how few suffice, and how many would have to go."""
         ask = schemas.checked(schemas.AskWhy, await service.read(request))
-        service.check_rows(ask.rows, limits.explained)
+        service.check_rows(ask.rows, limits.rows_to_explain)
         if ask.k > limits.neighbors:
             raise RefusalError(
                 422, "invalid_request", f"k: at most {limits.neighbors} neighbours are shown; got {ask.k}"

@@ -108,7 +108,8 @@ class Batcher:
             if job.key == key and (not taken or rows + job.size <= self._limits.batch_rows):
                 taken.append(job)
                 rows += job.size
-        self._jobs = deque(job for job in self._jobs if job not in taken)
+        gone = set(taken)
+        self._jobs = deque(job for job in self._jobs if job not in gone)
         self._observe(rows)
         return taken
 

@@ -27,6 +27,11 @@ class Limits:
     gather_seconds: float = 0.001  # how long the first request waits for others to join it
     seconds: float = 10.0  # for a request's body to arrive, and again for its answer
 
+    @property
+    def rows_to_explain(self) -> int:
+        """Of one request."""
+        return min(self.rows, self.explained)
+
     def __post_init__(self) -> None:
         for each in fields(self):
             value, whole = getattr(self, each.name), each.type == "int"

@@ -157,7 +157,10 @@ def request_body(kind: type[_Asked], reader: Reader, limits: Limits) -> dict[str
     """The body of a request as OpenAPI says it, for this very model."""
     schema = kind.model_json_schema()
     why = kind is AskWhy
-    schema["properties"]["rows"] |= {"items": reader.schema(), "maxItems": limits.explained if why else limits.rows}
+    schema["properties"]["rows"] |= {
+        "items": reader.schema(),
+        "maxItems": limits.rows_to_explain if why else limits.rows,
+    }
     if why:
         schema["properties"]["k"]["maximum"] = limits.neighbors
     example = {"rows": [reader.example()], **({"k": 5} if why else {"epsilon": 0.05})}

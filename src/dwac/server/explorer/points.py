@@ -1,0 +1,110 @@
+"""The points of the map, and their columns as plain bytes: 600,000 of them are a few megabytes, and need no parsing.
+
+Training examples come first, unless the explorer is private; then rows of data. A point's number is its place here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.errors import InputError
+from dwac.reference import ReferenceSet
+from dwac.report.maps import Plane, plane_of
+from dwac.server.explorer.views import Examples, View
+
+NONE = 65535  # a code for "no label"
+_DATA, _REMOVED, _RELABELLED = 1, 2, 4
+COLUMNS = ("xy", "label", "predicted", "credibility", "state", "p_values")
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Training examples and rows of data on one plane."""
+
+    references: ReferenceSet  # before any edit
+    examples: Examples
+    plane: Plane
+    n_training: int  # 0 where these are private
+
+    @classmethod
+    def of(cls, references: ReferenceSet, examples: Examples, *, private: bool) -> Points:
+        """The plane is that of the training examples, shown or not."""
+        plane = plane_of(references.embeddings.cpu().numpy())
+        return cls(references, examples, plane, 0 if private else len(references))
+
+    @property
+    def n_data(self) -> int:
+        """Rows of data."""
+        return 0 if self.examples.of_training else len(self.examples)
+
+    def __len__(self) -> int:
+        return self.n_training + self.n_data
+
+    @property
+    def asked(self) -> NDArray[np.int64]:
+        """(n,): the points of the examples that are asked about."""
+        return self.examples.own if self.examples.of_training else self.n_training + np.arange(self.n_data)
+
+    def ids(self) -> pd.Index[Any]:
+        """The names of all points."""
+        training = list(self.references.ids) if self.n_training else []
+        data = [] if self.examples.of_training else list(self.examples.ids)
+        return pd.Index([*training, *data], tupleize_cols=False, dtype=object)
+
+    def is_data(self, point: int) -> bool:
+        """Whether a point is a row of data; an error where there is no such point."""
+        if not 0 <= point < len(self):
+            raise InputError(f"there is no point {point}; the map has {len(self):,}")
+        return point >= self.n_training
+
+    def column(self, name: str, view: View) -> NDArray[Any]:
+        """One of COLUMNS, for all points; p-values for those that are asked about, a row each."""
+        match name:
+            case "xy":
+                parts = [self.references.embeddings.cpu().numpy()] if self.n_training else []
+                parts += [] if self.examples.of_training else [self.examples.h]
+                placed = [self.plane.place(h) for h in parts]
+                return np.concatenate([np.zeros((0, 2)), *placed]).astype("<f4")
+            case "label":
+                return self.labels(view)
+            case "predicted":
+                return self._spread(view.said.codes, NONE, "<u2")
+            case "credibility":
+                trust = view.said.conformal
+                return self._spread([] if trust is None else trust.credibility, np.nan, "<f4")
+            case "p_values":
+                trust = view.said.conformal
+                return np.zeros(0) if trust is None else trust.p_values.astype("<f8")
+            case _:
+                return self._states(view)
+
+    def labels(self, view: View) -> NDArray[np.uint16]:
+        """Codes of the labels as they are now; NONE where unknown."""
+        labels = np.full(len(self), NONE, dtype="<u2")
+        if self.n_training:
+            labels[: self.n_training] = self.references.labels.cpu().numpy()
+            for place, label in view.edits.items():
+                labels[place] = labels[place] if label is None else label
+        if self.n_data:
+            truth = self.examples.truth
+            labels[self.n_training :] = np.where(truth < 0, NONE, truth)
+        return labels
+
+    def _spread(self, values: Any, missing: float, dtype: str) -> NDArray[Any]:
+        """Values of the asked examples, over all points."""
+        spread = np.full(len(self), missing, dtype=dtype)
+        if len(values):
+            spread[self.asked] = values
+        return spread
+
+    def _states(self, view: View) -> NDArray[np.uint8]:
+        states = np.zeros(len(self), dtype=np.uint8)
+        states[self.n_training :] = _DATA
+        for place, label in view.edits.items():
+            states[place] |= _REMOVED if label is None else _RELABELLED
+        return states

@@ -1,0 +1,220 @@
+"""The explorer of one model: its points, what it says of them, and the edits of each page.
+
+explorer = Explorer.of(clf, X, y)                  # private=True: weights and labels only
+explorer.point(session, 3, k=5)                    # one example: what the model says, and why
+explorer.edit(session, 3, None)                    # without training example 3; undo, redo
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dwac.classifier import DWACClassifier
+from dwac.encoders import ImageEncoder
+from dwac.errors import InputError, PrivacyError
+from dwac.evaluation import Predictions, predict
+from dwac.explain import Explanation
+from dwac.preparation import take
+from dwac.report.seen import CLOSE
+from dwac.server.explorer.edits import Edits, History
+from dwac.server.explorer.points import Points
+from dwac.server.explorer.telling import told
+from dwac.server.explorer.views import MOST, Examples, Progress, View, first_view, view_after
+from dwac.server.explorer.whatif import changed_image
+
+_SESSIONS, _VIEWS = 64, 4
+
+
+@dataclass(frozen=True, eq=False)
+class Rival:
+    """A second model, and what it says of the same rows."""
+
+    clf: DWACClassifier
+    X: Any
+    said: Predictions
+    name: str
+
+    def explain(self, row: int, k: int, *, private: bool) -> Explanation:
+        """Why it says so of one row."""
+        return self.clf.explain(take(self.X, np.array([row])), k, private=private)[0]
+
+
+@dataclass(eq=False)
+class Explorer:
+    """Everything behind the page. What one page edits no other sees; the classifier itself is never changed."""
+
+    clf: DWACClassifier
+    examples: Examples
+    points: Points
+    first: View
+    private: bool
+    rival: Rival | None = None
+    title: str = "model"
+    note: str = ""
+    epsilon: float = 0.05
+    _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
+    _views: OrderedDict[tuple[tuple[int, int | None], ...], View] = field(default_factory=OrderedDict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @classmethod
+    def of(
+        cls,
+        clf: DWACClassifier,
+        X: Any = None,
+        y: Any = None,
+        *,
+        ids: Iterable[Hashable] | None = None,
+        rival: tuple[DWACClassifier, Any, str] | None = None,
+        private: bool | None = None,
+        most: int = MOST,
+        progress: Progress | None = None,
+        **words: Any,
+    ) -> Explorer:
+        """Ask the model about all rows of X, or without X about its training examples, and lay them out on a map.
+
+        Args:
+            clf: the model.
+            X: rows to look at. y: their labels, where known. ids: their names.
+            rival: another model, X as that one reads it, and its name.
+            private: by default so for a model that was saved without its training examples.
+            most: of so many training examples predictions are made at the start, where there is no X.
+            progress: is told how many rows are done, and of how many.
+            words: title, note and epsilon of the page.
+        """
+        hidden = len(clf.examples_) == 0 if private is None else private
+        asked = Examples.none(clf) if hidden and X is None else Examples.of(clf, X, y, ids=ids, most=most)
+        if rival is not None and X is None:
+            raise InputError("two models are compared on rows of data; give some")
+        other = None if rival is None else Rival(rival[0], rival[1], predict(rival[0], rival[1]), rival[2])
+        points = Points.of(clf.references_, asked, private=hidden)
+        return cls(clf, asked, points, first_view(clf, asked, progress), hidden, other, **words)
+
+    # Edits
+
+    def history(self, session: str) -> History:
+        """The edits of a page."""
+        return self._histories.get(session, History())
+
+    def view(self, session: str) -> View:
+        """What the model says with these edits."""
+        return self._view_of(self.history(session).net)
+
+    def _view_of(self, edits: Edits) -> View:
+        if not edits:
+            return self.first
+        key = tuple(sorted(edits.items()))
+        if key not in self._views:
+            self._views[key] = view_after(self.first, self.examples, edits)
+            while len(self._views) > _VIEWS:
+                self._views.popitem(last=False)
+        self._views.move_to_end(key)
+        return self._views[key]
+
+    def edit(self, session: str, place: int, label: int | None) -> None:
+        """Give a training example another label; None takes it out."""
+        self._require_open("edits name training examples")
+        if self.points.is_data(place):
+            raise InputError("rows of data do not vote; choose a training example")
+        if label is not None and not 0 <= label < len(self.clf.classes_):
+            raise InputError(f"label must be the number of a class, 0 … {len(self.clf.classes_) - 1}; got {label}")
+        labels = self.points.references.labels.cpu().numpy()
+        self._change(session, lambda history: history.add(place, label, labels))
+
+    def undo(self, session: str) -> None:
+        """Take back the last edit."""
+        self._change(session, History.undo)
+
+    def redo(self, session: str) -> None:
+        """Do again what was undone."""
+        self._change(session, History.redo)
+
+    def _change(self, session: str, step: Callable[[History], History]) -> None:
+        with self.lock:
+            history = step(self.history(session))
+            self._view_of(history.net)  # an edit that cannot be is refused before it is kept
+            self._histories[session] = history
+            self._histories.move_to_end(session)
+            while len(self._histories) > _SESSIONS:
+                self._histories.popitem(last=False)
+
+    def _require_open(self, why: str) -> None:
+        if self.private:
+            raise PrivacyError(f"this explorer is private: {why}")
+
+    # One example
+
+    def point(self, session: str, point: int, k: int) -> dict[str, Any]:
+        """What the model says of a point, and why; beside it what it said before the edits, and the other model."""
+        data = self.points.is_data(point)
+        row = point - self.points.n_training
+        view = self.view(session)
+        found = self._explained(view, point, k)
+        answer = {"point": point, **told(found, self.points), "editable": self.source(point) is not None}
+        answer["xy"] = self.points.plane.place(self._h(point)[None])[0].tolist()
+        answer["before"] = told(self._explained(self.first, point, 1), self.points) if view.edits else None
+        if data and self.rival is not None:
+            why = self.rival.explain(row, k, private=self.private)
+            answer["rival"] = told(self._hidden(why), None)
+        return answer
+
+    def ask(self, session: str, X: Any, k: int) -> dict[str, Any]:
+        """The same of an example that nobody has loaded."""
+        view = self.view(session)
+        found = view.clf.explain(X, k, private=self.private)[0]
+        before = self.first.clf.explain(X, 1, private=self.private)[0] if view.edits else None
+        xy = self.points.plane.place(view.clf.embed(X))[0].tolist()
+        return {
+            "point": None, **told(found, self.points), "xy": xy, "editable": True,
+            "before": None if before is None else told(before, self.points),
+        }  # fmt: skip
+
+    def changed_image(self, point: int, right: int, down: int, brightness: float) -> Any:
+        """A point's image, moved and made brighter, as an X of one."""
+        X = self.source(point)
+        if X is None or not isinstance(self.clf.encoder_, ImageEncoder):
+            raise InputError("only images that the explorer holds as they were can be changed")
+        return changed_image(self.clf.encoder_, X, right, down, brightness)
+
+    def source(self, point: int) -> Any:
+        """A point's example as an X of one; None where it is private, or not held as the model read it."""
+        if self.private:
+            return None
+        if self.points.is_data(point):
+            return self.examples.row(point - self.points.n_training)
+        record = self.clf.examples_.get(self.points.references.ids[point])
+        if not record:
+            return None
+        X = self.clf.encoder_.rows_of_records([record])
+        h = self._h(point).astype(np.float64)
+        same = np.linalg.norm(self.clf.embed(X)[0] - h) <= CLOSE * (1 + np.linalg.norm(h))
+        return X if same else None
+
+    def _h(self, point: int) -> Any:
+        if self.points.is_data(point):
+            return self.examples.h[point - self.points.n_training]
+        return self.points.references.embeddings[point].cpu().numpy()
+
+    def _explained(self, view: View, point: int, k: int) -> Explanation:
+        clf = view.clf
+        if self.points.is_data(point):
+            found = clf.explain(self.examples.row(point - self.points.n_training), k, private=self.private)[0]
+            return self._hidden(found)
+        name, voters = self.points.references.ids[point], copy(clf.references_)
+        if view.edits.get(point, 0) is not None:
+            voters.remove([name])
+        shown: dict[str, Any] = {"record": clf.examples_.get(name)}
+        if clf.encoder_.kind == "text" and shown["record"]:
+            words = clf.encoder_.attention(clf.model_.backbone, [shown["record"]["text"]])
+            shown["attention"] = None if words is None else words[0]
+        return clf.explain_of(self._h(point)[None], k, shown=[shown], references=voters)[0]
+
+    def _hidden(self, explanation: Explanation) -> Explanation:
+        """Without the loaded row's own record, where that is private."""
+        return replace(explanation, record=None, attention=None) if self.private else explanation

@@ -1,0 +1,134 @@
+"""What the model says of all loaded examples, as its voters are: before any edit, and after some.
+
+examples = Examples.of(clf, X, y)        # without X: the training examples, each asked with its own vote left out
+view = first_view(clf, examples); later = view_after(view, examples, {7: None})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from dwac.classifier import DWACClassifier
+from dwac.evaluation import Predictions
+from dwac.preparation import count, encode_known, row_ids, rows_of, take
+from dwac.report.label_issues import leave_one_out
+from dwac.server.explorer.edits import Edits, edited, votes_after
+
+UNKNOWN = -1
+MOST = 20_000  # training examples that are asked about where no data is given
+_ROWS = 4096  # asked at once
+
+Ints = NDArray[np.int64]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """The examples that are asked about: rows of data, or training examples."""
+
+    ids: pd.Index[Any]
+    h: NDArray[Any]  # (n, d)
+    truth: Ints  # (n,) codes of their labels, as far as known
+    own: Ints  # (n,) places among the references; UNKNOWN for rows of data
+    X: Any = None  # the rows of data
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    @property
+    def of_training(self) -> bool:
+        """Whether these are training examples."""
+        return self.X is None
+
+    def row(self, i: int) -> Any:
+        """A row of data, as an X of one."""
+        return take(self.X, np.array([i]))
+
+    @classmethod
+    def of(
+        cls,
+        clf: DWACClassifier,
+        X: Any = None,
+        y: Any = None,
+        *,
+        ids: Iterable[Hashable] | None = None,
+        most: int = MOST,
+    ) -> Examples:
+        """Rows of X with their labels y, where known; without X, training examples, evenly taken if there are many."""
+        references = clf.references_
+        if X is None:
+            m = len(references)
+            own = np.arange(m) if m <= most else np.linspace(0, m - 1, most).astype(np.int64)
+            h = references.embeddings.cpu().numpy()[own]
+            names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
+            return cls(names, h, references.labels.cpu().numpy()[own], own)
+        X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
+        n = count(X)
+        truth = np.full(n, UNKNOWN) if y is None else encode_known(y, n, clf.classes_, strict=False)
+        return cls(row_ids(X, ids, n), clf.embed(X), truth, np.full(n, UNKNOWN), X)
+
+    @classmethod
+    def none(cls, clf: DWACClassifier) -> Examples:
+        """No example at all: a private model without data."""
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(pd.Index([]), np.zeros((0, clf.references_.embeddings.shape[1])), empty, empty)
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A classifier with its voters as they are, and what it says of the examples."""
+
+    clf: DWACClassifier
+    said: Predictions
+    edits: Edits
+
+
+def first_view(clf: DWACClassifier, examples: Examples, progress: Progress | None = None) -> View:
+    """Before any edit."""
+    votes = [np.zeros((0, len(clf.classes_)))]
+    for start in range(0, len(examples), _ROWS):
+        votes.append(_votes(clf, examples, np.arange(start, min(start + _ROWS, len(examples))), {}))
+        if progress is not None:
+            progress(min(start + _ROWS, len(examples)), len(examples))
+    return _view(clf, np.concatenate(votes), {})
+
+
+def view_after(first: View, examples: Examples, edits: Edits) -> View:
+    """After edits, counted from them alone as far as that is exact."""
+    clf = edited(first.clf, edits)
+
+    def afresh(rows: Ints) -> NDArray[np.float64]:
+        return _votes(clf, examples, rows, edits)
+
+    votes = votes_after(first.said.log_class_weights, examples.h, examples.own, first.clf.references_, edits, afresh)
+    return _view(clf, votes, edits)
+
+
+def _view(clf: DWACClassifier, votes: NDArray[np.float64], edits: Edits) -> View:
+    trust = clf.conformal_of(votes) if len(clf.calibration_y_) and len(votes) else None
+    return View(clf, Predictions(votes, clf.classes_, trust), edits)
+
+
+def _votes(clf: DWACClassifier, examples: Examples, rows: Ints, edits: Edits) -> NDArray[np.float64]:
+    """Votes on some examples, counted in full; a training example's own is left out."""
+    references = clf.references_
+    h = torch.as_tensor(examples.h[rows]).to(references.embeddings)
+    if not examples.of_training:
+        return np.asarray(references.log_class_weights(h).cpu().numpy())
+    removed = np.sort([place for place, label in edits.items() if label is None]).astype(np.int64)
+    own = examples.own[rows]
+    voting = ~np.isin(own, removed)
+    votes = np.empty((len(rows), references.n_classes))
+    if voting.any():
+        votes[voting] = leave_one_out(references, own[voting] - np.searchsorted(removed, own[voting]))
+    if not voting.all():
+        out = torch.as_tensor(~voting, device=h.device)
+        votes[~voting] = references.log_class_weights(h[out]).cpu().numpy()
+    return votes

@@ -1,0 +1,49 @@
+"""What if the image were moved or brighter? One image changed, in the form that the model takes."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac.encoders import ImageEncoder
+from dwac.errors import InputError
+
+
+def changed_image(encoder: ImageEncoder, X: Any, right: int, down: int, brightness: float) -> Any:
+    """X, one image, with its pixels moved (what comes in repeats the edge) and made brighter or darker; again as an X."""
+    seen, image = encoder.seen, X[0] if not hasattr(X, "iloc") else X.iloc[0]
+    if isinstance(image, np.ndarray | Tensor):
+        first = len(seen.lengths) == 3 and tuple(seen.lengths) == tuple(seen.shape)  # channels first
+        values = np.asarray(image)
+        return _changed(values, right, down, brightness, (seen.low, seen.high), axes=(-2, -1) if first else (0, 1))[None]
+    from PIL import Image
+
+    with _opened(image) as picture:
+        plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+        return [Image.fromarray(_changed(np.asarray(plain), right, down, brightness, (0, 255), axes=(0, 1)))]
+
+
+def _changed(
+    values: NDArray[Any], right: int, down: int, brightness: float, ends: tuple[float, float], axes: tuple[int, int]
+) -> NDArray[Any]:
+    for axis, step in zip(axes, (down, right), strict=True):
+        n = values.shape[axis]
+        if abs(step) >= n:
+            raise InputError(f"the image has {n} pixels along this side; it can be moved by up to {n - 1}; got {step}")
+        values = values.take(np.clip(np.arange(n) - step, 0, n - 1), axis=axis)
+    low, high = ends
+    brighter = np.clip((values.astype(np.float64) - low) * brightness + low, low, high)
+    return np.asarray((np.round(brighter) if values.dtype.kind in "iu" else brighter).astype(values.dtype))
+
+
+def _opened(image: Any) -> Any:
+    from PIL import Image
+
+    if isinstance(image, bytes):
+        return Image.open(io.BytesIO(image))
+    return Image.open(image) if isinstance(image, str | os.PathLike) else image.copy()
