@@ -13,6 +13,7 @@ from dwac.cli.data import data
 from dwac.cli.demo import demo
 from dwac.cli.evaluate import evaluate
 from dwac.cli.explain import explain
+from dwac.cli.explore import explore
 from dwac.cli.paper import paper
 from dwac.cli.predict import predict
 from dwac.cli.report import report
@@ -74,6 +75,7 @@ def options(
 app.command()(demo)
 for command in (train, predict, explain, evaluate, report):
     app.command()(command)
+app.command()(explore)
 app.command()(serve)
 app.add_typer(data, name="data")
 app.add_typer(paper, name="paper")

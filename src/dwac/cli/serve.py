@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +11,7 @@ import typer
 from rich.console import Console
 
 from dwac.classifier import load
+from dwac.cli.listening import is_loopback, listen, read_token, url_of
 from dwac.cli.options import DeviceOption, ModelArgument
 from dwac.errors import InputError
 
@@ -47,7 +46,7 @@ def serve(
         if (error.name or "").partition(".")[0] == "dwac":
             raise
         raise InputError(f"dwac serve needs {error.name}: pip install 'dwac[server]'") from None
-    token, local = _token(token_file), _is_loopback(host)
+    token, local = read_token(token_file), is_loopback(host)
     if not local and token is None:
         raise InputError(f"{host} can be reached by others, so a token is required: --token-file FILE or DWAC_TOKEN")
     torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) - 1))
@@ -55,49 +54,10 @@ def serve(
     limits = Limits(**{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
     hosts = (*LOOPBACK, host) if local else None
     app = create_app(load(model, device=device), token=token, limits=limits, private=private, hosts=hosts)
-    listener = _listener(host, port)
-    name = f"[{host}]" if ":" in host else host
-    url = f"http://{name}:{listener.getsockname()[1]}"
+    listener = listen(host, port)
+    url = url_of(host, listener)
 
     def say() -> None:
         Console().print(f"{model} is served at {url}: see {url}/docs; Ctrl-C ends it", soft_wrap=True, highlight=False)
 
     run(app, [listener], on_start=say)
-
-
-def _token(path: Path | None) -> str | None:
-    """The token: never an argument, for everyone on the machine can see those."""
-    if path is None:
-        return os.environ.get("DWAC_TOKEN") or None
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--token-file must be a readable text file: {error}") from None
-    if not lines or not lines[0].strip():
-        raise InputError(f"--token-file must have the token in its first line; that of {path} is empty")
-    return lines[0].strip()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    """A listening socket, so that an address that cannot be had is known before the model says it is served."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        # With its protocol: else asyncio does not know it for TCP, and answers wait 40 ms for an acknowledgement.
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
-    except (OSError, UnicodeError) as error:
-        raise InputError(f"cannot listen on {host} port {port}: {error}; choose another --port") from None
-    return listener

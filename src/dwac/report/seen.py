@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dwac.classifier import DWACClassifier
 
-_CLOSE = 1e-3  # of an embedding, as far as another batch or machine moves it
+CLOSE = 1e-3  # of an embedding, as far as another batch or machine moves it
 
 
 def seen(clf: DWACClassifier, ids: pd.Index[Any], h: NDArray[Any]) -> NDArray[np.bool_]:
@@ -27,7 +27,7 @@ def seen(clf: DWACClassifier, ids: pd.Index[Any], h: NDArray[Any]) -> NDArray[np
         return known
     ref_h = references.embeddings.cpu().numpy()[where[known]].astype(np.float64)
     apart = np.linalg.norm(h[known] - ref_h, axis=1)
-    same = apart <= _CLOSE * (1 + np.linalg.norm(ref_h, axis=1))
+    same = apart <= CLOSE * (1 + np.linalg.norm(ref_h, axis=1))
     if same.mean() <= 0.5:
         return np.zeros(len(known), dtype=bool)
     return np.asarray(known | ids.isin(clf.validation_ids_) | ids.isin(clf.calibration_ids_))

@@ -11,7 +11,7 @@ from dwac.server.limits import Limits
 from dwac.server.refusals import RefusalError
 
 Epsilon = Annotated[float, Field(ge=1e-9, lt=1, description="The share of sets that may miss the true label.")]
-T = TypeVar("T", bound="_Asked")
+T = TypeVar("T", bound=BaseModel)
 # JSON tells no 5.0 from 5.
 Whole = Annotated[int, BeforeValidator(lambda k: int(k) if isinstance(k, float) and k.is_integer() else k)]
 Share = Annotated[float, Field(ge=0, le=1)]

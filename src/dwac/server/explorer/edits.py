@@ -1,6 +1,6 @@
 """Edits of who votes: training examples that are taken out or get another label, and what that changes. All exact.
 
-other = edited(clf, {7: None, 9: 2})     # without example 7, and example 9 with the label of code 2; clf stays as it was
+other = edited(clf, {7: None, 9: 2})     # without example 7, and 9 with the label of code 2; clf stays as it was
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.errors import InputError
+from dwac.explain import plain
 from dwac.reference import ReferenceSet
 from dwac.report.maps import Plane, plane_of
 from dwac.server.explorer.views import Examples, View
@@ -50,11 +50,15 @@ class Points:
         """(n,): the points of the examples that are asked about."""
         return self.examples.own if self.examples.of_training else self.n_training + np.arange(self.n_data)
 
-    def ids(self) -> pd.Index[Any]:
-        """The names of all points."""
+    def name(self, point: int) -> Any:
+        """The id of a point."""
+        row = point - self.n_training
+        return plain(self.examples.ids[row] if self.is_data(point) else self.references.ids[point])
+
+    def names(self) -> list[str]:
+        """The ids of all points, as text."""
         training = list(self.references.ids) if self.n_training else []
-        data = [] if self.examples.of_training else list(self.examples.ids)
-        return pd.Index([*training, *data], tupleize_cols=False, dtype=object)
+        return [str(name) for name in [*training, *(self.examples.ids if self.n_data else [])]]
 
     def is_data(self, point: int) -> bool:
         """Whether a point is a row of data; an error where there is no such point."""

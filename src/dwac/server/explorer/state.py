@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dwac.classifier import DWACClassifier
+from dwac.drawing.records import image_of, kind_of
 from dwac.encoders import ImageEncoder
-from dwac.errors import InputError, PrivacyError
+from dwac.errors import DwacError, InputError, PrivacyError
 from dwac.evaluation import Predictions, predict
 from dwac.explain import Explanation
 from dwac.preparation import take
@@ -27,7 +29,7 @@ from dwac.server.explorer.edits import Edits, History
 from dwac.server.explorer.points import Points
 from dwac.server.explorer.telling import told
 from dwac.server.explorer.views import MOST, Examples, Progress, View, first_view, view_after
-from dwac.server.explorer.whatif import changed_image
+from dwac.server.explorer.whatif import changed_image, image_of_record
 
 _SESSIONS, _VIEWS = 64, 4
 
@@ -191,9 +193,12 @@ class Explorer:
         record = self.clf.examples_.get(self.points.references.ids[point])
         if not record:
             return None
-        X = self.clf.encoder_.rows_of_records([record])
         h = self._h(point).astype(np.float64)
-        same = np.linalg.norm(self.clf.embed(X)[0] - h) <= CLOSE * (1 + np.linalg.norm(h))
+        try:
+            X = self._as_row(record)
+            same = np.linalg.norm(self.clf.embed(X)[0] - h) <= CLOSE * (1 + np.linalg.norm(h))
+        except DwacError:  # such as a picture of what the model knows as an array
+            return None
         return X if same else None
 
     def _h(self, point: int) -> Any:
@@ -218,3 +223,14 @@ class Explorer:
     def _hidden(self, explanation: Explanation) -> Explanation:
         """Without the loaded row's own record, where that is private."""
         return replace(explanation, record=None, attention=None) if self.private else explanation
+
+    def _as_row(self, record: Mapping[Any, Any]) -> Any:
+        """A record as an X of one."""
+        match kind_of(record):
+            case "image":
+                assert isinstance(self.clf.encoder_, ImageEncoder)
+                return image_of_record(self.clf.encoder_, image_of(record) or b"")
+            case "text":
+                return [record["text"]]
+            case _:
+                return pd.DataFrame([record])

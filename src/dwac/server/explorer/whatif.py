@@ -15,17 +15,34 @@ from dwac.errors import InputError
 
 
 def changed_image(encoder: ImageEncoder, X: Any, right: int, down: int, brightness: float) -> Any:
-    """X, one image, with its pixels moved (what comes in repeats the edge) and made brighter or darker; again as an X."""
+    """X, one image, as an X again: its pixels moved (what comes in repeats the edge), and made brighter or darker."""
     seen, image = encoder.seen, X[0] if not hasattr(X, "iloc") else X.iloc[0]
     if isinstance(image, np.ndarray | Tensor):
         first = len(seen.lengths) == 3 and tuple(seen.lengths) == tuple(seen.shape)  # channels first
         values = np.asarray(image)
-        return _changed(values, right, down, brightness, (seen.low, seen.high), axes=(-2, -1) if first else (0, 1))[None]
+        return _changed(values, right, down, brightness, (seen.low, seen.high), axes=(-2, -1) if first else (0, 1))[
+            None
+        ]
     from PIL import Image
 
     with _opened(image) as picture:
         plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
-        return [Image.fromarray(_changed(np.asarray(plain), right, down, brightness, (0, 255), axes=(0, 1)))]
+        return [Image.fromarray(_changed(np.asarray(plain), right, down, brightness, (0, 255), (0, 1)))]
+
+
+def image_of_record(encoder: ImageEncoder, png: bytes) -> Any:
+    """The image that a record shows, as an X of one: as near as its 256 shades bring it."""
+    from PIL import Image
+
+    seen = encoder.seen
+    if seen.numbers == "uint8" and seen.high >= 128:
+        return [png]
+    with Image.open(io.BytesIO(png)) as picture:
+        shades = np.atleast_3d(np.asarray(picture, dtype=np.float64))
+    values = seen.low + shades * (seen.high - seen.low) / 255
+    values = values if seen.numbers == "float" else np.round(values).astype(np.int64)
+    order = [("HWC".index(axis)) for axis in seen.layout]
+    return (values.transpose(order) if len(order) == 3 else values[:, :, 0])[None]
 
 
 def _changed(

@@ -1,0 +1,116 @@
+"""`dwac explore`: a local page to see and question every prediction."""
+
+from __future__ import annotations
+
+import secrets
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from dwac.cli.listening import is_loopback, listen, read_token, url_of
+from dwac.cli.options import (
+    DeviceOption,
+    EncodingOption,
+    EpsilonOption,
+    FormatOption,
+    IdOption,
+    ModelArgument,
+    TargetOption,
+    TextOption,
+)
+from dwac.errors import InputError
+from dwac.reading import Model, Rows, load, read
+
+
+def explore(
+    model: ModelArgument,
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="Rows to look at; by default the training examples.")
+    ] = None,
+    compare: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="Another model: where do the two disagree on the data?")
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Show weights and labels only; so always for models without examples.")
+    ] = False,
+    epsilon: EpsilonOption = 0.05,
+    target: TargetOption = None,
+    text: TextOption = None,
+    ids: IdOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 0,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File whose first line is the page's token; or set DWAC_TOKEN. By default new.")
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    most: Annotated[int, typer.Option(min=1, help="Training examples to ask about, where no data is given.")] = 20_000,
+    device: DeviceOption = "auto",
+    form: FormatOption = None,
+    encoding: EncodingOption = "utf-8",
+) -> None:
+    """See and question every prediction in a local page: a map, who voted, and what if they had not; until Ctrl-C.
+
+    Examples:
+
+    dwac explore model/ new.csv
+
+    dwac explore model/ new.csv --compare other-model/
+    """
+    try:
+        from dwac.server.explorer import Explorer, explorer_app
+        from dwac.server.explorer.page import address
+        from dwac.server.gate import LOOPBACK
+        from dwac.server.run import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "dwac":
+            raise
+        raise InputError(f"dwac explore needs {error.name}: pip install 'dwac[server]'") from None
+    if compare is not None and data is None:
+        raise InputError("--compare needs data on which to compare: dwac explore MODEL DATA --compare OTHER")
+    given: dict[str, Any] = {"target": target, "text": text, "ids": ids, "form": form, "encoding": encoding}
+    loaded = load(model, device=device)
+    rows = None if data is None else _rows(data, loaded, given)
+    rival = None
+    if compare is not None and data is not None:
+        other = load(compare, device=device)
+        rival = (other.clf, _rows(data, other, given).X, compare.resolve().name)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("asking the model")
+        explorer = Explorer.of(
+            loaded.clf,
+            None if rows is None else rows.X,
+            None if rows is None else rows.y,
+            ids=None if rows is None else rows.ids,
+            rival=rival,
+            private=True if private else None,
+            most=most,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            title=model.resolve().name,
+            epsilon=epsilon,
+        )
+    token = read_token(token_file) or secrets.token_urlsafe(24)
+    app = explorer_app(explorer, token=token, hosts=(*LOOPBACK, host) if is_loopback(host) else None)
+    listener = listen(host, port)
+    url = address(url_of(host, listener), token)
+
+    def say() -> None:
+        Console().print(f"{model} can be explored at {url} ; Ctrl-C ends it", soft_wrap=True, highlight=False)
+        if browser:
+            webbrowser.open(url)
+
+    serve(app, [listener], on_start=say)
+
+
+def _rows(data: str, model: Model, given: dict[str, Any]) -> Rows:
+    """The rows, with their labels where they have them."""
+    if given["target"] is not None or data == "-":  # a pipe is read but once
+        return read(data, like=model, labelled=given["target"] is not None, **given)
+    try:
+        return read(data, like=model, labelled=True, **given)
+    except InputError:
+        return read(data, like=model, labelled=False, **given)

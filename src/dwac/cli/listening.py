@@ -1,0 +1,55 @@
+"""Where commands that serve listen, and the token that they ask for."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from pathlib import Path
+
+from dwac.errors import InputError
+
+
+def read_token(path: Path | None) -> str | None:
+    """The token: never an argument, for everyone on the machine can see those."""
+    if path is None:
+        return os.environ.get("DWAC_TOKEN") or None
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--token-file must be a readable text file: {error}") from None
+    if not lines or not lines[0].strip():
+        raise InputError(f"--token-file must have the token in its first line; that of {path} is empty")
+    return lines[0].strip()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket, so that an address that cannot be had is known before the model says it is served."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        # With its protocol: else asyncio does not know it for TCP, and answers wait 40 ms for an acknowledgement.
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"cannot listen on {host} port {port}: {error}; choose another --port") from None
+    return listener
+
+
+def url_of(host: str, listener: socket.socket) -> str:
+    """Where a browser finds it."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"

@@ -1,0 +1,10 @@
+"""The explorer: a local page to see and question every prediction. Needs the extra `dwac[server]`.
+
+app = explorer_app(Explorer.of(clf, X, y), token="…")     # any ASGI server; `dwac explore` is one
+page = open_page(Explorer.of(clf, X, y))                  # in the background, as clf.explore() does; page.stop()
+"""
+
+from dwac.server.explorer.page import Page, explorer_app, open_page
+from dwac.server.explorer.state import Explorer
+
+__all__ = ["Explorer", "Page", "explorer_app", "open_page"]

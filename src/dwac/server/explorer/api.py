@@ -1,0 +1,189 @@
+"""What the page asks: columns of points, one example, edits, lists and exports. Every page has a session of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from dwac.drawing.style import COLOURS, MARKERS
+from dwac.report.words import plane as words_on_plane
+from dwac.server.explorer import looking
+from dwac.server.explorer.points import COLUMNS
+from dwac.server.explorer.state import Explorer
+from dwac.server.explorer.words import GUIDE
+from dwac.server.refusals import RefusalError
+from dwac.server.schemas import checked
+from dwac.server.service import Service, told
+
+PAGE = Path(__file__).parent.parent / "static" / "explorer" / "index.html"
+SESSION = "x-session"
+K = 5
+MOST_NEIGHBORS, LONGEST = 100, 200
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Step(_Asked):
+    """One edit: of which training example, and its new label's number; or undo and redo."""
+
+    action: Literal["remove", "relabel", "undo", "redo"]
+    point: int = -1
+    label: int = -1
+
+
+class Question(_Asked):
+    """An example as the service takes it; or a loaded image, moved and made brighter."""
+
+    row: Any = None
+    point: int | None = None
+    right: int = 0
+    down: int = 0
+    brightness: float = Field(1.0, ge=0, le=10)
+    k: int = Field(K, ge=1, le=MOST_NEIGHBORS)
+
+
+def router(explorer: Explorer) -> APIRouter:
+    """The page at `/`, and what it asks below `/explorer`."""
+    routes = APIRouter(include_in_schema=False)
+    finder = looking.Finder(explorer)
+
+    async def beside(function: Callable[..., Any], *given: Any) -> Any:
+        """Work in a thread, one piece at a time: the model is one."""
+
+        def work() -> Any:
+            with explorer.lock:
+                return function(*given)
+
+        return await asyncio.to_thread(work)
+
+    @routes.get("/")
+    async def page() -> Response:
+        return FileResponse(PAGE)
+
+    @routes.get("/explorer/start")
+    async def start(request: Request) -> Response:
+        return told(
+            {**_start(explorer, _service(request)), **(await beside(looking.changes, explorer, _session(request)))}
+        )
+
+    @routes.get("/explorer/columns/{name}")
+    async def column(request: Request, name: str) -> Response:
+        if name not in COLUMNS:
+            raise RefusalError(404, "not_found", f"columns are {', '.join(COLUMNS)}; got {name!r:.40}")
+        session = _session(request)
+        values = await beside(lambda: explorer.points.column(name, explorer.view(session)))
+        return Response(values.tobytes(), media_type="application/octet-stream")
+
+    @routes.get("/explorer/points/{point:int}")
+    async def example(request: Request, point: int) -> Response:
+        k = int(_number(request, "k", K, 1, MOST_NEIGHBORS))
+        return told(await beside(looking.example, explorer, _session(request), point, k))
+
+    @routes.post("/explorer/ask")
+    async def ask(request: Request) -> Response:
+        service = _service(request)
+        question = checked(Question, await service.read(request))
+        session = _session(request)
+
+        def answer() -> Any:
+            if question.point is not None:
+                given = (question.point, question.right, question.down, question.brightness)
+                return explorer.ask(session, explorer.changed_image(*given), question.k)
+            return explorer.ask(session, service.reader.read([question.row]), question.k)
+
+        return told(await beside(answer))
+
+    @routes.post("/explorer/edits")
+    async def edit(request: Request) -> Response:
+        step = checked(Step, await _service(request).read(request))
+        session = _session(request)
+        match step.action:
+            case "undo":
+                await beside(explorer.undo, session)
+            case "redo":
+                await beside(explorer.redo, session)
+            case _:
+                await beside(explorer.edit, session, step.point, None if step.action == "remove" else step.label)
+        return told(await beside(looking.changes, explorer, session))
+
+    @routes.get("/explorer/search")
+    async def search(request: Request) -> Response:
+        return told({"found": await beside(finder.find, request.query_params.get("q", "")[:LONGEST])})
+
+    @routes.get("/explorer/issues")
+    async def issues(request: Request) -> Response:
+        return told(await beside(looking.issues, explorer, _session(request)))
+
+    @routes.get("/explorer/disagreements")
+    async def disagreements(request: Request) -> Response:
+        return told(await beside(looking.disagreements, explorer, _session(request)))
+
+    @routes.get("/explorer/edits.json")
+    async def export(request: Request) -> Response:
+        content = await beside(looking.changes, explorer, _session(request), None)
+        return told({"model": explorer.title, **content})
+
+    @routes.get("/explorer/examples.csv")
+    async def table(request: Request) -> Response:
+        epsilon = _number(request, "epsilon", explorer.epsilon, 1e-9, 1 - 1e-9)
+        return Response(await beside(looking.table, explorer, _session(request), epsilon), media_type="text/csv")
+
+    return routes
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _session(request: Request) -> str:
+    """The page's own name for its edits."""
+    name = request.headers.get(SESSION, "")
+    if not re.fullmatch(r"[0-9a-f]{16,64}", name):
+        raise RefusalError(400, "no_session", f"send {SESSION}: 16 to 64 hexadecimal digits of your own")
+    return name
+
+
+def _number(request: Request, name: str, usual: float, least: float, most: float) -> float:
+    """A number of the query string."""
+    given = request.query_params.get(name, "")
+    try:
+        value = float(given) if given else usual
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise RefusalError(
+            422, "invalid_request", f"{name} must be a number from {least:g} to {most:g}; got {given!r:.40}"
+        )
+    return value
+
+
+def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
+    """What the page shows before anything is clicked."""
+    points, rival, card = explorer.points, explorer.rival, service.card()
+    return {
+        "title": explorer.title,
+        "note": explorer.note,
+        "epsilon": explorer.epsilon,
+        "card": card,
+        "colours": COLOURS,
+        "markers": MARKERS,
+        "plane": words_on_plane(points.plane.shown),
+        "guide": GUIDE,
+        "private": explorer.private,
+        "n_training": points.n_training,
+        "n_data": points.n_data,
+        "asked": points.asked.tolist() if points.examples.of_training else None,
+        "compare": None if rival is None else rival.name,
+    }

@@ -1,0 +1,186 @@
+"""Looking through many examples: search, labels that look wrong, where two models disagree, and what to take away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dwac.drawing.records import written
+from dwac.evaluation import Predictions
+from dwac.explain import plain
+from dwac.report.label_issues import label_issues
+from dwac.server.explorer.edits import Edit
+from dwac.server.explorer.points import NONE
+from dwac.server.explorer.state import Explorer
+from dwac.server.explorer.views import MOST
+
+FOUND = 50  # matches of a search
+LISTED = 500  # rows of a list
+SEPARATOR = "|"  # of the labels of a set, in CSV
+_LETTERS = 160
+
+
+class Finder:
+    """Finds points by id or by words of their records; what it looks through is made at the first search."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
+        self._texts: pd.Series[Any] | None = None
+        self._ids: pd.Series[Any] | None = None
+
+    def find(self, wanted: str) -> list[dict[str, Any]]:
+        """The first points whose id is `wanted`, then those whose id or record contains it."""
+        needle = wanted.strip().casefold()
+        if not needle:
+            return []
+        ids = self.ids
+        exact = np.flatnonzero((ids == needle).to_numpy())
+        texts = self.texts
+        found = np.flatnonzero(ids.str.contains(needle, regex=False) | texts.str.contains(needle, regex=False))
+        order = list(dict.fromkeys([*exact.tolist(), *found.tolist()]))[:FOUND]
+        name = self.explorer.points.name
+        return [{"point": p, "id": name(p), "text": written(texts.iloc[p], _LETTERS)} for p in order]
+
+    @property
+    def ids(self) -> pd.Series[Any]:
+        """The ids of all points, as they are compared."""
+        if self._ids is None:
+            self._ids = pd.Series([name.casefold() for name in self.explorer.points.names()], dtype="str")
+        return self._ids
+
+    @property
+    def texts(self) -> pd.Series[Any]:
+        """The records of all points, as they are compared; empty where private."""
+        if self._texts is None:
+            self._texts = pd.Series(_texts(self.explorer), dtype="str")
+        return self._texts
+
+
+def _texts(explorer: Explorer) -> list[str]:
+    points, clf = explorer.points, explorer.clf
+    if explorer.private:
+        return [""] * len(points)
+    held = clf.examples_.frame()
+    by_id = {} if held is None else dict(zip(held.index, _lines(held), strict=True))
+    training = [by_id.get(name, "") for name in points.references.ids]
+    return training + (_lines(clf.encoder_.records(explorer.examples.X)) if points.n_data else [])
+
+
+def _lines(records: pd.DataFrame) -> list[str]:
+    """Each record as one line; pictures have nothing to read."""
+    shown = records[[name for name in records.columns if name != "image"]]
+    alone = list(shown.columns) == ["text"]
+    lines = [
+        " ".join(str(value) if alone else f"{name}={value}" for name, value in zip(shown.columns, row, strict=True))
+        for row in shown.itertuples(index=False, name=None)
+    ]
+    return [line.casefold() for line in lines]
+
+
+def example(explorer: Explorer, session: str, point: int, k: int) -> dict[str, Any]:
+    """A point's name and label, and what the model says of it."""
+    answer = explorer.point(session, point, k)
+    label = explorer.points.labels(explorer.view(session))[point]
+    part = "data" if explorer.points.is_data(point) else "training"
+    return {**answer, "id": explorer.points.name(point), "part": part, "true": label_name(explorer, int(label))}
+
+
+def issues(explorer: Explorer, session: str) -> dict[str, Any]:
+    """Training labels that look wrong, as the voters are now; of very many examples, some are asked."""
+    explorer._require_open("suspicious labels are those of training examples")
+    clf = explorer.view(session).clf
+    m = len(clf.references_)
+    rows = None if m <= MOST else np.linspace(0, m - 1, MOST).astype(np.int64)
+    found = label_issues(clf, rows)
+    places = explorer.points.references.positions(found["id"].head(LISTED).tolist()).tolist()
+    listed = [
+        {"point": place, **{name: plain(value) for name, value in row.items()}}
+        for place, row in zip(places, found.head(LISTED).to_dict("records"), strict=True)
+    ]
+    return {"issues": listed, "n": len(found), "asked": m if rows is None else len(rows), "n_references": m}
+
+
+def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:
+    """Rows to which the two models give different labels, those that both are surest of first."""
+    rival = explorer.rival
+    if rival is None:
+        return {"rows": [], "n": 0}
+    ours, theirs = explorer.view(session).said, rival.said
+    mine, other = np.array(ours.labels.tolist(), dtype=object), np.array(theirs.labels.tolist(), dtype=object)
+    apart = np.flatnonzero(mine != other)
+    p, q = ours.probabilities.max(axis=1), theirs.probabilities.max(axis=1)
+    apart = apart[np.argsort(-np.minimum(p, q)[apart], kind="stable")]
+    listed = [
+        {
+            "point": int(row) + explorer.points.n_training,
+            "id": plain(explorer.examples.ids[row]),
+            "label": plain(mine[row]),
+            "probability": float(p[row]),
+            "rival_label": plain(other[row]),
+            "rival_probability": float(q[row]),
+            "true": label_name(explorer, int(explorer.examples.truth[row])),
+        }
+        for row in apart[:LISTED]
+    ]
+    return {"rows": listed, "n": len(apart)}
+
+
+def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict[str, Any]:
+    """The edits of a page, and the examples whose label they change."""
+    history, view = explorer.history(session), explorer.view(session)
+    before, after = explorer.first.said, view.said
+    rows = np.flatnonzero(before.codes != after.codes)
+    points = explorer.points.asked
+    listed = [
+        {
+            "point": int(points[row]),
+            "id": plain(explorer.examples.ids[row]),
+            "before": _answer(before, int(row)),
+            "after": _answer(after, int(row)),
+        }
+        for row in rows[:most]
+    ]
+    return {
+        "edits": [_told(explorer, edit) for edit in history.done],
+        "can_redo": bool(history.undone),
+        "changed": listed,
+        "n_changed": len(rows),
+        "n_asked": len(explorer.examples),
+        "n_references": len(view.clf.references_),
+    }
+
+
+def _told(explorer: Explorer, edit: Edit) -> dict[str, Any]:
+    return {
+        "point": edit.place,
+        "id": plain(explorer.points.references.ids[edit.place]),
+        "before": label_name(explorer, edit.before),
+        "label": None if edit.label is None else label_name(explorer, edit.label),
+    }
+
+
+def _answer(said: Predictions, row: int) -> dict[str, Any]:
+    trust = None if said.conformal is None else float(said.conformal.credibility[row])
+    probability = float(said.probabilities[row].max())
+    return {"label": plain(said.labels[row]), "probability": probability, "credibility": trust}
+
+
+def label_name(explorer: Explorer, code: int) -> Any:
+    """The label of a code, as JSON has it; None where it is not known."""
+    return None if code in (-1, NONE) else plain(explorer.clf.classes_)[code]
+
+
+def table(explorer: Explorer, session: str, epsilon: float) -> str:
+    """All loaded examples as CSV: id, label, and what is said of them."""
+    view = explorer.view(session)
+    said = view.said.frame(epsilon)
+    if "set" in said:
+        said["set"] = [SEPARATOR.join(map(str, labels)) for labels in said["set"]]
+    codes = explorer.points.labels(view)[explorer.points.asked]
+    frame = pd.DataFrame({"id": [plain(name) for name in explorer.examples.ids]})
+    frame["label"] = [label_name(explorer, int(code)) for code in codes]
+    return pd.concat([frame, said.rename(columns={"label": "predicted"})], axis=1).to_csv(
+        index=False, lineterminator="\n"
+    )

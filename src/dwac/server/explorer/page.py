@@ -1,0 +1,71 @@
+"""The page in a browser: the application behind it, and a server in the background for notebooks."""
+
+from __future__ import annotations
+
+import html
+import secrets
+import socket
+import threading
+import time
+import webbrowser
+from collections.abc import Collection
+from typing import Any
+
+from fastapi import FastAPI
+
+from dwac.errors import DwacError
+from dwac.server.app import create_app
+from dwac.server.explorer.api import router
+from dwac.server.explorer.state import Explorer
+from dwac.server.gate import LOOPBACK
+from dwac.server.run import Server, server_of
+
+_PATIENCE = 30.0  # seconds for a server to start or end
+
+
+def explorer_app(explorer: Explorer, *, token: str, hosts: Collection[str] | None = LOOPBACK) -> FastAPI:
+    """The explorer's page and, behind the same gate, the REST API of its model."""
+    return create_app(explorer.clf, token=token, private=explorer.private, hosts=hosts, routers=[router(explorer)])
+
+
+def address(url: str, token: str) -> str:
+    """Where the page is. The token stands behind the #, which browsers send to nobody; the page takes it from there."""
+    return f"{url}/#token={token}"
+
+
+class Page:
+    """A page that is served from this process until `stop`, or its end. Shows its address in a notebook."""
+
+    def __init__(self, url: str, server: Server, thread: threading.Thread) -> None:
+        self.url, self._server, self._thread = url, server, thread
+
+    def stop(self) -> None:
+        """Serve no longer."""
+        self._server.should_exit = True
+        self._thread.join(_PATIENCE)
+
+    def __repr__(self) -> str:
+        return f"Page({self.url!r})"
+
+    def _repr_html_(self) -> str:
+        link = html.escape(self.url)
+        return f'<p>Explorer: <a href="{link}" target="_blank" rel="noopener">{link}</a> (stop() ends it)</p>'
+
+
+def open_page(explorer: Explorer, *, port: int = 0, show: bool = True) -> Page:
+    """Serve the page on loopback in the background; `show`: open a browser."""
+    token = secrets.token_urlsafe(24)
+    server = server_of(explorer_app(explorer, token=token))
+    listener = socket.create_server(("127.0.0.1", port))
+    given: dict[str, Any] = {"sockets": [listener]}
+    thread = threading.Thread(target=server.run, kwargs=given, name="dwac-explorer", daemon=True)
+    thread.start()
+    end = time.monotonic() + _PATIENCE
+    while not server.started:
+        if not thread.is_alive() or time.monotonic() > end:
+            raise DwacError("the explorer's server did not start; its log says why")
+        time.sleep(0.01)
+    page = Page(address(f"http://127.0.0.1:{listener.getsockname()[1]}", token), server, thread)
+    if show:
+        webbrowser.open(page.url)
+    return page
