@@ -49,13 +49,24 @@ class Index:
         return torch.searchsorted(self.block_labels, classes).int()
 
     @cached_property
-    def columns(self) -> tuple[Tensor, Tensor]:
-        """The folded rows as the GPU reads them: 2g log₂e, (D, rows), D a power of two, and -‖g‖² log₂e, (rows,)."""
-        d = self.folded.shape[1] - 1
-        scaled = self.folded.float() * math.log2(math.e)
-        columns = scaled.new_zeros(padded_width(d), len(scaled))
-        columns[:d] = scaled[:, :d].T
-        return columns, scaled[:, d].contiguous()
+    def split(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The folded rows as tensor cores read them: 2g log₂e as its leading bits and the rest, -‖g‖² log₂e beside it.
+
+        Both parts are (rows, D), D a power of two. Where D has room for three more columns, the norms stand in them,
+        in the leading part, as three numbers of few bits; else they are a third tensor, (rows,).
+        """
+        d, width = self.folded.shape[1] - 1, padded_width(self.folded.shape[1] - 1)
+        leading, rest = (self.folded.new_zeros(len(self.folded), width) for _ in range(2))
+        norms = self.folded[:, d] * math.log2(math.e)
+        for start in range(0, len(self.folded), 65_536):
+            part = slice(start, start + 65_536)
+            leading[part, :d], rest[part, :d] = leading_bits(self.folded[part, :d] * math.log2(math.e))
+        if width < d + 3:
+            return leading, rest, norms
+        norms = norms.clamp_min(-3e38)  # -∞ has no rest
+        leading[:, d], norms = leading_bits(norms)
+        leading[:, d + 1], leading[:, d + 2] = leading_bits(norms)
+        return leading, rest, None
 
     def fold(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:
         """Rows start … stop of the folded layout in a given precision."""
@@ -67,7 +78,7 @@ class Index:
 def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kernel) -> Index:
     """Lay out references (m, d) with labels (m,) for the engine. The inputs are not changed."""
     embeddings = embeddings.detach()
-    embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+    embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)).contiguous()
     centre = embeddings.mean(dim=0, dtype=torch.float64)
     counts = torch.bincount(labels, minlength=n_classes)
     block_size = _block_size(len(labels), n_classes)
@@ -84,6 +95,12 @@ def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kern
         stop = start + 65_536
         folded[start:stop] = _fold(embeddings, centre, rows[start:stop], embeddings.dtype)
     return Index(embeddings, labels, n_classes, kernel, centre, block_size, block_labels, rows, folded)
+
+
+def leading_bits(x: Tensor) -> tuple[Tensor, Tensor]:
+    """float32 numbers as two: rounded to the 11 bits that tensor cores read, and what that leaves."""
+    leading = ((x.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+    return leading, x - leading
 
 
 def padded_width(d: int) -> int:

@@ -1,8 +1,12 @@
-"""The sweep as one fused kernel on a GPU: products on the tensor cores, a running log-sum-exp, no (n, m) matrix.
+"""The sweep as fused kernels on a GPU: a running log-sum-exp, no (n, m) matrix.
 
-A program takes ROWS queries through a part of the references, one class-pure block after the other, and keeps of each
-class two numbers a query: the largest log-weight, and the sum of weights in units of it. Log-weights are in base 2,
-so that the hardware's own exponential serves.
+A program takes ROWS queries through a part of the references, COLUMNS of one class at a time, and keeps of each class
+two numbers a query: the largest log-weight, and the sum of weights in units of it. Log-weights are in base 2, so that
+the hardware's own exponential serves.
+
+In float32 distances are products on the tensor cores, which read numbers of 11 bits: of each factor they are given
+its 11 leading bits and the rest, x = x₁ + x₂, and q · g is q₁ · g₂ + q₂ · g₁ + q₁ · g₁. What that leaves in doubt, and
+kernels that need more, take float64: distances are then sums of squared differences, exact wherever the data lie.
 """
 
 # Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
@@ -11,6 +15,7 @@ so that the hardware's own exponential serves.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton
@@ -18,21 +23,40 @@ import triton.language as tl
 from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks
-from dwac.engine.index import Index, padded_width
+from dwac.engine.index import Index, leading_bits, padded_width
 from dwac.engine.triton_gradient import fused_gradient
 
 WIDEST = 256  # the largest d served
 _LN2 = math.log(2)
-_ROWS = 64  # queries of a program
-_PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
+_PROGRAMS = 2112  # sixteen for each multiprocessor of a large GPU
 _RESULTS = 2**25  # numbers a launch may leave
 
 
+class Shape(NamedTuple):
+    """How a program is cut: queries, references taken in at a time, warps, and loads under way."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+
+# By the padded width, measured on an H200: both parts of both factors must fit a multiprocessor.
+SHAPES = {
+    16: Shape(64, 128, 4, 3),
+    32: Shape(64, 128, 4, 2),
+    64: Shape(64, 64, 4, 2),
+    128: Shape(64, 32, 4, 2),
+    256: Shape(32, 16, 4, 1),
+}
+PRECISE = Shape(16, 64, 4, 1)  # of the kernel in float64
+
+
 class TritonBackend:
-    """Gaussian weights in float32 by the fused kernel; anything else as `TorchBackend` does it."""
+    """Every kernel by the fused kernels, up to 256 dimensions; beyond as `TorchBackend` does it."""
 
     name = "triton"
-    rounding = 4.0  # three TF32 products for one of float32, and log-weights in base 2
+    rounding = 1.0
     gradient = staticmethod(fused_gradient)
 
     def __init__(self) -> None:
@@ -40,94 +64,229 @@ class TritonBackend:
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """See `Backend.sweep`."""
-        fits = queries.dtype == torch.float32 == index.folded.dtype and index.kernel.name == "gaussian"
-        places = len(index.folded) * padded_width(queries.shape[1])  # which the kernel counts in 32 bits
-        if not fits or queries.shape[1] > WIDEST or places >= 2**31:
+        if queries.shape[1] > WIDEST:
             return self.rest.sweep(index, queries, n_blocks)
         return in_parts(_chunk, index, queries, n_blocks, _RESULTS // max(len(index.block_labels), index.n_classes))
 
 
 def _chunk(index: Index, queries: Tensor, n_blocks: int) -> Sweep:
-    norms = queries.double().square().sum(dim=1)
     best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks > 1 else None
-    log_sums, largest = class_sums(index, queries, best)
+    log_sums, nearest = class_sums(index, queries, best)
     # No weight exceeds 1 (d² ≥ 0), so no class exceeds its count; rounding may not either.
-    log_class_weights = torch.minimum(log_sums - norms[:, None], index.counts.double().log())
+    log_class_weights = torch.minimum(log_sums, index.counts.double().log())
     if best is not None:
-        return Sweep(log_class_weights, *nearest_blocks(best, norms, n_blocks))
-    nearest = (norms - largest.amax(dim=1)).clamp_min_(0)
+        return Sweep(log_class_weights, *nearest_blocks(best, queries.double().square().sum(dim=1), n_blocks))
     nowhere = index.block_labels.new_zeros(len(queries), 1)  # nobody asks for neighbours
     return Sweep(log_class_weights, nearest, nowhere, torch.full_like(nearest, torch.inf))
 
 
-def class_sums(index: Index, queries: Tensor, best: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Of queries (n, d) float32, centred: log Σ exp(‖q‖² - ‖q - g‖²) by class and the largest term, (n, K) float64.
+def class_sums(
+    index: Index, queries: Tensor, best: Tensor | None, shape: Shape | None = None
+) -> tuple[Tensor, Tensor]:
+    """Of centred queries (n, d): log Σ w by class, (n, K), and the squared distance of the nearest, (n,), float64.
 
-    best: (n, n_blocks) float32 or None: filled with the largest ‖q‖² - ‖q - g‖² of each block.
+    best: (n, n_blocks) as queries, or None: filled with the largest ‖q‖² - ‖q - g‖² of each block.
     """
-    n, d = queries.shape
-    references, norms = index.columns
-    rows = min(_ROWS, max(16, triton.next_power_of_2(n)))
-    tiles = triton.cdiv(n, rows)
-    n_blocks, n_classes = len(index.block_labels), index.n_classes
+    n, n_classes = len(queries), index.n_classes
+    single = queries.dtype == torch.float32
+    shape = shape or (SHAPES[padded_width(queries.shape[1])] if single else PRECISE)
+    rows = min(shape.rows, max(16, triton.next_power_of_2(n)))
+    columns = min(shape.columns, index.block_size)
+    tiles, n_pieces = triton.cdiv(n, rows), len(index.rows) // columns
     # Few queries leave the GPU idle unless several programs share the references of each.
-    parts = max(1, min(n_blocks, _PROGRAMS // tiles, _RESULTS // max(1, n * n_classes)))
-    step = triton.cdiv(n_blocks, parts)
-    parts = triton.cdiv(n_blocks, step)
+    parts = max(1, min(n_pieces, _PROGRAMS // tiles, _RESULTS // max(1, n * n_classes)))
+    per_block = index.block_size // columns
+    step = triton.cdiv(triton.cdiv(n_pieces, parts), per_block) * per_block
+    parts = triton.cdiv(n_pieces, step)
     largest = queries.new_full((parts, n, n_classes), -torch.inf)
-    total = torch.zeros_like(largest)
-    padded = torch.nn.functional.pad(queries, (0, len(references) - d))
+    total = torch.zeros_like(largest, dtype=torch.float64)
+    norms = queries.double().square().sum(dim=1)
+    common = (index.class_starts, index.block_labels, largest, total, best, n, n_pieces, step, n_classes)
+    cut = {"ROWS": rows, "COLUMNS": columns, "PER_BLOCK": per_block, "KERNEL": index.kernel.name}
     with torch.cuda.device_of(queries):
-        _sums[(tiles, parts)](
-            padded, references, norms, index.class_starts, index.block_labels, largest, total, best,
-            n, n_blocks, step, n_classes,
-            D=len(references), ROWS=rows, COLUMNS=index.block_size, num_warps=4,
-        )  # fmt: skip
+        if single:
+            leading, rest, ref_norms = index.split
+            width = leading.shape[1]
+            first, second = leading_bits(torch.nn.functional.pad(queries, (0, width - queries.shape[1])))
+            if ref_norms is None:  # they stand in three further columns
+                first[:, queries.shape[1] : queries.shape[1] + 3] = 1
+            _by_products[(tiles, parts)](
+                first, second, norms.float(), leading, rest, ref_norms, *common,
+                D=width, CHUNK=min(width, 64), STAGES=shape.stages, **cut, num_warps=shape.warps,
+            )  # fmt: skip
+        else:
+            _by_differences[(tiles, parts)](
+                (queries + index.centre).contiguous(), norms, index.embeddings, index.rows, *common,
+                D=queries.shape[1], **cut, num_warps=shape.warps,
+            )  # fmt: skip
     most = largest.amax(dim=0)
-    units = total.double() * torch.exp2((largest - most).nan_to_num(0.0).double())  # nan: nobody voted
-    return (most.double() + units.sum(dim=0).log2()) * _LN2, most.double() * _LN2
+    units = (total * torch.exp2((largest - most).nan_to_num(0.0).double())).sum(dim=0)  # nan: nobody voted
+    log_sums = (most.double() + units.log2()) * _LN2
+    top = most.double().amax(dim=1) * _LN2
+    if index.kernel.name == "gaussian":
+        return (log_sums - norms[:, None], (norms - top).clamp_min_(0)) if single else (log_sums, -top)
+    return log_sums, top.square() if index.kernel.name == "laplace" else torch.expm1(-top).clamp_min_(0)
 
 
-@triton.jit(do_not_specialize=["n", "n_blocks", "step"])
-def _sums(
-    queries,  # (n, D)
-    references,  # (D, m): 2 g log₂e
-    norms,  # (m,): -‖g‖² log₂e
+@triton.jit
+def _log2_weights(squared, KERNEL: tl.constexpr):
+    """log₂ w of squared distances, for kernels that need the distance itself."""
+    squared = tl.maximum(squared, 0.0)
+    if KERNEL == "laplace":
+        log_w = -tl.sqrt(squared) * 1.4426950408889634
+    elif KERNEL == "gaussian":
+        log_w = -squared * 1.4426950408889634
+    else:
+        log_w = -tl.log2(1.0 + squared)
+    return log_w
+
+
+@triton.jit
+def _here(class_starts, label, first, last, PER_BLOCK: tl.constexpr):
+    """The pieces of a class among first … last."""
+    begin = tl.maximum(first, tl.load(class_starts + label).to(tl.int32) * PER_BLOCK)
+    return begin, tl.minimum(last, tl.load(class_starts + label + 1).to(tl.int32) * PER_BLOCK)
+
+
+@triton.jit
+def _labels(block_labels, first, last, PER_BLOCK: tl.constexpr):
+    """The first label among pieces first … last, and the last one + 1."""
+    begin = tl.load(block_labels + first // PER_BLOCK).to(tl.int32)
+    return begin, tl.load(block_labels + (last - 1) // PER_BLOCK).to(tl.int32) + 1
+
+
+@triton.jit
+def _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK: tl.constexpr):
+    """The largest of a block so far; stored with its last piece."""
+    top = here if PER_BLOCK == 1 else tl.maximum(top, here)
+    if piece % PER_BLOCK == PER_BLOCK - 1:
+        place = rows.to(tl.int64) * (n_pieces // PER_BLOCK) + piece // PER_BLOCK
+        tl.store(best + place, top, mask=rows < n)
+        top = tl.full(top.shape, -1e38, top.dtype)
+    return top
+
+
+@triton.jit(do_not_specialize=["n", "n_pieces", "step"])
+def _by_products(
+    first_q,  # (n, D): the leading bits of queries
+    second_q,  # (n, D): the rest
+    query_norms,  # (n,): ‖q‖²
+    first_g,  # (m, D): the leading bits of 2 g log₂e
+    second_g,  # (m, D): the rest
+    norms,  # (m,): -‖g‖² log₂e; None where they stand in the columns
     class_starts,  # (K + 1,): each class's first block
     block_labels,  # (n_blocks,)
     largest,  # (parts, n, K)
     total,
     best,  # (n, n_blocks) or None
     n,
-    n_blocks,
+    n_pieces,
+    step,
+    n_classes,
+    D: tl.constexpr,
+    CHUNK: tl.constexpr,
+    STAGES: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PER_BLOCK: tl.constexpr,
+    KERNEL: tl.constexpr,
+):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    dims, lanes = tl.arange(0, CHUNK), tl.arange(0, COLUMNS)
+    first = tl.program_id(1) * step
+    last = tl.minimum(n_pieces, first + step)
+    within = rows[:, None].to(tl.int64) * D + dims[None, :]
+    there = rows[:, None] < n
+    q1 = tl.load(first_q + within, mask=there, other=0.0)
+    q2 = tl.load(second_q + within, mask=there, other=0.0)
+    norm = tl.load(query_norms + rows, mask=rows < n, other=0.0)
+    place = (tl.program_id(1).to(tl.int64) * n + rows) * n_classes
+    top = tl.full((ROWS,), -1e38, tl.float32)
+    begin_label, end_label = _labels(block_labels, first, last, PER_BLOCK)
+    for label in range(begin_label, end_label):
+        begin, end = _here(class_starts, label, first, last, PER_BLOCK)
+        if begin < end:
+            # Finite, so that nothing is ever ∞ - ∞; below any log-weight.
+            most = tl.full((ROWS,), -1e38, tl.float32)
+            units = tl.zeros((ROWS,), tl.float64)
+            for piece in tl.range(begin, end, num_stages=STAGES):
+                columns = (piece * COLUMNS + lanes).to(tl.int64)
+                tile = (columns * D)[:, None] + dims[None, :]
+                g1 = tl.trans(tl.load(first_g + tile))
+                g2 = tl.trans(tl.load(second_g + tile))
+                log_w = tl.dot(q1, g2, input_precision="tf32")
+                log_w = tl.dot(q2, g1, log_w, input_precision="tf32")
+                log_w = tl.dot(q1, g1, log_w, input_precision="tf32")
+                for chunk in tl.static_range(CHUNK, D, CHUNK):
+                    p1 = tl.load(first_q + within + chunk, mask=there, other=0.0)
+                    p2 = tl.load(second_q + within + chunk, mask=there, other=0.0)
+                    h1 = tl.trans(tl.load(first_g + tile + chunk))
+                    h2 = tl.trans(tl.load(second_g + tile + chunk))
+                    log_w = tl.dot(p1, h2, log_w, input_precision="tf32")
+                    log_w = tl.dot(p2, h1, log_w, input_precision="tf32")
+                    log_w = tl.dot(p1, h1, log_w, input_precision="tf32")
+                if norms is not None:
+                    log_w += tl.load(norms + columns)[None, :]
+                if best is not None:
+                    here = tl.max(log_w, axis=1) * 0.6931471805599453
+                    top = _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK)
+                if KERNEL != "gaussian":
+                    log_w = _log2_weights(norm[:, None] - log_w * 0.6931471805599453, KERNEL)
+                now = tl.maximum(most, tl.max(log_w, axis=1))
+                here = tl.sum(tl.exp2(log_w - now[:, None]), axis=1)
+                units = units * tl.exp2(most - now).to(tl.float64) + here.to(tl.float64)
+                most = now
+            tl.store(largest + place + label, most, mask=rows < n)
+            tl.store(total + place + label, units, mask=rows < n)
+
+
+@triton.jit(do_not_specialize=["n", "n_pieces", "step"])
+def _by_differences(
+    queries,  # (n, D), as the references lie: not centred
+    query_norms,  # (n,): ‖q‖², centred
+    references,  # (m, D), as given
+    order,  # which of them stands at each place; -1 for padding
+    class_starts,
+    block_labels,
+    largest,  # (parts, n, K) float64
+    total,
+    best,
+    n,
+    n_pieces,
     step,
     n_classes,
     D: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    PER_BLOCK: tl.constexpr,
+    KERNEL: tl.constexpr,
 ):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    dims, lanes = tl.arange(0, D), tl.arange(0, COLUMNS)
-    m = n_blocks * COLUMNS
+    lanes = tl.arange(0, COLUMNS)
     first = tl.program_id(1) * step
-    last = tl.minimum(n_blocks, first + step)
-    q = tl.load(queries + rows[:, None] * D + dims[None, :], mask=rows[:, None] < n, other=0.0)
+    last = tl.minimum(n_pieces, first + step)
+    norm = tl.load(query_norms + rows, mask=rows < n, other=0.0)
     place = (tl.program_id(1).to(tl.int64) * n + rows) * n_classes
-    for label in range(tl.load(block_labels + first).to(tl.int32), tl.load(block_labels + last - 1).to(tl.int32) + 1):
-        begin = tl.maximum(first, tl.load(class_starts + label).to(tl.int32))
-        end = tl.minimum(last, tl.load(class_starts + label + 1).to(tl.int32))
+    top = tl.full((ROWS,), -1e300, tl.float64)
+    begin_label, end_label = _labels(block_labels, first, last, PER_BLOCK)
+    for label in range(begin_label, end_label):
+        begin, end = _here(class_starts, label, first, last, PER_BLOCK)
         if begin < end:
-            # Finite, so that nothing is ever ∞ - ∞; below any log-weight.
-            most = tl.full((ROWS,), -1e38, tl.float32)
-            units = tl.zeros((ROWS,), tl.float32)
-            for block in range(begin, end):
-                columns = block * COLUMNS + lanes
-                g = tl.load(references + dims[:, None] * m + columns[None, :])
-                log_w = tl.dot(q, g, input_precision="tf32x3") + tl.load(norms + columns)[None, :]
-                here = tl.max(log_w, axis=1)
+            most = tl.full((ROWS,), -1e300, tl.float64)
+            units = tl.zeros((ROWS,), tl.float64)
+            for piece in range(begin, end):
+                row = tl.load(order + (piece * COLUMNS + lanes).to(tl.int64))
+                squared = tl.zeros((ROWS, COLUMNS), tl.float64)
+                for k in range(D):
+                    q = tl.load(queries + rows.to(tl.int64) * D + k, mask=rows < n, other=0.0)
+                    g = tl.load(references + row * D + k, mask=row >= 0, other=0.0).to(tl.float64)
+                    difference = q[:, None] - g[None, :]
+                    squared += difference * difference
                 if best is not None:
-                    tl.store(best + rows.to(tl.int64) * n_blocks + block, here * 0.6931471805599453, mask=rows < n)
-                now = tl.maximum(most, here)
+                    here = tl.max(tl.where(row[None, :] >= 0, norm[:, None] - squared, float("-inf")), axis=1)
+                    top = _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK)
+                log_w = tl.where(row[None, :] >= 0, _log2_weights(squared, KERNEL), float("-inf"))
+                now = tl.maximum(most, tl.max(log_w, axis=1))
                 units = units * tl.exp2(most - now) + tl.sum(tl.exp2(log_w - now[:, None]), axis=1)
                 most = now
             tl.store(largest + place + label, most, mask=rows < n)

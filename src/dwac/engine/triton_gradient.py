@@ -48,8 +48,7 @@ SHAPES = {
 def fused_gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor) -> Tensor:
     """See `Backend.gradient`: gaussian weights in float32 by the fused kernel, anything else in tiles."""
     fits = queries.dtype == torch.float32 == index.folded.dtype and index.kernel.name == "gaussian"
-    places = len(index.folded) * padded_width(queries.shape[1])  # which the kernel counts in 32 bits
-    if not fits or queries.shape[1] > WIDEST or places >= 2**31:
+    if not fits or queries.shape[1] > WIDEST:
         return tiled_gradient(index, queries, log_class_weights, cotangent)
     norms = queries.double().square().sum(dim=1, keepdim=True)
     level, weight = levels((log_class_weights + norms) * math.log2(math.e), cotangent, torch.float32, base=2.0)
@@ -62,21 +61,23 @@ def pulls(index: Index, queries: Tensor, level: Tensor, weight: Tensor, shape: S
     level, weight: (n, K) float32.
     """
     n, d = queries.shape
-    references, norms = index.columns
+    leading, rest, norms = index.split
+    if norms is None:
+        norms = index.folded[:, d] * math.log2(math.e)
     rows = min(shape.rows, max(16, triton.next_power_of_2(n)))
     columns = min(shape.columns, index.block_size)
     n_tiles, row_tiles = len(norms) // columns, triton.cdiv(n, rows)
     # Few queries leave the GPU idle unless several programs share the references of each.
-    parts = max(1, min(n_tiles, _PROGRAMS // row_tiles, _RESULTS // (n * len(references))))
+    parts = max(1, min(n_tiles, _PROGRAMS // row_tiles, _RESULTS // (n * leading.shape[1])))
     step = triton.cdiv(n_tiles, parts)
     parts = triton.cdiv(n_tiles, step)
-    answer = queries.new_empty(parts, n, len(references))
-    padded = torch.nn.functional.pad(queries, (0, len(references) - d))
+    answer = queries.new_empty(parts, n, leading.shape[1])
+    padded = torch.nn.functional.pad(queries, (0, leading.shape[1] - d))
     with torch.cuda.device_of(queries):
         _pulls[(row_tiles, parts)](
-            padded, references, norms, index.block_labels, level.mT.contiguous(), weight.mT.contiguous(), answer,
+            padded, leading, rest, norms, index.block_labels, level.mT.contiguous(), weight.mT.contiguous(), answer,
             n, n_tiles, step,
-            D=len(references), ROWS=rows, COLUMNS=columns, PER_BLOCK=index.block_size // columns,
+            D=leading.shape[1], ROWS=rows, COLUMNS=columns, PER_BLOCK=index.block_size // columns,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
     return answer.sum(dim=0)[:, :d]
@@ -85,7 +86,8 @@ def pulls(index: Index, queries: Tensor, level: Tensor, weight: Tensor, shape: S
 @triton.jit(do_not_specialize=["n", "n_tiles", "step"])
 def _pulls(
     queries,  # (n, D)
-    references,  # (D, m): 2 g log₂e
+    leading,  # (m, D): 2 g log₂e, its leading bits
+    rest,  # (m, D): and what they leave
     norms,  # (m,): -‖g‖² log₂e
     block_labels,  # (n_blocks,)
     levels,  # (K, n)
@@ -101,20 +103,20 @@ def _pulls(
 ):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     dims, lanes = tl.arange(0, D), tl.arange(0, COLUMNS)
-    m = n_tiles * COLUMNS
     first = tl.program_id(1) * step
     last = tl.minimum(n_tiles, first + step)
     q = tl.load(queries + rows[:, None] * D + dims[None, :], mask=rows[:, None] < n, other=0.0)
     pull, total = tl.zeros((ROWS, D), tl.float32), tl.zeros((ROWS,), tl.float32)
     for tile in range(first, last):
-        columns = tile * COLUMNS + lanes
+        columns = (tile * COLUMNS + lanes).to(tl.int64)
         place = tl.load(block_labels + tile // PER_BLOCK) * n + rows
         level = tl.load(levels + place, mask=rows < n, other=0.0)
         weight = tl.load(weights + place, mask=rows < n, other=0.0)
-        g = tl.load(references + dims[:, None] * m + columns[None, :])
-        log_w = tl.dot(q, g, input_precision="tf32x3") + tl.load(norms + columns)[None, :]
+        of = (columns * D)[:, None] + dims[None, :]
+        g = tl.load(leading + of) + tl.load(rest + of)
+        log_w = tl.dot(q, tl.trans(g), input_precision="tf32x3") + tl.load(norms + columns)[None, :]
         p = tl.exp2(log_w - level[:, None]) * weight[:, None]
-        pull = tl.dot(p, tl.trans(g), pull, input_precision="tf32x3")
+        pull = tl.dot(p, g, pull, input_precision="tf32x3")
         total += tl.sum(p, axis=1)
     pull = pull * 0.6931471805599453 - 2.0 * q * total[:, None]
     answer += tl.program_id(1).to(tl.int64) * n * D
