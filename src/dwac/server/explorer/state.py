@@ -32,6 +32,7 @@ from dwac.server.explorer.views import MOST, Examples, Progress, View, first_vie
 from dwac.server.explorer.whatif import changed_image, image_of_record
 
 _SESSIONS, _VIEWS = 64, 4
+_SHADES = 0.05  # how far the 256 shades of a record may move an image that had finer ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +197,8 @@ class Explorer:
         h = self._h(point).astype(np.float64)
         try:
             X = self._as_row(record)
-            same = np.linalg.norm(self.clf.embed(X)[0] - h) <= CLOSE * (1 + np.linalg.norm(h))
+            close = _SHADES if kind_of(record) == "image" else CLOSE
+            same = np.linalg.norm(self.clf.embed(X)[0] - h) <= close * (1 + np.linalg.norm(h))
         except DwacError:  # such as a picture of what the model knows as an array
             return None
         return X if same else None

@@ -1,0 +1,47 @@
+// Colours that the colour-blind can tell apart, each class with a shape of its own too.
+
+let colours = [];
+let shapes = [];
+
+export function use(start) {
+  colours = start.colours;
+  shapes = start.markers;
+}
+
+export const SERIES = 56; // differing pairs of a colour and a shape
+export const series = (code) => code % SERIES;
+export const colourOf = (code) => colours[code % colours.length];
+export const shapeOf = (code) => shapes[code % shapes.length];
+
+export const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+export const mixed = (a, b, share) => a.map((value, i) => Math.round(value * share + b[i] * (1 - share)));
+export const packed = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; // as ImageData has it
+
+export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+const INSIDE = {
+  o: (x, y) => x * x + y * y <= 1.05,
+  s: (x, y) => Math.abs(x) <= 0.88 && Math.abs(y) <= 0.88,
+  "^": (x, y) => y >= -1 && y <= 0.85 && Math.abs(x) <= (y + 1) / 1.85,
+  v: (x, y) => y <= 1 && y >= -0.85 && Math.abs(x) <= (1 - y) / 1.85,
+  D: (x, y) => Math.abs(x) + Math.abs(y) <= 1.1,
+  P: (x, y) => Math.min(Math.abs(x), Math.abs(y)) <= 0.36 && Math.max(Math.abs(x), Math.abs(y)) <= 1,
+  X: (x, y) => Math.abs(Math.abs(x) - Math.abs(y)) <= 0.5 && Math.max(Math.abs(x), Math.abs(y)) <= 1,
+};
+
+// Whether the pixel (dx, dy) belongs to a shape of that size, whose middle is (0, 0).
+export function inside(shape, size, dx, dy) {
+  if (size < 5) return Math.abs(dx) <= size / 2 && Math.abs(dy) <= size / 2;
+  return INSIDE[shape](dx / (size / 2), dy / (size / 2));
+}
+
+// A little canvas with the sign of a class.
+export function sign(code) {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 13;
+  const context = canvas.getContext("2d");
+  context.fillStyle = colourOf(code);
+  for (let y = 0; y < 13; y++) for (let x = 0; x < 13; x++) if (inside(shapeOf(code), 12, x - 6, y - 6)) context.fillRect(x, y, 1, 1);
+  canvas.setAttribute("aria-hidden", "true");
+  return canvas;
+}

@@ -1,0 +1,43 @@
+// Elements from data: text is only ever text, so that no label, id or record can become markup.
+
+export const $ = (id) => document.getElementById(id);
+
+export function el(tag, given = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(given)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "class") node.className = value;
+    else if (name === "data") Object.assign(node.dataset, value);
+    else if (name === "style") for (const [property, set] of Object.entries(value)) node.style.setProperty(property, set);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+export const fill = (node, ...children) => node.replaceChildren(...children.flat(Infinity).filter((child) => child));
+
+export const text = (value) => (value === null || value === undefined ? "–" : String(value));
+
+export function percent(share) {
+  const value = 100 * share;
+  for (const digits of [1, 2, 3]) {
+    const shown = value.toFixed(digits);
+    if (value === 0 || value === 100 || (Number(shown) !== 0 && Number(shown) !== 100)) return `${Number(shown)} %`;
+  }
+  return value < 50 ? "< 0.001 %" : "> 99.999 %";
+}
+
+// A number for people, which keeps all its digits in data-value.
+export function number(name, value, digits = 3) {
+  if (value === null || value === undefined) return el("b", {}, "–");
+  const shown = Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(digits);
+  return el("b", { data: { number: name, value: String(value) }, title: String(value) }, shown);
+}
+
+export const brief = (value, most = 120) => (text(value).length > most ? `${text(value).slice(0, most - 1)}…` : text(value));
+
+// A number of any size in few letters.
+export const short = (value) =>
+  (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(1) : Number(value.toPrecision(3)).toLocaleString("en"));

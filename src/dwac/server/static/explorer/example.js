@@ -1,0 +1,116 @@
+// One example: what the model says of it, how far to trust that, and what edits did to it.
+
+import { chip } from "./chips.js";
+import { $, brief, el, fill, number, percent, text } from "./dom.js";
+import { inSet } from "./sets.js";
+import { showVoters } from "./voters.js";
+
+const LABELS = 50; // shown with their probabilities
+
+export function showWelcome(app) {
+  const { guide, n_training, n_data, note } = app.start;
+  fill($("example"),
+    el("h2", {}, "Choose an example"),
+    el("p", {}, "Click a point of the map, or search by id or words."),
+    el("p", { class: "note" }, guide.lead),
+    note ? el("p", { class: "change" }, note) : null,
+    app.start.private ? el("p", { class: "change" }, guide.private) : null,
+    el("p", { class: "note" }, `${n_training.toLocaleString("en")} training examples, ${n_data.toLocaleString("en")} rows of data.`));
+}
+
+export function showExample(app, answer) {
+  app.answer = answer;
+  const e = answer.explanation;
+  fill($("example"), heading(app, answer), unchanged(app, answer), changed(app, answer), facts(app, answer), labelSet(app, answer),
+    rival(app, answer), showVoters(app, answer), labels(app, answer));
+  $("example").dataset.point = text(answer.point);
+  $("example").dataset.label = text(e.label);
+}
+
+function heading(app, answer) {
+  const e = answer.explanation;
+  const name = answer.point === null ? "What if?" : `Example ${brief(answer.id, 60)}`;
+  const known = answer.true !== null && answer.true !== undefined;
+  const right = known && answer.true === e.label;
+  const part = { data: "your data", training: "training example" }[answer.part];
+  const verdict = known && el("span", { class: "verdict" }, right ? "✓ right" : ["✗ mistaken: it is ", chip(app, answer.true)]);
+  return [
+    el("h2", {}, name, part ? el("span", { class: "note" }, ` (${part})`) : null),
+    el("p", {}, "Predicted ", chip(app, e.label, { data: { predicted: text(e.label) } }), " ", verdict || null),
+    answer.part === "training" ? el("p", { class: "note" }, app.start.guide.training) : null,
+  ];
+}
+
+// The same example before it was changed.
+function unchanged(app, { point, explanation }) {
+  if (point !== null || app.chosen === null) return null;
+  const was = app.original.explanation;
+  return el("p", { class: "change", id: "unchanged" },
+    `Example ${brief(app.original.id, 40)} as it is: `, chip(app, was.label), ` ${percent(was.probability)}; changed: `,
+    chip(app, explanation.label), ` ${percent(explanation.probability)}`);
+}
+
+function changed(app, { before, explanation }) {
+  if (!before) return null;
+  const was = before.explanation;
+  const same = was.label === explanation.label;
+  return el("p", { class: "change", id: "before-after" },
+    same ? "The edits leave the label; " : "The edits change the label: ",
+    chip(app, was.label), ` ${percent(was.probability)} → `, chip(app, explanation.label), ` ${percent(explanation.probability)}`);
+}
+
+function facts(app, { explanation: e, sentences }) {
+  const guide = app.start.guide;
+  const [settled, flipped] = sentences.slice(-2);
+  const rows = [
+    ["Probability", number("probability", e.probability), guide.probability],
+    ["Confidence", number("confidence", e.confidence), guide.confidence],
+    ["Credibility", number("credibility", e.credibility), guide.credibility],
+    ["Deciding", number("deciding", e.deciding), settled],
+    ["To change it", number("flip_size", e.flip_size), flipped],
+  ];
+  return el("dl", { class: "facts" }, rows.map(([name, value, meaning]) =>
+    [el("dt", {}, name), el("dd", {}, value, el("div", { class: "note" }, meaning))]));
+}
+
+function labelSet(app, { explanation: { p_values: p } }) {
+  if (!p) return null;
+  const held = Object.keys(p).filter((name) => inSet(p[name], app.epsilon));
+  return el("div", {},
+    el("p", { id: "label-set", data: { set: JSON.stringify(held) } }, `Label set at ε = ${app.epsilon}: `,
+      held.length ? held.map((name) => [chip(app, name), " "]) : "none: no label fits"),
+    el("p", { class: "note" }, app.start.guide.set));
+}
+
+function labels(app, { explanation: e }) {
+  const names = Object.keys(e.probabilities).sort((a, b) => e.probabilities[b] - e.probabilities[a]);
+  const p = e.p_values;
+  const heads = ["label", "probability", ...(p ? ["p-value", "in the set"] : [])];
+  const open = $("labels")?.open;
+  return el("details", { id: "labels", open },
+    el("summary", {}, "All labels"),
+    el("div", { class: "wide" }, el("table", {},
+      el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: i === 1 || i === 2 ? "number" : null }, head)))),
+      el("tbody", {}, names.slice(0, LABELS).map((name) => el("tr", {},
+        el("th", { scope: "row" }, chip(app, name)),
+        el("td", { class: "number", title: String(e.probabilities[name]) }, percent(e.probabilities[name])),
+        p && el("td", { class: "number", title: String(p[name]) }, p[name].toFixed(3)),
+        p && el("td", {}, inSet(p[name], app.epsilon) ? "yes" : "no")))))),
+    names.length > LABELS ? el("p", { class: "note" }, `and ${names.length - LABELS} more labels`) : null,
+    p ? el("p", { class: "note" }, `p-value: ${app.start.guide.p_value}`) : null);
+}
+
+function rival(app, { rival: other, explanation }) {
+  if (!other) return null;
+  const e = other.explanation;
+  const same = e.label === explanation.label;
+  return el("div", { id: "rival" }, el("h3", {}, "The two models"),
+    el("table", {},
+      el("thead", {}, el("tr", {}, ["model", "label", "probability", "credibility"].map((head) => el("th", { scope: "col" }, head)))),
+      el("tbody", {}, [[app.start.title, explanation], [app.start.compare, e]].map(([name, said]) => el("tr", {},
+        el("th", { scope: "row" }, name), el("td", {}, chip(app, said.label)),
+        el("td", { class: "number" }, percent(said.probability)),
+        el("td", { class: "number" }, said.credibility === null ? "–" : said.credibility.toFixed(3)))))),
+    el("p", { class: "note" }, same ? "They agree." : "They disagree.", ` ${app.start.compare} leans on: `,
+      e.neighbors.map((voter) => `${voter.id === undefined ? "" : `${brief(voter.id, 30)} `}${voter.label} (${percent(voter.share)})`).join(", ")));
+}

@@ -1,0 +1,65 @@
+// Lists that lead to examples: edits and what they change, labels to check, where two models disagree.
+
+import { get } from "./api.js";
+import { chip } from "./chips.js";
+import { $, brief, el, fill, percent } from "./dom.js";
+
+const go = (app, point, id) => el("button", { type: "button", class: "link", onclick: () => app.choose(point, true) }, brief(id, 40));
+const heads = (names) => el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name))));
+const odds = (log) => (log === null || log > Math.log(1e6) ? "over a million : 1" : `${Number(Math.exp(log).toPrecision(2)).toLocaleString("en")} : 1`);
+const plural = (n, one) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
+
+export function showEdits(app, changes) {
+  app.changes = changes;
+  $("edits").hidden = app.start.private;
+  $("edits").querySelector("summary").textContent = changes.edits.length ? `Edits (${changes.edits.length})` : "Edits";
+  fill($("edits").querySelector("div"),
+    el("p", { class: "note" }, app.start.guide.edits),
+    own(app),
+    el("p", { class: "buttons" },
+      el("button", { type: "button", id: "undo", disabled: !changes.edits.length, onclick: app.undo }, "Undo"),
+      el("button", { type: "button", id: "redo", disabled: !changes.can_redo, onclick: app.redo }, "Redo")),
+    el("ol", {}, changes.edits.map((edit) => el("li", {}, go(app, edit.point, edit.id), ": ", chip(app, edit.before),
+      edit.label === null ? " removed" : [" → ", chip(app, edit.label)]))),
+    el("p", { id: "n-changed", data: { n: changes.n_changed } },
+      `${plural(changes.n_changed, "example")} of ${changes.n_asked.toLocaleString("en")} loaded ones ${changes.n_changed === 1 ? "gets" : "get"} another label than without edits.`),
+    changes.changed.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "before", "now"]), el("tbody", {},
+      changes.changed.map(({ point, id, before, after }) => el("tr", {}, el("td", {}, go(app, point, id)),
+        [before, after].map((said) => el("td", {}, chip(app, said.label), ` ${percent(said.probability)}`))))))) : null);
+}
+
+// What can be done to the chosen example itself, where it votes.
+function own(app) {
+  const answer = app.answer;
+  if (!answer || answer.part !== "training" || app.changes.edits.some((edit) => edit.point === answer.point && edit.label === null)) return null;
+  const other = el("select", { "aria-label": "New label of the chosen example", onchange: (event) => {
+    if (event.target.value !== "") app.relabel(answer.point, Number(event.target.value));
+  } }, el("option", { value: "" }, "relabel …"), app.start.card.classes.map((name, code) =>
+    (String(name) === String(answer.true) ? null : el("option", { value: code }, brief(name, 30)))));
+  return el("p", { class: "act" }, `Example ${brief(answer.id, 30)}: `,
+    el("button", { type: "button", onclick: () => app.remove(answer.point) }, "Remove it"), other);
+}
+
+export async function showIssues(app) {
+  const place = $("issues").querySelector("div");
+  fill(place, el("p", { class: "note" }, "Asking every training example about its own label …"));
+  const found = await get("/explorer/issues");
+  const asked = found.asked < found.n_references ? ` Asked were ${found.asked.toLocaleString("en")} of ${found.n_references.toLocaleString("en")}.` : "";
+  fill(place, el("p", { class: "note" }, app.start.guide.issues),
+    el("p", {}, `${plural(found.n, "label")} to look at.${asked}`),
+    found.issues.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "label", "others say", "odds"]), el("tbody", {},
+      found.issues.map((issue) => el("tr", {}, el("td", {}, go(app, issue.point, issue.id)), el("td", {}, chip(app, issue.label)),
+        el("td", {}, chip(app, issue.suggested), ` ${percent(issue.suggested_probability)}`),
+        el("td", { class: "number" }, odds(issue.log_odds))))))) : null);
+}
+
+export async function showDisagreements(app) {
+  const place = $("compare").querySelector("div");
+  const found = await get("/explorer/disagreements");
+  fill(place, el("p", { class: "note" }, app.start.guide.compare),
+    el("p", { data: { n: found.n } }, `${plural(found.n, "example")} of ${app.start.n_data.toLocaleString("en")}; those that both are surest of come first.`),
+    found.rows.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", app.start.title, app.start.compare, "true label"]), el("tbody", {},
+      found.rows.map((row) => el("tr", {}, el("td", {}, go(app, row.point, row.id)),
+        el("td", {}, chip(app, row.label), ` ${percent(row.probability)}`), el("td", {}, chip(app, row.rival_label), ` ${percent(row.rival_probability)}`),
+        el("td", {}, row.true === null ? "–" : chip(app, row.true))))))) : null);
+}

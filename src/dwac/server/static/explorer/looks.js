@@ -1,0 +1,65 @@
+// How a point looks: its class gives colour and shape; what is wrong stands out, what is filtered away fades.
+
+import { SERIES, colourOf, css, inside, mixed, packed, rgb, series, shapeOf } from "./colours.js";
+import { DATA, NONE, RELABELLED, REMOVED, isMistake } from "./points.js";
+
+// Kinds of looks, from the ground up. A look is 1 + kind * (SERIES + 1) + series; the last series is "unknown".
+export const FADED = 0, TRAINING = 1, PLAIN = 2, MISTAKE = 3, EDITED = 4;
+const EACH = SERIES + 1;
+export const N_LOOKS = 1 + 5 * EACH;
+export const RANK = Array.from({ length: N_LOOKS }, (_, look) => (look ? Math.floor((look - 1) / EACH) : 0));
+
+function kindOf(points, i, { layer, low, high, both }) {
+  const data = (points.state[i] & DATA) !== 0;
+  if ((layer === "training" && data) || (layer === "data" && !data)) return null;
+  if (points.state[i] & (REMOVED | RELABELLED)) return EDITED;
+  const mistake = isMistake(points, i);
+  if (layer === "mistakes" && !mistake) return FADED;
+  if (low > 0 || high < 1) {
+    const trust = points.credibility[i];
+    if (!(trust >= low && trust <= high)) return FADED; // NaN is outside too
+  }
+  if (mistake) return MISTAKE;
+  return both && !data ? TRAINING : PLAIN;
+}
+
+export function looksOf(points, options) {
+  const look = new Uint16Array(points.n);
+  const other = options.colour === "predicted" ? points.label : points.predicted;
+  const first = options.colour === "predicted" ? points.predicted : points.label;
+  for (let i = 0; i < points.n; i++) {
+    const kind = kindOf(points, i, options);
+    if (kind === null) continue;
+    const code = first[i] === NONE ? other[i] : first[i];
+    look[i] = 1 + kind * EACH + (code === NONE ? SERIES : series(code));
+  }
+  return look;
+}
+
+export function paletteOf() {
+  const ground = rgb(css("--card"));
+  const ink = rgb(css("--ink"));
+  const share = { [FADED]: 0.13, [TRAINING]: 0.35, [PLAIN]: 0.75, [MISTAKE]: 1, [EDITED]: 1 };
+  const palette = new Uint32Array(N_LOOKS);
+  for (let look = 1; look < N_LOOKS; look++) {
+    const code = (look - 1) % EACH;
+    const colour = code === SERIES ? mixed(ink, ground, 0.5) : rgb(colourOf(code));
+    palette[look] = packed(mixed(colour, ground, share[RANK[look]]));
+  }
+  return palette;
+}
+
+// Mistakes are larger and hollow, edited examples larger.
+export function shapesOf(size) {
+  return Array.from({ length: N_LOOKS }, (_, look) => {
+    const kind = RANK[look];
+    const shape = shapeOf(look ? (look - 1) % EACH : 0);
+    const wide = kind === MISTAKE || kind === EDITED ? size + (size < 3 ? 2 : 4) : size;
+    const hollow = kind === MISTAKE && wide >= 7;
+    const within = (dx, dy) => inside(shape, wide, dx, dy);
+    const rim = (dx, dy) =>
+      within(dx, dy) && [[1, 0], [-1, 0], [0, 1], [0, -1], [2, 0], [-2, 0], [0, 2], [0, -2]].some(([x, y]) => !within(dx + x, dy + y));
+    return { size: wide, inside: hollow ? rim : within };
+  });
+}
+export const LARGEST = 17; // pixels of the largest shape

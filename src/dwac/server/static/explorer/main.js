@@ -1,0 +1,148 @@
+// The page put together: what is chosen, edited and asked, and who is told.
+
+import { download, get, post, useToken } from "./api.js";
+import { on } from "./bus.js";
+import { sign, use } from "./colours.js";
+import { $, brief, el, fill } from "./dom.js";
+import { showExample, showWelcome } from "./example.js";
+import * as gestures from "./gestures.js";
+import { Histogram } from "./histogram.js";
+import * as keys from "./keys.js";
+import { showDisagreements, showEdits, showIssues } from "./lists.js";
+import { PointMap } from "./map.js";
+import { Marks } from "./marks.js";
+import { load, reload } from "./points.js";
+import * as search from "./search.js";
+import { showSets } from "./sets.js";
+import * as theme from "./theme.js";
+import { showWhatIf } from "./whatif.js";
+
+const app = { k: 5, chosen: null, original: null, answer: null };
+window.explorer = app; // for the curious, and for tests
+
+const busy = (said) => { $("status").textContent = said; };
+
+// Do something that may be refused; say why if it is.
+app.tried = async (work) => {
+  try {
+    $("problem").textContent = "";
+    return await work;
+  } catch (error) {
+    if (error.status === 401) $("token").hidden = false;
+    $("problem").textContent = error.message;
+    return null;
+  } finally {
+    busy("");
+  }
+};
+
+app.isData = (point) => point >= app.start.n_training;
+
+app.choose = (point, move = false) => app.tried((async () => {
+  if (point === null || point === undefined) return;
+  const answer = await get(`/explorer/points/${point}?k=${app.k}`);
+  app.chosen = point;
+  app.original = answer;
+  show(answer);
+  app.marks.show(answer);
+  if (move) app.map.goTo(...answer.xy);
+})());
+
+app.ask = (question) => app.tried((async () => {
+  const answer = await post("/explorer/ask", { ...question, k: app.k });
+  showExample(app, answer);
+  app.marks.move(answer);
+})());
+
+app.setNeighbors = (k) => {
+  app.k = k;
+  app.choose(app.chosen);
+};
+
+const edit = (step) => app.tried((async () => {
+  busy("Counting votes …");
+  const changes = await post("/explorer/edits", step);
+  await reload(app.points);
+  app.map.restyle();
+  app.histogram.draw();
+  showSets(app);
+  if (app.chosen !== null) await app.choose(app.chosen);
+  showEdits(app, changes);
+  $("edits").open = true;
+  if ($("issues").open) await showIssues(app);
+  if ($("compare").open) await showDisagreements(app);
+})());
+
+app.remove = (point) => edit({ action: "remove", point });
+app.relabel = (point, label) => edit({ action: "relabel", point, label });
+app.undo = () => edit({ action: "undo" });
+app.redo = () => edit({ action: "redo" });
+
+function show(answer) {
+  showExample(app, answer);
+  showWhatIf(app, answer);
+  showEdits(app, app.changes);
+}
+
+function legend() {
+  const { classes } = app.start.card;
+  fill($("legend"), classes.slice(0, 40).map((name, code) => el("li", {}, sign(code), brief(name, 30))),
+    classes.length > 40 ? el("li", { class: "note" }, `and ${classes.length - 40} more`) : null,
+    el("li", { class: "note" }, "larger and hollow: mistaken"));
+}
+
+function listen() {
+  gestures.listen($("marks"), app.map, (point) => app.choose(point));
+  keys.listen(app);
+  search.listen(app);
+  on("moved", () => app.marks.draw());
+  on("theme", () => { app.map.restyle(); app.histogram.draw(); });
+  $("epsilon").addEventListener("input", () => {
+    app.epsilon = Number($("epsilon").value);
+    showSets(app);
+    if (app.answer) showExample(app, app.answer);
+  });
+  $("colour").addEventListener("change", () => app.map.restyle({ colour: $("colour").value }));
+  $("layer").addEventListener("change", () => app.map.restyle({ layer: $("layer").value }));
+  $("issues").addEventListener("toggle", () => $("issues").open && app.tried(showIssues(app)));
+  $("compare").addEventListener("toggle", () => $("compare").open && app.tried(showDisagreements(app)));
+  $("export-edits").addEventListener("click", () => app.tried(download("/explorer/edits.json", "edits.json")));
+  $("export-table").addEventListener("click", () => app.tried(download(`/explorer/examples.csv?epsilon=${app.epsilon}`, "examples.csv")));
+}
+
+async function begin() {
+  const start = await get("/explorer/start");
+  app.start = start;
+  app.epsilon = start.epsilon;
+  app.codes = new Map(start.card.classes.map((name, code) => [String(name), code]));
+  use(start);
+  app.points = await load(start);
+  $("token").hidden = true;
+  $("main").hidden = false;
+  $("title").textContent = start.title;
+  document.title = `${start.title}: dwac explorer`;
+  $("lead").textContent = start.guide.lead;
+  $("map-help").textContent = `${start.plane} Drag or use the arrow keys to move, the wheel or + and − to zoom.`;
+  $("issues").hidden = start.private;
+  $("compare").hidden = !start.compare;
+  app.map = new PointMap($("points"), app.points);
+  app.map.restyle({ both: start.n_training > 0 && start.n_data > 0 });
+  app.marks = new Marks($("marks"), app.map, start.card.classes);
+  app.histogram = new Histogram(app, (filter) => app.map.restyle(filter));
+  legend();
+  listen();
+  showSets(app);
+  app.histogram.draw();
+  showWelcome(app);
+  showWhatIf(app, null);
+  showEdits(app, start);
+  document.body.dataset.ready = "yes";
+}
+
+theme.listen();
+$("token").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useToken($("secret").value);
+  app.tried(begin());
+});
+app.tried(begin());

@@ -1,0 +1,139 @@
+// The map: points as pixels below, marks as lines and words above; drag, wheel, pinch and keys move it.
+
+import { emit } from "./bus.js";
+import { css, packed, rgb } from "./colours.js";
+import { LARGEST, RANK, looksOf, paletteOf, shapesOf } from "./looks.js";
+import { orderOf, splat, stampsOf } from "./splat.js";
+
+const REACH = 14; // pixels from a click to what it means
+const SIZES = [1, 3, 5, 7, 9, 11, 13];
+
+export class PointMap {
+  constructor(ground, points) {
+    this.ground = ground;
+    this.points = points;
+    this.context = ground.getContext("2d", { alpha: false });
+    this.options = { layer: "all", colour: "label", low: 0, high: 1, both: false };
+    this.size = 3;
+    this.shown = points.n;
+    this.restyle();
+    new ResizeObserver(() => this.resize()).observe(ground);
+    this.resize();
+    this.fit();
+  }
+
+  // What is drawn changes: labels, filter, colours.
+  restyle(options = {}) {
+    Object.assign(this.options, options);
+    this.look = looksOf(this.points, this.options);
+    this.order = orderOf(this.look, RANK);
+    this.palette = paletteOf();
+    this.background = packed(rgb(css("--card")));
+    this.request();
+  }
+
+  resize() {
+    const ratio = Math.min(window.devicePixelRatio || 1, 2);
+    const width = Math.max(1, Math.round(this.ground.clientWidth * ratio));
+    const height = Math.max(1, Math.round(this.ground.clientHeight * ratio));
+    if (this.image && width === this.ground.width && height === this.ground.height) return;
+    const before = this.view && this.middle();
+    Object.assign(this.ground, { width, height });
+    this.ratio = ratio;
+    this.frame = { width, height, margin: LARGEST };
+    this.image = new ImageData(width + 2 * LARGEST, height + 2 * LARGEST);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.stamps = null;
+    if (before) this.goTo(before[0], before[1]);
+  }
+
+  bounds() {
+    const { xy, n } = this.points;
+    let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+    for (let i = 0; i < n; i++) {
+      left = Math.min(left, xy[2 * i]); right = Math.max(right, xy[2 * i]);
+      low = Math.min(low, xy[2 * i + 1]); high = Math.max(high, xy[2 * i + 1]);
+    }
+    return n ? [left, right, low, high] : [-1, 1, -1, 1];
+  }
+
+  fit() {
+    const [left, right, low, high] = this.bounds();
+    const { width, height } = this.frame;
+    const scale = 0.92 * Math.min(width / (right - left || 1), height / (high - low || 1));
+    this.view = { scale, x: width / 2 - (scale * (left + right)) / 2, y: height / 2 + (scale * (low + high)) / 2 };
+    this.request();
+  }
+
+  middle() {
+    return this.placeOf(this.frame.width / 2, this.frame.height / 2);
+  }
+
+  placeOf(x, y) {
+    return [(x - this.view.x) / this.view.scale, (this.view.y - y) / this.view.scale];
+  }
+
+  pixelOf(x, y) {
+    return [x * this.view.scale + this.view.x, this.view.y - y * this.view.scale];
+  }
+
+  goTo(x, y) {
+    const { scale } = this.view;
+    this.view = { scale, x: this.frame.width / 2 - x * scale, y: this.frame.height / 2 + y * scale };
+    this.request();
+  }
+
+  pan(dx, dy) {
+    this.view = { ...this.view, x: this.view.x + dx, y: this.view.y + dy };
+    this.request();
+  }
+
+  zoom(factor, x = this.frame.width / 2, y = this.frame.height / 2) {
+    const scale = this.view.scale * factor;
+    if (!(scale > 1e-9 && scale < 1e12)) return;
+    this.view = { scale, x: x - (x - this.view.x) * factor, y: y - (y - this.view.y) * factor };
+    this.request();
+  }
+
+  // The point nearest to a pixel, among those that are drawn; null where none is near.
+  at(x, y, reach = REACH * this.ratio) {
+    const { xy } = this.points;
+    let [best, found] = [reach * reach, null];
+    for (const i of this.order) {
+      const dx = xy[2 * i] * this.view.scale + this.view.x - x;
+      const dy = this.view.y - xy[2 * i + 1] * this.view.scale - y;
+      if (dx * dx + dy * dy <= best) [best, found] = [dx * dx + dy * dy, i];
+    }
+    return found;
+  }
+
+  request() {
+    if (this.waiting || !this.view) return;
+    this.waiting = requestAnimationFrame(() => {
+      this.waiting = null;
+      this.draw();
+    });
+  }
+
+  // Points are as large as leaves them apart.
+  fitting() {
+    const room = Math.sqrt((this.frame.width * this.frame.height) / Math.max(this.shown, 1)) * 0.3;
+    return SIZES.reduce((best, size) => (size <= room ? size : best), 1);
+  }
+
+  draw() {
+    const start = performance.now();
+    const size = this.fitting();
+    if (size !== this.size || !this.stamps) {
+      this.size = size;
+      this.stamps = stampsOf(shapesOf(size), this.frame.width + 2 * LARGEST);
+    }
+    this.pixels.fill(this.background);
+    this.shown = splat(this.pixels, this.frame, this.view, this.points.xy, this.order, this.look, this.palette, this.stamps);
+    this.context.putImageData(this.image, -LARGEST, -LARGEST);
+    this.ground.dataset.ms = (performance.now() - start).toFixed(2);
+    this.ground.dataset.shown = this.shown;
+    if (this.fitting() !== this.size) this.request();
+    emit("moved");
+  }
+}

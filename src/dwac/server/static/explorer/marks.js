@@ -1,0 +1,118 @@
+// What lies above the points: names of classes, the chosen example, its voters, and where it moves if changed.
+
+import { css } from "./colours.js";
+import { brief } from "./dom.js";
+import { NONE } from "./points.js";
+
+const SAMPLE = 2000; // points that place a name
+
+export class Marks {
+  constructor(canvas, map, classes) {
+    Object.assign(this, { canvas, map, classes, chosen: null, moved: null });
+    this.context = canvas.getContext("2d");
+    this.names = namesOf(map.points, classes);
+  }
+
+  show(answer) {
+    this.chosen = answer;
+    this.moved = null;
+    this.draw();
+  }
+
+  move(answer) {
+    this.moved = answer;
+    this.draw();
+  }
+
+  draw() {
+    const { width, height } = this.map.frame;
+    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
+    this.context.clearRect(0, 0, width, height);
+    this.colours = { ink: css("--ink"), card: css("--card"), vote: css("--vote"), other: css("--other") };
+    this.drawNames();
+    if (this.chosen) this.drawVotes(this.moved ?? this.chosen);
+    if (this.chosen) this.ring(this.chosen.xy, 9, false);
+    if (this.moved) this.drawMove();
+  }
+
+  drawNames() {
+    const { context, map, colours } = this;
+    context.font = `${13 * map.ratio}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.lineWidth = 4 * map.ratio;
+    context.lineJoin = "round";
+    const taken = [];
+    for (const { name, place } of this.names) {
+      const [x, y] = map.pixelOf(...place);
+      const wide = context.measureText(name).width;
+      if (taken.some(([tx, ty, tw]) => Math.abs(tx - x) < (tw + wide) / 2 && Math.abs(ty - y) < 16 * map.ratio)) continue;
+      taken.push([x, y, wide]);
+      context.strokeStyle = colours.card;
+      context.strokeText(name, x, y);
+      context.fillStyle = colours.ink;
+      context.fillText(name, x, y);
+    }
+  }
+
+  drawVotes(answer) {
+    const { context, map, colours } = this;
+    const [x, y] = map.pixelOf(...answer.xy);
+    (answer.neighbor_points ?? []).forEach((point, i) => {
+      const voter = answer.explanation.neighbors[i];
+      const [to, down] = map.pixelOf(map.points.xy[2 * point], map.points.xy[2 * point + 1]);
+      const mine = voter.label === answer.explanation.label;
+      context.strokeStyle = mine ? colours.vote : colours.other;
+      context.setLineDash(mine ? [] : [5 * map.ratio, 4 * map.ratio]);
+      context.lineWidth = (1 + 5 * voter.share) * map.ratio;
+      context.beginPath();
+      context.moveTo(x, y);
+      context.lineTo(to, down);
+      context.stroke();
+    });
+    context.setLineDash([]);
+  }
+
+  drawMove() {
+    const { context, map, colours } = this;
+    context.strokeStyle = colours.ink;
+    context.lineWidth = 1.5 * map.ratio;
+    context.setLineDash([3 * map.ratio, 3 * map.ratio]);
+    context.beginPath();
+    if (this.chosen) context.moveTo(...map.pixelOf(...this.chosen.xy));
+    context.lineTo(...map.pixelOf(...this.moved.xy));
+    context.stroke();
+    context.setLineDash([]);
+    this.ring(this.moved.xy, 7, true);
+  }
+
+  ring(xy, radius, full) {
+    const { context, map, colours } = this;
+    const [x, y] = map.pixelOf(...xy);
+    for (const [colour, width] of [[colours.card, 5], [colours.ink, 2.5]]) {
+      context.beginPath();
+      context.arc(x, y, radius * map.ratio, 0, 2 * Math.PI);
+      context.strokeStyle = colour;
+      context.lineWidth = width * map.ratio;
+      context.stroke();
+    }
+    if (!full) return;
+    context.fillStyle = colours.ink;
+    context.fill();
+  }
+}
+
+// Where each class lies: the middle of its points, in each direction.
+function namesOf(points, classes) {
+  const places = classes.map(() => []);
+  for (let i = 0; i < points.n; i++) {
+    const code = points.label[i] === NONE ? points.predicted[i] : points.label[i];
+    if (code !== NONE && places[code].length < SAMPLE) places[code].push(i);
+  }
+  const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  return classes
+    .map((name, code) => ({ name: brief(name, 24), held: places[code] }))
+    .filter(({ held }) => held.length)
+    .slice(0, 60)
+    .map(({ name, held }) => ({ name, place: [median(held.map((i) => points.xy[2 * i])), median(held.map((i) => points.xy[2 * i + 1]))] }));
+}

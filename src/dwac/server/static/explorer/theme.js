@@ -1,0 +1,24 @@
+// Light or dark: as the system has it, until the reader chooses.
+
+import { $ } from "./dom.js";
+import { emit } from "./bus.js";
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+let chosen = sessionStorage.getItem("dwac-theme");
+
+function apply() {
+  const theme = chosen ?? (dark.matches ? "dark" : "light");
+  document.documentElement.dataset.theme = theme;
+  $("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  emit("theme");
+}
+
+export function listen() {
+  $("theme").addEventListener("click", () => {
+    chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    sessionStorage.setItem("dwac-theme", chosen);
+    apply();
+  });
+  dark.addEventListener("change", apply);
+  apply();
+}

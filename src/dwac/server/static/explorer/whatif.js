@@ -1,0 +1,78 @@
+// What if? The chosen example as a form: change it, ask again, and see where it goes.
+
+import { $, el, fill, text } from "./dom.js";
+
+const CHOICES = 60; // categories that fit into a menu
+
+export function showWhatIf(app, answer) {
+  const { card, guide } = app.start;
+  const known = answer && answer.editable;
+  const make = { tabular: table, text: words, huggingface: words, image: image }[card.kind];
+  $("whatif").hidden = !make || (card.kind === "image" && !known);
+  if ($("whatif").hidden) return;
+  const form = make(app, known ? answer : null);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    app.ask(form.question());
+  });
+  form.append(el("p", { class: "buttons" }, el("button", {}, "Ask"),
+    answer && answer.point !== null ? el("button", { type: "button", onclick: () => app.choose(app.chosen) }, "Back to the example") : null));
+  fill($("whatif").querySelector("div"), el("p", { class: "note" }, guide.what_if), form);
+}
+
+function table(app, answer) {
+  const { columns, example, row } = app.start.card;
+  const record = answer ? answer.explanation.record : example;
+  const values = columns.map(({ name }, i) => (Array.isArray(record) ? record[i] : record[name]) ?? null);
+  const inputs = columns.map((column, i) => field(column, values[i]));
+  const form = el("form", {}, el("div", { class: "fields" },
+    columns.map(({ name }, i) => el("label", {}, text(name), inputs[i]))));
+  inputs.forEach((input, i) => input.addEventListener("input", () => input.classList.toggle("touched", input.value !== (values[i] === null ? "" : String(values[i])))));
+  form.question = () => {
+    const given = columns.map((column, i) => valueOf(column, inputs[i].value, values[i]));
+    return { row: row.type === "array" ? given : Object.fromEntries(columns.map(({ name }, i) => [name, given[i]])) };
+  };
+  return form;
+}
+
+function field({ kind, categories, name }, value) {
+  const shown = value === null ? "" : String(value);
+  const held = (categories ?? []).filter((each) => each !== null).map(String);
+  if (kind === "boolean" || (kind === "categorical" && held.length && held.length <= CHOICES)) {
+    const choices = kind === "boolean" ? ["true", "false"] : held;
+    const all = [...new Set(["", ...choices, shown])];
+    return el("select", { name }, all.map((each) => el("option", { value: each, selected: each === shown }, each || "unknown")));
+  }
+  return el("input", { name, value: shown, inputmode: kind === "numeric" ? "decimal" : null, placeholder: "unknown" });
+}
+
+// What was typed, in the type that the column has; what nobody touched stays as it was.
+function valueOf({ kind, categories }, typed, before) {
+  if (typed === (before === null ? "" : String(before))) return before;
+  if (typed.trim() === "") return null;
+  if (kind === "boolean" && ["true", "false"].includes(typed)) return typed === "true";
+  const known = (categories ?? []).find((each) => each !== null && String(each) === typed);
+  if (known !== undefined) return known;
+  const value = Number(typed);
+  return kind === "numeric" && !Number.isNaN(value) ? value : typed;
+}
+
+function words(app, answer) {
+  const area = el("textarea", { id: "what-text", "aria-label": "Text to ask about" });
+  area.value = answer ? answer.explanation.record.text : "";
+  const form = el("form", {}, area);
+  form.question = () => ({ row: area.value });
+  return form;
+}
+
+function image(app, answer) {
+  const number = (name, given) => el("label", {}, name, el("input", { type: "number", ...given }));
+  const right = number("Move right, in pixels", { name: "right", value: 0, step: 1 });
+  const down = number("Move down, in pixels", { name: "down", value: 0, step: 1 });
+  const light = number("Brightness, times", { name: "brightness", value: 1, step: 0.1, min: 0, max: 10 });
+  const form = el("form", {}, el("div", { class: "fields" }, right, down, light));
+  const value = (label) => Number(label.querySelector("input").value);
+  const point = answer.point ?? app.chosen;
+  form.question = () => ({ point, right: Math.round(value(right)), down: Math.round(value(down)), brightness: value(light) });
+  return form;
+}
