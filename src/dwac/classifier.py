@@ -498,6 +498,28 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._calibrated = None
         return self
 
+    # In a browser
+
+    def explore(
+        self, X: Any = None, y: Any = None, *, ids: Iterable[Hashable] | None = None, show: bool = True, **options: Any
+    ) -> Any:
+        """Open a local page to see and question every prediction: a map, who voted, and what if they had not.
+
+        Needs the extra `dwac[server]`. Serves in the background; `.stop()` on what is returned ends it.
+
+        Args:
+            X: rows to look at; by default the training examples. y: their labels, where known. ids: their names.
+            show: open a browser; otherwise only say where the page is.
+            options: of `dwac.server.explorer.Explorer.of`, such as private=True or title="…".
+        """
+        try:
+            from dwac.server.explorer import Explorer, open_page
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "dwac":
+                raise
+            raise InputError(f"explore needs {error.name}: pip install 'dwac[server]'") from None
+        return open_page(Explorer.of(self, X, y, ids=ids, **options), show=show)
+
     # On disk
 
     def save(self, path: str | PathLike[str], *, include_examples: bool = True) -> Path:
