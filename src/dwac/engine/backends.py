@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -15,12 +16,16 @@ from torch import Tensor
 
 from dwac.engine.gradient import tiled_gradient
 from dwac.engine.index import Index
-from dwac.kernels import full_precision
+from dwac.kernels import Kernel, full_precision
 
-# Elements of one tile: large enough to keep the product efficient, small enough to stay in a core's cache.
-_TILE = {"cpu": 2**20, "cuda": 2**26}
+# Elements of one tile, for each thread of a CPU: large enough to keep the product efficient, small enough to stay in
+# a core's cache. No tile is larger than the largest.
+_TILE = {"cpu": 2**18, "cuda": 2**26}
+_LARGEST_TILE = {"cpu": 2**22, "cuda": 2**26}
 _QUERIES = {"cpu": 256, "cuda": 4096}
 _BLOCK_RESULTS = 2**22
+_MANY_BLOCKS = 32  # so many blocks a class are faster merged class by class
+_GATHERED = {"cpu": 2**18, "cuda": 2**24}  # numbers of references copied at once for products with their own queries
 
 
 class Sweep(NamedTuple):
@@ -40,6 +45,9 @@ class Backend(Protocol):
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """One pass over all references; `queries` are centred and in the precision to compute in."""
+
+    def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
+        """‖q‖² - ‖q - g‖² of each query and every member of its own blocks (n, b): (n, b · block_size)."""
 
     def gradient(self, index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor) -> Tensor:
         """∂/∂queries of Σ cotangent · log_class_weights, (n, d) in the precision of the centred `queries`.
@@ -71,25 +79,43 @@ class TorchBackend:
         ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
         gaussian = index.kernel.name == "gaussian"
         # For few queries the references of a tile, folded anew in float64, would outgrow its products.
-        tile_rows = _TILE.get(queries.device.type, 2**20) // max(ones.shape)
-        width = max(1, tile_rows // index.block_size)
-        sums = queries.new_empty(len(queries), len(index.block_labels))
-        best = torch.empty_like(sums)
+        width = max(1, _tile(queries.device) // (max(ones.shape) * index.block_size))
+        best = queries.new_empty(len(queries), len(index.block_labels))
+        units = torch.empty_like(best)  # Σ w of each block, in units of its largest
+        largest = best if gaussian else torch.empty_like(best)  # the log of that
+        memory = queries.new_empty(len(queries) * width * index.block_size)
         for first in range(0, len(index.block_labels), width):
             here = slice(first, min(first + width, len(index.block_labels)))
             rows = index.fold(here.start * index.block_size, here.stop * index.block_size, queries.dtype)
+            product = memory[: len(queries) * len(rows)].view(len(queries), len(rows))
             with full_precision(queries.device):
-                product = ones @ rows.mT  # ‖q‖² - ‖q - g‖²
+                torch.mm(ones, rows.mT, out=product)  # ‖q‖² - ‖q - g‖²
             tile = product.view(len(queries), -1, index.block_size)
-            best[:, here] = tile.amax(dim=2)
-            if gaussian:  # ‖q‖² cancels in every difference, so it is left out until the end
-                sums[:, here] = exp_(tile.sub_(best[:, here, None])).sum(dim=2).log_().add_(best[:, here])
-            else:
-                sums[:, here] = _block_sums(index, tile, best[:, here], norms)
-        log_sums = sums.double()
-        if gaussian:
-            log_sums.sub_(norms[:, None])
-        return Sweep(merge(log_sums, index.block_labels, index), *nearest_blocks(best, norms, n_blocks))
+            torch.amax(tile, dim=2, out=best[:, here])
+            if not gaussian:
+                tile, largest[:, here] = _log_weights(index.kernel, tile, best[:, here], norms)
+            torch.sum(exp_(tile.sub_(largest[:, here, None])), dim=2, out=units[:, here])
+        # ‖q‖² cancels in every difference of a gaussian's logs, so it was left out until here.
+        shift = norms if gaussian else torch.zeros_like(norms)
+        return Sweep(_merge_blocks(largest, units, shift, index), *nearest_blocks(best, norms, n_blocks))
+
+    def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
+        """See `Backend.products`."""
+        answer = queries.new_empty(len(queries), blocks.shape[1] * index.block_size)
+        ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
+        step = max(1, _GATHERED.get(queries.device.type, 2**18) // (answer.shape[1] * ones.shape[1]))
+        for start in range(0, len(queries), step):
+            part = slice(start, start + step)
+            chosen = blocks[part].flatten()
+            if index.folded.dtype == queries.dtype:  # whole blocks are copied faster than their rows
+                folded = index.folded.view(len(index.block_labels), -1).index_select(0, chosen)
+            else:  # exact float64 copies of the few places needed
+                rows = index.rows.view(-1, index.block_size)[chosen].flatten()
+                folded = replace(index, rows=rows).fold(0, len(rows), queries.dtype)
+            with full_precision(queries.device):
+                folded = folded.view(-1, answer.shape[1], ones.shape[1])
+                answer[part] = torch.bmm(folded, ones[part, :, None])[:, :, 0]
+        return answer
 
 
 def in_parts(
@@ -115,12 +141,31 @@ def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, 
     return squared[:, 0], top.indices[:, :n_blocks], outside
 
 
-def _block_sums(index: Index, tile: Tensor, best: Tensor, norms: Tensor) -> Tensor:
-    """log Σ w over each block, for a kernel that needs the distance itself."""
+def _tile(device: torch.device) -> int:
+    """How many products a tile holds."""
+    threads = torch.get_num_threads() if device.type == "cpu" else 1
+    return min(_LARGEST_TILE.get(device.type, 2**22), threads * _TILE.get(device.type, 2**18))
+
+
+def _log_weights(kernel: Kernel, tile: Tensor, best: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+    """log w of a tile's products and of the largest of each block, for a kernel that needs the distance itself."""
     squared_norms = norms.to(tile.dtype)[:, None]
-    largest = index.kernel.log_weights((squared_norms - best).clamp_min(0))
-    log_w = index.kernel.log_weights((squared_norms[:, :, None] - tile).clamp_min_(0))
-    return exp_(log_w - largest[:, :, None]).sum(dim=2).log_().add_(largest)
+    log_w = kernel.log_weights(tile.neg_().add_(squared_norms[:, :, None]).clamp_min_(0))
+    return log_w, kernel.log_weights((squared_norms - best).clamp_min_(0))
+
+
+def _merge_blocks(largest: Tensor, units: Tensor, shift: Tensor, index: Index) -> Tensor:
+    """Σ units · exp(largest - shift) over the blocks (n, b) of each class, as a log: (n, K) float64. `units` is spent."""
+    if len(index.block_labels) < _MANY_BLOCKS * index.n_classes:
+        return merge(units.log_().add_(largest).double().sub_(shift[:, None]), index.block_labels, index)
+    log_sums = torch.full((len(units), index.n_classes), -torch.inf, dtype=torch.float64, device=units.device)
+    starts = index.class_starts.tolist()
+    for label, here in enumerate(map(slice, starts, starts[1:])):
+        if here.start < here.stop:
+            top = largest[:, here].amax(dim=1, keepdim=True)
+            shares = exp_(largest[:, here] - top).mul_(units[:, here])
+            log_sums[:, label] = shares.sum(dim=1, dtype=torch.float64).log_().add_(top[:, 0]).sub_(shift)
+    return torch.minimum(log_sums, index.counts.double().log())
 
 
 def merge(log_sums: Tensor, labels: Tensor, index: Index) -> Tensor:

@@ -12,7 +12,6 @@ direct differences.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -24,12 +23,11 @@ from dwac.engine.choice import choose_backend
 from dwac.engine.direct import by_difference
 from dwac.engine.index import Index
 from dwac.errors import InputError, ShapeError
-from dwac.kernels import full_precision
 
 _TOLERANCE = 1e-4
 _GRADIENT_TOLERANCE = 1e-3
 _SPARE = 8  # candidates kept beyond k, so that rounding can seldom hide a neighbour
-_CANDIDATES = 2**21  # numbers gathered at once while ranking candidates
+_CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # looked at at once while ranking, and numbers of those that are kept
 _COTANGENTS = 2**22  # log class weights differentiated at once
 
 
@@ -105,7 +103,7 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     bound = unit * ((2 * norms + sweep.nearest.sqrt()).square() + 16)
     if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
         bound = bound / (sweep.nearest + bound).sqrt()
-    doubtful = bound > _TOLERANCE
+    doubtful = ~(bound <= _TOLERANCE)  # NaN, where float32 overflows, is doubt too
     if centred.dtype == torch.float64:  # differences err less only where much of the norms cancels
         doubtful &= 16 * sweep.nearest < norms.square()
     else:
@@ -113,14 +111,16 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
         if index.n_classes > 1:
             leading = sweep.log_class_weights.topk(2, dim=1).values
             doubtful |= leading[:, 0] - leading[:, 1] <= 2 * bound
-    rows, squared, reach = _rank(index, queries, centred, sweep, k)
+    rows, squared, reach = _rank(index, queries, centred, sweep, backend, k)
     if k:
         farthest = squared[:, -1]
         doubtful |= reach - unit * (2 * norms + farthest.sqrt()).square() <= farthest
     return QueryResult(sweep.log_class_weights, rows, squared), doubtful
 
 
-def _rank(index: Index, queries: Tensor, centred: Tensor, sweep: Sweep, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def _rank(
+    index: Index, queries: Tensor, centred: Tensor, sweep: Sweep, backend: Backend, k: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """The k nearest rows among the blocks a sweep chose, their exact squared distances, and how far they reach.
 
     The k nearest references lie in the k blocks whose own nearest member is nearest. No reference that was
@@ -133,13 +133,14 @@ def _rank(index: Index, queries: Tensor, centred: Tensor, sweep: Sweep, k: int) 
         return rows, squared, reach
     candidates = sweep.blocks.shape[1] * index.block_size
     kept = min(k + _SPARE, candidates)
-    step = max(1, _CANDIDATES // (candidates * (queries.shape[1] + 1)))
-    offsets = torch.arange(index.block_size, device=queries.device)
+    most = _CANDIDATES.get(queries.device.type, 2**20)
+    step = max(1, most // max(candidates, kept * queries.shape[1]))
     for start in range(0, len(queries), step):
         part = slice(start, start + step)
-        places = (sweep.blocks[part, :, None] * index.block_size + offsets).flatten(1)
-        near = _products(index, centred[part], places).topk(kept, dim=1)
-        found = index.rows[places.gather(1, near.indices)]
+        blocks = sweep.blocks[part]
+        near = backend.products(index, centred[part], blocks).topk(kept, dim=1)
+        block = blocks.gather(1, near.indices // index.block_size)
+        found = index.rows[block * index.block_size + near.indices % index.block_size]
         found = torch.where(found < 0, len(index.labels), found).sort(dim=1).values  # padding last
         distances = _exact(index, queries[part], found)
         order = distances.argsort(dim=1, stable=True)[:, :k]
@@ -148,19 +149,6 @@ def _rank(index: Index, queries: Tensor, centred: Tensor, sweep: Sweep, k: int) 
             norm = centred[part].double().square().sum(dim=1)
             reach[part] = reach[part].minimum(norm - near.values[:, -1].double())
     return rows, squared, reach
-
-
-def _products(index: Index, centred: Tensor, places: Tensor) -> Tensor:
-    """‖q‖² - ‖q - g‖² for each query (n, d) and its own places (n, c) in the folded layout: (n, c)."""
-    ones = torch.cat([centred, torch.ones_like(centred[:, :1])], dim=1)
-    if index.folded.dtype == centred.dtype:
-        folded = index.folded[places]
-    else:  # exact float64 copies of the few places needed
-        flat = places.flatten()
-        chosen = replace(index, rows=index.rows[flat])
-        folded = chosen.fold(0, len(flat), centred.dtype).view(*places.shape, -1)
-    with full_precision(centred.device):
-        return torch.bmm(folded, ones[:, :, None])[:, :, 0]
 
 
 def _exact(index: Index, queries: Tensor, rows: Tensor) -> Tensor:

@@ -37,10 +37,15 @@ class Index:
     rows: Tensor  # (n_blocks · block_size,) int64: which reference stands there; -1 for padding
     folded: Tensor  # (n_blocks · block_size, d + 1), the dtype of `embeddings`
 
-    @property
+    @cached_property
     def counts(self) -> Tensor:
         """(K,): how many references each class has."""
         return torch.bincount(self.labels, minlength=self.n_classes)
+
+    @cached_property
+    def log_counts(self) -> Tensor:
+        """(K,) float64: the log of that, which no log class weight exceeds."""
+        return self.counts.double().log()
 
     @cached_property
     def class_starts(self) -> Tensor:

@@ -68,22 +68,39 @@ class TritonBackend:
             return self.rest.sweep(index, queries, n_blocks)
         return in_parts(_chunk, index, queries, n_blocks, _RESULTS // max(len(index.block_labels), index.n_classes))
 
+    def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
+        """See `Backend.products`."""
+        if queries.dtype != torch.float32 or index.folded.dtype != torch.float32:
+            return self.rest.products(index, queries, blocks)
+        (n, d), b = queries.shape, blocks.shape[1]
+        answer = queries.new_empty(n, b * index.block_size)
+        with torch.cuda.device_of(queries):
+            _members[(n, b)](
+                queries.contiguous(), index.folded, blocks.contiguous(), answer,
+                D=triton.next_power_of_2(d), d=d, BLOCK=index.block_size, num_warps=1 if d <= 32 else 4,
+            )  # fmt: skip
+        return answer
+
 
 def _chunk(index: Index, queries: Tensor, n_blocks: int) -> Sweep:
     best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks > 1 else None
-    log_sums, nearest = class_sums(index, queries, best)
-    # No weight exceeds 1 (d² ≥ 0), so no class exceeds its count; rounding may not either.
-    log_class_weights = torch.minimum(log_sums, index.counts.double().log())
+    log_class_weights = class_sums(index, queries, best)
     if best is not None:
         return Sweep(log_class_weights, *nearest_blocks(best, queries.double().square().sum(dim=1), n_blocks))
-    nowhere = index.block_labels.new_zeros(len(queries), 1)  # nobody asks for neighbours
+    # Nobody asks for neighbours. The nearest of a class is at least as near as its mean weight says.
+    mean = (log_class_weights - index.log_counts).masked_fill_(index.counts == 0, -torch.inf)
+    nearest = _squared(mean.amax(dim=1), index.kernel.name)
+    nowhere = index.block_labels.new_zeros(len(queries), 1)
     return Sweep(log_class_weights, nearest, nowhere, torch.full_like(nearest, torch.inf))
 
 
-def class_sums(
-    index: Index, queries: Tensor, best: Tensor | None, shape: Shape | None = None
-) -> tuple[Tensor, Tensor]:
-    """Of centred queries (n, d): log Σ w by class, (n, K), and the squared distance of the nearest, (n,), float64.
+def _squared(log_w: Tensor, kernel: str) -> Tensor:
+    """The squared distance at which a kernel gives a log-weight."""
+    return {"gaussian": torch.neg, "laplace": torch.square}.get(kernel, lambda x: torch.expm1(-x))(log_w).clamp_min(0)
+
+
+def class_sums(index: Index, queries: Tensor, best: Tensor | None, shape: Shape | None = None) -> Tensor:
+    """Of centred queries (n, d): log Σ w by class, (n, K) float64.
 
     best: (n, n_blocks) as queries, or None: filled with the largest ‖q‖² - ‖q - g‖² of each block.
     """
@@ -122,10 +139,21 @@ def class_sums(
     most = largest.amax(dim=0)
     units = (total * torch.exp2((largest - most).nan_to_num(0.0).double())).sum(dim=0)  # nan: nobody voted
     log_sums = (most.double() + units.log2()) * _LN2
-    top = most.double().amax(dim=1) * _LN2
-    if index.kernel.name == "gaussian":
-        return (log_sums - norms[:, None], (norms - top).clamp_min_(0)) if single else (log_sums, -top)
-    return log_sums, top.square() if index.kernel.name == "laplace" else torch.expm1(-top).clamp_min_(0)
+    if single and index.kernel.name == "gaussian":
+        log_sums -= norms[:, None]
+    # No weight exceeds 1 (d² ≥ 0), so no class exceeds its count; rounding may not either.
+    return torch.minimum(log_sums, index.log_counts)
+
+
+@triton.jit
+def _members(queries, folded, blocks, answer, D: tl.constexpr, d: tl.constexpr, BLOCK: tl.constexpr):
+    """The products of one query with one of its blocks, in float32 proper."""
+    row, which, dims = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, D)
+    places = tl.load(blocks + row * tl.num_programs(1) + which) * BLOCK + tl.arange(0, BLOCK)
+    q = tl.load(queries + row * d + dims, mask=dims < d, other=0.0)
+    g = tl.load(folded + places[:, None] * (d + 1) + dims[None, :], mask=dims[None, :] < d, other=0.0)
+    products = tl.sum(q[None, :] * g, axis=1) + tl.load(folded + places * (d + 1) + d)
+    tl.store(answer + (row * tl.num_programs(1) + which) * BLOCK + tl.arange(0, BLOCK), products)
 
 
 @triton.jit
@@ -166,6 +194,32 @@ def _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK: tl.constexp
     return top
 
 
+@triton.jit
+def _product(log_w, q1, q2, first_g, second_g, tile):
+    """log_w + q · g, of the parts of both; the smallest terms first."""
+    g1, g2 = tl.trans(tl.load(first_g + tile)), tl.trans(tl.load(second_g + tile))
+    log_w = tl.dot(q1, g2, log_w, input_precision="tf32")
+    log_w = tl.dot(q2, g1, log_w, input_precision="tf32")
+    return tl.dot(q1, g1, log_w, input_precision="tf32")
+
+
+@triton.jit
+def _products(
+    q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
+    D: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """(‖q‖² - ‖q - g‖²) log₂e, (ROWS, COLUMNS). Of many dimensions, CHUNK at a time: long products round off more."""
+    tile = (columns * D)[:, None] + tl.arange(0, CHUNK)[None, :]
+    log_w = _product(tl.zeros((ROWS, COLUMNS), tl.float32), q1, q2, first_g, second_g, tile)
+    for chunk in tl.static_range(CHUNK, D, CHUNK):
+        p1 = tl.load(first_q + within + chunk, mask=there, other=0.0)
+        p2 = tl.load(second_q + within + chunk, mask=there, other=0.0)
+        log_w += _product(tl.zeros((ROWS, COLUMNS), tl.float32), p1, p2, first_g, second_g, tile + chunk)
+    if norms is not None:
+        log_w += tl.load(norms + columns)[None, :]
+    return log_w
+
+
 @triton.jit(do_not_specialize=["n", "n_pieces", "step"])
 def _by_products(
     first_q,  # (n, D): the leading bits of queries
@@ -192,10 +246,10 @@ def _by_products(
     KERNEL: tl.constexpr,
 ):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    dims, lanes = tl.arange(0, CHUNK), tl.arange(0, COLUMNS)
+    lanes = tl.arange(0, COLUMNS)
     first = tl.program_id(1) * step
     last = tl.minimum(n_pieces, first + step)
-    within = rows[:, None].to(tl.int64) * D + dims[None, :]
+    within = rows[:, None].to(tl.int64) * D + tl.arange(0, CHUNK)[None, :]
     there = rows[:, None] < n
     q1 = tl.load(first_q + within, mask=there, other=0.0)
     q2 = tl.load(second_q + within, mask=there, other=0.0)
@@ -206,36 +260,55 @@ def _by_products(
     for label in range(begin_label, end_label):
         begin, end = _here(class_starts, label, first, last, PER_BLOCK)
         if begin < end:
-            # Finite, so that nothing is ever ∞ - ∞; below any log-weight.
-            most = tl.full((ROWS,), -1e38, tl.float32)
+            most = tl.zeros((ROWS,), tl.float32)
             units = tl.zeros((ROWS,), tl.float64)
-            for piece in tl.range(begin, end, num_stages=STAGES):
-                columns = (piece * COLUMNS + lanes).to(tl.int64)
-                tile = (columns * D)[:, None] + dims[None, :]
-                g1 = tl.trans(tl.load(first_g + tile))
-                g2 = tl.trans(tl.load(second_g + tile))
-                log_w = tl.dot(q1, g2, input_precision="tf32")
-                log_w = tl.dot(q2, g1, log_w, input_precision="tf32")
-                log_w = tl.dot(q1, g1, log_w, input_precision="tf32")
-                for chunk in tl.static_range(CHUNK, D, CHUNK):
-                    p1 = tl.load(first_q + within + chunk, mask=there, other=0.0)
-                    p2 = tl.load(second_q + within + chunk, mask=there, other=0.0)
-                    h1 = tl.trans(tl.load(first_g + tile + chunk))
-                    h2 = tl.trans(tl.load(second_g + tile + chunk))
-                    log_w = tl.dot(p1, h2, log_w, input_precision="tf32")
-                    log_w = tl.dot(p2, h1, log_w, input_precision="tf32")
-                    log_w = tl.dot(p1, h1, log_w, input_precision="tf32")
-                if norms is not None:
-                    log_w += tl.load(norms + columns)[None, :]
-                if best is not None:
-                    here = tl.max(log_w, axis=1) * 0.6931471805599453
-                    top = _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK)
-                if KERNEL != "gaussian":
-                    log_w = _log2_weights(norm[:, None] - log_w * 0.6931471805599453, KERNEL)
-                now = tl.maximum(most, tl.max(log_w, axis=1))
-                here = tl.sum(tl.exp2(log_w - now[:, None]), axis=1)
-                units = units * tl.exp2(most - now).to(tl.float64) + here.to(tl.float64)
-                most = now
+            anew = True
+            if KERNEL == "inverse_quadratic":  # weights are no exponentials, and none is too small for a float
+                for piece in tl.range(begin, end, num_stages=STAGES):
+                    columns = (piece * COLUMNS + lanes).to(tl.int64)
+                    log_w = _products(
+                        q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
+                        D, CHUNK, ROWS, COLUMNS,
+                    )  # fmt: skip
+                    if best is not None:
+                        here = tl.max(log_w, axis=1) * 0.6931471805599453
+                        top = _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK)
+                    squared = tl.maximum(norm[:, None] - log_w * 0.6931471805599453, 0.0)
+                    units += tl.sum(1.0 / (1.0 + squared), axis=1).to(tl.float64)
+                anew = False
+            elif best is None:
+                # The largest of a few serves as the unit, raised so that weights 2¹⁸⁰ times as large still fit.
+                columns = (begin * COLUMNS + lanes).to(tl.int64)
+                log_w = _products(
+                    q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
+                    D, CHUNK, ROWS, COLUMNS,
+                )  # fmt: skip
+                most = tl.max(log_w, axis=1) + 60.0
+                for piece in tl.range(begin, end, num_stages=STAGES):
+                    columns = (piece * COLUMNS + lanes).to(tl.int64)
+                    log_w = _products(
+                        q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
+                        D, CHUNK, ROWS, COLUMNS,
+                    )  # fmt: skip
+                    units += tl.sum(tl.exp2(log_w - most[:, None]), axis=1).to(tl.float64)
+                anew = tl.max(units) == float("inf")
+            if anew:
+                # Finite, so that nothing is ever ∞ - ∞; below any log-weight.
+                most = tl.full((ROWS,), -1e38, tl.float32)
+                units = tl.zeros((ROWS,), tl.float64)
+                for piece in tl.range(begin, end, num_stages=STAGES):
+                    columns = (piece * COLUMNS + lanes).to(tl.int64)
+                    log_w = _products(
+                        q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
+                        D, CHUNK, ROWS, COLUMNS,
+                    )  # fmt: skip
+                    here = tl.max(log_w, axis=1)
+                    if best is not None:
+                        top = _keep_best(best, here * 0.6931471805599453, top, rows, n, piece, n_pieces, PER_BLOCK)
+                    now = tl.maximum(most, here)
+                    here = tl.sum(tl.exp2(log_w - now[:, None]), axis=1)
+                    units = units * tl.exp2(most - now).to(tl.float64) + here.to(tl.float64)
+                    most = now
             tl.store(largest + place + label, most, mask=rows < n)
             tl.store(total + place + label, units, mask=rows < n)
 
