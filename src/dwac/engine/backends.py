@@ -155,7 +155,7 @@ def _log_weights(kernel: Kernel, tile: Tensor, best: Tensor, norms: Tensor) -> t
 
 
 def _merge_blocks(largest: Tensor, units: Tensor, shift: Tensor, index: Index) -> Tensor:
-    """Σ units · exp(largest - shift) over the blocks (n, b) of each class, as a log: (n, K) float64. `units` is spent."""
+    """Σ units · exp(largest - shift) over the blocks (n, b) of each class, as a log: (n, K) float64. Spends `units`."""
     if len(index.block_labels) < _MANY_BLOCKS * index.n_classes:
         return merge(units.log_().add_(largest).double().sub_(shift[:, None]), index.block_labels, index)
     log_sums = torch.full((len(units), index.n_classes), -torch.inf, dtype=torch.float64, device=units.device)
