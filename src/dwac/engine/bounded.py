@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
     tile: int  # numbers in one step of the arithmetic
 
 
-SIZES = {"cpu": Sizes(32, 2**15, 2**18, 2**16), "cuda": Sizes(256, 2**20, 2**25, 2**22)}
+SIZES = {"cpu": Sizes(32, 2**17, 2**20, 2**16), "cuda": Sizes(1024, 2**21, 2**27, 2**22)}
 _MOST_BOUNDS = 2**22
 _ANSWERED = 2**20  # queries times classes of one search
 _LEVELS = 2  # a cell is divided by at once
@@ -121,7 +121,7 @@ class _Search:
         self.queries, self.tolerance = queries, tolerance
         self.h = queries.double() - cells.index.centre
         self.size = SIZES.get(queries.device.type, SIZES["cpu"])
-        self.backend = choose_backend("auto", queries.device)
+        self.backend = choose_backend("auto", queries)
         self.n_pairs = self.n_cells = 0
 
     @torch.no_grad()

@@ -23,7 +23,7 @@ from dwac.engine.index import LARGEST_BLOCK, Index
 
 LEAF = {"cpu": 128, "cuda": 512}  # references of a smallest cell: more where pairs are cheap beside bounds
 _MOST_DIMENSIONS = 30  # in which cells keep second moments, (d + 1)(d + 2) / 2 numbers
-_PART = 2**22  # numbers held at once while sorting
+_PART = {"cpu": 2**20, "cuda": 2**22}  # numbers held at once while sorting
 
 
 class Summary(NamedTuple):
@@ -91,12 +91,13 @@ def pairs(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def _parts(index: Index, rows: Tensor, leaf_size: int) -> Iterator[Tensor]:
     """The rows of a class, halved until each part can be sorted in little memory."""
-    if len(rows) <= max(leaf_size, _PART // (index.embeddings.shape[1] + 4)):
+    most = _PART.get(rows.device.type, _PART["cpu"]) // (index.embeddings.shape[1] + 4)
+    if len(rows) <= max(leaf_size, most):
         if len(rows):
             yield rows
         return
-    axis = _axes(_points(index, rows[:: len(rows) // 8192])[None])[0].to(index.embeddings.dtype)
-    key = torch.cat([index.embeddings[part] @ axis for part in rows.split(_PART // len(axis))])
+    axis = _axes(_points(index, rows[:: -(-len(rows) // 8192)])[None])[0].to(index.embeddings.dtype)
+    key = torch.cat([index.embeddings[part] @ axis for part in rows.split(most)])
     rows = rows[key.argsort()]
     middle = -(-len(rows) // (2 * leaf_size)) * leaf_size
     yield from _parts(index, rows[:middle], leaf_size)

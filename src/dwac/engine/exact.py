@@ -58,7 +58,7 @@ def query(index: Index, queries: Tensor, *, k: int = 0, backend: str = "auto") -
         )
     if not 0 <= k <= len(index.labels):
         raise InputError(f"k must lie in 0 … {len(index.labels)}, the number of references; got {k}")
-    chosen = choose_backend(backend, queries.device)
+    chosen = choose_backend(backend, queries)
     if queries.requires_grad and torch.is_grad_enabled():
         answer = _Differentiable.apply(queries, index, chosen, k)  # type: ignore[no-untyped-call]
         return QueryResult(*cast(tuple[Tensor, Tensor, Tensor], answer))

@@ -12,7 +12,7 @@ from dwac.engine.backends import Backend
 from dwac.engine.cells import Cells
 from dwac.engine.index import Index
 
-_BLOCKS = 1024  # summed in one sweep: a backend may add them up in float32
+_BLOCKS = {"cpu": 512, "cuda": 2048}  # summed in one sweep; few, since a backend may add them up in float32
 
 
 def leaf_sums(
@@ -28,7 +28,7 @@ def leaf_sums(
     single = (error <= largest_error) & cells.index.kernel.smooth
     for dtype, chosen in ((torch.float32, single), (torch.float64, ~single)):
         places = chosen.nonzero()[:, 0]
-        step = max(1, _BLOCKS // cells.leaf_blocks)
+        step = max(1, _blocks(cells) // cells.leaf_blocks)
         for part in (places[start : start + step] for start in range(0, len(places), step)):
             opened = _opened(cells, leaves[part], dtype)
             log_sums = backend.sweep(opened, h.to(dtype), 1).log_class_weights
@@ -46,7 +46,7 @@ def _error(cells: Cells, length: Tensor, reach: Tensor, backend: Backend, dtype:
     squared = unit * (terms * reach * (2 * length + reach) + 2 * (length + reach).square())
     if not cells.index.kernel.smooth:
         squared = squared.sqrt()  # |√(T + e) - √T| ≤ √e
-    return torch.expm1(squared + (_BLOCKS + cells.index.block_size + 64) * unit)
+    return torch.expm1(squared + (_blocks(cells) + cells.index.block_size + 64) * unit)
 
 
 def _opened(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:
@@ -65,3 +65,7 @@ def _opened(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:
     if dtype == torch.float32:
         return replace(opened, folded=opened.fold(0, len(opened.rows), dtype))
     return opened
+
+
+def _blocks(cells: Cells) -> int:
+    return _BLOCKS.get(cells.labels.device.type, _BLOCKS["cpu"])

@@ -14,7 +14,9 @@ kernels that need more, take float64: distances are then sums of squared differe
 
 from __future__ import annotations
 
+import logging
 import math
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -23,8 +25,11 @@ import triton.language as tl
 from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks
-from dwac.engine.index import Index, leading_bits, padded_width
+from dwac.engine.index import Index, build_index, leading_bits, padded_width
 from dwac.engine.triton_gradient import fused_gradient
+from dwac.kernels import get_kernel
+
+logger = logging.getLogger(__name__)
 
 WIDEST = 256  # the largest d served
 _LN2 = math.log(2)
@@ -80,6 +85,24 @@ class TritonBackend:
                 D=triton.next_power_of_2(d), d=d, BLOCK=index.block_size, num_warps=1 if d <= 32 else 4,
             )  # fmt: skip
         return answer
+
+
+def serves(device: torch.device, d: int) -> bool:
+    """Whether the kernels can run there on d dimensions."""
+    return d <= WIDEST and _compiles(device, padded_width(d))
+
+
+@cache
+def _compiles(device: torch.device, width: int) -> bool:
+    """The sums of two points. A machine without a C compiler, say, has Triton and cannot use it."""
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            points, labels = torch.zeros(2, width, device=device), torch.arange(2, device=device)
+            class_sums(build_index(points, labels, 2, get_kernel("gaussian")), points, None)
+    except Exception as error:  # whatever the compiler, the driver or the linker raise
+        logger.warning("the fused sums cannot be compiled here, so slower ones are used: %s", error)
+        return False
+    return True
 
 
 def _chunk(index: Index, queries: Tensor, n_blocks: int) -> Sweep:
