@@ -32,6 +32,7 @@ from dwac.server.explorer.views import MOST, Examples, Progress, View, first_vie
 from dwac.server.explorer.whatif import changed_image, image_of_record
 
 _SESSIONS, _VIEWS = 64, 4
+_FEWEST = 2  # voters
 _SHADES = 0.05  # how far the 256 shades of a record may move an image that had finer ones
 
 
@@ -127,6 +128,8 @@ class Explorer:
             raise InputError("rows of data do not vote; choose a training example")
         if label is not None and not 0 <= label < len(self.clf.classes_):
             raise InputError(f"label must be the number of a class, 0 … {len(self.clf.classes_) - 1}; got {label}")
+        if label is None and len(self.view(session).clf.references_) <= _FEWEST:
+            raise InputError(f"{_FEWEST} training examples must stay, so that each has another to vote on it")
         labels = self.points.references.labels.cpu().numpy()
         self._change(session, lambda history: history.add(place, label, labels))
 

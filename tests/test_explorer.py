@@ -1,0 +1,558 @@
+"""The explorer behind its page: the same numbers as in Python, exact edits, privacy, and refusals."""
+
+import csv
+import io
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from dwac import DWACClassifier, ReferenceSet, load
+from dwac.cli.app import app
+from dwac.errors import HeadError, InputError
+from dwac.explain import explain
+from dwac.kernels import get_kernel
+from dwac.report import label_issues
+from dwac.server.explorer import Explorer, explorer_app
+from dwac.server.explorer.edits import voters
+from dwac.server.explorer.points import NONE
+from dwac.server.explorer.views import Examples, first_view, view_after
+from tests.test_server import DIGITS, DWAC, TOKEN, Answer, Client, fitted, people, served
+
+STATIC = Path(__file__).parent.parent / "src" / "dwac" / "server" / "static" / "explorer"
+AGES = people(260)
+TRUTH = np.where(AGES["age"] > 50, "old", "young")
+
+
+@dataclass
+class Reader:
+    """A page's way to ask: with its token and its session."""
+
+    client: Client
+    explorer: Explorer
+    session: str = "0123456789abcdef"
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        known = {"authorization": f"Bearer {TOKEN}", "x-session": self.session}
+        return self.client.ask(method, f"/explorer/{path}", body, {**known, **headers})
+
+    def get(self, path: str) -> Any:
+        answer = self.ask("GET", path)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def post(self, path: str, **body: Any) -> Any:
+        answer = self.ask("POST", path, body)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def column(self, name: str, dtype: str) -> Any:
+        return np.frombuffer(self.ask("GET", f"columns/{name}").body, dtype=dtype)
+
+    @property
+    def first_row(self) -> int:
+        """The point of the first row of data."""
+        return self.explorer.points.n_training
+
+
+def reading(explorer: Explorer) -> Iterator[Reader]:
+    with served(explorer_app(explorer, token=TOKEN)) as client:
+        yield Reader(client, explorer)
+
+
+@pytest.fixture(scope="module")
+def table() -> DWACClassifier:
+    return fitted(AGES[:200], TRUTH[:200], epochs=4)
+
+
+@pytest.fixture(scope="module")
+def page(table: DWACClassifier) -> Iterator[Reader]:
+    yield from reading(Explorer.of(table, AGES[200:], TRUTH[200:], title="people"))
+
+
+@pytest.fixture
+def fresh(page: Reader, request: pytest.FixtureRequest) -> Reader:
+    """The same page with a session of its own."""
+    return Reader(page.client, page.explorer, f"{abs(hash(request.node.name)):016x}")
+
+
+# The same numbers
+
+
+def test_a_row_of_data_is_explained_as_in_python(page: Reader, table: DWACClassifier) -> None:
+    for row in range(5):
+        answer = page.get(f"points/{page.first_row + row}?k=4")
+        wanted = table.explain(AGES[200 + row : 201 + row], k=4)[0]
+        assert answer["explanation"] == json.loads(json.dumps(wanted.to_dict()))
+        assert answer["sentences"] == wanted.sentences()
+        assert answer["id"] == f"person{200 + row}"
+        assert answer["true"] == TRUTH[200 + row]
+        named = [table.references_.ids[place] for place in answer["neighbor_points"]]
+        assert named == [neighbor.id for neighbor in wanted.neighbors]
+
+
+def test_a_training_example_is_asked_without_its_own_vote(page: Reader, table: DWACClassifier) -> None:
+    refs = table.references_
+    keep = np.arange(len(refs)) != 7
+    others = ReferenceSet(refs.embeddings[keep], refs.labels[keep], refs.ids[keep].tolist(), 2)
+    wanted = explain(others, refs.embeddings[7:8], classes=["old", "young"])[0]
+    answer = page.get("points/7")["explanation"]
+    assert answer["probability"] == pytest.approx(wanted.probability, rel=1e-6)
+    assert [n["id"] for n in answer["neighbors"]] == [n.id for n in wanted.neighbors]
+    assert answer["record"] == json.loads(json.dumps(table.examples_[refs.ids[7]], default=str))
+
+
+def test_columns_say_what_python_says_of_every_point(page: Reader, table: DWACClassifier) -> None:
+    n, m = 60, len(table.references_)
+    trust = table.conformal(AGES[200:])
+    predicted, credibility = page.column("predicted", "<u2"), page.column("credibility", "<f4")
+    assert (table.classes_[predicted[m:]] == table.predict(AGES[200:])).all()
+    assert (predicted[:m] == NONE).all()
+    assert np.allclose(credibility[m:], trust.credibility)
+    assert np.isnan(credibility[:m]).all()
+    assert (page.column("p_values", "<f8").reshape(n, 2) == trust.p_values).all()
+    assert (page.column("label", "<u2")[:m] == table.references_.labels.numpy()).all()
+    assert (page.column("state", "u1") == np.r_[np.zeros(m), np.ones(n)]).all()
+    plane = page.explorer.points.plane
+    placed = plane.place(np.r_[table.references_.embeddings.numpy(), table.embed(AGES[200:])])
+    assert np.allclose(page.column("xy", "<f4").reshape(-1, 2), placed, atol=1e-4)
+
+
+def test_asking_the_unchanged_row_gives_the_same_numbers(page: Reader, table: DWACClassifier) -> None:
+    for row in (200, 203, 231):  # with gaps, dates and booleans among them
+        known = page.get(f"points/{page.first_row + row - 200}")
+        asked = page.post("ask", row=known["explanation"]["record"], k=5)
+        assert asked["explanation"]["probabilities"] == known["explanation"]["probabilities"]
+        assert asked["xy"] == pytest.approx(known["xy"], abs=1e-5)
+
+
+def test_what_if_someone_were_older(page: Reader, table: DWACClassifier) -> None:
+    row = int(np.flatnonzero(TRUTH[200:] == "young")[0])
+    record = page.get(f"points/{page.first_row + row}")["explanation"]["record"]
+    asked = page.post("ask", row={**record, "age": 79}, k=3)
+    changed = AGES[200 + row : 201 + row].assign(age=79)
+    assert asked["explanation"]["probabilities"] == table.explain(changed)[0].to_dict()["probabilities"]
+    assert asked["xy"] != page.get(f"points/{page.first_row + row}")["xy"]
+    assert any(column["differs"] for column in asked["compared"])
+
+
+def test_a_search_finds_ids_first_then_words(page: Reader) -> None:
+    found = page.get("search?q=person205")["found"]
+    assert found[0]["id"] == "person205"
+    assert found[0]["point"] == page.first_row + 5
+    smiths = page.get("search?q=JOB=smith")["found"]
+    assert smiths
+    assert all("job=smith" in each["text"] for each in smiths)
+    assert page.get("search?q=nobody")["found"] == page.get("search?q=")["found"] == []
+
+
+def test_suspicious_labels_are_those_of_the_report(page: Reader, table: DWACClassifier) -> None:
+    answer, wanted = page.get("issues"), label_issues(table)
+    assert answer["n"] == len(wanted)
+    assert [each["id"] for each in answer["issues"]] == wanted["id"].tolist()
+    assert [table.references_.ids[each["point"]] for each in answer["issues"]] == wanted["id"].tolist()
+
+
+def test_some_training_examples_can_be_asked_about_their_labels(table: DWACClassifier) -> None:
+    every = label_issues(table).set_index("id")
+    rows = np.arange(0, len(table.references_), 3)
+    some = label_issues(table, rows).set_index("id")
+    assert set(some.index) == set(every.index) & set(table.references_.ids[rows])
+    assert np.allclose(some["log_odds"], every.loc[some.index, "log_odds"])
+
+
+# Edits
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_edits_give_what_a_set_without_them_would_give(data: st.DataObject) -> None:
+    seed, training = data.draw(st.integers(0, 10**6)), data.draw(st.booleans())
+    kernel = data.draw(st.sampled_from(["gaussian", "laplace", "inverse_quadratic"]))
+    scale = data.draw(st.sampled_from([0.05, 1.0, 20.0]))
+    rng = np.random.default_rng(seed)
+    h = (rng.normal(size=(40, 3)) * scale).astype(np.float32)
+    refs = ReferenceSet(h, rng.integers(3, size=40), n_classes=3, kernel=kernel, class_weights=[1.0, 4.0, 0.3])
+    places = rng.permutation(40)[: data.draw(st.integers(1, 12))].tolist()
+    edits = {place: data.draw(st.sampled_from([None, 0, 1, 2])) for place in places}
+    clf = _holding(refs)
+    queries = (rng.normal(size=(15, 3)) * scale).astype(np.float32)
+    own = np.arange(40) if training else np.full(15, -1)
+    asked = h if training else queries
+    examples = Examples(pd.RangeIndex(len(asked)), asked, np.zeros(len(asked), int), own, None if training else queries)
+    found = view_after(first_view(clf, examples), examples, edits).said.log_class_weights
+    wanted = np.array([_slow_votes(refs, edits, row, place) for row, place in zip(asked, own.tolist(), strict=True)])
+    assert (np.isinf(found) == np.isinf(wanted)).all()
+    finite = np.isfinite(wanted)
+    assert np.allclose(found[finite], wanted[finite], rtol=1e-5, atol=1e-3)
+
+
+def _holding(refs: ReferenceSet) -> DWACClassifier:
+    """A classifier with these voters and no calibration."""
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), [0, 1, 2] * 10
+    clf = fitted(X, y, epochs=1, embedding_size=3, validation_size=0, calibration_size=0)
+    clf.model_.references = refs
+    return clf
+
+
+def _slow_votes(refs: ReferenceSet, edits: dict[int, int | None], h: Any, own: int) -> list[float]:
+    votes = [-np.inf] * refs.n_classes
+    squared = (refs.embeddings.double() - torch.as_tensor(h).double()).square().sum(1)
+    log_w = get_kernel(refs.kernel).log_weights(squared).numpy()
+    for place, label in enumerate(refs.labels.tolist()):
+        now = edits.get(place, label)
+        if place != own and now is not None:
+            votes[now] = float(np.logaddexp(votes[now], log_w[place] + np.log(refs.class_weights[now])))
+    return votes
+
+
+def test_removing_an_example_changes_what_it_voted_on(fresh: Reader, table: DWACClassifier) -> None:
+    point = fresh.first_row + 2
+    before = fresh.get(f"points/{point}")
+    nearest = before["neighbor_points"][0]
+    changes = fresh.post("edits", action="remove", point=nearest)
+    after = fresh.get(f"points/{point}")
+    assert changes["n_references"] == len(table.references_) - 1
+    assert after["before"]["explanation"]["probability"] == before["explanation"]["probability"]
+    assert nearest not in after["neighbor_points"]
+    assert [n["id"] for n in after["explanation"]["neighbors"]][:4] == [
+        n["id"] for n in before["explanation"]["neighbors"]
+    ][1:]
+    wanted = voters(table.references_, {nearest: None}).probabilities(table.embed(AGES[202:203]))[0]
+    assert list(after["explanation"]["probabilities"].values()) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_removing_who_decides_changes_the_label_and_undoing_brings_it_back(
+    fresh: Reader, table: DWACClassifier
+) -> None:
+    row = int(table.predict_proba(AGES[200:]).max(axis=1).argmin())
+    point = fresh.first_row + row
+    before = fresh.get(f"points/{point}")["explanation"]
+    for name in table.explain(AGES[200 + row : 201 + row])[0].flip_set() or []:
+        place = int(np.flatnonzero(table.references_.ids == name)[0])
+        changes = fresh.post("edits", action="remove", point=place)
+    assert fresh.get(f"points/{point}")["explanation"]["label"] != before["label"]
+    assert f"person{200 + row}" in [each["id"] for each in changes["changed"]]
+    assert changes["n_changed"] == len(changes["changed"])
+    predicted = fresh.column("predicted", "<u2")
+    n_edits = len(changes["edits"])
+    for left in range(n_edits - 1, -1, -1):
+        changes = fresh.post("edits", action="undo")
+        assert len(changes["edits"]) == left
+    assert changes["n_changed"] == 0
+    assert fresh.get(f"points/{point}")["explanation"] == before
+    for _ in range(n_edits):
+        changes = fresh.post("edits", action="redo")
+    assert (fresh.column("predicted", "<u2") == predicted).all()
+
+
+def test_relabelling_moves_a_vote(fresh: Reader, table: DWACClassifier) -> None:
+    before = fresh.get(f"points/{fresh.first_row}")
+    nearest, voter = before["neighbor_points"][0], before["explanation"]["neighbors"][0]
+    other = 1 - table.classes_.tolist().index(voter["label"])
+    fresh.post("edits", action="relabel", point=nearest, label=other)
+    after = fresh.get(f"points/{fresh.first_row}")["explanation"]
+    moved = (
+        after["probabilities"][table.classes_[other]] - before["explanation"]["probabilities"][table.classes_[other]]
+    )
+    assert moved == pytest.approx(voter["share"], rel=1e-4)
+    assert fresh.column("label", "<u2")[nearest] == other
+    assert fresh.column("state", "u1")[nearest] == 4
+    assert fresh.get(f"points/{nearest}")["true"] == table.classes_[other]
+
+
+def test_edits_belong_to_their_page_and_never_to_the_model(fresh: Reader, table: DWACClassifier) -> None:
+    held = table.references_.labels.clone(), table.references_.ids.tolist()
+    fresh.post("edits", action="remove", point=0)
+    fresh.post("edits", action="relabel", point=1, label=int(1 - held[0][1]))
+    assert len(Reader(fresh.client, fresh.explorer, "f" * 32).get("edits.json")["edits"]) == 0
+    assert len(fresh.get("edits.json")["edits"]) == 2
+    assert (table.references_.labels == held[0]).all()
+    assert table.references_.ids.tolist() == held[1]
+    again = fresh.client.post("/v1/explain", {"rows": [AGES.iloc[200].to_dict() | {"since": "2020-01-01"}]},
+                              authorization=f"Bearer {TOKEN}").json  # fmt: skip
+    assert again["explanations"][0]["n_references"] == len(table.references_)
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        ([{"action": "undo"}], "nothing_to_undo"),
+        ([{"action": "redo"}], "nothing_to_redo"),
+        ([{"action": "remove", "point": 3}, {"action": "remove", "point": 3}], "removed"),
+        ([{"action": "remove", "point": 3}, {"action": "relabel", "point": 3, "label": 0}], "removed"),
+        ([{"action": "remove", "point": 199}], "invalid_input"),  # a row of data
+        ([{"action": "remove", "point": 10**9}], "invalid_input"),
+        ([{"action": "relabel", "point": 3, "label": 2}], "invalid_input"),
+        ([{"action": "explode"}], "invalid_request"),
+        ([{"action": "remove", "point": "3"}], "invalid_request"),
+    ],
+)
+def test_an_edit_that_cannot_be_is_refused_and_changes_nothing(fresh: Reader, steps: list[Any], code: str) -> None:
+    for step in steps[:-1]:
+        fresh.post("edits", **step)
+    before = fresh.get("edits.json")
+    refused = fresh.ask("POST", "edits", steps[-1])
+    assert refused.code == code
+    assert refused.status in (409, 422)
+    assert fresh.get("edits.json") == before
+
+
+def test_the_last_voters_cannot_be_removed() -> None:
+    refs = ReferenceSet([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 0.0, 0.0]], [0, 1, 1], n_classes=3)
+    explorer = Explorer.of(_holding(refs), private=False)
+    explorer.edit("a", 0, None)
+    with pytest.raises(InputError, match="2 training examples must stay"):
+        explorer.edit("a", 1, None)
+    assert len(explorer.history("a").done) == 1
+
+
+# Exports
+
+
+def test_the_table_has_every_loaded_example(fresh: Reader, table: DWACClassifier) -> None:
+    rows = list(csv.DictReader(io.StringIO(fresh.ask("GET", "examples.csv?epsilon=0.2").body.decode())))
+    sets = table.predict_set(AGES[200:], epsilon=0.2)
+    assert [row["id"] for row in rows] == AGES.index[200:].tolist()
+    assert [row["label"] for row in rows] == TRUTH[200:].tolist()
+    assert [row["predicted"] for row in rows] == table.predict(AGES[200:]).tolist()
+    assert [row["set"] for row in rows] == ["|".join(table.classes_[held]) for held in sets]
+    assert float(rows[0]["credibility"]) == pytest.approx(table.conformal(AGES[200:201]).credibility[0])
+
+
+def test_edits_are_exported_by_id_with_what_they_change(fresh: Reader, table: DWACClassifier) -> None:
+    fresh.post("edits", action="remove", point=4)
+    content = fresh.get("edits.json")
+    name, label = table.references_.ids[4], table.classes_[table.references_.labels[4]]
+    assert content["model"] == "people"
+    assert content["edits"] == [{"point": 4, "id": name, "before": label, "label": None}]
+    assert content["n_asked"] == 60
+
+
+# Every kind of data
+
+
+def test_training_examples_are_what_is_asked_where_no_data_is_given(table: DWACClassifier) -> None:
+    explorer = Explorer.of(table, most=50)
+    for page in reading(explorer):
+        predicted = page.column("predicted", "<u2")
+        assert (predicted != NONE).sum() == 50
+        assert page.get("start")["asked"] == explorer.examples.own.tolist()
+        point = int(explorer.examples.own[3])
+        assert table.classes_[predicted[point]] == page.get(f"points/{point}")["explanation"]["label"]
+        assert page.get(f"points/{point}")["editable"]
+
+
+def test_images_can_be_moved_and_made_brighter() -> None:
+    clf = fitted(DIGITS.images[:400], DIGITS.target[:400])
+    for page in reading(Explorer.of(clf, DIGITS.images[400:450], DIGITS.target[400:450])):
+        point = page.first_row + 3
+        known = page.get(f"points/{point}")
+        assert known["kind"] == "image"
+        same = page.post("ask", point=point)
+        assert same["explanation"]["probabilities"] == known["explanation"]["probabilities"]
+        moved = page.post("ask", point=point, right=1, down=-2, brightness=0.5)["explanation"]
+        image = DIGITS.images[403]
+        wanted = np.pad(image, ((0, 2), (1, 0)), mode="edge")[2:, :8] * 0.5
+        assert moved["probabilities"] == clf.explain(wanted[None])[0].to_dict()["probabilities"]
+        assert page.ask("POST", "ask", {"point": point, "right": 8}).code == "invalid_input"
+        assert page.get("points/0")["editable"]  # a training image, from the picture of it
+
+
+def test_texts_show_the_words_that_were_read() -> None:
+    lines = [f"{a} {b} {c}" for a in ("red", "green") for b in ("apple", "pear", "plum") for c in map(str, range(12))]
+    clf = fitted(lines, [line.split()[0] for line in lines])
+    for page in reading(Explorer.of(clf, ["a red plum", "some green pear"])):
+        known = page.get(f"points/{page.first_row}")
+        assert [word for word, _ in known["explanation"]["attention"]] == ["a", "red", "plum"]
+        assert known["true"] is None
+        assert page.get("points/0")["explanation"]["attention"]
+        assert page.post("ask", row="a green plum")["explanation"]["label"] == clf.predict(["a green plum"])[0]
+        assert page.get("search?q=green%20pear")["found"][-1]["id"] == 1
+
+
+def test_two_models_are_compared_on_the_same_rows(table: DWACClassifier) -> None:
+    other = fitted(AGES[:60], TRUTH[:60], epochs=1, random_state=3)
+    rows = AGES[200:]
+    for page in reading(Explorer.of(table, rows, TRUTH[200:], rival=(other, rows, "other"))):
+        found = page.get("disagreements")
+        apart = np.flatnonzero(table.predict(rows) != other.predict(rows))
+        assert found["n"] == len(apart) > 0
+        assert {each["id"] for each in found["rows"]} == set(AGES.index[200 + apart])
+        sure = [min(each["probability"], each["rival_probability"]) for each in found["rows"]]
+        assert sure == sorted(sure, reverse=True)
+        rival = page.get(f"points/{page.first_row + 1}")["rival"]["explanation"]
+        assert rival == json.loads(json.dumps(other.explain(AGES[201:202])[0].to_dict()))
+    with pytest.raises(InputError, match="rows of data"):
+        Explorer.of(table, rival=(other, None, "other"))
+
+
+def test_a_softmax_has_no_map() -> None:
+    with pytest.raises(HeadError, match="no voting examples"):
+        Explorer.of(fitted(AGES[:100], TRUTH[:100], head="softmax", epochs=1))
+
+
+# Privacy
+
+
+def private_pages(table: DWACClassifier, tmp_path: Path) -> Iterator[tuple[Reader, bool]]:
+    table.save(tmp_path / "model", include_examples=False)
+    for with_data in (True, False):
+        for clf, private in ((table, True), (load(tmp_path / "model", device="cpu"), None)):
+            X = AGES[200:] if with_data else None
+            for page in reading(Explorer.of(clf, X, private=private)):
+                yield page, with_data
+
+
+def test_a_private_explorer_tells_nothing_of_training_but_labels_and_weights(
+    table: DWACClassifier, tmp_path: Path
+) -> None:
+    voter_ids = set(table.references_.ids)
+    for page, with_data in private_pages(table, tmp_path):
+        said = [page.ask("GET", path).body.decode() for path in ("start", "edits.json", "examples.csv")]
+        said.append(page.ask("GET", "search?q=person1").body.decode())
+        said.append(page.ask("GET", "search?q=smith").body.decode())
+        row = AGES.iloc[3].to_dict() | {"since": "2020-05-05", "member": True, "age": 33}
+        said.append(json.dumps(page.post("ask", row={**row, "pay": 3000.0}, k=100)))
+        if with_data:
+            said.append(json.dumps(page.get(f"points/{page.first_row + 1}?k=100")))
+            assert page.get("points/1")["explanation"]["record"] is None
+        named = set(re.findall(r"person\d+", " ".join(said)))
+        assert not named & voter_ids
+        assert "smith" not in said[-1] or not with_data
+        neighbor = page.post("ask", row={**row, "pay": 3000.0})["explanation"]["neighbors"][0]
+        assert set(neighbor) == {"label", "weight", "log_weight", "share"}
+        assert len(page.column("label", "<u2")) == len(page.column("xy", "<f4")) // 2 == 60 * with_data
+        for refused in (
+            page.ask("POST", "edits", {"action": "remove", "point": 0}),
+            page.ask("GET", "issues"),
+        ):
+            assert (refused.status, refused.code) == (409, "not_available")
+
+
+# The gate
+
+
+def test_the_page_is_open_and_everything_else_needs_the_token(page: Reader) -> None:
+    shown = page.client.get("/")
+    assert shown.status == 200
+    policy = shown.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    for path in ("start", "columns/xy", "points/0", "search?q=a", "issues", "edits.json", "examples.csv"):
+        assert page.client.get(f"/explorer/{path}").status == 401
+        assert page.ask("GET", path, authorization="Bearer wrong-token-of-mine").status == 401
+    for path in ("ask", "edits"):
+        assert page.client.post(f"/explorer/{path}", {}).status == 401
+    assert page.ask("GET", "start", host="evil.example").status == 421
+    assert page.ask("GET", "start", origin="http://evil.example").status == 421
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("columns/secrets", 404),
+        ("points/-1", 404),
+        ("points/999999", 422),
+        ("points/x", 404),
+        ("points/0?k=0", 422),
+        ("points/0?k=1e9", 422),
+        ("points/0?k=nan", 422),
+        ("examples.csv?epsilon=0", 422),
+        ("examples.csv?epsilon=many", 422),
+    ],
+)
+def test_what_makes_no_sense_is_refused(page: Reader, path: str, status: int) -> None:
+    assert page.ask("GET", path).status == status
+
+
+def test_a_session_has_a_name_of_its_own(page: Reader) -> None:
+    for name in ("", "short", "../../etc/passwd", "g" * 16, "a" * 65):
+        assert page.ask("GET", "start", **{"x-session": name}).code == "no_session"
+
+
+@pytest.mark.parametrize("body", [{}, {"row": {"age": 3}}, {"row": [[[]]]}, {"point": 0}, {"row": 1, "k": 1000}, []])
+def test_questions_that_cannot_be_answered_are_refused(page: Reader, body: Any) -> None:
+    assert page.ask("POST", "ask", body).status == 422
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_runs_nothing_inline() -> None:
+    for path in STATIC.iterdir():
+        content = path.read_text()
+        assert not re.search(r"https?://|//\w+\.\w+/|@import|url\(", content), path
+        assert "innerHTML" not in content, path
+        assert "eval(" not in content, path
+    html = (STATIC / "index.html").read_text()
+    assert not re.search(r"<script>|<style|\son\w+=|\sstyle=", html)
+    for name in re.findall(r'"/static/explorer/([^"]+)"', html):
+        assert (STATIC / name).exists()
+
+
+def test_every_module_it_imports_is_there() -> None:
+    for path in STATIC.glob("*.js"):
+        for name in re.findall(r'from "\./([^"]+)"', path.read_text()):
+            assert (STATIC / name).exists(), (path, name)
+
+
+# Commands and notebooks
+
+
+def test_the_command_serves_the_page_until_it_is_told_to_end(table: DWACClassifier, tmp_path: Path) -> None:
+    table.save(tmp_path / "people")
+    AGES[200:].to_csv(tmp_path / "new.csv", index_label="who")
+    command = [str(DWAC), "explore", str(tmp_path / "people"), str(tmp_path / "new.csv"), "--id", "who", "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/#token=(\S+)", line)
+        assert found is not None, (line, process.stderr)
+        known = {"authorization": f"Bearer {found[2]}", "x-session": "a" * 16}
+        start = Client(int(found[1])).ask("GET", "/explorer/start", None, known).json
+        assert (start["title"], start["n_data"]) == ("people", 60)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+        process.communicate()
+
+
+def test_a_comparison_without_data_is_refused(table: DWACClassifier, tmp_path: Path) -> None:
+    table.save(tmp_path / "model")
+    said = CliRunner().invoke(app, ["explore", str(tmp_path / "model"), "--compare", str(tmp_path / "model")])
+    assert said.exit_code == 1
+    assert "--compare needs data" in said.output
+
+
+def test_explore_opens_the_page_from_python(table: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    page = table.explore(AGES[200:], TRUTH[200:], title="mine")
+    try:
+        assert opened == [page.url]
+        port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#token=(\S+)", page.url).groups()  # type: ignore[union-attr]
+        known = {"authorization": f"Bearer {token}", "x-session": "a" * 16}
+        assert Client(int(port)).ask("GET", "/explorer/start", None, known).json["title"] == "mine"
+        assert page.url in page._repr_html_()
+    finally:
+        page.stop()
+    with pytest.raises(ConnectionRefusedError):
+        Client(int(port)).get("/")
+
+
+def test_explanations_and_pictures_show_themselves_in_a_notebook(table: DWACClassifier) -> None:
+    explanation = table.explain(AGES[200:201])[0]
+    assert explanation._repr_html_().startswith("<div")
+    assert explanation.plot()._repr_png_().startswith(b"\x89PNG")
