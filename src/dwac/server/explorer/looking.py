@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,7 +176,10 @@ def label_name(explorer: Explorer, code: int) -> Any:
 def table(explorer: Explorer, session: str, epsilon: float) -> str:
     """All loaded examples as CSV: id, label, and what is said of them."""
     view = explorer.view(session)
-    said = view.said.frame(epsilon)
+    trust = view.said.conformal
+    # The page says beside the slider what too small an ε cannot do: no warning here.
+    trust = None if trust is None else replace(trust, n_calibration=None)
+    said = replace(view.said, conformal=trust).frame(epsilon)
     if "set" in said:
         said["set"] = [SEPARATOR.join(map(str, labels)) for labels in said["set"]]
     codes = explorer.points.labels(view)[explorer.points.asked]
