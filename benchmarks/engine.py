@@ -1,174 +1,262 @@
-"""Claim: exact class sums, safe in log space, faster than the plain way and than scikit-learn, in little memory.
+"""Claim: exact class sums and nearest neighbours near the hardware's limit, safe in log space, in little memory.
 
-Each contender computes log Σ_i I(y_i=k) exp(-‖h-h_i‖²) for the same queries (a share of them where it is slow), in a
-process of its own, and is compared with a float64 sum.
+Every contender answers the same queries, or a share of them where it is slow, with its references made ready
+beforehand; the best of some turns counts. Errors are those of log class weights, against float64. The limit is what
+the machine could do if only the least work were left: on a CPU the product [q, 1] · [2g, -‖g‖²] and one exponential a
+pair, both as fast as torch has them when measured alone on tiles that stay in the cache; on a GPU one exponential a
+pair, of which each multiprocessor starts 16 a clock.
 
-    python -m benchmarks.engine
+    python -m benchmarks.engine --device cpu
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-import psutil
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from benchmarks import record
+from benchmarks.engine_peers import NEIGHBOURS, SUMS, Answer, Contender, Problem
 
-SIZES = {"n": 10_000, "m": 1_000_000, "d": 16, "K": 10, "seed": 0}
-Array = NDArray[Any]
-
-
-def inputs() -> tuple[Array, Array, Array]:
-    """Queries, references and labels: classes as overlapping Gaussian clouds."""
-    rng = np.random.default_rng(SIZES["seed"])
-    centres = rng.normal(size=(SIZES["K"], SIZES["d"]))
-    y = rng.integers(SIZES["K"], size=SIZES["m"])
-    references = (centres[y] + 0.7 * rng.normal(size=(SIZES["m"], SIZES["d"]))).astype("float32")
-    chosen = rng.integers(SIZES["K"], size=SIZES["n"])
-    queries = (centres[chosen] + 0.7 * rng.normal(size=(SIZES["n"], SIZES["d"]))).astype("float32")
-    return queries, references, y
+SEED, CENTRES, NOISE = 0, 0.7, 0.35  # spreads of the classes and within one: norms of 2 to 3
+CHECKED = 10  # queries compared with float64
+FAR = 40.0  # how far a far query lies: its weights are too small for any float
 
 
-def ours(q: Array, r: Array, y: Array) -> Array:
-    """dwac.ReferenceSet, the building of its index included."""
-    from dwac import ReferenceSet
+class Shape(NamedTuple):
+    """n queries, m references, d dimensions, K classes; k neighbours are asked for, or with 0 the class sums alone."""
 
-    return np.asarray(ReferenceSet(r, y, n_classes=SIZES["K"]).log_class_weights(q))
+    n: int
+    m: int
+    d: int
+    K: int
+    k: int
 
-
-def ours_with_neighbours(q: Array, r: Array, y: Array) -> Array:
-    """The same, and the ten nearest neighbours from the same pass."""
-    from dwac import ReferenceSet
-
-    return np.asarray(ReferenceSet(r, y, n_classes=SIZES["K"]).query(q, k=10)[0])
-
-
-def plain(q: Array, r: Array, y: Array) -> Array:
-    """Plain torch tiles: squared distances, exp, one-hot product. Not safe in log space."""
-    queries, references = torch.from_numpy(q), torch.from_numpy(r)
-    one_hot = torch.nn.functional.one_hot(torch.from_numpy(y), SIZES["K"]).float()
-    norms = references.square().sum(dim=1)
-    out = []
-    for part in queries.split(256):
-        total = torch.zeros(len(part), SIZES["K"])
-        for start in range(0, len(references), 8192):
-            stop = start + 8192
-            squared = part.square().sum(1)[:, None] + norms[start:stop] - 2 * part @ references[start:stop].mT
-            total += torch.exp(-squared.clamp_min(0)) @ one_hot[start:stop]
-        out.append(total.log())
-    return torch.cat(out).numpy()
+    @property
+    def contenders(self) -> dict[str, Contender]:
+        return NEIGHBOURS if self.k else SUMS
 
 
-def rbf_kernel(q: Array, r: Array, y: Array) -> Array:
-    """scikit-learn's rbf_kernel in chunks of queries, summed by class. Not safe in log space."""
-    from sklearn.metrics.pairwise import rbf_kernel
-
-    one_hot = np.eye(SIZES["K"], dtype="float32")[y]
-    with np.errstate(divide="ignore"):
-        return np.concatenate([np.log(rbf_kernel(part, r, gamma=1.0) @ one_hot) for part in np.split(q, len(q) // 10)])
-
-
-def kernel_density(q: Array, r: Array, y: Array) -> Array:
-    """scikit-learn's KernelDensity, one a class, with no tolerance set; its tree's sums still lose digits."""
-    from sklearn.neighbors import KernelDensity
-
-    columns = []
-    for k in range(SIZES["K"]):
-        members = r[y == k]
-        density = KernelDensity(bandwidth=np.sqrt(0.5), rtol=0, atol=0).fit(members)
-        constant = np.log(len(members)) + SIZES["d"] / 2 * np.log(np.pi)
-        columns.append(density.score_samples(q) + constant)
-    return np.stack(columns, axis=1)
-
-
-def nearest_neighbours(q: Array, r: Array, y: Array) -> Array:
-    """scikit-learn's KNeighborsClassifier with all references as neighbours: log-probabilities."""
-    from sklearn.neighbors import KNeighborsClassifier
-
-    votes = KNeighborsClassifier(len(r), weights=lambda distance: np.exp(-(distance**2)), algorithm="brute")
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(votes.fit(r, y).predict_proba(q)))
-
-
-# How many of the queries each one gets: all, or what takes it some seconds.
-CONTENDERS: dict[str, tuple[Callable[..., Array], int]] = {
-    "dwac": (ours, 10_000),
-    "dwac, with 10 neighbours": (ours_with_neighbours, 10_000),
-    "plain torch tiles": (plain, 5_000),
-    "scikit-learn rbf_kernel": (rbf_kernel, 500),
-    "scikit-learn KernelDensity": (kernel_density, 20),
-    "scikit-learn KNeighborsClassifier": (nearest_neighbours, 50),
+SHAPES = {
+    "cpu": [
+        Shape(4096, 1_000_000, 10, 10, 0),
+        Shape(4096, 1_000_000, 16, 10, 0),
+        Shape(10_000, 1_000_000, 16, 10, 10),
+        Shape(10_000, 1_000_000, 16, 10, 100),
+    ],
+    "cuda": [
+        Shape(65_536, 1_048_576, 10, 10, 0),
+        Shape(65_536, 1_048_576, 16, 10, 0),
+        Shape(65_536, 524_288, 32, 100, 0),
+        Shape(1, 10_000_000, 16, 10, 0),
+        Shape(10_000, 1_000_000, 16, 10, 10),
+        Shape(10_000, 1_000_000, 16, 10, 100),
+    ],
 }
 
 
-def measure(name: str) -> dict[str, Any]:
-    """Time, peak memory above the inputs and error of one contender; for a process of its own."""
-    contend, n = CONTENDERS[name]
-    q, r, y = inputs()
-    contend(q[:10], r[:20_000], y[:20_000])  # load and warm up
-    with PeakMemory() as peak:
-        start = time.perf_counter()
-        answer = contend(q[:n], r, y)
-        seconds = time.perf_counter() - start
-    return {"pairs": n * len(r), "seconds": seconds, "MiB above inputs": peak.mib, "error": error(answer, q, r, y)}
+def inputs(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, references and labels: classes as overlapping Gaussian clouds."""
+    rng = torch.Generator().manual_seed(SEED)
+    centres = CENTRES * torch.randn(shape.K, shape.d, generator=rng) / shape.d**0.25
+    labels = torch.randint(shape.K, (shape.m,), generator=rng)
+    references = torch.randn(shape.m, shape.d, generator=rng).mul_(NOISE).add_(centres[labels])
+    truth = torch.randint(shape.K, (shape.n,), generator=rng)
+    queries = centres[truth] + NOISE * torch.randn(shape.n, shape.d, generator=rng)
+    return queries.to(device), references.to(device), labels.to(device)
+
+
+def measure(name: str, shape: Shape, device: str, turns: int) -> dict[str, Any]:
+    """What one contender does with one problem."""
+    contender = shape.contenders[name]
+    queries, references, labels = inputs(shape, device)
+    queries = queries[: contender.cuda if device == "cuda" else contender.cpu]
+    pairs = len(queries) * shape.m
+    try:
+        start = clock(device)
+        ask = contender.prepare(Problem(references, labels, shape.K, shape.k))
+        ready = clock(device) - start
+        ask(queries[: max(1, len(queries) // 8)])  # loads, compiles, chooses
+    except ImportError:
+        return {"note": "not installed"}
+    with PeakMemory(device) as peak:
+        taken = []
+        for _ in range(turns):
+            start = clock(device)
+            answer = ask(queries)
+            taken.append(clock(device) - start)
+    return {
+        "queries": len(queries),
+        "seconds": min(taken),
+        "pairs/s": pairs / min(taken),
+        **mistakes(answer, queries, references, labels, shape, contender.normalised),
+        "far query": far(ask, queries) if shape.k == 0 else "",
+        "MiB above inputs": peak.mib,
+        "seconds to get ready": ready,
+        "note": "" if len(queries) == shape.n else "a share of the queries",
+    }
+
+
+def clock(device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 class PeakMemory:
-    """The most resident memory above that at the start, looked at a hundred times a second."""
+    """The most memory above that at the start: of the GPU, or resident, looked at a hundred times a second."""
+
+    def __init__(self, device: str) -> None:
+        self.mib, self._gpu, self._done = 0.0, device == "cuda", threading.Event()
 
     def __enter__(self) -> PeakMemory:
-        self._process, self.mib, self._done = psutil.Process(), 0.0, threading.Event()
-        self._before = self._process.memory_info().rss
+        if self._gpu:
+            torch.cuda.reset_peak_memory_stats()
+        self._before = torch.cuda.memory_allocated() if self._gpu else resident()
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
         return self
 
     def _watch(self) -> None:
-        while not self._done.wait(0.01):
-            self.mib = max(self.mib, (self._process.memory_info().rss - self._before) / 2**20)
+        while not self._gpu and not self._done.wait(0.01):
+            self.mib = max(self.mib, (resident() - self._before) / 2**20)
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._watcher.join()
+        if self._gpu:
+            self.mib = (torch.cuda.max_memory_allocated() - self._before) / 2**20
 
 
-def error(answer: Array, q: Array, r: Array, y: Array) -> float:
-    """Largest absolute error of log-probabilities above -40, on ten queries, against float64."""
-    votes = np.empty((10, SIZES["K"]))
-    for i, query in enumerate(q[:10].astype(np.float64)):
-        log_w = -np.square(r - query).sum(axis=1)
-        votes[i] = [np.logaddexp.reduce(log_w[y == k]) for k in range(SIZES["K"])]
-    truth, ours = (v - np.logaddexp.reduce(v, axis=1, keepdims=True) for v in (votes, answer[:10].astype(np.float64)))
-    return float(np.abs(truth - ours)[truth > -40].max())
+def resident() -> float:
+    """Bytes of this process in memory; nan where the system does not say."""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else float("nan")
+
+
+def mistakes(
+    answer: Answer, queries: Tensor, references: Tensor, labels: Tensor, shape: Shape, normalised: bool
+) -> dict[str, Any]:
+    """The largest error of the log class weights above -40, and the share of neighbours found, for some queries."""
+    found: dict[str, Any] = {}
+    squared = torch.stack([(references.double() - q).square().sum(dim=1) for q in queries[:CHECKED].double()]).cpu()
+    if answer.log_class_weights is not None:
+        members = [(labels == label).cpu() for label in range(shape.K)]
+        truth = torch.stack([(-squared[:, mine]).logsumexp(dim=1) for mine in members], dim=1)
+        truth = truth.log_softmax(dim=1) if normalised else truth
+        errors = (answer.log_class_weights[:CHECKED].double().cpu() - truth).abs()
+        found["error"] = float(errors[truth > -40].max())
+    if answer.rows is not None:
+        nearest = squared.topk(shape.k, dim=1, largest=False).indices
+        both = zip(answer.rows[:CHECKED].cpu(), nearest, strict=True)
+        found["neighbours found"] = sum(float(torch.isin(a, b).double().mean()) for a, b in both) / len(nearest)
+    return found
+
+
+def far(ask: Callable[[Tensor], Answer], queries: Tensor) -> str:
+    """What becomes of a query far from everything."""
+    try:
+        votes = ask(queries[:1] + FAR / queries.shape[1] ** 0.5).log_class_weights
+    except ValueError:
+        return "refused"
+    return "" if votes is None else "finite" if votes.isfinite().all() else "lost"
+
+
+def limit(shape: Shape, device: str) -> float:
+    """Pairs a second at the hardware's limit; see above."""
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        return 16.0 * properties.multi_processor_count * 1e3 * getattr(properties, "clock_rate", 1_980_000)
+    queries, rows = torch.randn(256, shape.d + 1), torch.randn(1024 * torch.get_num_threads(), shape.d + 1)
+    tile, weights = torch.empty(256, len(rows)), torch.empty(256, len(rows))
+    product = best_of(lambda: torch.mm(queries, rows.mT, out=tile))
+    tile.uniform_(-20, 0)
+    return tile.numel() / (product + best_of(lambda: torch.exp(tile, out=weights)))
+
+
+def best_of(work: Callable[[], object], turns: int = 200) -> float:
+    """Seconds of the fastest of many turns."""
+    taken = []
+    for _ in range(turns):
+        start = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def apart(name: str, shape: Shape, turns: int) -> dict[str, Any]:
+    """`measure` on the CPU in a process of its own, so that nobody's memory is another's."""
+    command = [sys.executable, "-m", "benchmarks.engine", "--one", json.dumps([name, shape, turns])]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return {"note": "failed: " + done.stderr.strip().split("\n")[-1]}
+    return dict(json.loads(done.stdout.strip().split("\n")[-1]))
+
+
+def compare(shape: Shape, device: str, turns: int) -> list[dict[str, Any]]:
+    """Rows of the table: every contender with one problem."""
+    rows: list[dict[str, Any]] = []
+    most = limit(shape, device)
+    for name, contender in shape.contenders.items():
+        if (contender.cuda if device == "cuda" else contender.cpu) == 0 or (name, device) == ("dwac, triton", "cpu"):
+            continue
+        row = measure(name, shape, device, turns) if device == "cuda" else apart(name, shape, turns)
+        speed, first = row.get("pairs/s", float("nan")), (rows or [row])[0].get("pairs/s", float("nan"))
+        row = {"who": name, **shape._asdict(), **row, "dwac is faster by": first / speed, "of the limit": speed / most}
+        rows.append(row)
+        print({key: value for key, value in row.items() if value != ""}, flush=True)
+    return rows
+
+
+COLUMNS = [
+    *("who", "n", "m", "d", "K", "k", "pairs/s", "dwac is faster by", "of the limit", "error", "neighbours found"),
+    *("far query", "MiB above inputs", "seconds", "seconds to get ready", "queries", "note"),
+]
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--turns", type=int, default=3, help="the best of so many counts")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="a share of queries and references, to try it out; nothing is recorded"
+    )
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.one:
+        name, shape, turns = json.loads(chosen.one)
+        print(json.dumps(measure(name, Shape(*shape), "cpu", turns)))
+        return
     rows = []
-    for name in CONTENDERS:
-        command = [sys.executable, "-m", "benchmarks.engine", name]
-        best: dict[str, Any] = {}
-        for _ in range(3 if name in ("dwac", "plain torch tiles") else 1):
-            result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-            best = result if not best or result["seconds"] < best["seconds"] else best
-        rows.append({"who": name, "pairs/s": best["pairs"] / best["seconds"], **best})
-        print(rows[-1], flush=True)
-    table = pd.DataFrame(rows)
-    table.insert(2, "dwac is faster by", table["pairs/s"].iloc[0] / table["pairs/s"])
-    record.write("engine", (__doc__ or "").split("\n")[0], SIZES, table)
+    before = os.getloadavg()[0]
+    for shape in SHAPES[chosen.device]:
+        smaller = shape._replace(n=max(1, int(shape.n * chosen.scale)), m=int(shape.m * chosen.scale))
+        rows += compare(smaller, chosen.device, chosen.turns)
+    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    table["note"] = table["note"].fillna("")
+    table["far query"] = table["far query"].fillna("")
+    if chosen.scale != 1:
+        print(table.to_string(index=False))
+        return
+    config: dict[str, Any] = {
+        "turns": chosen.turns,
+        "seed": SEED,
+        "load before and after": f"{before:.2f}, {os.getloadavg()[0]:.2f}",
+    }
+    config |= {f"limit, d = {shape.d}": f"{limit(shape, chosen.device):.3g} pairs/s" for shape in SHAPES[chosen.device]}
+    record.write(f"engine_{'gpu' if chosen.device == 'cuda' else 'cpu'}", (__doc__ or "").split("\n")[0], config, table)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(measure(sys.argv[1])))
-    else:
-        main()
+    main()
