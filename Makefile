@@ -20,6 +20,7 @@ bench: .venv/bench
 	$(BIN)/python -m benchmarks.training_cost
 	$(BIN)/python -m benchmarks.rescale
 	$(BIN)/python -m benchmarks.service
+	$(BIN)/python -m benchmarks.explorer
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

@@ -447,18 +447,20 @@ def test_the_theme_can_be_turned(browser: Any, explorers: dict[str, Explorer]) -
         assert seen.page.evaluate("window.explorer.map.background") != light
 
 
-def test_a_hundred_thousand_points_are_drawn_within_a_tenth_of_a_second(browser: Any) -> None:
-    n = 100_000
+def test_a_hundred_thousand_points_are_all_drawn_while_the_map_moves(browser: Any) -> None:
+    n = 100_000  # benchmarks/explorer.py measures 600,000
     rng = np.random.default_rng(0)
     clf = _with_references(rng.normal(size=(n, 2)).astype(np.float32), rng.integers(2, size=n))
+    drawn = """() => { const { map } = window.explorer; map.draw();
+      return [Number(map.ground.dataset.shown), new Set(map.context.getImageData(0, 0, map.ground.width,
+        map.ground.height).data).size]; }"""
     with visit(browser, Explorer.of(clf, most=500, private=False)) as seen:
-        times = []
-        for step in range(12):
-            seen.page.keyboard.press(("ArrowLeft", "ArrowRight")[step % 2])
-            seen.page.wait_for_timeout(30)
-            times.append(float(seen.page.locator("#points").get_attribute("data-ms")))
-        assert int(seen.page.locator("#points").get_attribute("data-shown")) > 0.5 * n
-        assert np.median(times) < 100  # benchmarks/explorer.py measures 600,000
+        assert seen.page.evaluate(drawn)[0] == n
+        for key in ("ArrowLeft", "+", "ArrowDown"):
+            seen.page.keyboard.press(key)
+        shown, colours = seen.page.evaluate(drawn)
+        assert 0.5 * n < shown < n
+        assert colours > 4
 
 
 def _with_references(h: Any, labels: Any) -> DWACClassifier:

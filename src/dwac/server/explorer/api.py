@@ -123,7 +123,8 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/issues")
     async def issues(request: Request) -> Response:
-        return told(await beside(looking.issues, explorer, _session(request)))
+        # Of many examples this takes long: nobody should wait for it.
+        return told(await asyncio.to_thread(looking.issues, explorer, _session(request)))
 
     @routes.get("/explorer/disagreements")
     async def disagreements(request: Request) -> Response:

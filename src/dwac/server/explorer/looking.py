@@ -90,7 +90,7 @@ def example(explorer: Explorer, session: str, point: int, k: int) -> dict[str, A
 
 def issues(explorer: Explorer, session: str) -> dict[str, Any]:
     """Training labels that look wrong, as the voters are now; of very many examples, some are asked."""
-    explorer._require_open("suspicious labels are those of training examples")
+    explorer.require_open("suspicious labels are those of training examples")
     clf = explorer.view(session).clf
     m = len(clf.references_)
     rows = None if m <= MOST else np.linspace(0, m - 1, MOST).astype(np.int64)

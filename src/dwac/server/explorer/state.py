@@ -114,16 +114,17 @@ class Explorer:
         if not edits:
             return self.first
         key = tuple(sorted(edits.items()))
-        if key not in self._views:
-            self._views[key] = view_after(self.first, self.examples, edits)
+        with self.lock:
+            if key not in self._views:
+                self._views[key] = view_after(self.first, self.examples, edits)
+            self._views.move_to_end(key)
             while len(self._views) > _VIEWS:
                 self._views.popitem(last=False)
-        self._views.move_to_end(key)
-        return self._views[key]
+            return self._views[key]
 
     def edit(self, session: str, place: int, label: int | None) -> None:
         """Give a training example another label; None takes it out."""
-        self._require_open("edits name training examples")
+        self.require_open("edits name training examples")
         if self.points.is_data(place):
             raise InputError("rows of data do not vote; choose a training example")
         if label is not None and not 0 <= label < len(self.clf.classes_):
@@ -150,7 +151,8 @@ class Explorer:
             while len(self._histories) > _SESSIONS:
                 self._histories.popitem(last=False)
 
-    def _require_open(self, why: str) -> None:
+    def require_open(self, why: str) -> None:
+        """Refuse what a private explorer does not tell."""
         if self.private:
             raise PrivacyError(f"this explorer is private: {why}")
 
