@@ -249,6 +249,18 @@ def test_one_stray_reference_does_not_spoil_the_votes_of_the_others(backend, dev
 
 @every_backend
 @every_kernel
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_class_whose_first_members_are_far_is_summed_right(backend, device, kernel, k):
+    # 2,500 nats lie between the first and the last: more than a float32 spans.
+    references = np.repeat([50.0, 20.0, 0.0], 150)[:, None] + np.linspace(0, 1, 450)[:, None]
+    queries, labels = np.linspace(0, 1, 5)[:, None], np.zeros(450, dtype=np.int64)
+    data = (queries.astype(np.float32), references.astype(np.float32), labels, 1)
+    got = ask(*data, kernel=kernel, backend=backend, device=device, k=k)
+    assert_close(got.log_class_weights, oracle.log_class_weights(*data, kernel))
+
+
+@every_backend
+@every_kernel
 @pytest.mark.parametrize("gap", [1e5, 1e8])
 def test_clusters_far_apart_are_each_seen_sharply(backend, device, kernel, gap):
     queries, references, _ = case(8, 80, 3, 1, dtype=np.float64)

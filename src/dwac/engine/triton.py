@@ -243,6 +243,37 @@ def _products(
     return log_w
 
 
+@triton.jit
+def _sum(
+    begin, end, most, top, q1, q2, norm, first_q, second_q, within, there, first_g, second_g, norms, best, rows, n,
+    n_pieces, D: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PER_BLOCK: tl.constexpr, KERNEL: tl.constexpr, RUNNING: tl.constexpr,
+):  # fmt: skip
+    """Σ w over pieces in units of `most`, which stays or, with RUNNING, becomes the largest; and the block's best.
+
+    The weights of an inverse quadratic are no exponentials and none is too small for a float: their unit is 1.
+    """
+    units = tl.zeros((ROWS,), tl.float64)
+    for piece in tl.range(begin, end, num_stages=STAGES):
+        columns = (piece * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)
+        log_w = _products(
+            q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns, D, CHUNK, ROWS, COLUMNS
+        )
+        if best is not None:
+            here = tl.max(log_w, axis=1) * 0.6931471805599453
+            top = _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK)
+        if KERNEL == "inverse_quadratic":
+            squared = tl.maximum(norm[:, None] - log_w * 0.6931471805599453, 0.0)
+            units += tl.sum(1.0 / (1.0 + squared), axis=1).to(tl.float64)
+        else:
+            if RUNNING:
+                now = tl.maximum(most, tl.max(log_w, axis=1))
+                units *= tl.exp2(most - now).to(tl.float64)
+                most = now
+            units += tl.sum(tl.exp2(log_w - most[:, None]), axis=1).to(tl.float64)
+    return most, units, top
+
+
 @triton.jit(do_not_specialize=["n", "n_pieces", "step"])
 def _by_products(
     first_q,  # (n, D): the leading bits of queries
@@ -269,7 +300,6 @@ def _by_products(
     KERNEL: tl.constexpr,
 ):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    lanes = tl.arange(0, COLUMNS)
     first = tl.program_id(1) * step
     last = tl.minimum(n_pieces, first + step)
     within = rows[:, None].to(tl.int64) * D + tl.arange(0, CHUNK)[None, :]
@@ -283,55 +313,31 @@ def _by_products(
     for label in range(begin_label, end_label):
         begin, end = _here(class_starts, label, first, last, PER_BLOCK)
         if begin < end:
-            most = tl.zeros((ROWS,), tl.float32)
-            units = tl.zeros((ROWS,), tl.float64)
-            anew = True
-            if KERNEL == "inverse_quadratic":  # weights are no exponentials, and none is too small for a float
-                for piece in tl.range(begin, end, num_stages=STAGES):
-                    columns = (piece * COLUMNS + lanes).to(tl.int64)
-                    log_w = _products(
-                        q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
-                        D, CHUNK, ROWS, COLUMNS,
-                    )  # fmt: skip
-                    if best is not None:
-                        here = tl.max(log_w, axis=1) * 0.6931471805599453
-                        top = _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK)
-                    squared = tl.maximum(norm[:, None] - log_w * 0.6931471805599453, 0.0)
-                    units += tl.sum(1.0 / (1.0 + squared), axis=1).to(tl.float64)
-                anew = False
-            elif best is None:
-                # The largest of a few serves as the unit, raised so that weights 2¹⁸⁰ times as large still fit.
-                columns = (begin * COLUMNS + lanes).to(tl.int64)
-                log_w = _products(
-                    q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
-                    D, CHUNK, ROWS, COLUMNS,
+            if KERNEL == "inverse_quadratic" or best is not None:
+                least: tl.constexpr = 0.0 if KERNEL == "inverse_quadratic" else -1e38
+                most, units, top = _sum(
+                    begin, end, tl.full((ROWS,), least, tl.float32), top, q1, q2, norm, first_q, second_q, within,
+                    there, first_g, second_g, norms, best, rows, n, n_pieces,
+                    D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
                 )  # fmt: skip
-                most = tl.max(log_w, axis=1) + 60.0
-                for piece in tl.range(begin, end, num_stages=STAGES):
-                    columns = (piece * COLUMNS + lanes).to(tl.int64)
-                    log_w = _products(
-                        q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
-                        D, CHUNK, ROWS, COLUMNS,
+            else:
+                # A maximum a piece costs a tenth of the time. So the largest of the first piece is the unit, raised
+                # until weights 2¹⁸⁰ times as large still fit; where that is not enough, all is taken anew.
+                columns = (begin * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)
+                log_w = _products(
+                    q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns, D, CHUNK, ROWS, COLUMNS
+                )
+                most, units, top = _sum(
+                    begin, end, tl.max(log_w, axis=1) + 60.0, top, q1, q2, norm, first_q, second_q, within, there,
+                    first_g, second_g, norms, best, rows, n, n_pieces,
+                    D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, False,
+                )  # fmt: skip
+                if tl.max(units) == float("inf"):
+                    most, units, top = _sum(
+                        begin, end, tl.full((ROWS,), -1e38, tl.float32), top, q1, q2, norm, first_q, second_q,
+                        within, there, first_g, second_g, norms, best, rows, n, n_pieces,
+                        D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
                     )  # fmt: skip
-                    units += tl.sum(tl.exp2(log_w - most[:, None]), axis=1).to(tl.float64)
-                anew = tl.max(units) == float("inf")
-            if anew:
-                # Finite, so that nothing is ever ∞ - ∞; below any log-weight.
-                most = tl.full((ROWS,), -1e38, tl.float32)
-                units = tl.zeros((ROWS,), tl.float64)
-                for piece in tl.range(begin, end, num_stages=STAGES):
-                    columns = (piece * COLUMNS + lanes).to(tl.int64)
-                    log_w = _products(
-                        q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
-                        D, CHUNK, ROWS, COLUMNS,
-                    )  # fmt: skip
-                    here = tl.max(log_w, axis=1)
-                    if best is not None:
-                        top = _keep_best(best, here * 0.6931471805599453, top, rows, n, piece, n_pieces, PER_BLOCK)
-                    now = tl.maximum(most, here)
-                    here = tl.sum(tl.exp2(log_w - now[:, None]), axis=1)
-                    units = units * tl.exp2(most - now).to(tl.float64) + here.to(tl.float64)
-                    most = now
             tl.store(largest + place + label, most, mask=rows < n)
             tl.store(total + place + label, units, mask=rows < n)
 
