@@ -127,10 +127,11 @@ def test_agrees_with_the_oracle_of_the_engine() -> None:
     assert_certified(query_within(cells_of(references, labels, 3), torch.as_tensor(queries), 1e-3), want, 1e-3)
 
 
-def test_a_small_tolerance_is_kept() -> None:
+@pytest.mark.parametrize("tolerance", [1e-7, np.float32(0.5), 3, 1e6])
+def test_tolerances_small_and_large_are_kept(tolerance) -> None:
     queries, references, labels = clustered(6, 600, 3, 3, 0.5)
-    result = query_within(cells_of(references, labels, 3), torch.as_tensor(queries), 1e-7)
-    assert_certified(result, truth(queries, references, labels, 3), 1e-7)
+    result = query_within(cells_of(references, labels, 3), torch.as_tensor(queries), tolerance)
+    assert_certified(result, truth(queries, references, labels, 3), tolerance)
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 5), (1, 1), (3, 17), (200, 33)])

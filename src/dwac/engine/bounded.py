@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,6 +42,7 @@ _MOST_BOUNDS = 2**22
 _ANSWERED = 2**20  # queries times classes of one search
 _LEVELS = 2  # a cell is divided by at once
 _USED = 0.75  # the share of the tolerance that cells may use; the rest is for the rounding of pairs
+_MOST_USED = 30.0  # of any tolerance: `quadrature` cuts bounds that are 600 or more apart from each other
 _INNER, _LEAVES = 0.3, 1.0  # the share of what is left of it for cells above the leaves in a round, and for leaves
 _ADDING = 1e-10  # what adding up the bounds of a million cells may do
 _UNIT = torch.finfo(torch.float64).eps / 2
@@ -104,9 +106,9 @@ def query_within(cells: Cells, queries: Tensor, tolerance: float) -> BoundedResu
     )
 
 
-def check_tolerance(tolerance: float) -> None:
+def check_tolerance(tolerance: Any) -> None:
     """A tolerance is a finite number ≥ 0."""
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= float(tolerance) < math.inf:
         raise InputError(
             "tolerance must be a number ≥ 0, the largest error of a log class weight that is allowed (0: exact); "
             f"got {tolerance!r}; try 0.01"
@@ -117,10 +119,12 @@ class _Search:
     """One call of `query_within`."""
 
     def __init__(self, cells: Cells, queries: Tensor, tolerance: float) -> None:
-        self.cells, self.index, self.counts = cells, cells.index, cells.index.counts
+        self.cells, self.index = cells, cells.index
         self.queries, self.tolerance = queries, tolerance
         self.h = queries.double() - cells.index.centre
         self.size = SIZES.get(queries.device.type, SIZES["cpu"])
+        roots, n_classes = cells.roots, cells.index.n_classes
+        self.counts = torch.bincount(cells.labels[roots], cells.summary.counts[roots], minlength=n_classes)
         self.backend = choose_backend("auto", queries)
         self.n_pairs = self.n_cells = 0
 
@@ -139,7 +143,7 @@ class _Search:
                 else:
                     votes[group.rows], bounds[group.rows] = _middle(group, self.counts > 0)
         self._fall_back(votes, bounds)
-        return BoundedResult(votes.minimum(self.counts.double().log()), bounds, self.n_pairs, self.n_cells)
+        return BoundedResult(votes.minimum(self.counts.log()), bounds, self.n_pairs, self.n_cells)
 
     def _too_large(self, group: _Group) -> bool:
         n, bounds = len(group.rows), len(group.rows) * len(group.frontier)
@@ -189,7 +193,7 @@ class _Search:
         nothing = torch.zeros_like(group.scale)
         known, spent = _linear(group.lower, group.scale), _linear(group.upper, group.scale)
         whole = nothing.index_add(0, labels, low) + known
-        budget = (math.expm1(2 * _USED * self.tolerance) * whole - (spent - known)).clamp_min_(1e-300)
+        budget = (math.expm1(2 * _USED * min(self.tolerance, _MOST_USED)) * whole - (spent - known)).clamp_min_(1e-300)
         costs = ((high - low) / budget.index_select(0, labels)).amax(dim=1)
         share = torch.where(self._divisible(group.frontier), _INNER, _LEAVES)
         taken = _affordable(costs, labels, share)
@@ -234,7 +238,7 @@ class _Search:
             return
         votes[left] = by_difference(self.index, self.queries[left], 0)[0]
         # log w errs in proportion to itself, and its mean over the votes is at most log count - log votes.
-        depth = (self.counts.double().log() - votes[left]).masked_fill_(self.counts == 0, 0).amax(dim=1)
+        depth = (self.counts.log() - votes[left]).masked_fill_(self.counts == 0, 0).amax(dim=1)
         bounds[left] = _UNIT * ((self.h.shape[1] + 8) * (1 + depth) + len(self.index.labels) + 64)
         self.n_pairs += len(left) * len(self.index.labels)
 
