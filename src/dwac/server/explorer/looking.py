@@ -170,7 +170,7 @@ def _answer(said: Predictions, row: int) -> dict[str, Any]:
 
 def label_name(explorer: Explorer, code: int) -> Any:
     """The label of a code, as JSON has it; None where it is not known."""
-    return None if code in (-1, NONE) else plain(explorer.clf.classes_)[code]
+    return None if code in (-1, NONE) else explorer.labels[code]
 
 
 def table(explorer: Explorer, session: str, epsilon: float) -> str:

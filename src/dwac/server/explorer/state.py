@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from dwac.drawing.records import image_of, kind_of
 from dwac.encoders import ImageEncoder
 from dwac.errors import DwacError, InputError, PrivacyError
 from dwac.evaluation import Predictions, predict
-from dwac.explain import Explanation
+from dwac.explain import Explanation, plain
 from dwac.preparation import take
 from dwac.report.seen import CLOSE
 from dwac.server.explorer.edits import Edits, History
@@ -99,6 +100,12 @@ class Explorer:
         other = None if rival is None else Rival(rival[0], rival[1], predict(rival[0], rival[1]), rival[2])
         points = Points.of(clf.references_, asked, private=hidden)
         return cls(clf, asked, points, first_view(clf, asked, progress), hidden, other, **words)
+
+    @cached_property
+    def labels(self) -> list[Any]:
+        """The classes as JSON has them."""
+        names: list[Any] = plain(self.clf.classes_)
+        return names
 
     # Edits
 
