@@ -39,8 +39,8 @@ def report(found: Found) -> Section:
     """A row a variant and dataset, with how much better it is than the frozen setting on the same trials."""
     how = (
         "Changes to the frozen settings of DWAC, and what became of accuracy on rows held out of training (by which "
-        "settings are chosen) and on test rows; beside them the gain over the setting as it is, on the same trials. The "
-        "mean p-value of the test rows' true labels should be ½."
+        "settings are chosen) and on test rows; beside them the gain over the setting as it is, on the same trials. "
+        "The mean p-value of the test rows' true labels should be ½."
     )
     rows = [_row(found, name, variant) for variant, of in TRIED.items() for name in of.datasets]
     head = ["dataset", "setting", "change", "held-out accuracy", "test accuracy"]
