@@ -12,7 +12,7 @@ from dwac.engine.backends import Backend
 from dwac.engine.cells import Cells
 from dwac.engine.index import Index
 
-_BLOCKS = {"cpu": 512, "cuda": 2048}  # summed in one sweep; few, since a backend may add them up in float32
+_BLOCKS = {"cpu": 2**10, "cuda": 2**14}  # copied for one sweep
 
 
 def leaf_sums(
@@ -28,7 +28,7 @@ def leaf_sums(
     single = (error <= largest_error) & cells.index.kernel.smooth
     for dtype, chosen in ((torch.float32, single), (torch.float64, ~single)):
         places = chosen.nonzero()[:, 0]
-        step = max(1, _blocks(cells) // cells.leaf_blocks)
+        step = max(1, _BLOCKS.get(h.device.type, _BLOCKS["cpu"]) // cells.leaf_blocks)
         for part in (places[start : start + step] for start in range(0, len(places), step)):
             opened = _opened(cells, leaves[part], dtype)
             log_sums = backend.sweep(opened, h.to(dtype), 1).log_class_weights
@@ -38,15 +38,17 @@ def leaf_sums(
 def _error(cells: Cells, length: Tensor, reach: Tensor, backend: Backend, dtype: torch.dtype) -> Tensor:
     """By what part the sum over leaves may be wrong, for queries of a length, and references no longer than `reach`.
 
-    A product of d + 1 terms errs by d + 1 units of their sizes, and so do both vectors by theirs; then come the
-    log-weights, and the sums up to the class.
+    A product of D = d + 1 terms errs by D units of their sizes, twice that on tensor cores, which truncate; each vector
+    errs by a unit of its own. Then come the log-weights, and the sum over a block; blocks are added up in float64.
     """
     unit = torch.finfo(dtype).eps / 2
-    terms = (cells.index.folded.shape[1] + 6) * (backend.rounding if dtype == torch.float32 else 1.0)
+    terms = cells.index.folded.shape[1] + 6.0
+    if dtype == torch.float32:
+        terms *= backend.rounding * (1 if backend.name == "torch" else 2)
     squared = unit * (terms * reach * (2 * length + reach) + 2 * (length + reach).square())
     if not cells.index.kernel.smooth:
         squared = squared.sqrt()  # |√(T + e) - √T| ≤ √e
-    return torch.expm1(squared + (_blocks(cells) + cells.index.block_size + 64) * unit)
+    return torch.expm1(squared + (cells.index.block_size + 64) * unit)
 
 
 def _opened(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:
@@ -65,7 +67,3 @@ def _opened(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:
     if dtype == torch.float32:
         return replace(opened, folded=opened.fold(0, len(opened.rows), dtype))
     return opened
-
-
-def _blocks(cells: Cells) -> int:
-    return _BLOCKS.get(cells.labels.device.type, _BLOCKS["cpu"])
