@@ -173,16 +173,30 @@ def far(ask: Callable[[Tensor], Answer], queries: Tensor) -> str:
     return "" if votes is None else "finite" if votes.isfinite().all() else "lost"
 
 
-def limit(shape: Shape, device: str) -> float:
-    """Pairs a second at the hardware's limit; see above."""
-    if device == "cuda":
-        properties = torch.cuda.get_device_properties(0)
-        return 16.0 * properties.multi_processor_count * 1e3 * getattr(properties, "clock_rate", 1_980_000)
-    queries, rows = torch.randn(256, shape.d + 1), torch.randn(1024 * torch.get_num_threads(), shape.d + 1)
-    tile, weights = torch.empty(256, len(rows)), torch.empty(256, len(rows))
-    product = best_of(lambda: torch.mm(queries, rows.mT, out=tile))
+def limit(alone: dict[str, float]) -> float:
+    """Pairs a second at the hardware's limit, see above: of a CPU from its passes, else of the GPU."""
+    if alone:
+        return 1 / (1 / alone["product"] + 1 / alone["exponential"])
+    properties = torch.cuda.get_device_properties(0)
+    return 16.0 * properties.multi_processor_count * 1e3 * getattr(properties, "clock_rate", 1_980_000)
+
+
+def passes(d: int) -> dict[str, float]:
+    """Pairs a second of each pass that the torch backend makes over a tile, alone and in the cache of a CPU."""
+    queries, rows = torch.randn(256, d + 1), torch.randn(1024 * torch.get_num_threads(), d + 1)
+    tile = torch.empty(256, len(rows) // 128, 128)
+    product = best_of(lambda: torch.mm(queries, rows.mT, out=tile.view(256, -1)))
     tile.uniform_(-20, 0)
-    return tile.numel() / (product + best_of(lambda: torch.exp(tile, out=weights)))
+    best, weights = tile.amax(dim=2), tile.clone()
+    seconds = {
+        "product": product,
+        "maximum": best_of(lambda: torch.amax(tile, dim=2, out=best)),
+        "difference": best_of(lambda: weights.sub_(best[:, :, None])),
+        "clamp": best_of(lambda: weights.clamp_min_(-80)),
+        "exponential": best_of(lambda: torch.exp(tile, out=weights)),
+        "sum": best_of(lambda: torch.sum(weights, dim=2, out=best)),
+    }
+    return {name: tile.numel() / taken for name, taken in seconds.items()}
 
 
 def best_of(work: Callable[[], object], turns: int = 200) -> float:
@@ -204,10 +218,9 @@ def apart(name: str, shape: Shape, turns: int) -> dict[str, Any]:
     return dict(json.loads(done.stdout.strip().split("\n")[-1]))
 
 
-def compare(shape: Shape, device: str, turns: int) -> list[dict[str, Any]]:
-    """Rows of the table: every contender with one problem."""
+def compare(shape: Shape, device: str, turns: int, most: float) -> list[dict[str, Any]]:
+    """Rows of the table: every contender with one problem, beside the most pairs a second that there can be."""
     rows: list[dict[str, Any]] = []
-    most = limit(shape, device)
     for name, contender in shape.contenders.items():
         if (contender.cuda if device == "cuda" else contender.cpu) == 0 or (name, device) == ("dwac, triton", "cpu"):
             continue
@@ -239,22 +252,19 @@ def main() -> None:
         print(json.dumps(measure(name, Shape(*shape), "cpu", turns)))
         return
     rows = []
-    before = os.getloadavg()[0]
+    config: dict[str, Any] = {"turns": chosen.turns, "seed": SEED, "load before": round(os.getloadavg()[0], 2)}
     for shape in SHAPES[chosen.device]:
         smaller = shape._replace(n=max(1, int(shape.n * chosen.scale)), m=int(shape.m * chosen.scale))
-        rows += compare(smaller, chosen.device, chosen.turns)
+        alone = passes(shape.d) if chosen.device == "cpu" else {}
+        config[f"limit in pairs/s, d = {shape.d}"] = f"{limit(alone):.3g}"
+        config |= {f"{name} alone, d = {shape.d}": f"{speed:.3g}" for name, speed in alone.items()}
+        rows += compare(smaller, chosen.device, chosen.turns, limit(alone))
+    config["load after"] = round(os.getloadavg()[0], 2)
     table = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    table["note"] = table["note"].fillna("")
-    table["far query"] = table["far query"].fillna("")
+    table[["note", "far query"]] = table[["note", "far query"]].fillna("")
     if chosen.scale != 1:
-        print(table.to_string(index=False))
+        print(table.to_string(index=False), config, sep="\n")
         return
-    config: dict[str, Any] = {
-        "turns": chosen.turns,
-        "seed": SEED,
-        "load before and after": f"{before:.2f}, {os.getloadavg()[0]:.2f}",
-    }
-    config |= {f"limit, d = {shape.d}": f"{limit(shape, chosen.device):.3g} pairs/s" for shape in SHAPES[chosen.device]}
     record.write(f"engine_{'gpu' if chosen.device == 'cuda' else 'cpu'}", (__doc__ or "").split("\n")[0], config, table)
 
 
