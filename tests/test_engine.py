@@ -29,7 +29,7 @@ every_backend = pytest.mark.parametrize(
 )
 every_kernel = pytest.mark.parametrize("kernel", list(KERNELS))
 WORST = 1e-4  # what the engine promises of any data at all; well-spread data are right to 1e-5
-relaxed = settings(deadline=None, derandomize=True, max_examples=25)
+relaxed = settings(deadline=None, derandomize=True, max_examples=5 if INTERPRETED else 25)
 
 
 @pytest.fixture(autouse=True)
