@@ -25,6 +25,7 @@ _LARGEST_TILE = {"cpu": 2**22, "cuda": 2**26}
 _QUERIES = {"cpu": 256, "cuda": 4096}
 _BLOCK_RESULTS = 2**22
 _MANY_BLOCKS = 32  # so many blocks a class are faster merged class by class
+_MOST_BLOCKS = 16  # of so many, one product with all is faster than copies of the one needed
 _GATHERED = {"cpu": 2**18, "cuda": 2**24}  # numbers of references copied at once for products with their own queries
 
 
@@ -101,8 +102,10 @@ class TorchBackend:
 
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
         """See `Backend.products`."""
-        answer = queries.new_empty(len(queries), blocks.shape[1] * index.block_size)
         ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
+        if index.folded.dtype == queries.dtype and len(index.block_labels) <= _MOST_BLOCKS * blocks.shape[1]:
+            return _chosen(index, ones, blocks)
+        answer = queries.new_empty(len(queries), blocks.shape[1] * index.block_size)
         step = max(1, _GATHERED.get(queries.device.type, 2**18) // (answer.shape[1] * ones.shape[1]))
         for start in range(0, len(queries), step):
             part = slice(start, start + step)
@@ -139,6 +142,19 @@ def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, 
     squared = (norms[:, None] - top.values.double()).clamp_min_(0)
     outside = squared[:, n_blocks] if squared.shape[1] > n_blocks else torch.full_like(norms, torch.inf)
     return squared[:, 0], top.indices[:, :n_blocks], outside
+
+
+def _chosen(index: Index, ones: Tensor, blocks: Tensor) -> Tensor:
+    """The products with all references, and of them those with the blocks (n, b) asked for: (n, b · block_size)."""
+    answer = ones.new_empty(*blocks.shape, index.block_size)
+    step, n_blocks = max(1, _LARGEST_TILE.get(ones.device.type, 2**22) // len(index.rows)), len(index.block_labels)
+    for start in range(0, len(ones), step):
+        part = slice(start, start + step)
+        with full_precision(ones.device):
+            products = (ones[part] @ index.folded.mT).view(-1, index.block_size)
+        own = torch.arange(0, len(products), n_blocks, device=blocks.device)[:, None]
+        answer[part] = products.index_select(0, (own + blocks[part]).flatten()).view_as(answer[part])
+    return answer.flatten(1)
 
 
 def _tile(device: torch.device) -> int:
