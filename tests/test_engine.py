@@ -361,6 +361,25 @@ def test_neighbours_are_exact_for_every_k(backend, device, kernel, m, d, n_class
 
 
 @every_backend
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("m", [3000, 40_000])  # two of few blocks, and of so many that a backend may go to these alone
+def test_products_with_chosen_blocks_are_those_of_their_members(backend, device, dtype, m):
+    queries, references, labels = (torch.as_tensor(x, device=device) for x in case(5, m, 3, 2))
+    index = build_index(references, labels, 2, get_kernel("gaussian"))
+    last = len(index.block_labels) - 1
+    blocks = torch.tensor([[0, last], [last, 0], [1, 2], [last // 2, 5], [3, 3]], device=device)
+    centred = queries.double() - index.centre
+    got = BACKENDS[backend].products(index, centred.to(dtype), blocks).cpu().numpy()
+    rows = index.rows.view(-1, index.block_size)[blocks].flatten(1).cpu().numpy()
+    points = np.asarray(references.double().cpu() - index.centre.cpu())[rows]
+    h = centred.cpu().numpy()
+    want = np.square(h).sum(axis=1)[:, None] - np.square(h[:, None] - points).sum(axis=2)
+    assert (rows < 0).any()
+    assert (got[rows < 0] == -np.inf).all()  # padding lies infinitely far away
+    np.testing.assert_allclose(got[rows >= 0], want[rows >= 0], atol=1e-5)
+
+
+@every_backend
 @every_kernel
 @pytest.mark.parametrize("k", [1, 2, 7, 8, 30, 100, 343])
 def test_equal_distances_come_in_the_order_of_rows(backend, device, kernel, k):
