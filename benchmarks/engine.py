@@ -7,6 +7,7 @@ pair, both as fast as torch has them when measured alone on tiles that stay in t
 pair, of which each multiprocessor starts 16 a clock.
 
     python -m benchmarks.engine --device cpu
+    python -m benchmarks.engine --device cpu --shared    # where others use the machine: processor time of one thread
 """
 
 from __future__ import annotations
@@ -77,25 +78,25 @@ def inputs(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
     return queries.to(device), references.to(device), labels.to(device)
 
 
-def measure(name: str, shape: Shape, device: str, turns: int) -> dict[str, Any]:
+def measure(name: str, shape: Shape, device: str, turns: int, shared: bool = False) -> dict[str, Any]:
     """What one contender does with one problem."""
     contender = shape.contenders[name]
     queries, references, labels = inputs(shape, device)
     queries = queries[: contender.cuda if device == "cuda" else contender.cpu]
     pairs = len(queries) * shape.m
     try:
-        start = clock(device)
+        start = clock(device, shared)
         ask = contender.prepare(Problem(references, labels, shape.K, shape.k))
-        ready = clock(device) - start
+        ready = clock(device, shared) - start
         ask(queries[: max(1, len(queries) // 8)])  # loads, compiles, chooses
     except ImportError:
         return {"note": "not installed"}
     with PeakMemory(device) as peak:
         taken = []
         for _ in range(turns):
-            start = clock(device)
+            start = clock(device, shared)
             answer = ask(queries)
-            taken.append(clock(device) - start)
+            taken.append(clock(device, shared) - start)
     return {
         "queries": len(queries),
         "seconds": min(taken),
@@ -108,10 +109,10 @@ def measure(name: str, shape: Shape, device: str, turns: int) -> dict[str, Any]:
     }
 
 
-def clock(device: str) -> float:
+def clock(device: str, shared: bool) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter()
+    return time.process_time() if shared else time.perf_counter()
 
 
 class PeakMemory:
@@ -209,22 +210,23 @@ def best_of(work: Callable[[], object], turns: int = 200) -> float:
     return min(taken)
 
 
-def apart(name: str, shape: Shape, turns: int) -> dict[str, Any]:
+def apart(name: str, shape: Shape, turns: int, shared: bool) -> dict[str, Any]:
     """`measure` on the CPU in a process of its own, so that nobody's memory is another's."""
-    command = [sys.executable, "-m", "benchmarks.engine", "--one", json.dumps([name, shape, turns])]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "benchmarks.engine", "--one", json.dumps([name, shape, turns, shared])]
+    one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} if shared else {}
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one)
     if done.returncode:
         return {"note": "failed: " + done.stderr.strip().split("\n")[-1]}
     return dict(json.loads(done.stdout.strip().split("\n")[-1]))
 
 
-def compare(shape: Shape, device: str, turns: int, most: float) -> list[dict[str, Any]]:
+def compare(shape: Shape, device: str, turns: int, shared: bool, most: float) -> list[dict[str, Any]]:
     """Rows of the table: every contender with one problem, beside the most pairs a second that there can be."""
     rows: list[dict[str, Any]] = []
     for name, contender in shape.contenders.items():
         if (contender.cuda if device == "cuda" else contender.cpu) == 0 or (name, device) == ("dwac, triton", "cpu"):
             continue
-        row = measure(name, shape, device, turns) if device == "cuda" else apart(name, shape, turns)
+        row = measure(name, shape, device, turns) if device == "cuda" else apart(name, shape, turns, shared)
         speed, first = row.get("pairs/s", float("nan")), (rows or [row])[0].get("pairs/s", float("nan"))
         row = {"who": name, **shape._asdict(), **row, "dwac is faster by": first / speed, "of the limit": speed / most}
         rows.append(row)
@@ -245,20 +247,24 @@ def main() -> None:
     parser.add_argument(
         "--scale", type=float, default=1.0, help="a share of queries and references, to try it out; nothing is recorded"
     )
+    parser.add_argument("--shared", action="store_true", help="processor time of one thread, instead of time passed")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.one:
-        name, shape, turns = json.loads(chosen.one)
-        print(json.dumps(measure(name, Shape(*shape), "cpu", turns)))
+        name, shape, turns, shared = json.loads(chosen.one)
+        print(json.dumps(measure(name, Shape(*shape), "cpu", turns, shared)))
         return
+    if chosen.shared:
+        torch.set_num_threads(1)
     rows = []
     config: dict[str, Any] = {"turns": chosen.turns, "seed": SEED, "load before": round(os.getloadavg()[0], 2)}
+    config["seconds are"] = "processor time of one thread" if chosen.shared else "time passed"
     for shape in SHAPES[chosen.device]:
         smaller = shape._replace(n=max(1, int(shape.n * chosen.scale)), m=int(shape.m * chosen.scale))
         alone = passes(shape.d) if chosen.device == "cpu" else {}
         config[f"limit in pairs/s, d = {shape.d}"] = f"{limit(alone):.3g}"
         config |= {f"{name} alone, d = {shape.d}": f"{speed:.3g}" for name, speed in alone.items()}
-        rows += compare(smaller, chosen.device, chosen.turns, limit(alone))
+        rows += compare(smaller, chosen.device, chosen.turns, chosen.shared, limit(alone))
     config["load after"] = round(os.getloadavg()[0], 2)
     table = pd.DataFrame(rows).reindex(columns=COLUMNS)
     table[["note", "far query"]] = table[["note", "far query"]].fillna("")

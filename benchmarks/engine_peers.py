@@ -216,6 +216,6 @@ SUMS = {
 }
 NEIGHBOURS = {
     "dwac": Contender(ours),
-    "faiss IndexFlatL2": Contender(faiss_flat),
+    "faiss IndexFlatL2": Contender(faiss_flat, cpu=2048),
     "torch.topk of the matrix": Contender(topk, cpu=512),
 }
