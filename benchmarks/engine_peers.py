@@ -73,6 +73,7 @@ def plain(problem: Problem, compiled: bool = False) -> Ask:
     references = problem.references
     norms = references.square().sum(dim=1)
     one_hot = torch.nn.functional.one_hot(problem.labels, problem.n_classes).to(references)
+    torch.compiler.reset()  # each problem has graphs of its own sizes
     fused = torch.compile(weigh, dynamic=False) if compiled else weigh
 
     def chunked(queries: Tensor, chunk: tuple[int, int]) -> Answer:
