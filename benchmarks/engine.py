@@ -94,6 +94,7 @@ def measure(name: str, shape: Shape, device: str, turns: int, shared: bool = Fal
         ask = contender.prepare(problem)
         ready = clock(device, shared) - start
         ask(queries[: max(1, len(queries) // 8)])  # compiles for this size, chooses
+        held = memory.now()
         taken = []
         for _ in range(turns):
             start = clock(device, shared)
@@ -106,6 +107,7 @@ def measure(name: str, shape: Shape, device: str, turns: int, shared: bool = Fal
         **mistakes(answer, queries, problem, contender.normalised),
         "far query": far(ask, queries) if shape.k == 0 else "",
         "MiB above inputs": memory.mib,
+        "of these held": held,
         "seconds to get ready": ready,
         "note": "" if len(queries) == shape.n else "a share of the queries",
     }
@@ -120,7 +122,7 @@ def clock(device: str, shared: bool) -> float:
 class PeakMemory:
     """The most memory above that at the start: of the GPU, or resident, looked at a hundred times a second.
 
-    What a contender got ready, an index say, is part of it.
+    What a contender holds between calls, an index say, is part of it.
     """
 
     def __init__(self, device: str) -> None:
@@ -129,20 +131,24 @@ class PeakMemory:
     def __enter__(self) -> PeakMemory:
         if self._gpu:
             torch.cuda.reset_peak_memory_stats()
-        self._before = torch.cuda.memory_allocated() if self._gpu else resident()
+        self._before = 0.0
+        self._before = self.now()
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
         return self
 
     def _watch(self) -> None:
         while not self._gpu and not self._done.wait(0.01):
-            self.mib = max(self.mib, (resident() - self._before) / 2**20)
+            self.mib = max(self.mib, self.now())
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._watcher.join()
         if self._gpu:
-            self.mib = (torch.cuda.max_memory_allocated() - self._before) / 2**20
+            self.mib = torch.cuda.max_memory_allocated() / 2**20 - self._before
+
+    def now(self) -> float:
+        return (torch.cuda.memory_allocated() if self._gpu else resident()) / 2**20 - self._before
 
 
 def resident() -> float:
@@ -248,7 +254,7 @@ def compare(shape: Shape, device: str, turns: int, shared: bool, most: float) ->
 
 COLUMNS = [
     *("who", "n", "m", "d", "K", "k", "pairs/s", "dwac is faster by", "of the limit", "error", "neighbours found"),
-    *("far query", "MiB above inputs", "seconds", "seconds to get ready", "queries", "note"),
+    *("far query", "MiB above inputs", "of these held", "seconds", "seconds to get ready", "queries", "note"),
 ]
 
 
