@@ -1,5 +1,7 @@
 """Answers within a tolerance: the bound holds against a float64 oracle, whatever the data, and the work is less."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -119,6 +121,14 @@ def test_unthinkably_far_queries_are_answered_as_exactly_as_floats_allow() -> No
     result = query_within(cells, queries, 1e-2)
     assert torch.isfinite(result.log_class_weights).all()
     assert result.bounds[1] <= 1e-2 < result.bounds[0]
+
+
+def test_unthinkably_wide_references_are_answered_as_exactly_as_floats_allow() -> None:
+    references = 1e120 * torch.randn(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    references[50:100] = 0.5
+    labels = torch.arange(200) % 2
+    result = query_within(cells_of(references, labels, 2), torch.zeros(1, 2, dtype=torch.float64), 1e-2)
+    assert result.log_class_weights.tolist() == [pytest.approx([math.log(25) - 0.5] * 2, abs=1e-2)]
 
 
 def test_agrees_with_the_oracle_of_the_engine() -> None:

@@ -123,8 +123,8 @@ def _halve(points: Tensor, rows: Tensor, leaf_size: int) -> Iterator[tuple[Tenso
         yield cells, rows, n
         if size == leaf_size:
             return
-        key = (cells @ _axes(cells)[:, :, None]).float().flatten()
-        key[n:] = torch.inf
+        key = (cells @ _axes(cells)[:, :, None]).float().flatten().nan_to_num_(0.0)
+        key[n:] = torch.inf  # whatever overflows, only padding sorts last
         order = key.view(-1, size).argsort(dim=1, stable=True)
         order += torch.arange(0, len(points), size, device=order.device)[:, None]
         size //= 2
