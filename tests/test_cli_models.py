@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -23,7 +24,8 @@ DWAC = Path(sys.executable).parent / "dwac"
 
 
 def run(*words: Any, given: str | bytes | None = None, ends: int = 0) -> Any:
-    shown = CliRunner().invoke(app, [str(word) for word in words], input=given, env={"COLUMNS": "120"})
+    words = tuple(map(str, words))
+    shown = CliRunner().invoke(app, words, input=given, env={"COLUMNS": "120"}, prog_name="dwac")
     assert shown.exit_code == ends, (shown.output, shown.exception)
     return shown
 
@@ -96,14 +98,17 @@ def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
         ("amount", "the target 'amount' must hold classes, and has numbers such as 0.5"),
         ("number", "the target 'number' must hold classes, and has 200 different numbers in 200 rows"),
         ("name", "the target 'name' must hold classes, and has 200 different values in 200 rows"),
+        ("one", "the target 'one' has one class only, 1; a classifier needs two or more"),
         ("same", "the target 'same' has one class only, 'x'; a classifier needs two or more"),
         ("gap", "line 5: the target 'gap' is missing"),
     ],
 )
 def test_train_refuses_what_is_no_target(tmp_path: Path, target: str | None, expected: str) -> None:
     i = np.arange(200)
-    frame = people().assign(amount=i % 7 + 0.5, number=1000 + i, same="x", gap=["" if j == 3 else "x" for j in i])
-    frame = frame if target in ("amount", "number", "same", "gap") else people()
+    frame = people().assign(
+        amount=i % 7 + 0.5, number=1000 + i, one=1, same="x", gap=["" if j == 3 else "x" for j in i]
+    )
+    frame = frame if target in ("amount", "number", "one", "same", "gap") else people()
     frame.to_csv(tmp_path / "a.csv", index=False)
     line = said("train", tmp_path / "a.csv", *([] if target is None else ["--target", target]), "-o", tmp_path / "m")
     assert expected in line
@@ -345,11 +350,42 @@ def test_from_a_folder_of_images_to_predictions(tmp_path: Path) -> None:
 
 
 def test_every_command_helps_with_an_example() -> None:
-    for name in ("train", "predict", "explain", "evaluate"):
-        shown = run(name, "--help").output
+    commands = ("train", "predict", "explain", "evaluate", "report", "explore", "serve", "demo", "data", "paper")
+    for name in (*commands, "data list", "data get", "paper list", "paper run", "paper report"):
+        shown = run(*name.split(), "--help").output
         assert "Example" in shown
-        assert f"dwac {name} " in shown
-    assert run("train", "a.csv", ends=2).stdout == ""
+        assert re.search(rf"(?<!Usage: )dwac\s+{name}\b", shown), name
+    assert "dwac train people.csv" in run("--help").output
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["train", "a.csv"], "Missing option '--output' / '-o'; see dwac train --help"),
+        (["predict", "m", "a.csv", "--jsno"], "No such option: --jsno"),
+        (["fly"], "No such command 'fly'; see dwac --help"),
+        (["--fly"], "No such option: --fly"),
+        (["data", "gett"], "Did you mean 'get'? see dwac data --help"),
+        (["explain", "m", "a.csv", "-k", "0"], "Invalid value for '-k'"),
+    ],
+)
+def test_wrong_usage_is_said_in_one_line_and_ends_with_2(words: list[str], what: str) -> None:
+    assert what in said(*words, ends=2)
+
+
+def test_a_command_without_arguments_helps() -> None:
+    shown = CliRunner().invoke(app, [])
+    assert "Commands" in shown.output
+    assert "Commands" not in run("fly", ends=2).output
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is full")
+def test_a_full_disk_behind_the_pipe_is_said_in_one_line(folder: Path) -> None:
+    words = [DWAC, "predict", folder / "model", folder / "new.csv"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode().strip() == "dwac: cannot write: No space left on device"
 
 
 def installed(*words: Any, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -21,21 +24,47 @@ from dwac.cli.serve import serve
 from dwac.cli.train import train
 from dwac.errors import DwacError
 
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
+
 
 class _Group(typer.core.TyperGroup):
-    """Shows what dwac says on purpose as one line: errors, which end with 1, and warnings. Ctrl-C ends with 130."""
+    """Shows what is said on purpose as one line: errors, which end with 1, wrong usage with 2, Ctrl-C with 130."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _in_one_line():
+            return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            with warnings.catch_warnings():
-                warnings.showwarning = _note
-                return super().invoke(ctx)
-        except DwacError as error:
-            typer.secho(f"dwac: {_one_line(error)}", fg="red", err=True)
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            typer.secho("dwac: stopped", fg="red", err=True)
-            raise typer.Exit(130) from None
+        with _in_one_line(), warnings.catch_warnings():
+            warnings.showwarning = _note
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except DwacError as error:
+        ended, said = 1, str(error)
+    except KeyboardInterrupt:
+        ended, said = 130, "stopped"
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        ended, said = 2, _usage(error)
+    except OSError as error:
+        if error.errno == errno.EPIPE or error.filename is not None:  # the reader left; a file is named by its command
+            raise
+        ended, said = 1, f"cannot write: {error.strerror or error}"
+    else:
+        return
+    typer.secho(f"dwac: {_one_line(said)}", fg="red", err=True)
+    raise typer.Exit(ended)
+
+
+def _usage(error: Any) -> str:
+    message = error.format_message().rstrip(".")
+    return f"{message}{'' if message.endswith('?') else ';'} see {error.ctx.command_path} --help"
 
 
 def _note(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -52,7 +81,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Classifiers whose every prediction is a weighted vote of training examples.",
+    help="Classifiers whose every prediction is a weighted vote of training examples.\n\n"
+    "Example: dwac train people.csv --target income -o model/, then dwac report model/ new.csv",
 )
 
 

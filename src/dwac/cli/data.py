@@ -12,7 +12,10 @@ from rich.table import Table
 from dwac import datasets
 from dwac.errors import DwacError
 
-data = typer.Typer(no_args_is_help=True, help="The paper's datasets: see which are here, and download the others.")
+data = typer.Typer(
+    no_args_is_help=True,
+    help="The paper's datasets: see which are here, and download the others.\n\nExample: dwac data list",
+)
 
 
 @data.command("list")
@@ -66,10 +69,10 @@ def get(name: Annotated[str, typer.Argument(help="A dataset's name, as `dwac dat
 
     A download that broke off goes on where it ended. Example: dwac data get fashion_mnist
     """
-    console = Console()
+    console, sources = Console(), datasets.sources(name)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        tasks = {file.name: bar.add_task(file.name, total=file.size, start=True) for file in datasets.sources(name)}
+        tasks = {file.name: bar.add_task(file.name, total=file.size, start=True) for file in sources}
         paths = datasets.get(name, lambda file, done, total: bar.update(tasks[file], completed=done, total=total))
     for path in paths:
         console.print(str(path), soft_wrap=True)

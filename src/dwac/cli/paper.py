@@ -11,7 +11,10 @@ from rich.table import Table
 
 from dwac import paper as experiments
 
-paper = typer.Typer(no_args_is_help=True, help="The paper's experiments: run them on real data, and report.")
+paper = typer.Typer(
+    no_args_is_help=True,
+    help="The paper's experiments: run them on real data, and report.\n\nExample: dwac paper run --quick",
+)
 
 RecordsOption = Annotated[
     Path | None,

@@ -119,7 +119,7 @@ def _checked_labels(rows: Rows, name: str) -> NDArray[Any]:
     assert rows.y is not None
     of, counts = _of(rows), pd.Series(rows.y).value_counts()
     if len(counts) == 1:
-        raise LabelError(f"{name}: {of} has one class only, {counts.index[0]!r}; a classifier needs two or more")
+        raise LabelError(f"{name}: {of} has one class only, {rows.y.tolist()[0]!r}; a classifier needs two or more")
     if rows.y.dtype.kind in "iuf" and not (rows.y == np.round(rows.y)).all():
         what = f"numbers such as {rows.y[rows.y != np.round(rows.y)][0]:g}"
     elif rows.y.dtype.kind in "iuf" and len(counts) > _MANY and len(rows) < _FEW_EACH * len(counts):
