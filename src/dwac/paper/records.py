@@ -151,8 +151,10 @@ def versions(*more: str) -> dict[str, str]:
     return found
 
 
-_MODELLING = ("encoders", "kernels.py", "loss.py", "committee.py", "nn.py", "scale.py", "training.py")
-_MODELLING += ("_steps.py", "_held_out.py", "preparation.py", "_triton_loss.py")
+_MODELLING = (
+    *("encoders", "kernels.py", "loss.py", "_triton_loss.py", "committee.py", "nn.py", "scale.py", "training.py"),
+    *("_steps.py", "_held_out.py", "preparation.py"),
+)
 
 
 @cache
