@@ -148,6 +148,7 @@ def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
         ("a.csv", "i,a,b\n,1,x\n", {"target": "b", "ids": "i"}, r"line 2: the id 'i' is missing"),
         ("a.csv", "t,b\n ,x\n", {"target": "b", "text": "t"}, r"line 2: the text 't' is empty"),
         ("a.jsonl", '{"a": 1, "b": 2}\n\n{"a":', {"target": "b"}, r"a.jsonl line 3 is not JSON"),
+        ("a.jsonl", '{"a": "\\ud800", "b": 2}', {"target": "b"}, r"line 1 is not JSON"),
         ("a.jsonl", "[1, 2]\n", {"target": "b"}, r"line 1 must be one JSON object"),
         ("a.jsonl", '{"a": [1], "b": 2}\n', {"target": "b"}, r"line 1: 'a' must be a single value; got \[1\]"),
         ("a.jsonl", "[" * 100_000, {"target": "b"}, r"line 1 is not JSON"),

@@ -419,6 +419,8 @@ ONE = json.dumps(rows_of(1)[0]).encode()
         (b'{"rows": [NaN]}', 400, "not_json"),
         (b'{"rows": [' + ONE + b'], "epsilon": Infinity}', 400, "not_json"),
         (b'{"rows": [1' + b"0" * 5000 + b"]}", 400, "not_json"),
+        (b'{"rows": ["\\ud800"]}', 400, "not_json"),
+        (b'{"rows": [], "rows": [' + ONE + b"]}", 400, "not_json"),
         (b"null", 422, "invalid_request"),
         (b"[]", 422, "invalid_request"),
         (b"{}", 422, "invalid_request"),

@@ -172,6 +172,8 @@ def _json_lines(text: str, name: str, texts: Collection[str]) -> Table:
             continue
         try:
             row = json.loads(written)
+            if "\\u" in written:
+                json.dumps(row, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is no text
         except (ValueError, RecursionError) as error:
             raise InputError(f"{name} line {line} is not JSON ({error!s:.100}); write one object a line") from None
         if not isinstance(row, dict):

@@ -151,9 +151,13 @@ async def _drain(stream: AsyncIterator[bytes]) -> None:
 
 
 def parsed(body: bytes | bytearray) -> Any:
-    """Strict JSON: no NaN, no infinity, no repeated keys to choose between, no depth that Python cannot follow."""
+    """Strict JSON: no NaN, no infinity, no repeated keys, no half characters, no depth that Python cannot follow."""
     try:
-        return json.loads(body.decode(), parse_constant=_refuse_constant)
+        text = body.decode()
+        found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_once)
+        if "\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is no text
+        return found
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:120]
         raise RefusalError(400, "not_json", f"the body must be JSON in UTF-8: {said}") from None
@@ -161,6 +165,13 @@ def parsed(body: bytes | bytearray) -> Any:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"JSON has no {name}; give null for what is unknown")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key more than once")
+    return found
 
 
 def told(answer: dict[str, Any]) -> Response:
