@@ -67,6 +67,12 @@ def predict(clf: DWACClassifier, X: Any) -> Predictions:
     return Predictions(votes, clf.classes_, clf.conformal_of(votes) if len(clf.calibration_y_) else None)
 
 
+def as_csv(frame: pd.DataFrame, delimiter: str = ",") -> str:
+    """A frame of predictions as a file's text, the labels of a set joined by |."""
+    joined = frame.map(lambda value: "|".join(map(str, value)) if isinstance(value, list) else value)
+    return str(joined.to_csv(index=False, sep=delimiter, lineterminator="\n"))
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """How predictions compare with the truth; what needs calibration is None where a model has none."""

@@ -13,11 +13,10 @@ import typer
 from rich.table import Table
 
 from dwac.errors import InputError
-from dwac.evaluation import Evaluation
+from dwac.evaluation import Evaluation, as_csv
 from dwac.explain import plain
 from dwac.storage.files import replace_file
 
-SEPARATOR = "|"  # of the labels of a set, in CSV
 _FORMS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
 
@@ -47,8 +46,7 @@ def packed(frame: pd.DataFrame, form: str) -> bytes:
         data = io.BytesIO()
         frame.to_parquet(data, index=False)
         return data.getvalue()
-    text = frame.map(_joined).to_csv(index=False, sep="\t" if form == "tsv" else ",", lineterminator="\n")
-    return text.encode()
+    return as_csv(frame, "\t" if form == "tsv" else ",").encode()
 
 
 def write(path: Path, data: bytes) -> None:
@@ -87,7 +85,3 @@ def evaluation_tables(found: Evaluation, title: str) -> list[Table]:
     for label, n, *values in found.by_class.itertuples(index=False, name=None):
         classes.add_row(str(label), f"{n:,}", *map(number, values))
     return [facts, classes]
-
-
-def _joined(labels: Any) -> Any:
-    return SEPARATOR.join(map(str, labels)) if isinstance(labels, list) else labels

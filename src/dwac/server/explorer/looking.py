@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dwac.drawing.records import written
-from dwac.evaluation import Predictions
+from dwac.evaluation import Predictions, as_csv
 from dwac.explain import plain
 from dwac.report.label_issues import label_issues
 from dwac.server.explorer.edits import Edit
@@ -19,7 +20,6 @@ from dwac.server.explorer.views import MOST
 
 FOUND = 50  # matches of a search
 LISTED = 500  # rows of a list
-SEPARATOR = "|"  # of the labels of a set, in CSV
 _LETTERS = 160
 
 
@@ -28,38 +28,35 @@ class Finder:
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
-        self._texts: pd.Series[Any] | None = None
-        self._ids: pd.Series[Any] | None = None
 
     def find(self, wanted: str) -> list[dict[str, Any]]:
         """The first points whose id is `wanted`, then those whose id or record contains it."""
         needle = wanted.strip().casefold()
         if not needle:
             return []
-        ids = self.ids
-        exact = np.flatnonzero((ids == needle).to_numpy())
-        texts = self.texts
-        found = np.flatnonzero(ids.str.contains(needle, regex=False) | texts.str.contains(needle, regex=False))
+        exact = np.flatnonzero((self._ids == needle).to_numpy())
+        found = np.flatnonzero(
+            self._ids.str.contains(needle, regex=False) | self._folded.str.contains(needle, regex=False)
+        )
         order = list(dict.fromkeys([*exact.tolist(), *found.tolist()]))[:FOUND]
         name = self.explorer.points.name
-        return [{"point": p, "id": name(p), "text": written(texts.iloc[p], _LETTERS)} for p in order]
+        return [{"point": p, "id": name(p), "text": written(self._texts[p], _LETTERS)} for p in order]
 
-    @property
-    def ids(self) -> pd.Series[Any]:
-        """The ids of all points, as they are compared."""
-        if self._ids is None:
-            self._ids = pd.Series([name.casefold() for name in self.explorer.points.names()], dtype="str")
-        return self._ids
+    @cached_property
+    def _ids(self) -> pd.Series[Any]:
+        return pd.Series([name.casefold() for name in self.explorer.points.names()], dtype="str")
 
-    @property
-    def texts(self) -> pd.Series[Any]:
-        """The records of all points, as they are compared; empty where private."""
-        if self._texts is None:
-            self._texts = pd.Series(_texts(self.explorer), dtype="str")
-        return self._texts
+    @cached_property
+    def _texts(self) -> list[str]:
+        return _texts(self.explorer)
+
+    @cached_property
+    def _folded(self) -> pd.Series[Any]:
+        return pd.Series([text.casefold() for text in self._texts], dtype="str")
 
 
 def _texts(explorer: Explorer) -> list[str]:
+    """The records of all points; empty where private."""
     points, clf = explorer.points, explorer.clf
     if explorer.private:
         return [""] * len(points)
@@ -73,11 +70,10 @@ def _lines(records: pd.DataFrame) -> list[str]:
     """Each record as one line; pictures have nothing to read."""
     shown = records[[name for name in records.columns if name != "image"]]
     alone = list(shown.columns) == ["text"]
-    lines = [
+    return [
         " ".join(str(value) if alone else f"{name}={value}" for name, value in zip(shown.columns, row, strict=True))
         for row in shown.itertuples(index=False, name=None)
     ]
-    return [line.casefold() for line in lines]
 
 
 def example(explorer: Explorer, session: str, point: int, k: int) -> dict[str, Any]:
@@ -180,11 +176,7 @@ def table(explorer: Explorer, session: str, epsilon: float) -> str:
     # The page says beside the slider what too small an ε cannot do: no warning here.
     trust = None if trust is None else replace(trust, n_calibration=None)
     said = replace(view.said, conformal=trust).frame(epsilon)
-    if "set" in said:
-        said["set"] = [SEPARATOR.join(map(str, labels)) for labels in said["set"]]
     codes = explorer.points.labels(view)[explorer.points.asked]
     frame = pd.DataFrame({"id": [plain(name) for name in explorer.examples.ids]})
     frame["label"] = [label_name(explorer, int(code)) for code in codes]
-    return pd.concat([frame, said.rename(columns={"label": "predicted"})], axis=1).to_csv(
-        index=False, lineterminator="\n"
-    )
+    return as_csv(pd.concat([frame, said.rename(columns={"label": "predicted"})], axis=1))
