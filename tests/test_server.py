@@ -36,7 +36,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from sklearn.datasets import load_digits
 
-from dwac import DWACClassifier
+from dwac import DWACClassifier, load
 from dwac.errors import InputError
 from dwac.server import Limits, create_app
 from dwac.server import run as running
@@ -308,9 +308,13 @@ def test_an_epsilon_too_small_for_the_calibration_is_noted(client: Client) -> No
 # Privacy
 
 
-def test_a_private_service_shows_weights_and_labels_only(table: DWACClassifier) -> None:
+@pytest.mark.parametrize("asked", [True, None])
+def test_a_private_service_and_one_without_examples_show_weights_and_labels_only(
+    table: DWACClassifier, tmp_path: Path, asked: bool | None
+) -> None:
     row = json.loads(people(1).to_json(orient="records", date_format="iso"))
-    with served(create_app(table, private=True)) as client:
+    model = table if asked else load(table.save(tmp_path / "bare", include_examples=False))
+    with served(create_app(model, private=asked)) as client:
         (why,) = client.post("/v1/explain", {"rows": row}).json["explanations"]
         card, described = client.get("/v1/model"), client.get("/openapi.json")
     assert why["private"] is True

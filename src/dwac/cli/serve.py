@@ -24,7 +24,8 @@ def serve(
         Path | None, typer.Option(help="File whose first line is the bearer token; or set DWAC_TOKEN.")
     ] = None,
     private: Annotated[
-        bool, typer.Option("--private", help="Explanations show weights and labels only, no training record or id.")
+        bool,
+        typer.Option("--private", help="Show weights and labels only; so always for models without examples."),
     ] = False,
     rows: Annotated[int | None, typer.Option(min=1, help="Most rows of one request; by default 256.")] = None,
     body_bytes: Annotated[int | None, typer.Option(min=1, help="Most bytes of one request; by default 4 MiB.")] = None,
@@ -53,7 +54,8 @@ def serve(
     asked = {"rows": rows, "body_bytes": body_bytes, "seconds": seconds}
     limits = Limits(**{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
     hosts = (*LOOPBACK, host) if local else None
-    app = create_app(load(model, device=device), token=token, limits=limits, private=private, hosts=hosts)
+    hidden = True if private else None
+    app = create_app(load(model, device=device), token=token, limits=limits, private=hidden, hosts=hosts)
     listener = listen(host, port)
     url = url_of(host, listener)
 

@@ -35,7 +35,7 @@ def create_app(
     *,
     token: str | None = None,
     limits: Limits | None = None,
-    private: bool = False,
+    private: bool | None = None,
     hosts: Collection[str] | None = LOOPBACK,
     routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
@@ -45,13 +45,14 @@ def create_app(
         model: never changed by what is asked here.
         token: required as `Authorization: Bearer …`, except for health and the pages themselves.
         limits: of each request and all together.
-        private: explanations hold weights and labels only: no id, distance or record of a training example.
+        private: explanations hold weights and labels only: no id, distance or record of a training example;
+            by default so for a model that was saved without its training examples.
         hosts: names the service may be asked for under; None for any.
         routers: further routes, behind the same gate; `app.state.service` is what they may use.
     """
     if token is not None and (not token.isascii() or not token.isprintable() or len(token) < 16 or " " in token):
         raise InputError("the token must have 16 or more printable ASCII characters, without spaces")
-    service = Service(model, limits or Limits(), private)
+    service = Service.of(model, limits or Limits(), private)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -40,9 +40,15 @@ class Service:
     batcher: Batcher | None = field(init=False, default=None)
     buffered: int = field(init=False, default=0)
 
+    @classmethod
+    def of(cls, model: DWACClassifier, limits: Limits, private: bool | None) -> Service:
+        """For a fitted model; private by default where it has voters but was saved without their examples."""
+        if not isinstance(model, DWACClassifier) or not hasattr(model, "model_"):
+            raise InputError(f"a fitted DWACClassifier can be served; got {type(model).__name__}")
+        hidden = model.head == "dwac" and len(model.examples_) == 0 if private is None else private
+        return cls(model, limits, hidden)
+
     def __post_init__(self) -> None:
-        if not isinstance(self.model, DWACClassifier) or not hasattr(self.model, "model_"):
-            raise InputError(f"a fitted DWACClassifier can be served; got {type(self.model).__name__}")
         self.reader = reader_of(self.model, self.limits, private=self.private)
         self.answers = Answers(self.model, self.reader, self.private)
 
