@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from PIL import Image
 
 from dwac import ReferenceSet, report
-from dwac.drawing import style
+from dwac.drawing import sheet, style
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import DwacError
 from dwac.explain import Explanation, Neighbor
@@ -181,8 +182,6 @@ def test_series_differ_without_colour() -> None:
 def test_pictures_leave_no_global_state() -> None:
     script = "import sys, dwac.report; from tests.test_drawing import a_history; a_history().svg(); "
     script += "assert 'matplotlib.pyplot' not in sys.modules"
-    import subprocess
-
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent.parent)
 
 
@@ -202,6 +201,20 @@ def test_any_name_can_be_drawn(name: str) -> None:
     model: Any = Model()
     model.classes_ = np.array([name, "b", "c"], dtype=object)
     ElementTree.fromstring(report.embedding_map(model).svg())
+
+
+def test_a_long_text_is_cut_where_the_width_ends_after_few_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def wide(text: str, bold: bool = False) -> float:
+        measured.append(text)
+        return 5.0 * len(text)
+
+    monkeypatch.setattr(sheet, "wide", wide)
+    assert sheet.fitted("x" * 400, 52) == "x" * 9 + "…"
+    assert len(measured) < 15
+    assert sheet.fitted("xxxx", 1) == "…"
+    assert sheet.fitted("xxxx", 20) == "xxxx"
 
 
 def test_a_class_whose_name_begins_with_an_underscore_is_in_the_legend() -> None:

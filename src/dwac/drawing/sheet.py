@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,9 +51,8 @@ def fitted(text: str, width: float, bold: bool = False) -> str:
     """As much of a text as fits into so many points."""
     if wide(text, bold) <= width:
         return text
-    while text and wide(f"{text}…", bold) > width:
-        text = text[:-1]
-    return text.removesuffix("\\") + "…"
+    n = bisect_right(range(len(text)), width, key=lambda n: wide(f"{text[:n]}…", bold)) - 1
+    return text[: max(n, 0)].removesuffix("\\") + "…"
 
 
 def wide(text: str, bold: bool = False) -> float:
