@@ -381,7 +381,7 @@ def test_a_command_without_arguments_helps() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is full")
 def test_a_full_disk_behind_the_pipe_is_said_in_one_line(folder: Path) -> None:
-    words = [DWAC, "predict", folder / "model", folder / "new.csv"]
+    words: list[Path | str] = [DWAC, "predict", folder / "model", folder / "new.csv"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1
