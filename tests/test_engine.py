@@ -260,6 +260,21 @@ def test_a_class_whose_first_members_are_far_is_summed_right(backend, device, ke
 
 
 @every_backend
+@pytest.mark.parametrize("k", [0, 3])
+def test_classes_of_very_many_references_are_summed_right(backend, device, k):
+    # The first class has its nearest members last, by more than a float32 spans; the second has none; the last query
+    # is far from everything.
+    queries, references, labels = case(6, 13_000, 3, 2, scale=0.5)
+    queries[-1] = 300
+    references[np.flatnonzero(labels == 0)[:200]] += 20
+    got = ask(queries, references, 2 * labels, 3, backend=backend, device=device, k=k)
+    want = oracle.log_class_weights(queries, references, 2 * labels, 3, "gaussian")
+    assert_close(got.log_class_weights, want)
+    if k:
+        np.testing.assert_array_equal(got.rows, oracle.nearest(queries, references, k)[0])
+
+
+@every_backend
 @every_kernel
 @pytest.mark.parametrize("gap", [1e5, 1e8])
 def test_clusters_far_apart_are_each_seen_sharply(backend, device, kernel, gap):

@@ -7,8 +7,9 @@ truly the nearest, is decided once for all backends in `dwac.engine.exact`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
@@ -24,7 +25,7 @@ _TILE = {"cpu": 2**18, "cuda": 2**26}
 _LARGEST_TILE = {"cpu": 2**22, "cuda": 2**26}
 _QUERIES = {"cpu": 256, "cuda": 4096}
 _BLOCK_RESULTS = 2**22
-_MANY_BLOCKS = 32  # so many blocks a class are faster merged class by class
+_MANY_BLOCKS = 32  # so many blocks a class are faster summed class by class
 _MOST_BLOCKS = 16  # of so many, one product with all is faster than copies of the one needed
 _GATHERED = {"cpu": 2**18, "cuda": 2**24}  # numbers of references copied at once for products with their own queries
 
@@ -61,8 +62,8 @@ class Backend(Protocol):
 class TorchBackend:
     """Tiles of plain PyTorch operations, on any device.
 
-    Each tile is one product of queries and folded references. The maximum over each block is taken before
-    exponentiating, so nothing underflows, and the same maxima say which blocks the neighbours lie in.
+    Each tile is one product of queries and folded references. Before exponentiating, something near the largest of it
+    is subtracted, so nothing underflows. The largest of each block say which blocks the neighbours lie in.
     """
 
     name = "torch"
@@ -72,33 +73,59 @@ class TorchBackend:
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """See `Backend.sweep`."""
         step = min(_QUERIES.get(queries.device.type, 256), _BLOCK_RESULTS // len(index.block_labels))
-        return in_parts(self._chunk, index, queries, n_blocks, step)
+        many = len(index.block_labels) >= _MANY_BLOCKS * index.n_classes
+        by_class = many and index.kernel.name == "gaussian"
+        return in_parts(self._by_class if by_class else self._by_block, index, queries, n_blocks, step)
 
-    def _chunk(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
+    def _by_class(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
+        """Gaussian weights, those of a class in units of the largest in its first block.
+
+        That spares a maximum a block. Larger ones may follow: where they are e⁸⁸ times as large, too large for
+        float32, the query is taken block by block.
+        """
         norms = queries.double().square().sum(dim=1)
-        # [q, 1]: the folded references carry their own norms.
-        ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
+        best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks > 1 else None
+        log_sums = norms.new_full((len(queries), index.n_classes), -torch.inf)
+        starts = index.class_starts.tolist()
+        tiles = _Tiles(index, queries)
+        for label, (begin, end) in enumerate(pairwise(starts)):
+            total = torch.zeros_like(norms)
+            for here in tiles.between(begin, end):
+                tile = tiles.products(here)
+                if here.start == begin:
+                    unit = tile[:, :1].amax(dim=2, keepdim=True)
+                if best is not None:
+                    torch.amax(tile, dim=2, out=best[:, here])
+                total += exp_(tile.sub_(unit)).sum(dim=2).sum(dim=1, dtype=torch.float64)
+            if begin < end:
+                log_sums[:, label] = total.log_().add_(unit[:, 0, 0])
+        # ‖q‖² cancels in every difference of logs, so it was left out until here.
+        log_class_weights = torch.minimum(log_sums.sub_(norms[:, None]), index.log_counts)
+        lost = (~(log_sums < torch.inf).all(dim=1)).nonzero()[:, 0]
+        if len(lost):
+            log_class_weights[lost] = self._by_block(index, queries[lost], n_blocks).log_class_weights
+        if best is None:
+            return without_neighbours(log_class_weights, index)
+        return Sweep(log_class_weights, *nearest_blocks(best, norms, n_blocks))
+
+    def _by_block(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
+        """Weights of any kernel, those of a block in units of its largest."""
+        norms = queries.double().square().sum(dim=1)
         gaussian = index.kernel.name == "gaussian"
-        # For few queries the references of a tile, folded anew in float64, would outgrow its products.
-        width = max(1, _tile(queries.device) // (max(ones.shape) * index.block_size))
         best = queries.new_empty(len(queries), len(index.block_labels))
         units = torch.empty_like(best)  # Σ w of each block, in units of its largest
         largest = best if gaussian else torch.empty_like(best)  # the log of that
-        memory = queries.new_empty(len(queries) * width * index.block_size)
-        for first in range(0, len(index.block_labels), width):
-            here = slice(first, min(first + width, len(index.block_labels)))
-            rows = index.fold(here.start * index.block_size, here.stop * index.block_size, queries.dtype)
-            product = memory[: len(queries) * len(rows)].view(len(queries), len(rows))
-            with full_precision(queries.device):
-                torch.mm(ones, rows.mT, out=product)  # ‖q‖² - ‖q - g‖²
-            tile = product.view(len(queries), -1, index.block_size)
+        tiles = _Tiles(index, queries)
+        for here in tiles.between(0, len(index.block_labels)):
+            tile = tiles.products(here)
             torch.amax(tile, dim=2, out=best[:, here])
             if not gaussian:
                 tile, largest[:, here] = _log_weights(index.kernel, tile, best[:, here], norms)
             torch.sum(exp_(tile.sub_(largest[:, here, None])), dim=2, out=units[:, here])
-        # ‖q‖² cancels in every difference of a gaussian's logs, so it was left out until here.
-        shift = norms if gaussian else torch.zeros_like(norms)
-        return Sweep(_merge_blocks(largest, units, shift, index), *nearest_blocks(best, norms, n_blocks))
+        log_sums = units.log_().add_(largest).double()
+        if gaussian:  # ‖q‖² cancels in every difference of logs, so it was left out until here
+            log_sums.sub_(norms[:, None])
+        return Sweep(merge(log_sums, index.block_labels, index), *nearest_blocks(best, norms, n_blocks))
 
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
         """See `Backend.products`."""
@@ -119,6 +146,31 @@ class TorchBackend:
                 folded = folded.view(-1, answer.shape[1], ones.shape[1])
                 answer[part] = torch.bmm(folded, ones[part, :, None])[:, :, 0]
         return answer
+
+
+class _Tiles:
+    """The products of queries and references, a tile at a time, all in the same memory."""
+
+    def __init__(self, index: Index, queries: Tensor) -> None:
+        self.index = index
+        # [q, 1]: the folded references carry their own norms.
+        self.ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
+        # For few queries the references of a tile, folded anew in float64, would outgrow its products.
+        self.width = max(1, _tile(queries.device) // (max(self.ones.shape) * index.block_size))
+        self.memory = queries.new_empty(len(queries) * self.width * index.block_size)
+
+    def between(self, begin: int, end: int) -> Iterator[slice]:
+        """Blocks begin … end, as many at a time as a tile has."""
+        return (slice(first, min(first + self.width, end)) for first in range(begin, end, self.width))
+
+    def products(self, blocks: slice) -> Tensor:
+        """‖q‖² - ‖q - g‖², (n, blocks, block_size); the next ones replace them."""
+        n, size = len(self.ones), self.index.block_size
+        rows = self.index.fold(blocks.start * size, blocks.stop * size, self.ones.dtype)
+        product = self.memory[: n * len(rows)].view(n, len(rows))
+        with full_precision(rows.device):
+            torch.mm(self.ones, rows.mT, out=product)
+        return product.view(n, -1, size)
 
 
 def in_parts(
@@ -142,6 +194,15 @@ def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, 
     squared = (norms[:, None] - top.values.double()).clamp_min_(0)
     outside = squared[:, n_blocks] if squared.shape[1] > n_blocks else torch.full_like(norms, torch.inf)
     return squared[:, 0], top.indices[:, :n_blocks], outside
+
+
+def without_neighbours(log_class_weights: Tensor, index: Index) -> Sweep:
+    """A sweep by which nobody asks for neighbours: of the nearest it knows how far away it is at most."""
+    # The nearest of a class weighs at least what its members weigh on average.
+    mean = (log_class_weights - index.log_counts).masked_fill_(index.counts == 0, -torch.inf)
+    nearest = mean.amax(dim=1).neg_().clamp_min_(0)
+    nowhere = index.block_labels.new_zeros(len(nearest), 1)
+    return Sweep(log_class_weights, nearest, nowhere, torch.full_like(nearest, torch.inf))
 
 
 def _chosen(index: Index, ones: Tensor, blocks: Tensor) -> Tensor:
@@ -170,20 +231,6 @@ def _log_weights(kernel: Kernel, tile: Tensor, best: Tensor, norms: Tensor) -> t
     return log_w, kernel.log_weights((squared_norms - best).clamp_min_(0))
 
 
-def _merge_blocks(largest: Tensor, units: Tensor, shift: Tensor, index: Index) -> Tensor:
-    """Σ units · exp(largest - shift) over the blocks (n, b) of each class, as a log: (n, K) float64. Spends `units`."""
-    if len(index.block_labels) < _MANY_BLOCKS * index.n_classes:
-        return merge(units.log_().add_(largest).double().sub_(shift[:, None]), index.block_labels, index)
-    log_sums = torch.full((len(units), index.n_classes), -torch.inf, dtype=torch.float64, device=units.device)
-    starts = index.class_starts.tolist()
-    for label, here in enumerate(map(slice, starts, starts[1:])):
-        if here.start < here.stop:
-            top = largest[:, here].amax(dim=1, keepdim=True)
-            shares = exp_(largest[:, here] - top).mul_(units[:, here])
-            log_sums[:, label] = shares.sum(dim=1, dtype=torch.float64).log_().add_(top[:, 0]).sub_(shift)
-    return torch.minimum(log_sums, index.counts.double().log())
-
-
 def merge(log_sums: Tensor, labels: Tensor, index: Index) -> Tensor:
     """Log-sum-exp over the columns (n, c) of each class, whose labels (c,) are given: (n, K) float64."""
     where = labels.expand(len(log_sums), -1)
@@ -196,7 +243,7 @@ def merge(log_sums: Tensor, labels: Tensor, index: Index) -> Tensor:
 
 
 def exp_(log_share: Tensor) -> Tensor:
-    """exp in place, of logs ≤ 0 whose largest is about 0. A share too small for a float becomes the smallest one.
+    """exp in place, of logs whose largest is about 0 or more. A share too small for a float becomes the smallest one.
 
     Beside a 1 the two are the same, but underflow makes exp on a CPU some 20 times slower (measured with MKL).
     """
