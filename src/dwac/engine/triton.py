@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import math
 from functools import cache
-from typing import NamedTuple
 
 import torch
 import triton
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks
 from dwac.engine.index import Index, build_index, leading_bits, padded_width
-from dwac.engine.triton_gradient import fused_gradient
+from dwac.engine.triton_gradient import Shape, fused_gradient
 from dwac.kernels import get_kernel
 
 logger = logging.getLogger(__name__)
@@ -35,15 +34,6 @@ WIDEST = 256  # the largest d served
 _LN2 = math.log(2)
 _PROGRAMS = 2112  # sixteen for each multiprocessor of a large GPU
 _RESULTS = 2**25  # numbers a launch may leave
-
-
-class Shape(NamedTuple):
-    """How a program is cut: queries, references taken in at a time, warps, and loads under way."""
-
-    rows: int
-    columns: int
-    warps: int
-    stages: int
 
 
 # By the padded width, measured on an H200: both parts of both factors must fit a multiprocessor.
