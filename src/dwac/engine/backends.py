@@ -200,9 +200,14 @@ def without_neighbours(log_class_weights: Tensor, index: Index) -> Sweep:
     """A sweep by which nobody asks for neighbours: of the nearest it knows how far away it is at most."""
     # The nearest of a class weighs at least what its members weigh on average.
     mean = (log_class_weights - index.log_counts).masked_fill_(index.counts == 0, -torch.inf)
-    nearest = mean.amax(dim=1).neg_().clamp_min_(0)
+    nearest = _squared(mean.amax(dim=1), index.kernel.name)
     nowhere = index.block_labels.new_zeros(len(nearest), 1)
     return Sweep(log_class_weights, nearest, nowhere, torch.full_like(nearest, torch.inf))
+
+
+def _squared(log_w: Tensor, kernel: str) -> Tensor:
+    """The squared distance at which a kernel gives a log-weight."""
+    return {"gaussian": torch.neg, "laplace": torch.square}.get(kernel, lambda x: torch.expm1(-x))(log_w).clamp_min(0)
 
 
 def _chosen(index: Index, ones: Tensor, blocks: Tensor) -> Tensor:

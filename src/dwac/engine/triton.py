@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks
+from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, without_neighbours
 from dwac.engine.index import Index, build_index, leading_bits, padded_width
 from dwac.engine.triton_gradient import Shape, fused_gradient
 from dwac.kernels import get_kernel
@@ -84,11 +84,14 @@ def serves(device: torch.device, d: int) -> bool:
 
 @cache
 def _compiles(device: torch.device, width: int) -> bool:
-    """The sums of two points. A machine without a C compiler, say, has Triton and cannot use it."""
+    """Sweeps of two points, with neighbours and without. A machine without a C compiler, say, cannot use Triton."""
     try:
         with torch.inference_mode(False), torch.no_grad():
             points, labels = torch.zeros(2, width, device=device), torch.arange(2, device=device)
-            class_sums(build_index(points, labels, 2, get_kernel("gaussian")), points, None)
+            index, backend = build_index(points, labels, 2, get_kernel("gaussian")), TritonBackend()
+            for queries in (points, points.double()):
+                backend.sweep(index, queries, 1)
+                backend.products(index, queries, backend.sweep(index, queries, 2).blocks)
     except Exception as error:  # whatever the compiler, the driver or the linker raise
         logger.warning("the fused sums cannot be compiled here, so slower ones are used: %s", error)
         return False
@@ -100,16 +103,7 @@ def _chunk(index: Index, queries: Tensor, n_blocks: int) -> Sweep:
     log_class_weights = class_sums(index, queries, best)
     if best is not None:
         return Sweep(log_class_weights, *nearest_blocks(best, queries.double().square().sum(dim=1), n_blocks))
-    # Nobody asks for neighbours. The nearest of a class is at least as near as its mean weight says.
-    mean = (log_class_weights - index.log_counts).masked_fill_(index.counts == 0, -torch.inf)
-    nearest = _squared(mean.amax(dim=1), index.kernel.name)
-    nowhere = index.block_labels.new_zeros(len(queries), 1)
-    return Sweep(log_class_weights, nearest, nowhere, torch.full_like(nearest, torch.inf))
-
-
-def _squared(log_w: Tensor, kernel: str) -> Tensor:
-    """The squared distance at which a kernel gives a log-weight."""
-    return {"gaussian": torch.neg, "laplace": torch.square}.get(kernel, lambda x: torch.expm1(-x))(log_w).clamp_min(0)
+    return without_neighbours(log_class_weights, index)
 
 
 def class_sums(index: Index, queries: Tensor, best: Tensor | None, shape: Shape | None = None) -> Tensor:
