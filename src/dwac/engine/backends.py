@@ -83,7 +83,7 @@ class TorchBackend:
         That spares a maximum a block. Larger ones may follow: where they are e⁸⁸ times as large, too large for
         float32, the query is taken block by block.
         """
-        norms = queries.double().square().sum(dim=1)
+        norms = squared_norms(queries)
         best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks > 1 else None
         log_sums = norms.new_full((len(queries), index.n_classes), -torch.inf)
         starts = index.class_starts.tolist()
@@ -110,7 +110,7 @@ class TorchBackend:
 
     def _by_block(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """Weights of any kernel, those of a block in units of its largest."""
-        norms = queries.double().square().sum(dim=1)
+        norms = squared_norms(queries)
         gaussian = index.kernel.name == "gaussian"
         best = queries.new_empty(len(queries), len(index.block_labels))
         units = torch.empty_like(best)  # Σ w of each block, in units of its largest
@@ -178,6 +178,8 @@ def in_parts(
 ) -> Sweep:
     """A sweep made of sweeps of at most `step` queries each."""
     n, n_blocks = len(queries), min(n_blocks, len(index.block_labels))
+    if n <= step:
+        return chunk(index, queries, n_blocks)
     floats = index.centre.new_empty
     result = Sweep(floats(n, index.n_classes), floats(n), index.block_labels.new_empty(n, n_blocks), floats(n))
     # Filled in place: small results kept between large tiles would scatter the heap and keep it from shrinking.
@@ -186,6 +188,12 @@ def in_parts(
         for field, values in zip(result, chunk(index, queries[part], n_blocks), strict=True):
             field[part] = values
     return result
+
+
+def squared_norms(x: Tensor) -> Tensor:
+    """‖x‖² of rows (n, d): (n,) float64."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
+    return norms.square_()
 
 
 def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,7 +207,7 @@ def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, 
 def without_neighbours(log_class_weights: Tensor, index: Index) -> Sweep:
     """A sweep by which nobody asks for neighbours: of the nearest it knows how far away it is at most."""
     # The nearest of a class weighs at least what its members weigh on average.
-    mean = (log_class_weights - index.log_counts).masked_fill_(index.counts == 0, -torch.inf)
+    mean = (log_class_weights - index.log_counts).nan_to_num_(nan=-torch.inf)  # nan: a class without references
     nearest = _squared(mean.amax(dim=1), index.kernel.name)
     nowhere = index.block_labels.new_zeros(len(nearest), 1)
     return Sweep(log_class_weights, nearest, nowhere, torch.full_like(nearest, torch.inf))

@@ -7,6 +7,9 @@ its references. With g = h_i - centre and f = [2g, -‖g‖²],
 
 so mean and variance of T over a cell are polynomials in q, whose coefficients are the mean and the covariance of f.
 `dwac.engine.bounded` turns them into bounds.
+
+Building them needs little memory beside the result, however many references there are: where each will stand is known
+from the counts of the classes alone, and they are sorted in that place, a part at a time.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dwac.engine.division import divide, longest_axes, part_sizes
 from dwac.engine.index import LARGEST_BLOCK, Index
 
-LEAF = {"cpu": 128, "cuda": 512}  # references of a smallest cell: more where pairs are cheap beside bounds
+LEAF = {"cpu": 128, "cuda": 2048}  # references of a smallest cell: more where pairs are cheap beside bounds
+PART = {"cpu": 2**20, "cuda": 2**22}  # numbers of the references that are sorted at once
 _MOST_DIMENSIONS = 30  # in which cells keep second moments, (d + 1)(d + 2) / 2 numbers
-_PART = {"cpu": 2**20, "cuda": 2**22}  # numbers held at once while sorting
 
 
 class Summary(NamedTuple):
@@ -49,7 +53,7 @@ class Summary(NamedTuple):
 class Cells:
     """Trees over the references of an index, each class its own; build with `build_cells`.
 
-    The children of a cell stand after it, beside each other. A leaf holds `leaf_size` references, the last of a tree
+    The children of a cell stand after it, beside each other. A leaf holds `leaf_size` references, the last of a class
     perhaps fewer.
     """
 
@@ -64,20 +68,28 @@ class Cells:
 
 def build_cells(index: Index, leaf_size: int | None = None) -> Cells:
     """Divide the references of an index into cells: about the work of sorting them once a level."""
-    leaf_size = leaf_size or LEAF.get(index.embeddings.device.type, LEAF["cpu"])
-    by_class = torch.argsort(index.labels, stable=True).split(index.counts.tolist())
-    classes, trees = [], []
-    for k, rows in enumerate(by_class):
-        for part in _parts(index, rows, leaf_size):
-            classes.append(k)
-            trees.append(_grow(index, part, leaf_size))
-    return _plant(index, leaf_size, classes, trees)
+    device = index.folded.device
+    leaf_size = leaf_size or LEAF.get(device.type, LEAF["cpu"])
+    most = max(leaf_size, PART.get(device.type, PART["cpu"]) // (index.embeddings.shape[1] + 4))
+    trees = _plan(index.counts.tolist(), most, leaf_size)
+    layout = _empty(index, trees, leaf_size)
+    cells = _forest(layout, trees, leaf_size)
+    starts = [index.block_size * start for start in index.class_starts.tolist()]
+    for label, n in enumerate(index.counts.tolist()):
+        own = [tree for tree in trees if tree.label == label]
+        if own:
+            here = slice(own[0].row, own[0].row + n)
+            torch.arange(starts[label], starts[label] + n, out=layout.rows[here])  # places, until they are sorted
+            divide(index, layout.rows[here], layout.folded[here].view(-1).view(torch.int32), most, leaf_size)
+        for tree in own:
+            _grow(index, tree, cells, leaf_size)
+    return cells
 
 
 def spatial_order(points: Tensor, leaf_size: int) -> Tensor:
     """A permutation (n,) that brings near points (n, d) together."""
-    *_, (_, rows, _) = _halve(points, torch.arange(len(points), device=points.device), leaf_size)
-    return rows[: len(points)]
+    *_, (_, order) = _levels(points, torch.arange(len(points), device=points.device), leaf_size)
+    return order
 
 
 def pairs(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -86,135 +98,134 @@ def pairs(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return a, b
 
 
-# Sorting
+# Planning
 
 
-def _parts(index: Index, rows: Tensor, leaf_size: int) -> Iterator[Tensor]:
-    """The rows of a class, halved until each part can be sorted in little memory."""
-    most = _PART.get(rows.device.type, _PART["cpu"]) // (index.embeddings.shape[1] + 4)
-    if len(rows) <= max(leaf_size, most):
-        if len(rows):
-            yield rows
-        return
-    axis = _axes(_points(index, rows[:: -(-len(rows) // 8192)])[None])[0].to(index.embeddings.dtype)
-    key = torch.cat([index.embeddings[part] @ axis for part in rows.split(most)])
-    rows = rows[key.argsort()]
-    middle = -(-len(rows) // (2 * leaf_size)) * leaf_size
-    yield from _parts(index, rows[:middle], leaf_size)
-    yield from _parts(index, rows[middle:], leaf_size)
+class _Tree(NamedTuple):
+    """Some references of a class, and where they and their cells stand."""
+
+    label: int
+    n: int
+    row: int  # the first reference
+    root: int  # the first cell
+    levels: list[int]  # how many cells, the root's level first
 
 
-def _points(index: Index, rows: Tensor) -> Tensor:
-    return index.embeddings[rows].double() - index.centre
+def _plan(counts: list[int], most: int, leaf_size: int) -> list[_Tree]:
+    """Trees of at most so many references: larger ones could not be sorted in little memory."""
+    trees, row, root = [], 0, 0
+    for label, count in enumerate(counts):
+        for n in part_sizes(count, most, leaf_size):
+            n_leaves = -(-n // leaf_size)
+            sizes = (1 << level for level in reversed(range((n_leaves - 1).bit_length() + 1)))
+            trees.append(_Tree(label, n, row, root, [-(-n_leaves // size) for size in sizes]))
+            row += n_leaves * leaf_size
+            root += sum(trees[-1].levels)
+    return trees
 
 
-def _halve(points: Tensor, rows: Tensor, leaf_size: int) -> Iterator[tuple[Tensor, Tensor, int]]:
-    """The points (n, d) in 1, 2, 4, … cells: (c, s, d), the rows in that order, and n.
-
-    Padding repeats the last point as row -1 and stays at the end; a cell of nothing else is left out.
-    """
-    n, d = points.shape
-    size = leaf_size << (-(-n // leaf_size) - 1).bit_length()
-    missing = size - n
-    points = torch.cat([points, points[-1:].expand(missing, d)])
-    rows = torch.cat([rows, rows.new_full((missing,), -1)])
-    while True:
-        cells = points.view(-1, size, d)
-        yield cells, rows, n
-        if size == leaf_size:
-            return
-        key = (cells @ _axes(cells)[:, :, None]).float().flatten().nan_to_num_(0.0)
-        key[n:] = torch.inf  # whatever overflows, only padding sorts last
-        order = key.view(-1, size).argsort(dim=1, stable=True)
-        order += torch.arange(0, len(points), size, device=order.device)[:, None]
-        size //= 2
-        kept = order.flatten()[: -(-n // size) * size]
-        points, rows = points.index_select(0, kept), rows.index_select(0, kept)
+def _empty(index: Index, trees: list[_Tree], leaf_size: int) -> Index:
+    """The index with room for its references in another order, and so in other blocks."""
+    device, size = index.folded.device, min(leaf_size, LARGEST_BLOCK)
+    n_blocks = torch.tensor([tree.levels[-1] * leaf_size // size for tree in trees])
+    labels = torch.tensor([tree.label for tree in trees]).repeat_interleave(n_blocks).to(device)
+    rows = index.rows.new_empty(len(labels) * size)
+    folded = index.folded.new_empty(len(rows), index.folded.shape[1])
+    return replace(index, rows=rows, block_labels=labels, block_size=size, folded=folded)
 
 
-def _axes(cells: Tensor) -> Tensor:
-    """About the longest axis (c, d) of each cell (c, s, d): a high power of its covariance has hardly another."""
-    centred = cells - cells.mean(dim=1, keepdim=True)
-    power = centred.mT @ centred
-    tiny = torch.finfo(power.dtype).tiny
-    for _ in range(5):
-        power = power / power.diagonal(dim1=1, dim2=2).sum(dim=1).clamp_min(tiny)[:, None, None]
-        power = power @ power
-    longest = power.diagonal(dim1=1, dim2=2).argmax(dim=1)
-    axes = power[torch.arange(len(cells), device=cells.device), longest]
-    return axes / axes.abs().amax(dim=1, keepdim=True).clamp_min(tiny)
-
-
-# Summing up
-
-
-def _grow(index: Index, rows: Tensor, leaf_size: int) -> tuple[Tensor, list[Summary]]:
-    """One tree: the rows by leaf, and its cells level by level, the root first."""
-    levels = []
-    for cells, rows, n in _halve(_points(index, rows), rows, leaf_size):  # noqa: B020
-        valid = (torch.arange(len(rows), device=rows.device) < n).view(*cells.shape[:2], 1)
-        counts = valid.sum(dim=1).double()
-        centres = (cells * valid).sum(dim=1) / counts
-        offsets = (cells - centres[:, None]).mul_(valid)
-        squared = offsets.square().sum(dim=2)
-        summary = Summary(
-            counts[:, 0], centres, squared.sum(dim=1) / counts[:, 0], squared.amax(dim=1).sqrt(), centres[:, :0]
-        )
-        levels.append(summary._replace(covariances=_covariances(summary, offsets, squared, valid)))
-    return rows, levels
-
-
-def _covariances(summary: Summary, offsets: Tensor, squared: Tensor, valid: Tensor) -> Tensor:
-    """Of f = [2g, -‖g‖²] over each cell, from g less its mean and the square of that."""
-    if offsets.shape[2] > _MOST_DIMENSIONS:
-        return summary.covariances
-    last = squared + 2 * (offsets @ summary.centres[:, :, None])[:, :, 0] - summary.spreads[:, None]
-    f = torch.cat([2 * offsets, -last[:, :, None]], dim=2).mul_(valid)
-    a, b = pairs(f.shape[2], f.device)
-    return (f.mT @ f)[:, a, b] * torch.where(a == b, 1.0, 2.0) / summary.counts[:, None]
-
-
-def _plant(index: Index, leaf_size: int, classes: list[int], trees: list[tuple[Tensor, list[Summary]]]) -> Cells:
-    """All trees as one forest."""
-    block_size = min(leaf_size, LARGEST_BLOCK)
-    roots, first, n_children = [], [], []
-    n_cells = n_blocks = 0
-    for rows, levels in trees:
-        roots.append(n_cells)
-        for level, below in pairwise(levels):
-            n_cells += len(level.counts)
-            children = torch.arange(0, len(below.counts), 2)
-            first.append(n_cells + children)
-            n_children.append((len(below.counts) - children).clamp_max(2))
-        n_cells += len(levels[-1].counts)
-        blocks = torch.arange(n_blocks, n_blocks + len(rows) // block_size, leaf_size // block_size)
-        first.append(blocks)
-        n_children.append(torch.zeros_like(blocks))
-        n_blocks += len(rows) // block_size
-    device, labels = index.labels.device, torch.tensor(classes)
-    cell_labels = labels.repeat_interleave(
-        torch.tensor([sum(len(level.counts) for level in tree) for _, tree in trees])
-    )
-    block_labels = labels.repeat_interleave(torch.tensor([len(rows) // block_size for rows, _ in trees]))
+def _forest(layout: Index, trees: list[_Tree], leaf_size: int) -> Cells:
+    """How the cells of all trees hang together; the summary has room, and nothing in it."""
+    device, leaf_blocks = layout.rows.device, leaf_size // layout.block_size
+    first, n_children = [], []
+    for tree in trees:
+        cell = tree.root
+        for here, below in pairwise(tree.levels):
+            cell += here
+            children = torch.arange(0, below, 2)
+            first.append(cell + children)
+            n_children.append((below - children).clamp_max(2))
+        leaves = torch.arange(tree.levels[-1])
+        first.append(tree.row // layout.block_size + leaf_blocks * leaves)
+        n_children.append(torch.zeros_like(leaves))
+    n_cells = torch.tensor([sum(tree.levels) for tree in trees])
+    d, c = len(layout.centre), int(n_cells.sum())
+    width = (d + 1) * (d + 2) // 2 if d <= _MOST_DIMENSIONS else 0
+    number = layout.centre.new_empty
     return Cells(
-        index=_reordered(index, torch.cat([rows for rows, _ in trees]), block_labels.to(device)),
-        leaf_blocks=leaf_size // block_size,
-        roots=torch.tensor(roots, device=device),
-        labels=cell_labels.to(device),
+        index=layout,
+        leaf_blocks=leaf_blocks,
+        roots=torch.tensor([tree.root for tree in trees], device=device),
+        labels=torch.tensor([tree.label for tree in trees]).repeat_interleave(n_cells).to(device),
         first=torch.cat(first).to(device),
         n_children=torch.cat(n_children).to(device),
-        summary=Summary(
-            *(torch.cat(field) for field in zip(*(level for _, tree in trees for level in tree), strict=True))
-        ),
+        summary=Summary(number(c), number(c, d), number(c), number(c), number(c, width)),
     )
 
 
-def _reordered(index: Index, rows: Tensor, block_labels: Tensor) -> Index:
-    """The index with its references in another order, and so in other blocks."""
-    places = torch.empty_like(index.labels)
-    padding = index.rows < 0
-    places[index.rows[~padding]] = (~padding).nonzero()[:, 0]
-    folded = index.folded.index_select(0, places[rows.clamp_min(0)])
-    folded[rows < 0] = torch.tensor([0.0] * len(index.centre) + [-torch.inf], dtype=folded.dtype, device=rows.device)
-    size = len(rows) // len(block_labels)
-    return replace(index, rows=rows, block_labels=block_labels, block_size=size, folded=folded)
+# Growing
+
+
+def _grow(index: Index, tree: _Tree, cells: Cells, leaf_size: int) -> None:
+    """Sort the references of one tree, whose places in `index` are given in `cells.index.rows`, and sum them up."""
+    rows, folded = cells.index.rows, cells.index.folded
+    here = slice(tree.row, tree.row + tree.n)
+    points = index.embeddings[index.rows[rows[here]]].double() - index.centre
+    cell = tree.root
+    for level, order in _levels(points, rows[here], leaf_size):
+        for field, values in zip(cells.summary, level, strict=True):
+            field[cell : cell + len(values)] = values
+        cell += len(level.counts)
+    torch.index_select(index.folded, 0, order, out=folded[here])
+    rows[here] = index.rows[order]
+    padding = slice(here.stop, tree.row + tree.levels[-1] * leaf_size)
+    rows[padding], folded[padding, :-1], folded[padding, -1] = -1, 0, -torch.inf
+
+
+def _levels(points: Tensor, order: Tensor, leaf_size: int) -> Iterator[tuple[Summary, Tensor]]:
+    """The points (n, d) in 1, 2, 4, … cells, the last one perhaps not full: these summed up, and the new order (n,)."""
+    n, d = points.shape
+    size = leaf_size << (-(-n // leaf_size) - 1).bit_length()
+    points = torch.cat([points, points.new_zeros(size - n, d)])
+    while True:
+        cells = points.view(-1, size, d)
+        summary, offsets, products = _sum_up(cells, n)
+        yield summary, order
+        if size == leaf_size:
+            return
+        key = (offsets @ longest_axes(products)[:, :, None]).float().flatten().nan_to_num_(0.0)
+        del offsets
+        key[n:] = torch.inf  # whatever overflows, only padding sorts last
+        sorting = key.view(-1, size).argsort(dim=1, stable=True)
+        sorting += torch.arange(0, len(points), size, device=order.device)[:, None]
+        size //= 2
+        kept = sorting.flatten()[: -(-n // size) * size]  # a cell of padding alone is left out
+        points, order = points.index_select(0, kept), order.index_select(0, kept[:n])
+
+
+def _sum_up(cells: Tensor, n: int) -> tuple[Summary, Tensor, Tensor]:
+    """Cells (c, s, d) of n points, then zeros: their summary, and the points less their mean with the products of that.
+
+    With second moments the products are those of f less its mean.
+    """
+    c, s, d = cells.shape
+    counts = cells.new_full((c,), s)
+    counts[-1] = n - (c - 1) * s
+    centres = cells.sum(dim=1) / counts[:, None]
+    f = cells.new_empty(c, s, d + 1 if d <= _MOST_DIMENSIONS else d)
+    offsets = torch.sub(cells, centres[:, None], out=f[:, :, :d])
+    padding = f.view(c * s, -1)[n:].zero_()
+    squared = offsets.square().sum(dim=2)
+    spreads, radii = squared.sum(dim=1) / counts, squared.amax(dim=1).sqrt()
+    if f.shape[2] == d:
+        return Summary(counts, centres, spreads, radii, centres[:, :0]), offsets, offsets.mT @ offsets
+    # f is [2g, -‖g‖²]; the factors come last.
+    squared += 2 * (offsets @ centres[:, :, None])[:, :, 0] - spreads[:, None]
+    f[:, :, d] = squared
+    padding.zero_()
+    products = f.mT @ f
+    a, b = pairs(d + 1, f.device)
+    factors = torch.tensor([2.0] * d + [-1.0], dtype=f.dtype, device=f.device)
+    factors = factors[a] * factors[b] * torch.where(a == b, 1.0, 2.0)
+    covariances = products[:, a, b].mul_(factors).div_(counts[:, None])
+    return Summary(counts, centres, spreads, radii, covariances), offsets, products[:, :d, :d]

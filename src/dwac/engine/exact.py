@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dwac.engine.backends import Backend, Sweep
+from dwac.engine.backends import Backend, Sweep, squared_norms
 from dwac.engine.choice import choose_backend
 from dwac.engine.direct import by_difference
 from dwac.engine.index import Index
@@ -27,7 +27,7 @@ from dwac.errors import InputError, ShapeError
 _TOLERANCE = 1e-4
 _GRADIENT_TOLERANCE = 1e-3
 _SPARE = 8  # candidates kept beyond k, so that rounding can seldom hide a neighbour
-_CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # looked at at once while ranking, and numbers of those that are kept
+_CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # looked at at once while ranking, and bytes of those that are kept
 _COTANGENTS = 2**22  # log class weights differentiated at once
 
 
@@ -98,23 +98,25 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     """One sweep in the precision of `centred`, and which queries its rounding leaves in doubt."""
     n_blocks = k + _SPARE if k else 1
     sweep = backend.sweep(index, centred, n_blocks)
-    norms = centred.double().square().sum(dim=1).sqrt()
+    norms: Tensor = torch.linalg.vector_norm(centred, dim=1, dtype=torch.float64)
     unit = backend.rounding * _rounding(centred.shape[1]) * torch.finfo(centred.dtype).eps / 2
     bound = unit * ((2 * norms + sweep.nearest.sqrt()).square() + 16)
     if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
         bound = bound / (sweep.nearest + bound).sqrt()
-    doubtful = ~(bound <= _TOLERANCE)  # NaN, where float32 overflows, is doubt too
+    sure = bound <= _TOLERANCE  # not NaN, where float32 overflows
     if centred.dtype == torch.float64:  # differences err less only where much of the norms cancels
-        doubtful &= 16 * sweep.nearest < norms.square()
+        sure |= 16 * sweep.nearest >= norms.square()
     else:
-        doubtful |= ~(sweep.log_class_weights.amax(dim=1) > -torch.inf)
-        if index.n_classes > 1:
-            leading = sweep.log_class_weights.topk(2, dim=1).values
-            doubtful |= leading[:, 0] - leading[:, 1] <= 2 * bound
+        leading = sweep.log_class_weights.topk(min(2, index.n_classes), dim=1).values
+        # Of one class, its own weight must be known; of several, more than rounding must set the first apart.
+        sure &= leading[:, 0] - leading[:, 1] > 2 * bound if index.n_classes > 1 else leading[:, 0] > -torch.inf
+    doubtful = ~sure
+    if k == 0:
+        nobody = sweep.blocks[:, :0], sweep.nearest[:, None][:, :0]
+        return QueryResult(sweep.log_class_weights, *nobody), doubtful
     rows, squared, reach = _rank(index, queries, centred, sweep, backend, k)
-    if k:
-        farthest = squared[:, -1]
-        doubtful |= reach - unit * (2 * norms + farthest.sqrt()).square() <= farthest
+    farthest = squared[:, -1]
+    doubtful |= reach - unit * (2 * norms + farthest.sqrt()).square() <= farthest
     return QueryResult(sweep.log_class_weights, rows, squared), doubtful
 
 
@@ -129,12 +131,10 @@ def _rank(
     rows = sweep.blocks.new_empty(len(queries), k)
     squared = sweep.nearest.new_empty(len(queries), k)
     reach = sweep.next_block.clone()
-    if k == 0:
-        return rows, squared, reach
     candidates = sweep.blocks.shape[1] * index.block_size
     kept = min(k + _SPARE, candidates)
     most = _CANDIDATES.get(queries.device.type, 2**20)
-    step = max(1, most // max(candidates, kept * queries.shape[1]))
+    step = max(1, most // max(candidates, 8 * kept * queries.shape[1]))
     for start in range(0, len(queries), step):
         part = slice(start, start + step)
         blocks = sweep.blocks[part]
@@ -146,8 +146,7 @@ def _rank(
         order = distances.argsort(dim=1, stable=True)[:, :k]
         rows[part], squared[part] = found.gather(1, order), distances.gather(1, order)
         if kept < candidates:
-            norm = centred[part].double().square().sum(dim=1)
-            reach[part] = reach[part].minimum(norm - near.values[:, -1].double())
+            reach[part] = reach[part].minimum(squared_norms(centred[part]) - near.values[:, -1].double())
     return rows, squared, reach
 
 
@@ -215,6 +214,6 @@ def _strained(index: Index, centred: Tensor, log_class_weights: Tensor, cotangen
     # than what the mean of (2‖q‖ + r)² asks for.
     squared = math.log(len(index.labels)) - log_class_weights.masked_fill(sizes == 0, 0.0)
     mean = (sizes * squared).sum(dim=1) / sizes.sum(dim=1).clamp_min(1)  # the largest size is 1, unless all are 0
-    norms = centred.square().sum(dim=1).sqrt()
+    norms: Tensor = torch.linalg.vector_norm(centred, dim=1)
     unit = backend.rounding * _rounding(centred.shape[1]) * torch.finfo(torch.float32).eps / 2
     return ~(unit * ((2 * norms + mean.clamp_min(0).sqrt()).square() + 16) <= _GRADIENT_TOLERANCE)

@@ -15,7 +15,6 @@ kernels that need more, take float64: distances are then sums of squared differe
 from __future__ import annotations
 
 import logging
-import math
 from functools import cache
 
 import torch
@@ -23,26 +22,25 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, without_neighbours
-from dwac.engine.index import Index, build_index, leading_bits, padded_width
+from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, squared_norms, without_neighbours
+from dwac.engine.index import Index, build_index, padded_width
 from dwac.engine.triton_gradient import Shape, fused_gradient
 from dwac.kernels import get_kernel
 
 logger = logging.getLogger(__name__)
 
 WIDEST = 256  # the largest d served
-_LN2 = math.log(2)
 _PROGRAMS = 2112  # sixteen for each multiprocessor of a large GPU
-_RESULTS = 2**25  # numbers a launch may leave
+_RESULTS = 2**24  # numbers a launch may leave: 64 MB of float32
 
 
 # By the padded width, measured on an H200: both parts of both factors must fit a multiprocessor.
 SHAPES = {
     16: Shape(64, 128, 4, 3),
-    32: Shape(64, 128, 4, 2),
-    64: Shape(64, 64, 4, 2),
-    128: Shape(64, 32, 4, 2),
-    256: Shape(32, 16, 4, 1),
+    32: Shape(64, 128, 4, 3),
+    64: Shape(128, 64, 8, 3),
+    128: Shape(128, 32, 8, 2),
+    256: Shape(64, 64, 8, 1),
 }
 PRECISE = Shape(16, 64, 4, 1)  # of the kernel in float64
 
@@ -61,7 +59,8 @@ class TritonBackend:
         """See `Backend.sweep`."""
         if queries.shape[1] > WIDEST:
             return self.rest.sweep(index, queries, n_blocks)
-        return in_parts(_chunk, index, queries, n_blocks, _RESULTS // max(len(index.block_labels), index.n_classes))
+        results = max(3 * index.n_classes, len(index.block_labels) if n_blocks > 1 else 1)
+        return in_parts(_chunk, index, queries, n_blocks, _RESULTS // results)
 
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
         """See `Backend.products`."""
@@ -100,56 +99,76 @@ def _compiles(device: torch.device, width: int) -> bool:
 
 def _chunk(index: Index, queries: Tensor, n_blocks: int) -> Sweep:
     best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks > 1 else None
-    log_class_weights = class_sums(index, queries, best)
+    norms = squared_norms(queries)
+    log_class_weights = class_sums(index, queries, norms, best)
     if best is not None:
-        return Sweep(log_class_weights, *nearest_blocks(best, queries.double().square().sum(dim=1), n_blocks))
+        return Sweep(log_class_weights, *nearest_blocks(best, norms, n_blocks))
     return without_neighbours(log_class_weights, index)
 
 
-def class_sums(index: Index, queries: Tensor, best: Tensor | None, shape: Shape | None = None) -> Tensor:
-    """Of centred queries (n, d): log Σ w by class, (n, K) float64.
+def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None, shape: Shape | None = None) -> Tensor:
+    """Of centred queries (n, d) with ‖q‖² `norms` (n,): log Σ w by class, (n, K) float64.
 
     best: (n, n_blocks) as queries, or None: filled with the largest ‖q‖² - ‖q - g‖² of each block.
     """
-    n, n_classes = len(queries), index.n_classes
+    (n, d), n_classes = queries.shape, index.n_classes
     single = queries.dtype == torch.float32
-    shape = shape or (SHAPES[padded_width(queries.shape[1])] if single else PRECISE)
+    shape = shape or (SHAPES[padded_width(d)] if single else PRECISE)
     rows = min(shape.rows, max(16, triton.next_power_of_2(n)))
     columns = min(shape.columns, index.block_size)
     tiles, n_pieces = triton.cdiv(n, rows), len(index.rows) // columns
     # Few queries leave the GPU idle unless several programs share the references of each.
-    parts = max(1, min(n_pieces, _PROGRAMS // tiles, _RESULTS // max(1, n * n_classes)))
+    parts = max(1, min(n_pieces, _PROGRAMS // tiles, _RESULTS // (3 * n * n_classes)))
     per_block = index.block_size // columns
     step = triton.cdiv(triton.cdiv(n_pieces, parts), per_block) * per_block
     parts = triton.cdiv(n_pieces, step)
     largest = queries.new_full((parts, n, n_classes), -torch.inf)
     total = torch.zeros_like(largest, dtype=torch.float64)
-    norms = queries.double().square().sum(dim=1)
     common = (index.class_starts, index.block_labels, largest, total, best, n, n_pieces, step, n_classes)
     cut = {"ROWS": rows, "COLUMNS": columns, "PER_BLOCK": per_block, "KERNEL": index.kernel.name}
     with torch.cuda.device_of(queries):
         if single:
             leading, rest, ref_norms = index.split
             width = leading.shape[1]
-            first, second = leading_bits(torch.nn.functional.pad(queries, (0, width - queries.shape[1])))
-            if ref_norms is None:  # they stand in three further columns
-                first[:, queries.shape[1] : queries.shape[1] + 3] = 1
             _by_products[(tiles, parts)](
-                first, second, norms.float(), leading, rest, ref_norms, *common,
-                D=width, CHUNK=min(width, 64), STAGES=shape.stages, **cut, num_warps=shape.warps,
+                queries.contiguous(), norms, leading, rest, ref_norms, *common,
+                d=d, D=width, CHUNK=min(width, 64), STAGES=shape.stages, **cut, num_warps=shape.warps,
             )  # fmt: skip
         else:
             _by_differences[(tiles, parts)](
                 (queries + index.centre).contiguous(), norms, index.embeddings, index.rows, *common,
-                D=queries.shape[1], **cut, num_warps=shape.warps,
+                D=d, **cut, num_warps=shape.warps,
             )  # fmt: skip
-    most = largest.amax(dim=0)
-    units = (total * torch.exp2((largest - most).nan_to_num(0.0).double())).sum(dim=0)  # nan: nobody voted
-    log_sums = (most.double() + units.log2()) * _LN2
-    if single and index.kernel.name == "gaussian":
-        log_sums -= norms[:, None]
+        log_sums = norms.new_empty(n, n_classes)
+        width = min(64, triton.next_power_of_2(n_classes))
+        _join[(n, triton.cdiv(n_classes, width))](
+            largest, total, norms if single and index.kernel.name == "gaussian" else None, index.log_counts, log_sums,
+            n, n_classes, parts, PARTS=min(64, triton.next_power_of_2(parts)), WIDTH=width,
+        )  # fmt: skip
+    return log_sums
+
+
+@triton.jit(do_not_specialize=["n", "parts"])
+def _join(largest, total, norms, log_counts, log_sums, n, n_classes, parts, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+    """One query's sums over all parts of the references, WIDTH classes at a time: their natural logs."""
+    row, labels = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    most, units = tl.full((WIDTH,), -1e300, tl.float64), tl.zeros((WIDTH,), tl.float64)
+    for first in range(0, parts, PARTS):
+        part = first + tl.arange(0, PARTS)
+        place = (part[:, None].to(tl.int64) * n + row) * n_classes + labels[None, :]
+        there = (part[:, None] < parts) & (labels[None, :] < n_classes)
+        here = tl.load(largest + place, mask=there, other=float("-inf")).to(tl.float64)
+        now = tl.maximum(most, tl.max(here, axis=0))
+        shares = tl.load(total + place, mask=there, other=0.0) * tl.exp2(here - now[None, :])
+        units = units * tl.exp2(most - now) + tl.sum(shares, axis=0)
+        most = now
+    log_sum = (most + tl.log2(units)) * 0.6931471805599453
+    if norms is not None:
+        log_sum -= tl.load(norms + row)
     # No weight exceeds 1 (d² ≥ 0), so no class exceeds its count; rounding may not either.
-    return torch.minimum(log_sums, index.log_counts)
+    log_count = tl.load(log_counts + labels, mask=labels < n_classes, other=0.0)
+    log_sum = tl.where(log_sum > log_count, log_count, log_sum)  # a minimum would lose NaN, the sign of overflow
+    tl.store(log_sums + row * n_classes + labels, log_sum, mask=labels < n_classes)
 
 
 @triton.jit
@@ -211,16 +230,27 @@ def _product(log_w, q1, q2, first_g, second_g, tile):
 
 
 @triton.jit
+def _query_parts(queries, rows, n, chunk, d: tl.constexpr, CHUNK: tl.constexpr, NORMS: tl.constexpr):
+    """Columns chunk … chunk + CHUNK of queries as their leading bits and the rest; 1 for each column of norms."""
+    dims = chunk + tl.arange(0, CHUNK)
+    there = (rows[:, None] < n) & (dims[None, :] < d)
+    q = tl.load(queries + rows[:, None].to(tl.int64) * d + dims[None, :], mask=there, other=0.0)
+    if NORMS:
+        q = tl.where((dims >= d) & (dims < d + 3), 1.0, q)
+    leading = ((q.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return leading, q - leading
+
+
+@triton.jit
 def _products(
-    q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns,
-    D: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    q1, q2, queries, rows, n, first_g, second_g, norms, columns,
+    d: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """(‖q‖² - ‖q - g‖²) log₂e, (ROWS, COLUMNS). Of many dimensions, CHUNK at a time: long products round off more."""
     tile = (columns * D)[:, None] + tl.arange(0, CHUNK)[None, :]
     log_w = _product(tl.zeros((ROWS, COLUMNS), tl.float32), q1, q2, first_g, second_g, tile)
     for chunk in tl.static_range(CHUNK, D, CHUNK):
-        p1 = tl.load(first_q + within + chunk, mask=there, other=0.0)
-        p2 = tl.load(second_q + within + chunk, mask=there, other=0.0)
+        p1, p2 = _query_parts(queries, rows, n, chunk, d, CHUNK, norms is None)
         log_w += _product(tl.zeros((ROWS, COLUMNS), tl.float32), p1, p2, first_g, second_g, tile + chunk)
     if norms is not None:
         log_w += tl.load(norms + columns)[None, :]
@@ -229,9 +259,9 @@ def _products(
 
 @triton.jit
 def _sum(
-    begin, end, most, top, q1, q2, norm, first_q, second_q, within, there, first_g, second_g, norms, best, rows, n,
-    n_pieces, D: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    PER_BLOCK: tl.constexpr, KERNEL: tl.constexpr, RUNNING: tl.constexpr,
+    begin, end, most, top, q1, q2, norm, queries, first_g, second_g, norms, best, rows, n, n_pieces,
+    d: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, PER_BLOCK: tl.constexpr, KERNEL: tl.constexpr, RUNNING: tl.constexpr,
 ):  # fmt: skip
     """Σ w over pieces in units of `most`, which stays or, with RUNNING, becomes the largest; and the block's best.
 
@@ -240,9 +270,7 @@ def _sum(
     units = tl.zeros((ROWS,), tl.float64)
     for piece in tl.range(begin, end, num_stages=STAGES):
         columns = (piece * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)
-        log_w = _products(
-            q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns, D, CHUNK, ROWS, COLUMNS
-        )
+        log_w = _products(q1, q2, queries, rows, n, first_g, second_g, norms, columns, d, D, CHUNK, ROWS, COLUMNS)
         if best is not None:
             here = tl.max(log_w, axis=1) * 0.6931471805599453
             top = _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK)
@@ -260,8 +288,7 @@ def _sum(
 
 @triton.jit(do_not_specialize=["n", "n_pieces", "step"])
 def _by_products(
-    first_q,  # (n, D): the leading bits of queries
-    second_q,  # (n, D): the rest
+    queries,  # (n, d), centred
     query_norms,  # (n,): ‖q‖²
     first_g,  # (m, D): the leading bits of 2 g log₂e
     second_g,  # (m, D): the rest
@@ -275,6 +302,7 @@ def _by_products(
     n_pieces,
     step,
     n_classes,
+    d: tl.constexpr,
     D: tl.constexpr,
     CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
@@ -286,11 +314,8 @@ def _by_products(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     first = tl.program_id(1) * step
     last = tl.minimum(n_pieces, first + step)
-    within = rows[:, None].to(tl.int64) * D + tl.arange(0, CHUNK)[None, :]
-    there = rows[:, None] < n
-    q1 = tl.load(first_q + within, mask=there, other=0.0)
-    q2 = tl.load(second_q + within, mask=there, other=0.0)
-    norm = tl.load(query_norms + rows, mask=rows < n, other=0.0)
+    q1, q2 = _query_parts(queries, rows, n, 0, d, CHUNK, norms is None)
+    norm = tl.load(query_norms + rows, mask=rows < n, other=0.0).to(tl.float32)
     place = (tl.program_id(1).to(tl.int64) * n + rows) * n_classes
     top = tl.full((ROWS,), -1e38, tl.float32)
     begin_label, end_label = _labels(block_labels, first, last, PER_BLOCK)
@@ -300,27 +325,27 @@ def _by_products(
             if KERNEL == "inverse_quadratic" or best is not None:
                 least: tl.constexpr = 0.0 if KERNEL == "inverse_quadratic" else -1e38
                 most, units, top = _sum(
-                    begin, end, tl.full((ROWS,), least, tl.float32), top, q1, q2, norm, first_q, second_q, within,
-                    there, first_g, second_g, norms, best, rows, n, n_pieces,
-                    D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
+                    begin, end, tl.full((ROWS,), least, tl.float32), top, q1, q2, norm, queries,
+                    first_g, second_g, norms, best, rows, n, n_pieces,
+                    d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
                 )  # fmt: skip
             else:
-                # A maximum a piece costs a tenth of the time. So the largest of the first piece is the unit, raised
-                # until weights 2¹⁸⁰ times as large still fit; where that is not enough, all is taken anew.
+                # A maximum a piece costs a tenth of the time. So the largest of the first piece is the unit; where
+                # others are too many times as large for a float, all is taken anew.
                 columns = (begin * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)
                 log_w = _products(
-                    q1, q2, first_q, second_q, within, there, first_g, second_g, norms, columns, D, CHUNK, ROWS, COLUMNS
+                    q1, q2, queries, rows, n, first_g, second_g, norms, columns, d, D, CHUNK, ROWS, COLUMNS
                 )
                 most, units, top = _sum(
-                    begin, end, tl.max(log_w, axis=1) + 60.0, top, q1, q2, norm, first_q, second_q, within, there,
+                    begin, end, tl.max(log_w, axis=1), top, q1, q2, norm, queries,
                     first_g, second_g, norms, best, rows, n, n_pieces,
-                    D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, False,
+                    d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, False,
                 )  # fmt: skip
                 if tl.max(units) == float("inf"):
                     most, units, top = _sum(
-                        begin, end, tl.full((ROWS,), -1e38, tl.float32), top, q1, q2, norm, first_q, second_q,
-                        within, there, first_g, second_g, norms, best, rows, n, n_pieces,
-                        D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
+                        begin, end, tl.full((ROWS,), -1e38, tl.float32), top, q1, q2, norm, queries,
+                        first_g, second_g, norms, best, rows, n, n_pieces,
+                        d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
                     )  # fmt: skip
             tl.store(largest + place + label, most, mask=rows < n)
             tl.store(total + place + label, units, mask=rows < n)

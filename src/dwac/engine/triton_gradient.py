@@ -37,8 +37,8 @@ class Shape(NamedTuple):
 
 # By the padded width: both products' operands, each as two TF32 numbers, must fit a multiprocessor.
 SHAPES = {
-    16: Shape(128, 64, 8, 2),
-    32: Shape(64, 64, 4, 2),
+    16: Shape(128, 64, 4, 1),
+    32: Shape(128, 32, 8, 1),
     64: Shape(64, 32, 4, 2),
     128: Shape(32, 16, 4, 1),
     256: Shape(16, 16, 8, 1),

@@ -1,0 +1,101 @@
+"""Many references halved along their longest axis, in place, until each part can be sorted in little memory.
+
+A class may have more references than memory would let one sort. They are not sorted but parted: the key at the middle is
+found by counting, and what lies below it moves to the front, both a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from dwac.engine.index import Index
+
+_SAMPLE = 8192  # references that show the longest axis
+
+
+def part_sizes(n: int, most: int, leaf_size: int) -> list[int]:
+    """The sizes of the parts that `divide` leaves: all but the last are whole leaves."""
+    if n <= most:
+        return [n] if n else []
+    middle = _middle(n, leaf_size)
+    return part_sizes(middle, most, leaf_size) + part_sizes(n - middle, most, leaf_size)
+
+
+def divide(index: Index, places: Tensor, scratch: Tensor, most: int, leaf_size: int) -> None:
+    """Sort places (n,) in the layout of an index so that each part has near references.
+
+    `scratch` is memory for 2n or more int32.
+    """
+    n = len(places)
+    if n <= most:
+        return
+    keys, moved, middle = scratch[:n], scratch[n : 2 * n], _middle(n, leaf_size)
+    sample = index.folded[places[:: -(-n // _SAMPLE)], :-1].double()
+    sample -= sample.mean(dim=0)
+    axis = longest_axes((sample.mT @ sample)[None])[0].to(index.folded.dtype)
+    for key, part in zip(keys.split(most), places.split(most), strict=True):
+        key.copy_(_sortable((index.folded.index_select(0, part)[:, :-1] @ axis).float()))
+    _separate(places, keys, moved, middle, most)
+    for half in (places[:middle], places[middle:]):
+        divide(index, half, scratch, most, leaf_size)
+
+
+def longest_axes(products: Tensor) -> Tensor:
+    """About the longest axis (c, d) of cells whose covariances are proportional to these (c, d, d).
+
+    A high power of a covariance has hardly another.
+    """
+    tiny = torch.finfo(products.dtype).tiny
+    power = products
+    for _ in range(5):
+        power = power / power.diagonal(dim1=1, dim2=2).sum(dim=1).clamp_min(tiny)[:, None, None]
+        power = power @ power
+    longest = power.diagonal(dim1=1, dim2=2).argmax(dim=1)
+    axes = power[torch.arange(len(power), device=power.device), longest]
+    return axes / axes.abs().amax(dim=1, keepdim=True).clamp_min(tiny)
+
+
+def _middle(n: int, leaf_size: int) -> int:
+    """About half, in whole leaves."""
+    return -(-n // (2 * leaf_size)) * leaf_size
+
+
+def _sortable(x: Tensor) -> Tensor:
+    """float32 as int32 of the same order; NaN of either sign comes first or last."""
+    bits = x.view(torch.int32)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+def _separate(places: Tensor, keys: Tensor, moved: Tensor, middle: int, step: int) -> None:
+    """Bring the `middle` places with the lowest keys to the front; otherwise all stay in order."""
+    value, ties = _at_rank(keys, middle, step)
+    begin, end = 0, middle
+    for place, key in zip(places.split(step), keys.split(step), strict=True):
+        equal = key == value
+        first = equal & (equal.cumsum(0) <= ties)
+        ties -= int(first.sum())
+        below = (key < value) | first
+        lower, upper = place[below], place[~below]
+        moved[begin : begin + len(lower)], moved[end : end + len(upper)] = lower, upper
+        begin, end = begin + len(lower), end + len(upper)
+    places.copy_(moved)
+
+
+def _at_rank(keys: Tensor, rank: int, step: int) -> tuple[int, int]:
+    """The key at a rank (0: the lowest), and how many equal ones have a lower rank: by its 16 high bits, then the low."""
+    high, rank = _digit_at(((key >> 16) + 2**15 for key in keys.split(step)), rank)
+    high -= 2**15
+    low, rank = _digit_at((key[(key >> 16) == high] & 0xFFFF for key in keys.split(step)), rank)
+    return high * 2**16 + low, rank
+
+
+def _digit_at(digits: Iterator[Tensor], rank: int) -> tuple[int, int]:
+    """The digit of 16 bits at a rank, and the rank among those of the same digit."""
+    counts = reduce(torch.add, (torch.bincount(part, minlength=2**16) for part in digits))
+    upto = counts.cumsum(0)
+    digit = int((upto <= rank).sum())
+    return digit, rank - int(upto[digit] - counts[digit])
