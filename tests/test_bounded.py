@@ -1,6 +1,10 @@
 """Answers within a tolerance: the bound holds against a float64 oracle, whatever the data, and the work is less."""
 
 import math
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwac import ReferenceSet
-from dwac.engine import BoundedResult, Cells, build_cells, build_index, query, query_within
+from dwac.engine import BoundedResult, Cells, build_cells, build_index, division, query, query_within
+from dwac.engine import cells as cells_module
 from dwac.engine.cells import pairs
 from dwac.errors import InputError, ShapeError
 from dwac.kernels import KERNELS, get_kernel
@@ -199,6 +204,45 @@ def test_an_index_in_the_order_of_the_cells_answers_as_before() -> None:
     assert torch.equal(after.rows, before.rows)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [1, 5])
+def test_classes_too_large_to_sort_at_once_are_divided_first(monkeypatch, d: int, dtype) -> None:
+    monkeypatch.setitem(cells_module.PART, "cpu", 100 * (d + 4))
+    queries, references, labels = clustered(12, 2500, d, 4, 0.5, dtype=dtype)
+    cells = cells_of(references, labels, 4)
+    roots = cells.summary.counts[cells.roots]
+    assert len(roots) > 16
+    assert roots.max() <= 100
+    everyone = torch.cat([members(cells, root) for root in cells.roots.tolist()])
+    assert everyone.sort().values.tolist() == list(range(2500))
+    assert (cells.index.labels[everyone] == cells.labels[cells.roots].repeat_interleave(roots.long())).all()
+    assert_certified(query_within(cells, torch.as_tensor(queries), 1e-2), truth(queries, references, labels, 4), 1e-2)
+
+
+def test_parts_lie_apart_along_the_longest_axis(monkeypatch) -> None:
+    monkeypatch.setitem(cells_module.PART, "cpu", 256 * 6)
+    generator = torch.Generator().manual_seed(0)
+    references = torch.randn(1024, 2, generator=generator) * torch.tensor([100.0, 1.0])
+    cells = cells_of(references, torch.zeros(1024, dtype=torch.int64), 1)
+    parts = [cells.index.embeddings[members(cells, root), 0] for root in cells.roots.tolist()]
+    parts.sort(key=lambda x: float(x.mean()))
+    assert len(parts) == 4
+    assert all(a.max() <= b.min() + 5 for a, b in pairwise(parts))
+
+
+@pytest.mark.parametrize(
+    "keys", [[5.0] * 9, [3, -1, 3, 3, -0.0, 0.0, 3, 7, -2], [math.inf, 2, -math.inf, 1, 0, 3, 9, 9, 9]]
+)
+@pytest.mark.parametrize("step", [1, 4, 100])
+def test_the_lowest_keys_come_to_the_front_in_their_order(keys: list[float], step: int) -> None:
+    bits = division._sortable(torch.tensor(keys))
+    for middle in range(1, len(keys)):
+        places = torch.arange(len(keys))
+        division._separate(places, bits, torch.empty_like(bits), middle, step)
+        want = sorted(range(len(keys)), key=lambda i: int(bits[i]))[:middle]
+        assert places.tolist() == sorted(want) + [i for i in range(len(keys)) if i not in want]
+
+
 # The work
 
 
@@ -233,6 +277,50 @@ def test_a_smaller_tolerance_costs_more() -> None:
     cells = cells_of(references, labels, 3, leaf_size=16)
     few, many = (query_within(cells, torch.as_tensor(queries), tolerance).pairs for tolerance in (1e-1, 1e-4))
     assert few < many
+
+
+# Memory
+
+MEMORY = """
+import ctypes, sys, torch
+from dwac.engine import build_cells, build_index, query_within
+from dwac.kernels import get_kernel
+
+def status(field):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+
+def peak(work):
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # what was freed before must not hide what is taken now
+    before = status("VmRSS")
+    open("/proc/self/clear_refs", "w").write("5")  # forget the peak so far
+    return work(), status("VmHWM") - before
+
+def mebibytes(x):
+    tensors = x if isinstance(x, tuple) else [x] if isinstance(x, torch.Tensor) else []
+    return sum(t.numel() * t.element_size() / 2**20 for t in tensors)
+
+m, d = map(int, sys.argv[1:])
+generator = torch.Generator().manual_seed(0)
+references, labels = torch.randn(m, d, generator=generator), torch.randint(3, (m,), generator=generator)
+query_within(build_cells(build_index(references[:500], labels[:500], 3, get_kernel("gaussian"))), references[:9], 0.1)
+index = build_index(references, labels, 3, get_kernel("gaussian"))
+cells, building = peak(lambda: build_cells(index))
+built = sum(mebibytes(x) for x in [*vars(cells).values(), cells.index.rows, cells.index.folded])
+queries = 0.3 * references[:300]
+print(building - built, peak(lambda: query_within(cells, queries, 0.1))[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
+@pytest.mark.parametrize(("m", "d"), [(400_000, 2), (200_000, 30)])
+def test_neither_building_nor_asking_takes_much_memory(m: int, d: int) -> None:
+    source = f"import os; os.environ['OMP_NUM_THREADS'] = '1'\n{MEMORY}"
+    command = [sys.executable, "-c", source, str(m), str(d)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    building, asking = map(float, answer.split())
+    assert building < 100
+    assert asking < 150
 
 
 # The reference set

@@ -171,8 +171,8 @@ def _grow(index: Index, tree: _Tree, cells: Cells, leaf_size: int) -> None:
     rows, folded = cells.index.rows, cells.index.folded
     here = slice(tree.row, tree.row + tree.n)
     points = index.embeddings[index.rows[rows[here]]].double() - index.centre
-    cell = tree.root
-    for level, order in _levels(points, rows[here], leaf_size):
+    cell, order = tree.root, rows[here]
+    for level, order in _levels(points, order, leaf_size):  # noqa: B007, B020
         for field, values in zip(cells.summary, level, strict=True):
             field[cell : cell + len(values)] = values
         cell += len(level.counts)

@@ -1,7 +1,7 @@
 """Many references halved along their longest axis, in place, until each part can be sorted in little memory.
 
-A class may have more references than memory would let one sort. They are not sorted but parted: the key at the middle is
-found by counting, and what lies below it moves to the front, both a few at a time.
+A class may have more references than memory would let one sort. They are not sorted but parted: the key at the middle
+is found by counting, and what lies below it moves to the front, both a few at a time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _separate(places: Tensor, keys: Tensor, moved: Tensor, middle: int, step: in
 
 
 def _at_rank(keys: Tensor, rank: int, step: int) -> tuple[int, int]:
-    """The key at a rank (0: the lowest), and how many equal ones have a lower rank: by its 16 high bits, then the low."""
+    """The key at a rank (0: the lowest) by its 16 high bits, then the low; and how many equal ones rank lower."""
     high, rank = _digit_at(((key >> 16) + 2**15 for key in keys.split(step)), rank)
     high -= 2**15
     low, rank = _digit_at((key[(key >> 16) == high] & 0xFFFF for key in keys.split(step)), rank)
