@@ -88,7 +88,7 @@ def test_learns_a_mixed_table(fitted) -> None:
     assert p.shape == (240, 2)
     assert np.allclose(p.sum(axis=1), 1)
     assert (fitted.classes_[p.argmax(axis=1)] == fitted.predict(X)).all()
-    assert fitted.embed(X).shape == (240, 16)
+    assert fitted.embed(X).shape == (240, fitted.model_.vector_size)
 
 
 def test_probabilities_are_shares_of_the_votes(fitted) -> None:

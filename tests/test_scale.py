@@ -1,4 +1,4 @@
-"""What is fitted once the weights stand: the scale (tests/test_training.py), and how much locality counts."""
+"""What is fitted once the weights stand: the scale (tests/test_training.py), locality, and height."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ from dwac.errors import StorageError
 from dwac.nn import WeightedAverage
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "device": "cpu", "random_state": 0, "verbose": False}
+LONGER = {**SETTINGS, "epochs": 8}
 
 
 def chess_board(n: int = 1500, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
@@ -24,6 +25,11 @@ def chess_board(n: int = 1500, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]
 def locality(clf: DWACClassifier) -> float:
     assert isinstance(clf.model_, WeightedAverage)
     return clf.model_.locality
+
+
+def height(clf: DWACClassifier) -> float:
+    assert isinstance(clf.model_, WeightedAverage)
+    return clf.model_.height
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +48,7 @@ def test_numbers_do_not_count_where_nothing_is_gained() -> None:
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(400, 3)))
     clf = DWACClassifier(**SETTINGS).fit(X, np.random.default_rng(1).integers(0, 2, 400))
     assert locality(clf) == 0
-    assert clf.embed(X).shape == (400, clf.model_.embedding_size)
+    assert clf.embed(X).shape == (400, clf.model_.embedding_size + 1)  # and the height
 
 
 def test_vectors_are_the_embedding_and_the_scaled_numbers(near: DWACClassifier) -> None:
@@ -147,3 +153,94 @@ def test_class_weights_still_count_with_locality() -> None:
     plain, weighed = (DWACClassifier(**SETTINGS, class_weight=w).fit(X, y) for w in (None, {0: 1.0, 1: 5.0}))
     assert locality(weighed) > 0
     assert (weighed.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
+
+
+# Height: the numbers do not vote, but weights fall where they are unlike any that are known
+
+
+def two_sides(n: int = 1200, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    """The sign of a tells the class; b and c tell nothing, so that the network forgets that they are always alike."""
+    a, b, noise = np.random.default_rng(seed).normal(size=(3, n))
+    return pd.DataFrame({"a": a, "b": b, "c": b + 0.05 * noise}), np.asarray(a > 0)
+
+
+@pytest.fixture(scope="module")
+def high() -> DWACClassifier:
+    clf = DWACClassifier(**LONGER).fit(*two_sides())
+    assert locality(clf) == 0 < height(clf)
+    return clf
+
+
+def test_voters_stand_at_height_0_and_others_as_high_as_they_are_strange(high: DWACClassifier) -> None:
+    X, _ = two_sides()
+    voters = X.loc[list(high.references_.ids)]
+    np.testing.assert_allclose(high.embed(voters), high.references_.embeddings.numpy(), atol=1e-5)
+    assert (high.references_.embeddings[:, -1] == 0).all()
+    new = two_sides(50, seed=1)[0]
+    z, known = (high.encoder_.transform(rows)[0].double() for rows in (new, voters))
+    nearest = torch.cdist(z, known).amin(dim=1).numpy()
+    np.testing.assert_allclose(high.embed(new)[:, -1], high.model_.height * nearest, rtol=1e-4)
+
+
+def test_height_takes_credibility_from_strangers_and_no_share_from_anyone(high: DWACClassifier) -> None:
+    plain = DWACClassifier(**LONGER, locality=False).fit(*two_sides())
+    X, y = two_sides(300, seed=1)
+    np.testing.assert_allclose(high.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+    strangers = X.assign(c=-X["c"])[X["b"].abs() > 0.5]  # each number is as usual
+    assert high.conformal(strangers).credibility.mean() < 0.05
+    assert plain.conformal(strangers).credibility.mean() > 0.3  # or the test would be too easy
+    p_values = high.conformal(X).p_values[np.arange(300), y.astype(int)]
+    assert 0.4 < p_values.mean() < 0.6
+    assert (p_values > 0.1).mean() > 0.82  # 0.9, but for the chance of 120 calibration rows
+
+
+def test_what_is_added_is_known_and_what_is_forgotten_is_not(high: DWACClassifier, tmp_path) -> None:
+    clf = dwac.load(high.save(tmp_path / "model"), device="cpu")
+    row = pd.DataFrame({"a": [1.0], "b": [2.0], "c": [-2.0]}, index=["new"])
+    before = clf.conformal(row).credibility[0]
+    clf.add_references(row, [True])
+    assert clf.embed(row)[0, -1] == clf.references_.embeddings[-1, -1] == 0
+    assert clf.conformal(row).credibility[0] > before
+    again = dwac.load(clf.save(tmp_path / "more"), device="cpu")
+    np.testing.assert_array_equal(again.embed(row), clf.embed(row))
+    clf.forget(["new"])
+    assert clf.embed(row)[0, -1] > 1
+    with pytest.raises(dwac.errors.IdError):
+        clf.add_references(row, [True], ids=[clf.references_.ids[0]])
+    assert clf.embed(row)[0, -1] > 1  # a refused edit changes nothing
+
+
+def test_height_survives_saving_without_a_voter_and_the_state_dict(high: DWACClassifier, tmp_path) -> None:
+    X, _ = two_sides(40, seed=2)
+    clf = dwac.load(high.save(tmp_path / "model"), device="cpu")
+    np.testing.assert_array_equal(clf.conformal(X).credibility, high.conformal(X).credibility)
+    clf.references_.remove(clf.references_.ids[:3])  # they vote no more, and are not kept
+    loaded = dwac.load(clf.save(tmp_path / "fewer"), device="cpu")
+    assert isinstance(loaded.model_, WeightedAverage)
+    assert loaded.model_.known is not None
+    assert len(loaded.model_.known) == len(loaded.references_) == len(high.references_) - 3
+    model, inputs = high.model_, high.encoder_.transform(X)
+    other = WeightedAverage(high.encoder_.network(), 2, model.embedding_size, n_features=model.embedding.in_features)
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other.eval().embed(inputs), model.embed(inputs))
+    torch.testing.assert_close(other.double().float().eval().embed(inputs), model.embed(inputs))
+
+
+@pytest.mark.parametrize("value", [-1.0, "2", True, None])
+def test_a_hostile_height_is_refused(high: DWACClassifier, tmp_path, value) -> None:
+    stored = storage.read_model(high.save(tmp_path / "model"))
+    for config, tensors in (
+        ({**stored.config, "height": value}, stored.tensors),
+        (stored.config, {**stored.tensors, "known_z": stored.tensors["known_z"][:, :1]}),
+        (stored.config, {name: part for name, part in stored.tensors.items() if name != "known_z"}),
+    ):
+        path = storage.write_model(tmp_path / "forged", config, tensors, stored.examples)
+        with pytest.raises(StorageError):
+            dwac.load(path, device="cpu")
+
+
+def test_another_kernel_and_rows_that_all_repeat_have_no_height() -> None:
+    X, y = two_sides()
+    assert height(DWACClassifier(**LONGER, kernel="laplace").fit(X, y)) == 0
+    few = X.assign(a=np.sign(X["a"]), b=0.0, c=0.0)
+    assert height(DWACClassifier(**LONGER).fit(few, y)) == 0

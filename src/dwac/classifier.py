@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,8 @@ from dwac.encoders import Encoder, Inputs, ModuleEncoder, backbone, choose
 from dwac.encoders.module import gathered
 from dwac.errors import CalibrationError, HeadError, IdError, InputError
 from dwac.explain import Explanation, explain
-from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.inference import on
+from dwac.nn import SoftmaxTwin, WeightedAverage, known
 from dwac.preparation import (
     Examples,
     Parts,
@@ -84,8 +85,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             class of weight 2 counts twice in both.
         rescale: fit the embeddings' scale to the validation rows after training, for calibrated probabilities.
         locality: of a table, let the numbers themselves count beside what the network makes of them, as far as
-            validation rows, to which this is fitted with the scale, gain by it: voters are then alike in both. Not
-            where an `embedding_size` is asked for.
+            validation rows, to which this is fitted with the scale, gain by it: voters are then alike in both. Where
+            they gain nothing, let weights and credibility fall on rows whose numbers are unlike those of any training
+            row; probabilities stay as they are. Not where an `embedding_size` is asked for.
         mixed_precision: "auto", True or False: let the network compute in bfloat16; "auto" where it helps, on a GPU.
         compiled: "auto", True or False: replay training steps as a CUDA graph; "auto" where it helps, on a GPU.
         checkpoint: a file to which training writes after every epoch, and from which an interrupted fit resumes.
@@ -211,6 +213,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model.references = ReferenceSet(
                 voters.embeddings, voters.labels, voter_ids.tolist(), len(classes), self.kernel, by_class
             )
+            if model.known is not None:
+                model.known = known(model.known.embeddings, voter_ids.tolist())
             self._keep(voter_ids, take(X, parts.training))
         held = parts.calibration if len(parts.calibration) else parts.validation
         self.validation_ids_ = names[parts.validation]
@@ -386,6 +390,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise HeadError("a softmax has no voting examples to show; fit with head='dwac'")
         return self.model_.references
 
+    @property
+    def _known(self) -> ReferenceSet | None:
+        """The voters' coordinates, where it counts how unlike them an example is."""
+        return self.model_.known if isinstance(self.model_, WeightedAverage) else None
+
     # Calibration: kept as embeddings and labels, so that it follows whatever happens to the references
 
     def _calibrate(self, inputs: Inputs, codes: NDArray[np.int64], ids: pd.Index[Any]) -> None:
@@ -464,7 +473,14 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{shared.tolist()[0]!r} is a calibration row: if it voted too, the label sets would no longer be "
                 "honest; forget it first, or give the rows other ids"
             )
-        references.add(training.embed(self.model_, inputs), codes, names.tolist())
+        h = training.embed(self.model_, inputs)
+        if (seen := self._known) is not None:
+            h[:, -1] = 0  # who votes is known
+        references.add(h, codes, names.tolist())
+        if seen is not None:
+            new = ~names.isin(seen.ids)  # an id that votes again is known already
+            z = cast(WeightedAverage, self.model_).coordinates(on(inputs, h.device))[torch.as_tensor(new)]
+            seen.add(z, np.zeros(len(z), dtype=int), names[new].tolist())
         self._keep(names, X)
         return self
 
@@ -491,6 +507,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if names.isin(voters).any():
             self.references_.remove(names[names.isin(voters)].tolist())
             self.examples_.remove(names.tolist())
+            if (seen := self._known) is not None:
+                seen.remove(names[names.isin(seen.ids)].tolist())
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
         stays = ~self.calibration_ids_.isin(names)
         self.calibration_h_ = self.calibration_h_[torch.as_tensor(stays, device=self.calibration_h_.device)]

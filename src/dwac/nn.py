@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dwac import _checks as checks
+from dwac import engine
 from dwac.committee import Committee as Committee
 from dwac.committee import CommitteeLogits, cross_entropy, features_of, joined, members_of, memberwise
 from dwac.errors import (
@@ -163,7 +164,10 @@ class WeightedAverage(_Head):
                 raise InputError(f"{name} must be a finite number of at least 0; got {weight!r}")
         self.kernel = get_kernel(kernel).name
         self.penalty, self.guidance = float(penalty), float(guidance)
-        self.locality = 0.0  # how much an example's coordinates count in distances: dwac.training fits it
+        # How much an example's coordinates count in distances, and how much it counts that they are unlike all known
+        # ones: dwac.training fits both.
+        self.locality, self.height = 0.0, 0.0
+        self.known: ReferenceSet | None = None  # the coordinates of those that vote, by their ids
         if guidance:
             size = self.embedding_size // self.members
             self.guide = CommitteeLogits(self.members, size, self.n_classes, linear=True)
@@ -196,9 +200,25 @@ class WeightedAverage(_Head):
         return vote + norm
 
     def embed(self, x: Any) -> Tensor:
-        """h of a batch; with locality λ, [h, λ z], where z are the coordinates that the backbone has of an example."""
+        """h of a batch, and beside it what the backbone's coordinates z of an example say.
+
+        With locality λ, [h, λ z]: voters are near in z too. With height μ, [h, μ δ], δ the distance from z to the
+        nearest known one. What is known lies at height 0, so a gaussian kernel takes exp(-μ² δ²) off every vote alike:
+        weights and credibility fall on what is unlike anything known, and no share changes.
+        """
         h = super().embed(x)
-        return h if self.locality == 0 else torch.cat([h, self.locality * self.coordinates(x)], dim=1)
+        if self.locality:
+            h = torch.cat([h, self.locality * self.coordinates(x)], dim=1)
+        if self.height:
+            h = torch.cat([h, self.height * self.strangeness(x).to(h)[:, None]], dim=1)
+        return h
+
+    @torch.no_grad()
+    def strangeness(self, x: Any) -> Tensor:
+        """δ of a batch, (n,) float64: how far the coordinates lie from the nearest known ones."""
+        if self.known is None:
+            raise NotRememberedError("the model knows no coordinates yet: dwac.training fits them, to tables")
+        return engine.query(self.known.index, self.coordinates(x), k=1).squared_distances[:, 0].sqrt()
 
     def coordinates(self, x: Any) -> Tensor:
         """z of a batch, (n, n_coordinates)."""
@@ -217,7 +237,7 @@ class WeightedAverage(_Head):
     @property
     def vector_size(self) -> int:
         """How long the vectors are that `embed` gives."""
-        return self.embedding_size + (self.n_coordinates if self.locality else 0)
+        return self.embedding_size + (self.n_coordinates if self.locality else 0) + bool(self.height)
 
     def _vote(
         self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None
@@ -266,7 +286,7 @@ class WeightedAverage(_Head):
         refs = self._references
         scaled = None if refs is None else checks.float_tensor(refs.embeddings * factor, "the scaled embeddings")
         super()._scale(factor)
-        self.locality *= factor
+        self.locality, self.height = factor * self.locality, factor * self.height
         if refs is not None and scaled is not None:
             refs._state = replace(refs._state, embeddings=scaled)  # the very set that others may hold, ids and all
 
@@ -303,8 +323,9 @@ class WeightedAverage(_Head):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WeightedAverage:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self._references is not None and self._references.embeddings.device != self.device:
-            self._references.move(self.device)
+        for held in (self._references, self.known):
+            if held is not None and held.embeddings.device != self.device:
+                held.move(self.device)
         return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -314,16 +335,28 @@ class WeightedAverage(_Head):
             destination[prefix + "ref_y"] = self._references.labels
             destination[prefix + "ref_ids"] = _whole_ids(self._references)
             destination[prefix + "locality"] = torch.tensor(self.locality)
+        if self.known is not None:
+            destination[prefix + "height"] = torch.tensor(self.height, dtype=torch.float64)
+            destination[prefix + "known_z"] = self.known.embeddings
+            destination[prefix + "known_ids"] = _whole_ids(self.known)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         held = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]
         self.locality = float(state_dict.pop(prefix + "locality", 0.0))
+        self.height = float(state_dict.pop(prefix + "height", 0.0))
+        z, names = (state_dict.pop(prefix + name, None) for name in ("known_z", "known_ids"))
+        self.known = None if z is None else known(z, names.tolist()).to(self.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
         if any(part is None for part in held):
             self._references = None  # weights of another model: the old references no longer fit them
             return
         h, y, ids = held
         self._references = ReferenceSet(h, y, ids.tolist(), self.n_classes, self.kernel).to(self.device)
+
+
+def known(z: Tensor, ids: Iterable[Hashable]) -> ReferenceSet:
+    """Coordinates (m, p) of examples and their ids, for `WeightedAverage.known`: of one class, for nobody votes."""
+    return ReferenceSet(z, torch.zeros(len(z), dtype=torch.int64), ids, n_classes=1)
 
 
 class _SquaredNorm(torch.autograd.Function):

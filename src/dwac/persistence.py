@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
-from dwac.nn import Committee, WeightedAverage
+from dwac.nn import Committee, WeightedAverage, known
 from dwac.preparation import Examples
 from dwac.reference import ReferenceSet
 from dwac.storage import Stored, decode_value, encode_value
@@ -66,6 +66,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         "history": clf.history_.to_dict("list"),
         "ended": clf.history_.attrs.get("ended"),
         "locality": getattr(clf.model_, "locality", 0.0),
+        "height": getattr(clf.model_, "height", 0.0),
         "members": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.members,
         "without_record": [],
     }
@@ -80,6 +81,10 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         return config, tensors, None
     references = clf.references_
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
+    if (seen := clf.model_.known) is not None:  # of those who vote; others are not kept
+        places = pd.Index(seen.ids, tupleize_cols=False).get_indexer(pd.Index(references.ids, tupleize_cols=False))
+        tensors["known_z"] = seen.embeddings[torch.as_tensor(places[places >= 0])]
+        tensors["known_rows"] = torch.as_tensor(np.flatnonzero(places >= 0))
     if fitted["class_weight"] is not None:
         tensors["class_weights"] = torch.as_tensor(references.class_weights)
     # Ids are the index of the records; without records, of a frame without columns.
@@ -184,7 +189,8 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     clf.validation_ids_, clf.calibration_ids_ = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     h, y = tensors["calibration_h"], tensors["calibration_y"]
     if isinstance(model, WeightedAverage):
-        model.locality = _locality(config.get("locality", 0.0), model.n_coordinates)
+        model.locality = _share(config.get("locality", 0.0), "locality", model.n_coordinates > 0)
+        model.height = _share(config.get("height", 0.0), "height", "known_z" in tensors)
     _check_calibration(h, y, len(clf.calibration_ids_), len(clf.classes_), model.vector_size)
     clf.calibration_h_, clf.calibration_y_ = h.to(device), y.numpy()
     clf._calibrated = None
@@ -194,10 +200,11 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     clf._fitted = clf.get_params(deep=False)
 
 
-def _locality(value: Any, n_coordinates: int) -> float:
+def _share(value: Any, name: str, possible: bool) -> float:
+    """How much coordinates count."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-    if not number or (value and not n_coordinates):
-        raise StorageError(f"its locality must be a number of at least 0, and 0 without coordinates; it is {value!r}")
+    if not number or (value and not possible):
+        raise StorageError(f"its {name} must be a number of at least 0, and 0 without coordinates; it is {value!r}")
     return float(value)
 
 
@@ -227,6 +234,14 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
     ids = _merged(held.tolist(), stored.config["without_record"])
     ref_h, ref_y, by_class = tensors["ref_h"].to(device), tensors["ref_y"].to(device), tensors.get("class_weights")
     model.references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class)
+    if model.height:
+        z, rows = tensors["known_z"], tensors["known_rows"]
+        if z.ndim != 2 or z.shape[1] != model.n_coordinates or len(z) != len(rows):
+            raise StorageError(
+                f"the coordinates that it knows have shape {tuple(z.shape)}; "
+                f"required is ({len(rows)}, {model.n_coordinates}), as the network has them"
+            )
+        model.known = known(z.to(device), [ids[row] for row in rows.tolist()])
     if stored.examples.shape[1]:
         clf.examples_.add(held, stored.examples)
 

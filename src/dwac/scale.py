@@ -1,4 +1,4 @@
-"""What is fitted to held-out data once the weights stand: the scale of the embeddings, and how much locality counts."""
+"""What is fitted to held-out data once the weights stand: the embeddings' scale, and what coordinates count."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from dwac._held_out import HeldOut, sample
-from dwac.inference import Inputs, embed, inputs_of, on
-from dwac.nn import Model, WeightedAverage
+from dwac.inference import Inputs, embed, inputs_of, log_class_weights, on
+from dwac.nn import Model, WeightedAverage, known
 from dwac.reference import ReferenceSet
 
 _LOCALITIES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+_SAY = 1.0  # of strangeness in what is credible, against that of the vote
 _FACTORS = (0.6, 0.75, 0.9, 1.0, 1.15, 1.35)
 
 
@@ -85,10 +86,47 @@ def fit_locality(
     factor = min(_FACTORS, key=lambda value: loss(value, locality) + math.log(value) ** 2 / (2 * 0.5**2))
     model.scale_embeddings(factor)
     model.locality = factor * locality
-    model.references = ReferenceSet(
-        joined(factor, locality)[0], references.labels, references.ids, model.n_classes, model.kernel
-    )
+    _revote(model, joined(factor, locality)[0])
     return model.locality
+
+
+@torch.no_grad()
+def fit_height(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y: Tensor) -> float:
+    """Let it count how far an example's coordinates are from the nearest known ones, [h, μ δ]; μ.
+
+    What a network forgot it cannot miss: examples of a kind that it never saw may land in the midst of a class. Weights
+    fall on them by exp(-μ² δ²), and no probability changes, so nothing says how large μ should be. μ² δ² and the log of
+    the own class's weight spread alike over held-out examples: each has the same say in what is credible. x: the
+    training data, in the references' order. 0 where locality counts, which sees strangers by itself.
+    """
+    if not isinstance(model, WeightedAverage) or model.n_coordinates == 0 or model.locality:
+        return 0.0
+    if model.kernel != "gaussian":  # of others shares would change
+        return 0.0
+    rows = sample(held_y, 2000, torch.Generator().manual_seed(0))
+    held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
+    votes = log_class_weights(model, held)
+    own = votes.gather(1, held_y[rows.to(held_y.device)].to(votes.device)[:, None])
+    model.known = known(model.coordinates(on(inputs_of(x), model.device)), model.references.ids)
+    squared = model.strangeness(on(held, model.device)).square()
+    if not _spread(squared) > 0:
+        model.known = None
+        return 0.0
+    model.height = math.sqrt(_SAY * _spread(own) / _spread(squared))
+    embeddings = model.references.embeddings
+    _revote(model, torch.cat([embeddings, torch.zeros_like(embeddings[:, :1])], dim=1))
+    return model.height
+
+
+def _spread(x: Tensor) -> float:
+    """The mean distance from the median, which a few far away do not rule."""
+    return float((x - x.median()).abs().mean())
+
+
+def _revote(model: WeightedAverage, embeddings: Tensor) -> None:
+    """Let the references vote with other vectors."""
+    old = model.references
+    model.references = ReferenceSet(embeddings, old.labels, old.ids, model.n_classes, model.kernel)
 
 
 def vote_factors(model: Model, class_weights: Sequence[float] | None) -> Tensor:

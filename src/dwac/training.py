@@ -26,13 +26,14 @@ from dwac._steps import GraphStep, Inputs, Step, one_cycle
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.inference import batches_of, embed, evaluate, inputs_of, log_class_weights, on, predict_log_probabilities
 from dwac.nn import Model, WeightedAverage, evaluating
-from dwac.scale import fit_locality, fit_scale, vote_factors
+from dwac.scale import fit_height, fit_locality, fit_scale, vote_factors
 
 __all__ = [
     "Model",
     "Settings",
     "embed",
     "evaluate",
+    "fit_height",
     "fit_locality",
     "fit_scale",
     "log_class_weights",
@@ -109,7 +110,8 @@ def train(
         class_weights: (K,) that the votes of each class will be multiplied by: validation counts them so.
         augment: a random variation of a batch's inputs, drawn from the generator it is given.
         rescale: afterwards, multiply the embeddings by the factor that makes the validation loss lowest (`fit_scale`).
-        locality: with `rescale`, find out too how much the examples' own coordinates should count (`fit_locality`).
+        locality: with `rescale`, find out too how much the examples' own coordinates should count (`fit_locality`), or
+            else how much it should that they are unlike all known ones (`fit_height`).
         checkpoint: a file to which everything is written after each epoch, and from which a training of the same
             model, data and settings goes on exactly where it was; it is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
@@ -144,6 +146,8 @@ def train(
     weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimiser sees them
+    if isinstance(model, WeightedAverage):
+        model.locality, model.height, model.known = 0.0, 0.0, None  # of an earlier training
     run = _Run(model, inputs, y, weights, vote_factors(model, class_weights), augment, rescale, held_out, chosen)
     if checkpoint is not None:
         run.resume(checkpoint)
@@ -165,6 +169,7 @@ def train(
         fit_scale(model, *held_out, class_weights=class_weights)
         if locality:
             fit_locality(model, inputs, *held_out, class_weights=class_weights)
+            fit_height(model, inputs, *held_out)
     model.eval()
     if checkpoint is not None and run.ended != "interrupted":
         Path(checkpoint).unlink(missing_ok=True)
