@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwac import ReferenceSet
-from dwac.engine import BoundedResult, Cells, build_cells, build_index, division, query, query_within
+from dwac.engine import BoundedResult, Cells, bounded, build_cells, build_index, division, opening, query, query_within
 from dwac.engine import cells as cells_module
+from dwac.engine.bounded import SIZES, Sizes
 from dwac.engine.cells import pairs
 from dwac.errors import InputError, ShapeError
 from dwac.kernels import KERNELS, get_kernel
@@ -24,6 +25,15 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 every_device = pytest.mark.parametrize("device", DEVICES)
 every_kernel = pytest.mark.parametrize("kernel", list(KERNELS))
 relaxed = settings(deadline=None, derandomize=True, max_examples=40)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def patience():
+    """Small trees are searched to the end, where a large share of the references would be summed at once instead."""
+    with pytest.MonkeyPatch.context() as patch:
+        for device, sizes in SIZES.items():
+            patch.setitem(SIZES, device, sizes._replace(whole=2.0))
+        yield
 
 
 def cells_of(references, labels, n_classes, *, kernel="gaussian", leaf_size=16, device="cpu") -> Cells:
@@ -159,6 +169,54 @@ def test_any_number_of_queries_and_references(n: int, m: int) -> None:
     assert result.bounds.shape == (n,)
     if n:
         assert_certified(result, truth(queries, references, labels.numpy(), 2), 1e-2)
+
+
+# The sizes
+
+
+@pytest.mark.parametrize("d", [3, 31])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        SIZES["cuda"],
+        Sizes(queries=1, bounds=1, pairs=1, most=1, tile=1, whole=2.0),
+        Sizes(queries=4, bounds=50, pairs=100, most=300, tile=70, whole=0.9),
+        Sizes(queries=10**6, bounds=10**9, pairs=10**9, most=10**9, tile=10**9, whole=0.0),
+    ],
+)
+def test_the_bound_holds_however_the_work_is_cut(monkeypatch, sizes: Sizes, d: int) -> None:
+    monkeypatch.setitem(SIZES, "cpu", sizes)
+    monkeypatch.setitem(opening._COPIED, "cpu", 40 * (d + 5))
+    monkeypatch.setattr(bounded, "_ANSWERED", 7 * max(d, 4))
+    queries, references, labels = clustered(d, 900, d, 4, 0.3)
+    result = query_within(cells_of(references, labels, 4), torch.as_tensor(queries), 1e-2)
+    assert_certified(result, truth(queries, references, labels, 4), 1e-2)
+
+
+@every_device
+@every_kernel
+@pytest.mark.parametrize(("tolerance", "dtype"), [(1e-2, np.float32), (1e-6, np.float32), (1e-2, np.float64)])
+def test_the_bound_holds_where_all_references_are_summed(
+    monkeypatch, device: str, kernel: str, tolerance: float, dtype
+) -> None:
+    monkeypatch.setitem(SIZES, device, SIZES[device]._replace(whole=0.5))
+    queries, references, labels = clustered(13, 900, 5, 3, 2.0, dtype=dtype)
+    queries = queries[3:]  # the first ones are copies of references, or far
+    cells = cells_of(references, labels, 3, kernel=kernel, device=device)
+    result = query_within(cells, torch.as_tensor(queries, device=device), tolerance)
+    assert result.pairs >= 900 * len(queries)
+    assert_certified(result, truth(queries, references, labels, 3, kernel), tolerance)
+
+
+def test_far_queries_are_summed_by_differences_a_part_of_the_references_at_a_time(monkeypatch) -> None:
+    monkeypatch.setattr(bounded, "_DIRECT", 64)
+    references = torch.randn(300, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = torch.arange(300) // 100  # parts lack classes
+    queries = torch.tensor([[1e9, 0.0], [1e140, 0.0]], dtype=torch.float64)
+    result = query_within(cells_of(references, labels, 4), queries, 1e-2)
+    want = truth(queries, references, labels.numpy(), 4)
+    np.testing.assert_allclose(result.log_class_weights.numpy(), want, rtol=1e-14)
+    assert (errors(result, want) <= result.bounds.numpy()).all()
 
 
 # The cells

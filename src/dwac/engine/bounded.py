@@ -5,14 +5,16 @@
 
 Queries that lie together are answered together. They start from the largest cells. In each round every cell gets a
 lower and an upper bound on its votes (`dwac.engine.quadrature`); cells whose gaps the tolerance can afford are taken as
-they are, the others are divided. What is left of a class in the end, leaves, is summed pair by pair. The answer is the
-middle between the logs of the lower and the upper sum; half their difference bounds its error, rounding included.
+they are, the others are divided. What is left of a class in the end, leaves, is summed pair by pair. Queries for which
+that would be most references are summed over all of them at once instead. The answer is the middle between the logs of
+the lower and the upper sum; half their difference bounds its error, rounding included.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from torch import Tensor
 from dwac.engine.cells import Cells, pairs, spatial_order
 from dwac.engine.choice import choose_backend
 from dwac.engine.direct import by_difference
-from dwac.engine.opening import leaf_sums
+from dwac.engine.opening import leaf_sums, whole_sums
 from dwac.engine.quadrature import cell_bounds
 from dwac.errors import InputError, ShapeError
 from dwac.kernels import full_precision
@@ -34,13 +36,20 @@ class Sizes(NamedTuple):
     queries: int  # never, if they are not more than so many, unless memory asks for it
     bounds: int  # above so many in a round
     pairs: int  # above so many in the leaves to be opened
+    most: int  # bounds held at once
     tile: int  # numbers in one step of the arithmetic
+    whole: float  # the share of the references from which on opening leaves costs more than summing all
 
 
-SIZES = {"cpu": Sizes(32, 2**17, 2**20, 2**16), "cuda": Sizes(1024, 2**21, 2**27, 2**22)}
-_MOST_BOUNDS = 2**22
+# A step of the arithmetic holds some fifteen arrays of `tile` float64, a round two of `most`: in all below 150 MB.
+SIZES = {
+    "cpu": Sizes(32, 2**17, 2**20, 2**22, 2**16, 0.5),
+    "cuda": Sizes(1024, 2**21, 2**27, 2**21, 2**19, 0.25),
+}
 _ANSWERED = 2**20  # queries times classes of one search
+_DIRECT = 2**19  # references of one step by direct differences
 _LEVELS = 2  # a cell is divided by at once
+_FEW_LEAVES = 8  # of a cell: so small, it gains little by being divided
 _USED = 0.75  # the share of the tolerance that cells may use; the rest is for the rounding of pairs
 _MOST_USED = 30.0  # of any tolerance: `quadrature` cuts bounds that are 600 or more apart from each other
 _INNER, _LEAVES = 0.3, 1.0  # the share of what is left of it for cells above the leaves in a round, and for leaves
@@ -69,14 +78,18 @@ class _Group:
     lower: Tensor  # (K, Q): log of the lower bounds on what is accounted for
     upper: Tensor  # (K, Q)
     scale: Tensor  # (K, Q): log of a lower bound on the whole, up to rounding: the unit of linear sums
+    opened: int = 0  # references summed for each query
+
+    def parts(self, size: int) -> list[_Group]:
+        """The same for at most so many queries each."""
+        columns = (x.split(size, dim=-1) for x in (self.rows, self.lower, self.upper, self.scale))
+        return [
+            replace(self, rows=rows, lower=lower.contiguous(), upper=upper.contiguous(), scale=scale.contiguous())
+            for rows, lower, upper, scale in zip(*columns, strict=True)
+        ]
 
     def halves(self) -> list[_Group]:
-        half = len(self.rows) // 2
-        logs = (self.lower, self.upper, self.scale)
-        return [
-            _Group(self.rows[part], self.frontier, *(log[:, part].contiguous() for log in logs))
-            for part in (slice(half, None), slice(half))
-        ]
+        return self.parts(-(-len(self.rows) // 2))
 
 
 def query_within(cells: Cells, queries: Tensor, tolerance: float) -> BoundedResult:
@@ -96,14 +109,15 @@ def query_within(cells: Cells, queries: Tensor, tolerance: float) -> BoundedResu
         )
     if queries.requires_grad and torch.is_grad_enabled():
         raise InputError("answers within a tolerance have no gradient; use tolerance=0, or queries.detach()")
-    step = max(1, _ANSWERED // max(d, cells.index.n_classes, len(cells.roots)))
-    parts = [_Search(cells, part, tolerance).run() for part in queries.split(step)]
-    return BoundedResult(
-        torch.cat([part.log_class_weights for part in parts]),
-        torch.cat([part.bounds for part in parts]),
-        sum(part.pairs for part in parts),
-        sum(part.cells for part in parts),
-    )
+    votes = cells.index.centre.new_empty(len(queries), cells.index.n_classes)
+    bounds, work = votes.new_empty(len(queries)), [0, 0]
+    step = max(1, _ANSWERED // max(d, cells.index.n_classes))
+    for start in range(0, len(queries), step):
+        part = slice(start, start + step)
+        search = _Search(cells, queries[part], tolerance)
+        search.run(votes[part], bounds[part])
+        work = [work[0] + search.n_pairs, work[1] + search.n_cells]
+    return BoundedResult(votes, bounds, *work)
 
 
 def check_tolerance(tolerance: Any) -> None:
@@ -123,16 +137,15 @@ class _Search:
         self.queries, self.tolerance = queries, tolerance
         self.h = queries.double() - cells.index.centre
         self.size = SIZES.get(queries.device.type, SIZES["cpu"])
-        roots, n_classes = cells.roots, cells.index.n_classes
-        self.counts = torch.bincount(cells.labels[roots], cells.summary.counts[roots], minlength=n_classes)
+        self.counts = cells.index.counts.double()
         self.backend = choose_backend("auto", queries)
+        self.given_up: list[Tensor] = []
         self.n_pairs = self.n_cells = 0
 
     @torch.no_grad()
-    def run(self) -> BoundedResult:
-        n = len(self.queries)
-        votes, bounds = self.h.new_empty(n, self.index.n_classes), self.h.new_empty(n)
-        groups = [self._begin()] if n else []
+    def run(self, votes: Tensor, bounds: Tensor) -> None:
+        """Fill in the votes (n, K) and their bounds (n,)."""
+        groups = [self._begin()]
         with full_precision(self.h.device):
             while groups:
                 group = groups.pop()
@@ -141,40 +154,65 @@ class _Search:
                 elif len(group.frontier):
                     groups += self._refined(group)
                 else:
-                    votes[group.rows], bounds[group.rows] = _middle(group, self.counts > 0)
+                    votes[group.rows], bounds[group.rows] = _middle(group.lower, group.upper, self.counts > 0)
+            if self.given_up:
+                rows = torch.cat(self.given_up)
+                votes[rows], bounds[rows] = self._whole(rows)
         self._fall_back(votes, bounds)
-        return BoundedResult(votes.minimum(self.counts.log()), bounds, self.n_pairs, self.n_cells)
+        torch.minimum(votes, self.counts.log(), out=votes)
 
     def _too_large(self, group: _Group) -> bool:
-        n, bounds = len(group.rows), len(group.rows) * len(group.frontier)
-        return (n > self.size.queries and bounds > self.size.bounds) or (n > 1 and bounds > _MOST_BOUNDS)
+        # Products of a query's coordinates are held too.
+        n, cells = len(group.rows), max(len(group.frontier), 4 * self.cells.summary.covariances.shape[1])
+        return (n > self.size.queries and n * len(group.frontier) > self.size.bounds) or (
+            n > 1 and n * cells > self.size.most
+        )
 
     def _begin(self) -> _Group:
         """All queries before the largest cells; a first scale is what these would weigh if concentrated."""
         rows = spatial_order(self.h, 16)
-        h, roots = self.h[rows], self.cells.summary.at(self.cells.roots)
-        squared = (h.square().sum(dim=1) - roots.folded @ _with_one(h).T).clamp_min_(0)
-        log_votes = self.index.kernel.log_weights(squared) + roots.counts.log()[:, None]
-        nothing = h.new_full((self.index.n_classes, len(h)), -torch.inf)
-        labels = self.cells.labels[self.cells.roots, None].expand_as(log_votes)
-        scale = nothing.scatter_reduce(0, labels, log_votes, "amax")
+        roots, labels = self.cells.summary.at(self.cells.roots), self.cells.labels[self.cells.roots, None]
+        nothing = self.h.new_full((self.index.n_classes, len(rows)), -torch.inf)
+        scale, step = nothing.clone(), max(1, self.size.tile // len(roots.counts))
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            h = self.h[rows[part]]
+            squared = (h.square().sum(dim=1) - roots.folded @ _with_one(h).T).clamp_min_(0)
+            log_votes = self.index.kernel.log_weights(squared) + roots.counts.log()[:, None]
+            scale[:, part] = scale[:, part].scatter_reduce(0, labels.expand_as(log_votes), log_votes, "amax")
         return _Group(rows, self.cells.roots, nothing, nothing.clone(), scale)
 
     def _refined(self, group: _Group) -> list[_Group]:
         """One round: take what the tolerance can afford, divide the rest; open leaves once nothing else is left."""
         self._accept(group)
-        ids = group.frontier
-        leaf = self.cells.n_children[ids] == 0
-        opened = ids[leaf & ~self._divisible(ids)[self.cells.labels[ids]]]
-        pairs = len(opened) * self.cells.leaf_blocks * self.index.block_size * len(group.rows)
-        if len(group.rows) > self.size.queries and pairs > self.size.pairs:
-            return group.halves()  # which may need fewer each
+        ids, n = group.frontier, len(group.rows)
+        if self._hopeless(group):
+            if n > self.size.queries:
+                return group.parts(self.size.queries)  # which may have less left each
+            self.given_up.append(group.rows)
+            return []
+        open_ = (self.cells.n_children[ids] == 0) & ~self._divisible(ids)[self.cells.labels[ids]]
+        opened = ids[open_]
         if len(opened):
+            references = int(self.cells.summary.counts[opened].sum())
+            if n > self.size.queries and n * references > self.size.pairs:
+                return group.halves()  # which may need fewer each
             self._open(group, opened)
-            group.frontier = ids[~torch.isin(ids, opened)]
+            self.n_pairs += n * references
+            group.opened += references
+            group.frontier = ids[~open_]
         for _ in range(_LEVELS):
             group.frontier = self._divided(group.frontier)
         return [group]
+
+    def _hopeless(self, group: _Group) -> bool:
+        """Whether so much is left, in cells hardly larger than leaves, that summing all references costs less."""
+        left, leaf = (
+            int(self.cells.summary.counts[group.frontier].sum()),
+            self.cells.leaf_blocks * self.index.block_size,
+        )
+        share = (left + group.opened) / len(self.index.labels)
+        return share > self.size.whole and left <= _FEW_LEAVES * leaf * len(group.frontier)
 
     def _divided(self, ids: Tensor) -> Tensor:
         """The children of these cells; leaves stay as they are."""
@@ -183,44 +221,51 @@ class _Search:
 
     def _divisible(self, ids: Tensor) -> Tensor:
         """(K,): which classes have a cell among these that is no leaf."""
-        n_children = self.cells.n_children[ids].double()
-        return torch.bincount(self.cells.labels[ids], n_children, minlength=self.index.n_classes) > 0
+        labels = self.cells.labels[ids[self.cells.n_children[ids] > 0]]
+        return torch.bincount(labels, minlength=self.index.n_classes) > 0
 
     def _accept(self, group: _Group) -> None:
         """Account for the cells whose gaps are affordable."""
         labels = self.cells.labels[group.frontier]
-        low, high = self._bounds(group, labels)
+        low, gap = self._bounds(group, labels)
         nothing = torch.zeros_like(group.scale)
         known, spent = _linear(group.lower, group.scale), _linear(group.upper, group.scale)
         whole = nothing.index_add(0, labels, low) + known
         budget = (math.expm1(2 * _USED * min(self.tolerance, _MOST_USED)) * whole - (spent - known)).clamp_min_(1e-300)
-        costs = ((high - low) / budget.index_select(0, labels)).amax(dim=1)
-        share = torch.where(self._divisible(group.frontier), _INNER, _LEAVES)
-        taken = _affordable(costs, labels, share)
-        some = taken.nonzero()[:, 0]
-        for total, values in ((group.lower, low), (group.upper, high)):
-            added = nothing.index_add(0, labels[some], values.index_select(0, some))
-            total.copy_(torch.logaddexp(total, group.scale + added.log()))
+        costs = low.new_empty(len(labels))
+        for part in self._tiles(low):
+            costs[part] = (gap[part] / budget.index_select(0, labels[part])).amax(dim=1)
+        taken = _affordable(costs, labels, torch.where(self._divisible(group.frontier), _INNER, _LEAVES))
+        added, widened = nothing, torch.zeros_like(nothing)
+        for total, values in ((added, low), (widened, gap)):
+            for some in taken.nonzero()[:, 0].split(max(1, self.size.tile // values.shape[1])):
+                total.index_add_(0, labels[some], values.index_select(0, some))
+        for total, values in ((group.lower, added), (group.upper, added + widened)):
+            total.copy_(torch.logaddexp(total, group.scale + values.log()))
         group.scale = group.scale + whole.log().clamp_min_(0)
         group.frontier = group.frontier[~taken]
 
     def _bounds(self, group: _Group, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper bounds (F, Q) on the votes of the cells, in units of exp(scale)."""
+        """Lower bounds (F, Q) on the votes of the cells, in units of exp(scale), and how much higher upper ones are."""
         h = self.h[group.rows]
         features = [_with_one(h).T.contiguous()]
         if self.cells.summary.covariances.shape[1]:
             a, b = pairs(len(features[0]), h.device)
-            features.append(features[0][a] * features[0][b])
+            features.append(features[0][a].mul_(features[0][b]))
         norms = h.square().sum(dim=1)
-        low, high = (h.new_empty(len(labels), len(h)) for _ in range(2))
-        step = max(1, self.size.tile // len(h))
-        for start in range(0, len(labels), step):
-            part = slice(start, start + step)
+        low, gap = (h.new_empty(len(labels), len(h)) for _ in range(2))
+        for part in self._tiles(low):
             summary = self.cells.summary.at(group.frontier[part])
             shift = summary.counts.log()[:, None] - group.scale.index_select(0, labels[part])
-            low[part], high[part] = cell_bounds(self.index.kernel, summary, features, norms, shift)
+            low[part], high = cell_bounds(self.index.kernel, summary, features, norms, shift)
+            torch.sub(high, low[part], out=gap[part])
         self.n_cells += low.numel()
-        return low, high
+        return low, gap
+
+    def _tiles(self, values: Tensor) -> Iterator[slice]:
+        """Some of the rows (F, Q) at a time, and not too many of the cells' own numbers."""
+        step = max(1, self.size.tile // max(values.shape[1], self.cells.summary.covariances.shape[1], 1))
+        return (slice(start, start + step) for start in range(0, len(values), step))
 
     def _open(self, group: _Group, leaves: Tensor) -> None:
         """Account for leaves pair by pair."""
@@ -229,25 +274,35 @@ class _Search:
         ):
             for total, factor in ((group.lower, torch.log1p(-error.clamp_max(1))), (group.upper, torch.log1p(error))):
                 total.copy_(torch.logaddexp(total, log_sums.T + factor))
-        self.n_pairs += len(group.rows) * int(self.cells.summary.counts[leaves].sum())
+
+    def _whole(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Votes (Q, K) and bounds (Q,) of queries by summing over all references."""
+        log_sums, error = whole_sums(self.cells, self.h[rows], self.backend, 0.9 * self.tolerance)
+        lower, upper = (log_sums + torch.log1p(e)[:, None] for e in (-error.clamp_max(1), error))
+        self.n_pairs += len(rows) * len(self.index.labels)
+        return _middle(lower.T, upper.T, self.counts > 0)
 
     def _fall_back(self, votes: Tensor, bounds: Tensor) -> None:
         """Direct differences in float64 for the queries whose products rounded too much, with what these may err."""
         left = (~(bounds <= self.tolerance)).nonzero()[:, 0]
         if len(left) == 0:
             return
-        votes[left] = by_difference(self.index, self.queries[left], 0)[0]
+        votes[left], m = -torch.inf, len(self.index.labels)
+        for start in range(0, m, _DIRECT):
+            part = slice(start, start + _DIRECT)
+            index = replace(self.index, embeddings=self.index.embeddings[part], labels=self.index.labels[part])
+            votes[left] = torch.logaddexp(votes[left], by_difference(index, self.queries[left], 0)[0])
         # log w errs in proportion to itself, and its mean over the votes is at most log count - log votes.
         depth = (self.counts.log() - votes[left]).masked_fill_(self.counts == 0, 0).amax(dim=1)
-        bounds[left] = _UNIT * ((self.h.shape[1] + 8) * (1 + depth) + len(self.index.labels) + 64)
-        self.n_pairs += len(left) * len(self.index.labels)
+        bounds[left] = _UNIT * ((self.h.shape[1] + 8 + 20 * (m / _DIRECT)) * (1 + depth) + m + 64)
+        self.n_pairs += len(left) * m
 
 
-def _middle(group: _Group, present: Tensor) -> tuple[Tensor, Tensor]:
-    """The answer (Q, K) and what bounds its error, (Q,), for the classes that have references."""
+def _middle(lower: Tensor, upper: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+    """The answer (Q, K) between logs (K, Q), and what bounds its error, (Q,), for the classes that have references."""
     present = present[:, None]
-    votes = torch.where(present, (group.lower + group.upper) / 2, -torch.inf)
-    half = (group.upper - group.lower) / 2 + _ADDING + 64 * _UNIT * votes.abs()
+    votes = torch.where(present, (lower + upper) / 2, -torch.inf)
+    half = (upper - lower) / 2 + _ADDING + 64 * _UNIT * votes.abs()
     return votes.T, torch.where(present, half, 0).amax(dim=0)
 
 

@@ -57,6 +57,7 @@ class Cells:
     perhaps fewer.
     """
 
+    given: Index  # of which they are the cells
     index: Index  # of the same references, in the order of the leaves
     leaf_blocks: int  # blocks of that index in a leaf
     roots: Tensor  # (r,) int64, by class
@@ -73,7 +74,7 @@ def build_cells(index: Index, leaf_size: int | None = None) -> Cells:
     most = max(leaf_size, PART.get(device.type, PART["cpu"]) // (index.embeddings.shape[1] + 4))
     trees = _plan(index.counts.tolist(), most, leaf_size)
     layout = _empty(index, trees, leaf_size)
-    cells = _forest(layout, trees, leaf_size)
+    cells = _forest(index, layout, trees, leaf_size)
     starts = [index.block_size * start for start in index.class_starts.tolist()]
     for label, n in enumerate(index.counts.tolist()):
         own = [tree for tree in trees if tree.label == label]
@@ -134,7 +135,7 @@ def _empty(index: Index, trees: list[_Tree], leaf_size: int) -> Index:
     return replace(index, rows=rows, block_labels=labels, block_size=size, folded=folded)
 
 
-def _forest(layout: Index, trees: list[_Tree], leaf_size: int) -> Cells:
+def _forest(given: Index, layout: Index, trees: list[_Tree], leaf_size: int) -> Cells:
     """How the cells of all trees hang together; the summary has room, and nothing in it."""
     device, leaf_blocks = layout.rows.device, leaf_size // layout.block_size
     first, n_children = [], []
@@ -153,6 +154,7 @@ def _forest(layout: Index, trees: list[_Tree], leaf_size: int) -> Cells:
     width = (d + 1) * (d + 2) // 2 if d <= _MOST_DIMENSIONS else 0
     number = layout.centre.new_empty
     return Cells(
+        given=given,
         index=layout,
         leaf_blocks=leaf_blocks,
         roots=torch.tensor([tree.root for tree in trees], device=device),

@@ -1,4 +1,4 @@
-"""Leaves summed pair by pair, by a backend of the exact engine, with what rounding may have done."""
+"""Leaves, or all references, summed pair by pair by a backend of the exact engine, with what rounding may have done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from dwac.engine.backends import Backend
 from dwac.engine.cells import Cells
 from dwac.engine.index import Index
 
-_BLOCKS = {"cpu": 2**10, "cuda": 2**14}  # copied for one sweep
+_COPIED = {
+    "cpu": 2**21,
+    "cuda": 2**22,
+}  # numbers of the references copied for one sweep; on a GPU it doubles them twice
 
 
 def leaf_sums(
@@ -28,11 +31,26 @@ def leaf_sums(
     single = (error <= largest_error) & cells.index.kernel.smooth
     for dtype, chosen in ((torch.float32, single), (torch.float64, ~single)):
         places = chosen.nonzero()[:, 0]
-        step = max(1, _BLOCKS.get(h.device.type, _BLOCKS["cpu"]) // cells.leaf_blocks)
+        leaf = cells.leaf_blocks * cells.index.block_size * (h.shape[1] + 5)
+        step = max(1, _COPIED.get(h.device.type, _COPIED["cpu"]) // leaf)
         for part in (places[start : start + step] for start in range(0, len(places), step)):
             opened = _opened(cells, leaves[part], dtype)
             log_sums = backend.sweep(opened, h.to(dtype), 1).log_class_weights
             yield log_sums, _error(cells, lengths, reach[part].amax(), backend, dtype)
+
+
+def whole_sums(cells: Cells, h: Tensor, backend: Backend, largest_error: float) -> tuple[Tensor, Tensor]:
+    """The same of all references at once: (Q, K) and (Q,). float32 serves the queries whose error it keeps below."""
+    lengths, roots = h.square().sum(dim=1).sqrt(), cells.summary.at(cells.roots)
+    reach = (roots.centres.square().sum(dim=1).sqrt() + roots.radii).amax()
+    single, double = (_error(cells, lengths, reach, backend, dtype) for dtype in (torch.float32, torch.float64))
+    few = (single <= largest_error) & (cells.index.kernel.smooth and cells.index.folded.dtype == torch.float32)
+    log_sums = h.new_empty(len(h), cells.index.n_classes)
+    for dtype, chosen in ((torch.float32, few), (torch.float64, ~few)):
+        rows = chosen.nonzero()[:, 0]
+        if len(rows):
+            log_sums[rows] = backend.sweep(cells.given, h[rows].to(dtype), 1).log_class_weights
+    return log_sums, torch.where(few, single, double)
 
 
 def _error(cells: Cells, length: Tensor, reach: Tensor, backend: Backend, dtype: torch.dtype) -> Tensor:

@@ -33,14 +33,14 @@ def cell_bounds(
     `features` are [q, 1] (D, Q) and, where cells know the variance, its products by `pairs`; `norms` (Q,) are ‖q‖².
     """
     slack, rounding = _rounding(summary, features, norms)
-    mean = (norms - summary.folded @ features[0]).clamp_min_(2 * _LEAST)
+    mean = (summary.folded @ features[0]).neg_().add_(norms).clamp_min_(2 * _LEAST)
     distance = (mean - summary.spreads[:, None]).clamp_min_(0).sqrt_()
     reach = summary.radii[:, None] + slack.sqrt()
     a = (distance - reach).clamp_min_(0).square_().sub_(mean).clamp_max_(-_LEAST)
     b = distance.add_(reach).square_().sub_(mean).clamp_min_(_LEAST)
     concentrated = shift - mean
 
-    def weigh(node: Tensor | float) -> Tensor:
+    def weigh(node: Tensor) -> Tensor:
         gaussian = kernel.name == "gaussian"
         log_w = concentrated - node if gaussian else kernel.log_weights(mean + node).add_(shift)
         # Not below the smallest float: underflow is slow, and beside the whole sum it is nothing.
@@ -51,9 +51,13 @@ def cell_bounds(
     if len(features) == 2:
         variance = (summary.covariances @ features[1]).clamp_min_(0).minimum((a * b).neg_())
         error = rounding * nearest if kernel.smooth else rounding * nearest * _steepness(mean + a)
-        by_far = torch.lerp(weigh(-variance / b), farthest, variance / (b * b).add_(variance))
-        by_near = torch.lerp(weigh(-variance / a), nearest, variance / (a * a).add_(variance))
-        low, high = low.maximum(by_far.sub_(error)), high.minimum(by_near.add_(error))
+
+        def two_points(edge: Tensor, at_edge: Tensor) -> Tensor:
+            share = variance / (edge * edge).add_(variance)
+            return torch.lerp(weigh((variance / edge).neg_()), at_edge, share)
+
+        low = torch.maximum(low, two_points(b, farthest).sub_(error), out=low)
+        high = torch.minimum(high, two_points(a, nearest).add_(error), out=high)
     return low.clamp_max_(math.exp(LARGEST_LOG)), high
 
 
@@ -63,7 +67,7 @@ def _rounding(summary: Summary, features: list[Tensor], norms: Tensor) -> tuple[
     A bound from two moments is the mean of a parabola that meets φ at the nodes. An error of a moment moves it by that
     times a derivative of the parabola, at most 2 φ(near) times the range of T. Both are (c, 1), for the longest query.
     """
-    length = math.sqrt(1 + float(norms.max()))
+    length = (1 + norms.amax()).sqrt()
     terms = sum(len(f) for f in features) + 256  # products in one sum, and behind the moments
     centres = summary.centres.square().sum(dim=1).sqrt()
     slack = 2 * (len(features[0]) + 8) * _UNIT * ((length + centres).square() + summary.spreads)
