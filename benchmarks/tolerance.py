@@ -5,13 +5,18 @@ trained embeddings of Covertype and Fashion-MNIST, as far as they reach; beyond,
 moved by a normal vector about as long as the median distance of a reference to its nearest neighbour, so that no two
 are equal. A normal distribution as wide as the kernel in every direction is measured too: there it cannot help.
 
-    python -m benchmarks.tolerance                                # trains small models on the datasets found
-    python -m benchmarks.tolerance --embeddings a.npz b.npz       # arrays h (m, d), y (m,) and queries (n, d)
+    python -m benchmarks.tolerance --save folder                  # trains small models on the datasets found, keeps h
+    python -m benchmarks.tolerance --embeddings folder/*.npz      # arrays h (m, d), y (m,) and queries (n, d)
+    python -m benchmarks.tolerance --seconds 120                  # leaves out what would take longer
+
+Sizes are measured from the smallest on, and the record is written after each. MiB are the peak above what lay in memory
+before and what is returned, of sorting references into cells and of the queries.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -37,7 +42,13 @@ SETTINGS = {  # name → dataset, encoder, rows to train on, epochs
 HELD_OUT = 10_000
 CHECKED = 50  # queries answered in float64 too, to see the errors
 REFERENCES = 400_000  # embedded at most
-NUMBERS = {"cpu": 10**8, "cuda": 3 * 10**9}  # m · d at most
+SIZES = (10**5, 10**6, 10**7, 10**8)
+MOST = {"cpu": 10**7, "cuda": 10**8}
+NUMBERS = {"cpu": 10**8, "cuda": 3.2 * 10**9}  # m · d at most
+QUERIES = {"cpu": 1_000, "cuda": 10_000}
+ENOUGH = 5.0  # seconds of turns, of which the least counts
+GROWTH = 5.0  # times as long for ten times the references, at least
+PROC = Path("/proc/self")
 
 
 class Embeddings(NamedTuple):
@@ -71,84 +82,129 @@ def normal(d: int = 16) -> Embeddings:
     return Embeddings(h, torch.randint(10, (len(h),), generator=generator), queries)
 
 
-def sources(files: list[Path], device: str, only: str) -> Iterator[tuple[str, Embeddings]]:
-    if files:
-        for file in files:
-            with np.load(file) as arrays:
-                yield file.stem, Embeddings(*(torch.as_tensor(arrays[name]) for name in ("h", "y", "queries")))
-    else:
-        for name, setting in SETTINGS.items():
-            if only in name:
-                yield name, trained(*setting, device=device)
+def sources(files: list[Path], device: str, only: str) -> dict[str, Embeddings]:
+    found = {}
+    for file in files:
+        with np.load(file) as arrays:
+            h, y, queries = (torch.as_tensor(arrays[name]) for name in ("h", "y", "queries"))
+            found[file.stem] = Embeddings(h.float(), y.long(), queries.float())
+    for name, setting in SETTINGS.items() if not files else ():
+        if only in name:
+            found[name] = trained(*setting, device=device)
     if only in "normal, 16 dimensions":
-        yield "normal, 16 dimensions", normal()
+        found["normal, 16 dimensions"] = normal()
+    return found
 
 
-def typical_gap(embeddings: Embeddings) -> float:
+def typical_gap(embeddings: Embeddings, device: str) -> float:
     """The median distance of a reference to its nearest neighbour, over a thousand of them."""
-    index = engine.build_index(embeddings.h, embeddings.y, int(embeddings.y.max()) + 1, get_kernel("gaussian"))
-    sample = torch.randperm(len(embeddings.h), generator=torch.Generator().manual_seed(0))[:1000]
-    return float(engine.query(index, embeddings.h[sample], k=2).squared_distances[:, 1].sqrt().median())
+    h, y = embeddings.h.to(device), embeddings.y.to(device)
+    index = engine.build_index(h, y, int(y.max()) + 1, get_kernel("gaussian"))
+    sample = torch.randperm(len(h), generator=torch.Generator().manual_seed(0))[:1000]
+    return float(engine.query(index, h[sample.to(device)], k=2).squared_distances[:, 1].sqrt().median())
 
 
 def references(embeddings: Embeddings, gap: float, m: int, device: str) -> tuple[Tensor, Tensor]:
     """m references: some of those embedded, or all and moved copies."""
-    generator = torch.Generator().manual_seed(1)
-    h, y = embeddings.h.float(), embeddings.y
-    first = torch.randperm(len(h), generator=generator)[:m]
-    copied = torch.randint(len(h), (max(0, m - len(h)),), generator=generator)
-    result = h.new_empty(m, h.shape[1], device=device)
-    result[: len(first)] = h[first].to(device)
-    on_device = torch.Generator(device).manual_seed(1)
-    for start in range(0, len(copied), 2**20):
-        part = h[copied[start : start + 2**20]].to(device)
-        moved = gap / math.sqrt(h.shape[1]) * torch.randn(part.shape, generator=on_device, device=device)
-        result[len(first) + start : len(first) + start + len(part)] = part + moved
-    return result, y[torch.cat([first, copied])].to(device)
+    generator = torch.Generator(device).manual_seed(1)
+    h, y = embeddings.h.to(device), embeddings.y.to(device)
+    first = torch.randperm(len(h), generator=generator, device=device)[:m]
+    result, labels = h.new_empty(m, h.shape[1]), y.new_empty(m)
+    result[: len(first)], labels[: len(first)] = h[first], y[first]
+    for start in range(len(first), m, 2**20):
+        part = slice(start, min(m, start + 2**20))
+        copied = torch.randint(len(h), (part.stop - start,), generator=generator, device=device)
+        moved = torch.randn(len(copied), h.shape[1], generator=generator, device=device)
+        result[part], labels[part] = h[copied].add_(moved, alpha=gap / math.sqrt(h.shape[1])), y[copied]
+    return result, labels
 
 
-def timed(work: Callable[[], Any], device: str, turns: int) -> tuple[float, Any]:
-    """The least of some times, and what came. On a CPU, processor time a thread: others may be using it too."""
+class Measured(NamedTuple):
+    seconds: float  # the least of some turns; on a CPU, processor time a thread: others may be using it too
+    mib: float  # the peak above what was there and what is returned
+    answer: Any
 
-    def clock() -> float:
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-            return time.perf_counter()
-        return time.process_time() / torch.get_num_threads()
 
-    best, answer = math.inf, None
-    for _ in range(turns):
-        start = clock()
+def measured(work: Callable[[], Any], device: str, turns: int = 3) -> Measured:
+    best, first, spent = math.inf, math.nan, 0.0
+    for turn in range(turns):
+        begin_peak(device)
+        before, start = memory(device), clock(device)
         answer = work()
-        best = min(best, clock() - start)
-    return best, answer
+        seconds, peak = clock(device) - start, memory(device, peak=True)
+        if turn == 0:
+            first = peak - before - size(answer) / 2**20
+        best, spent = min(best, seconds), spent + seconds
+        if spent > ENOUGH:
+            break
+    return Measured(best, max(0.0, first), answer)
+
+
+def clock(device: str) -> float:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.process_time() / torch.get_num_threads()
+
+
+def begin_peak(device: str) -> None:
+    """Forget the peak so far."""
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+    elif (PROC / "clear_refs").exists():
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not hide what is taken now
+        (PROC / "clear_refs").write_text("5")
+
+
+def memory(device: str, peak: bool = False) -> float:
+    """MiB in use, of the GPU or of this process, or the most since `begin_peak`; nan where the system does not say."""
+    if device.startswith("cuda"):
+        return (torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()) / 2**20
+    if not (PROC / "clear_refs").exists():
+        return math.nan
+    lines = (PROC / "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM" if peak else "VmRSS")) / 1024
+
+
+def size(answer: Any) -> int:
+    """Bytes of the tensors of an answer; what cells share with the index that they were made from is not theirs."""
+    if isinstance(answer, Tensor):
+        return answer.numel() * answer.element_size()
+    if isinstance(answer, engine.Cells):
+        layout = answer.index
+        return size((layout.rows, layout.folded, layout.block_labels, *vars(answer).values()))
+    return sum(map(size, answer)) if isinstance(answer, tuple) else 0
 
 
 def measure(name: str, embeddings: Embeddings, gap: float, m: int, n: int, device: str) -> Iterator[dict[str, Any]]:
     h, y = references(embeddings, gap, m, device)
-    queries = embeddings.queries[:n].float().to(device)
-    index = engine.build_index(h, y, int(embeddings.y.max()) + 1, get_kernel("gaussian"))
+    queries = embeddings.queries[:n].to(device)
+    n_classes = int(embeddings.y.max()) + 1
+    few = engine.build_cells(engine.build_index(h[:5000], y[:5000], n_classes, get_kernel("gaussian")))
+    engine.query_within(few, queries[:100], TOLERANCES[0])  # loads and compiles what is needed
+    index = engine.build_index(h, y, n_classes, get_kernel("gaussian"))
     engine.query(index, queries[:10])
-    turns = 1 if m * n > 10**9 and device == "cpu" else 3
-    exact_seconds, _ = timed(lambda: engine.query(index, queries), device, turns)
+    exact = measured(lambda: engine.query(index, queries), device)
     truth = engine.query(index, queries[:CHECKED].double()).log_class_weights
-    build_seconds, cells = timed(lambda: engine.build_cells(index), device, 1)
+    built = measured(lambda: engine.build_cells(index), device, turns=1)
     for tolerance in TOLERANCES:
-        seconds, result = timed(lambda: engine.query_within(cells, queries, tolerance), device, turns)  # noqa: B023
-        wrong = (result.log_class_weights[: len(truth)] - truth).abs().nan_to_num(0).amax(dim=1)
+        within = measured(lambda: engine.query_within(built.answer, queries, tolerance), device)  # noqa: B023
+        wrong = (within.answer.log_class_weights[: len(truth)] - truth).abs().nan_to_num(0).amax(dim=1)
         yield {
             "embeddings": name,
             "d": h.shape[1],
             "m": m,
             "queries": len(queries),
             "tolerance": tolerance,
-            "exact s": exact_seconds,
-            "within s": seconds,
-            "ratio": exact_seconds / seconds,
-            "share of pairs": result.pairs / (m * len(queries)),
-            "cells a query": result.cells / len(queries),
-            "sorting s": build_seconds,
-            "largest bound": float(result.bounds.max()),
+            "exact s": exact.seconds,
+            "within s": within.seconds,
+            "ratio": exact.seconds / within.seconds,
+            "share of pairs": within.answer.pairs / (m * len(queries)),
+            "cells a query": within.answer.cells / len(queries),
+            "within MiB": within.mib,
+            "sorting s": built.seconds,
+            "sorting MiB": built.mib,
+            "largest bound": float(within.answer.bounds.max()),
             "largest error": float(wrong.max()),
         }
 
@@ -163,30 +219,47 @@ def with_growth(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return table
 
 
+def run(found: dict[str, Embeddings], most: float, n: int, device: str, seconds: float) -> Iterator[pd.DataFrame]:
+    """The table so far, after each size of each source."""
+    begin, rows, took = time.monotonic(), [], dict.fromkeys(found, 0.0)
+    gaps = {name: typical_gap(embeddings, device) for name, embeddings in found.items()}
+    for m in SIZES:
+        for name, embeddings in found.items():
+            numbers = m * embeddings.h.shape[1]
+            start = time.monotonic()
+            late = start + GROWTH * took[name] > begin + seconds
+            if m > most or numbers > NUMBERS["cuda" if device.startswith("cuda") else "cpu"] or late:
+                continue
+            for row in measure(name, embeddings, gaps[name], m, n, device):
+                rows.append(row)
+                yield with_growth(sorted(rows, key=lambda row: list(found).index(row["embeddings"])))
+            took[name] = time.monotonic() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tolerance")
     parser.add_argument("--embeddings", type=Path, nargs="*", default=[])
+    parser.add_argument("--save", type=Path, help="a folder for the embeddings")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--most", type=float, help="references at most; by default 1e8 on a GPU, 1e7 on a CPU")
     parser.add_argument("--queries", type=int, help="by default 10,000 on a GPU, 1,000 on a CPU")
     parser.add_argument("--only", default="", help="part of a name, to measure some only")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that may last longer")
     chosen = parser.parse_args()
-    gpu = chosen.device.startswith("cuda")
-    most, n = chosen.most or (1e8 if gpu else 1e7), chosen.queries or (10_000 if gpu else 1_000)
-    rows = []
-    for name, embeddings in sources(chosen.embeddings, chosen.device, chosen.only):
-        gap = typical_gap(embeddings)
-        for m in (10**5, 10**6, 10**7, 10**8):
-            if m <= most and m * embeddings.h.shape[1] <= NUMBERS["cuda" if gpu else "cpu"]:
-                for row in measure(name, embeddings, gap, m, n, chosen.device):
-                    print(row, flush=True)
-                    rows.append(row)
+    kind = "cuda" if chosen.device.startswith("cuda") else "cpu"
+    most, n = chosen.most or MOST[kind], chosen.queries or QUERIES[kind]
+    found = sources(chosen.embeddings, chosen.device, chosen.only)
+    if chosen.save:
+        chosen.save.mkdir(parents=True, exist_ok=True)
+        for name, embeddings in found.items():
+            np.savez(chosen.save / f"{name}.npz", **{k: v.numpy() for k, v in embeddings._asdict().items()})
     config = {
         "device": chosen.device,
         "queries": n,
         "embeddings": [file.name for file in chosen.embeddings] or "trained",
     }
-    record.write(f"tolerance_{'gpu' if gpu else 'cpu'}", (__doc__ or "").split("\n")[0], config, with_growth(rows))
+    for table in run(found, most, n, chosen.device, chosen.seconds):
+        record.write(f"tolerance_{'gpu' if kind == 'cuda' else 'cpu'}", (__doc__ or "").split("\n")[0], config, table)
 
 
 if __name__ == "__main__":
