@@ -40,9 +40,7 @@ TRIED = {
     "one_member": Variant(
         "one network alone", "best", ("adult", "covertype", "fashion_mnist", "stackoverflow"), {"members": 1}
     ),
-    "no_guidance": Variant(
-        "no softmax guides training", "best", ("covertype", "fashion_mnist"), {"guidance": 0.0}
-    ),
+    "no_guidance": Variant("no softmax guides training", "best", ("covertype", "fashion_mnist"), {"guidance": 0.0}),
     "laplace": Variant("weights exp(-‖h - h_i‖)", "best", ("stackoverflow",), {"kernel": "laplace"}, trials=3),
     # Whether IMDB's official test rows, of other films than the training rows, are why its p-values are low.
     "mixed": Variant("test rows drawn anew from all", "best", ("imdb",), {}, trials=2, mixed=True),
