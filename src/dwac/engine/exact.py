@@ -138,7 +138,7 @@ def _rank(
     for start in range(0, len(queries), step):
         part = slice(start, start + step)
         blocks = sweep.blocks[part]
-        near = backend.products(index, centred[part], blocks).topk(kept, dim=1)
+        near = backend.products(index, centred[part], blocks).topk(kept, dim=1, sorted=False)
         block = blocks.gather(1, near.indices // index.block_size)
         found = index.rows[block * index.block_size + near.indices % index.block_size]
         found = torch.where(found < 0, len(index.labels), found).sort(dim=1).values  # padding last
@@ -146,7 +146,7 @@ def _rank(
         order = distances.argsort(dim=1, stable=True)[:, :k]
         rows[part], squared[part] = found.gather(1, order), distances.gather(1, order)
         if kept < candidates:
-            reach[part] = reach[part].minimum(squared_norms(centred[part]) - near.values[:, -1].double())
+            reach[part] = reach[part].minimum(squared_norms(centred[part]) - near.values.amin(dim=1))
     return rows, squared, reach
 
 
@@ -195,7 +195,7 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
     `_GRADIENT_TOLERANCE` are differentiated again in float64: those far away, or pulled by far classes.
     """
     single = index.kernel.name == "gaussian" and queries.dtype != torch.float64 != index.embeddings.dtype
-    cotangent = cotangent.masked_fill(index.class_starts.diff() == 0, 0.0)  # no votes, no pull
+    cotangent = cotangent.masked_fill(index.empty, 0.0)  # no votes, no pull
     largest: Tensor = torch.linalg.vector_norm(cotangent, math.inf, dim=1, keepdim=True)
     scaled = cotangent / largest.clamp_min(torch.finfo(largest.dtype).tiny)  # no loss is too small for float32
     centred = queries.double() - index.centre

@@ -48,6 +48,11 @@ class Index:
         return self.counts.double().log()
 
     @cached_property
+    def empty(self) -> Tensor:
+        """(K,): which classes have no reference."""
+        return self.counts == 0
+
+    @cached_property
     def class_starts(self) -> Tensor:
         """(K + 1,) int32: the first block of each class, and where the last class ends."""
         classes = torch.arange(self.n_classes + 1, device=self.block_labels.device)

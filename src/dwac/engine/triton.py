@@ -118,13 +118,14 @@ def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None
     columns = min(shape.columns, index.block_size)
     tiles, n_pieces = triton.cdiv(n, rows), len(index.rows) // columns
     # Few queries leave the GPU idle unless several programs share the references of each.
-    parts = max(1, min(n_pieces, _PROGRAMS // tiles, _RESULTS // (3 * n * n_classes)))
+    parts = max(1, min(n_pieces, _PROGRAMS // tiles, 2 * _RESULTS // (3 * n) - n_classes))
     per_block = index.block_size // columns
     step = triton.cdiv(triton.cdiv(n_pieces, parts), per_block) * per_block
     parts = triton.cdiv(n_pieces, step)
-    largest = queries.new_full((parts, n, n_classes), -torch.inf)
-    total = torch.zeros_like(largest, dtype=torch.float64)
-    common = (index.class_starts, index.block_labels, largest, total, best, n, n_pieces, step, n_classes)
+    # References lie class by class, so where a class and the part that it stands in are known, so is their slot.
+    largest = queries.new_empty(n_classes + parts, n)
+    total = torch.empty_like(largest, dtype=torch.float64)
+    common = (index.class_starts, index.block_labels, largest, total, best, n, n_pieces, step)
     cut = {"ROWS": rows, "COLUMNS": columns, "PER_BLOCK": per_block, "KERNEL": index.kernel.name}
     with torch.cuda.device_of(queries):
         if single:
@@ -140,35 +141,42 @@ def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None
                 D=d, **cut, num_warps=shape.warps,
             )  # fmt: skip
         log_sums = norms.new_empty(n, n_classes)
-        width = min(64, triton.next_power_of_2(n_classes))
-        _join[(n, triton.cdiv(n_classes, width))](
-            largest, total, norms if single and index.kernel.name == "gaussian" else None, index.log_counts, log_sums,
-            n, n_classes, parts, PARTS=min(64, triton.next_power_of_2(parts)), WIDTH=width,
+        some = min(64, triton.next_power_of_2(n))
+        _join[(triton.cdiv(n, some), n_classes)](
+            largest, total, norms if single and index.kernel.name == "gaussian" else None, index.class_starts,
+            index.log_counts, log_sums, n, step,
+            ROWS=some, PARTS=min(1024 // some, triton.next_power_of_2(parts)), PER_BLOCK=per_block,
         )  # fmt: skip
     return log_sums
 
 
-@triton.jit(do_not_specialize=["n", "parts"])
-def _join(largest, total, norms, log_counts, log_sums, n, n_classes, parts, PARTS: tl.constexpr, WIDTH: tl.constexpr):
-    """One query's sums over all parts of the references, WIDTH classes at a time: their natural logs."""
-    row, labels = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    most, units = tl.full((WIDTH,), -1e300, tl.float64), tl.zeros((WIDTH,), tl.float64)
-    for first in range(0, parts, PARTS):
-        part = first + tl.arange(0, PARTS)
-        place = (part[:, None].to(tl.int64) * n + row) * n_classes + labels[None, :]
-        there = (part[:, None] < parts) & (labels[None, :] < n_classes)
-        here = tl.load(largest + place, mask=there, other=float("-inf")).to(tl.float64)
-        now = tl.maximum(most, tl.max(here, axis=0))
-        shares = tl.load(total + place, mask=there, other=0.0) * tl.exp2(here - now[None, :])
-        units = units * tl.exp2(most - now) + tl.sum(shares, axis=0)
-        most = now
+@triton.jit(do_not_specialize=["n", "step"])
+def _join(
+    largest, total, norms, class_starts, log_counts, log_sums, n, step,
+    ROWS: tl.constexpr, PARTS: tl.constexpr, PER_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The sums of one class over the parts it stands in, for ROWS queries: their natural logs."""
+    rows, label = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1)
+    begin = tl.load(class_starts + label) * PER_BLOCK
+    end = tl.load(class_starts + label + 1) * PER_BLOCK
+    most, units = tl.full((ROWS,), -1e300, tl.float64), tl.zeros((ROWS,), tl.float64)
+    if begin < end:
+        for first in range(begin // step, (end - 1) // step + 1, PARTS):
+            part = first + tl.arange(0, PARTS)
+            place = (label + part)[:, None].to(tl.int64) * n + rows[None, :]
+            there = (part <= (end - 1) // step)[:, None] & (rows < n)[None, :]
+            here = tl.load(largest + place, mask=there, other=float("-inf")).to(tl.float64)
+            now = tl.maximum(most, tl.max(here, axis=0))
+            shares = tl.load(total + place, mask=there, other=0.0) * tl.exp2(here - now[None, :])
+            units = units * tl.exp2(most - now) + tl.sum(shares, axis=0)
+            most = now
     log_sum = (most + tl.log2(units)) * 0.6931471805599453
     if norms is not None:
-        log_sum -= tl.load(norms + row)
+        log_sum -= tl.load(norms + rows, mask=rows < n, other=0.0)
     # No weight exceeds 1 (d² ≥ 0), so no class exceeds its count; rounding may not either.
-    log_count = tl.load(log_counts + labels, mask=labels < n_classes, other=0.0)
+    log_count = tl.load(log_counts + label)
     log_sum = tl.where(log_sum > log_count, log_count, log_sum)  # a minimum would lose NaN, the sign of overflow
-    tl.store(log_sums + row * n_classes + labels, log_sum, mask=labels < n_classes)
+    tl.store(log_sums + rows.to(tl.int64) * tl.num_programs(1) + label, log_sum, mask=rows < n)
 
 
 @triton.jit
@@ -295,13 +303,12 @@ def _by_products(
     norms,  # (m,): -‖g‖² log₂e; None where they stand in the columns
     class_starts,  # (K + 1,): each class's first block
     block_labels,  # (n_blocks,)
-    largest,  # (parts, n, K)
+    largest,  # (K + parts, n): of class k in part p at k + p
     total,
     best,  # (n, n_blocks) or None
     n,
     n_pieces,
     step,
-    n_classes,
     d: tl.constexpr,
     D: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -316,7 +323,6 @@ def _by_products(
     last = tl.minimum(n_pieces, first + step)
     q1, q2 = _query_parts(queries, rows, n, 0, d, CHUNK, norms is None)
     norm = tl.load(query_norms + rows, mask=rows < n, other=0.0).to(tl.float32)
-    place = (tl.program_id(1).to(tl.int64) * n + rows) * n_classes
     top = tl.full((ROWS,), -1e38, tl.float32)
     begin_label, end_label = _labels(block_labels, first, last, PER_BLOCK)
     for label in range(begin_label, end_label):
@@ -347,8 +353,9 @@ def _by_products(
                         first_g, second_g, norms, best, rows, n, n_pieces,
                         d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
                     )  # fmt: skip
-            tl.store(largest + place + label, most, mask=rows < n)
-            tl.store(total + place + label, units, mask=rows < n)
+            slot = (label + tl.program_id(1)).to(tl.int64) * n + rows
+            tl.store(largest + slot, most, mask=rows < n)
+            tl.store(total + slot, units, mask=rows < n)
 
 
 @triton.jit(do_not_specialize=["n", "n_pieces", "step"])
@@ -359,13 +366,12 @@ def _by_differences(
     order,  # which of them stands at each place; -1 for padding
     class_starts,
     block_labels,
-    largest,  # (parts, n, K) float64
+    largest,
     total,
     best,
     n,
     n_pieces,
     step,
-    n_classes,
     D: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -377,7 +383,6 @@ def _by_differences(
     first = tl.program_id(1) * step
     last = tl.minimum(n_pieces, first + step)
     norm = tl.load(query_norms + rows, mask=rows < n, other=0.0)
-    place = (tl.program_id(1).to(tl.int64) * n + rows) * n_classes
     top = tl.full((ROWS,), -1e300, tl.float64)
     begin_label, end_label = _labels(block_labels, first, last, PER_BLOCK)
     for label in range(begin_label, end_label):
@@ -400,5 +405,6 @@ def _by_differences(
                 now = tl.maximum(most, tl.max(log_w, axis=1))
                 units = units * tl.exp2(most - now) + tl.sum(tl.exp2(log_w - now[:, None]), axis=1)
                 most = now
-            tl.store(largest + place + label, most, mask=rows < n)
-            tl.store(total + place + label, units, mask=rows < n)
+            slot = (label + tl.program_id(1)).to(tl.int64) * n + rows
+            tl.store(largest + slot, most, mask=rows < n)
+            tl.store(total + slot, units, mask=rows < n)

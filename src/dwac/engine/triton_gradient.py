@@ -62,22 +62,19 @@ def pulls(index: Index, queries: Tensor, level: Tensor, weight: Tensor, shape: S
     """
     n, d = queries.shape
     leading, rest, norms = index.split
-    if norms is None:
-        norms = index.folded[:, d] * math.log2(math.e)
     rows = min(shape.rows, max(16, triton.next_power_of_2(n)))
     columns = min(shape.columns, index.block_size)
-    n_tiles, row_tiles = len(norms) // columns, triton.cdiv(n, rows)
+    n_tiles, row_tiles = len(leading) // columns, triton.cdiv(n, rows)
     # Few queries leave the GPU idle unless several programs share the references of each.
     parts = max(1, min(n_tiles, _PROGRAMS // row_tiles, _RESULTS // (n * leading.shape[1])))
     step = triton.cdiv(n_tiles, parts)
     parts = triton.cdiv(n_tiles, step)
     answer = queries.new_empty(parts, n, leading.shape[1])
-    padded = torch.nn.functional.pad(queries, (0, leading.shape[1] - d))
     with torch.cuda.device_of(queries):
         _pulls[(row_tiles, parts)](
-            padded, leading, rest, norms, index.block_labels, level.mT.contiguous(), weight.mT.contiguous(), answer,
-            n, n_tiles, step,
-            D=leading.shape[1], ROWS=rows, COLUMNS=columns, PER_BLOCK=index.block_size // columns,
+            queries.contiguous(), leading, rest, norms, index.block_labels, level.mT.contiguous(),
+            weight.mT.contiguous(), answer, n, n_tiles, step,
+            d=d, D=leading.shape[1], ROWS=rows, COLUMNS=columns, PER_BLOCK=index.block_size // columns,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
     return answer.sum(dim=0)[:, :d]
@@ -85,10 +82,10 @@ def pulls(index: Index, queries: Tensor, level: Tensor, weight: Tensor, shape: S
 
 @triton.jit(do_not_specialize=["n", "n_tiles", "step"])
 def _pulls(
-    queries,  # (n, D)
+    queries,  # (n, d)
     leading,  # (m, D): 2 g log₂e, its leading bits
     rest,  # (m, D): and what they leave
-    norms,  # (m,): -‖g‖² log₂e
+    norms,  # (m,): -‖g‖² log₂e; None where they stand in three columns more
     block_labels,  # (n_blocks,)
     levels,  # (K, n)
     weights,  # (K, n)
@@ -96,6 +93,7 @@ def _pulls(
     n,
     n_tiles,
     step,
+    d: tl.constexpr,
     D: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -105,7 +103,10 @@ def _pulls(
     dims, lanes = tl.arange(0, D), tl.arange(0, COLUMNS)
     first = tl.program_id(1) * step
     last = tl.minimum(n_tiles, first + step)
-    q = tl.load(queries + rows[:, None] * D + dims[None, :], mask=rows[:, None] < n, other=0.0)
+    there = (rows < n)[:, None] & (dims < d)[None, :]
+    q = tl.load(queries + rows[:, None].to(tl.int64) * d + dims[None, :], mask=there, other=0.0)
+    if norms is None:
+        q = tl.where((dims >= d) & (dims < d + 3), 1.0, q)
     pull, total = tl.zeros((ROWS, D), tl.float32), tl.zeros((ROWS,), tl.float32)
     for tile in range(first, last):
         columns = (tile * COLUMNS + lanes).to(tl.int64)
@@ -114,10 +115,12 @@ def _pulls(
         weight = tl.load(weights + place, mask=rows < n, other=0.0)
         of = (columns * D)[:, None] + dims[None, :]
         g = tl.load(leading + of) + tl.load(rest + of)
-        log_w = tl.dot(q, tl.trans(g), input_precision="tf32x3") + tl.load(norms + columns)[None, :]
+        log_w = tl.dot(q, tl.trans(g), input_precision="tf32x3")
+        if norms is not None:
+            log_w += tl.load(norms + columns)[None, :]
         p = tl.exp2(log_w - level[:, None]) * weight[:, None]
         pull = tl.dot(p, g, pull, input_precision="tf32x3")
         total += tl.sum(p, axis=1)
     pull = pull * 0.6931471805599453 - 2.0 * q * total[:, None]
     answer += tl.program_id(1).to(tl.int64) * n * D
-    tl.store(answer + rows[:, None] * D + dims[None, :], pull, mask=rows[:, None] < n)
+    tl.store(answer + rows[:, None] * D + dims[None, :], pull, mask=rows[:, None] < n)  # those of norms mean nothing
