@@ -43,7 +43,7 @@ def report(found: Found) -> Section:
         "The mean p-value of the test rows' true labels should be ½."
     )
     rows = [_row(found, name, variant) for variant, of in TRIED.items() for name in of.datasets]
-    head = ["dataset", "setting", "change", "held-out accuracy", "test accuracy"]
+    head = ["question", "dataset", "setting", "change", "held-out accuracy", "test accuracy"]
     head += ["held-out, points above the setting", "test, points above the setting", "true label's p-value"]
     return Section(TITLE, paragraphs(how, table(head, rows)))
 
@@ -65,4 +65,4 @@ def _row(found: Found, name: str, variant: str) -> list[str]:
         ours, theirs = (sum(by[trial][what] for trial in both) / max(len(both), 1) for by in (changed, frozen))
         gaps.append(points(ours, theirs if both else None))
     p_values = [measured["true_label"] for measured in changed.values() if "true_label" in measured]
-    return [DATASETS[name].title, of.setting, of.what, *spreads, *gaps, spread(p_values)]
+    return [of.asks, DATASETS[name].title, of.setting, of.what, *spreads, *gaps, spread(p_values)]
