@@ -243,4 +243,6 @@ def test_another_kernel_and_rows_that_all_repeat_have_no_height() -> None:
     X, y = two_sides()
     assert height(DWACClassifier(**LONGER, kernel="laplace").fit(X, y)) == 0
     few = X.assign(a=np.sign(X["a"]), b=0.0, c=0.0)
-    assert height(DWACClassifier(**LONGER).fit(few, y)) == 0
+    clf = DWACClassifier(**LONGER).fit(few, y)
+    assert height(clf) == 0
+    assert clf.score(few, y) == 1

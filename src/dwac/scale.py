@@ -15,7 +15,6 @@ from dwac.nn import Model, WeightedAverage, known
 from dwac.reference import ReferenceSet
 
 _LOCALITIES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
-_SAY = 1.0  # of strangeness in what is credible, against that of the vote
 _FACTORS = (0.6, 0.75, 0.9, 1.0, 1.15, 1.35)
 
 
@@ -103,18 +102,18 @@ def fit_height(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y
     """
     if not isinstance(model, WeightedAverage) or model.n_coordinates == 0 or model.locality:
         return 0.0
-    if model.kernel != "gaussian":  # of others shares would change
+    if model.kernel != "gaussian":  # another's shares would change
         return 0.0
     rows = sample(held_y, 2000, torch.Generator().manual_seed(0))
     held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
     votes = log_class_weights(model, held)
     own = votes.gather(1, held_y[rows.to(held_y.device)].to(votes.device)[:, None])
     model.known = known(model.coordinates(on(inputs_of(x), model.device)), model.references.ids)
-    squared = model.strangeness(on(held, model.device)).square()
-    if not _spread(squared) > 0:
+    spreads = _spread(own), _spread(model.strangeness(on(held, model.device)).square())
+    if not min(spreads) > 0:
         model.known = None
         return 0.0
-    model.height = math.sqrt(_SAY * _spread(own) / _spread(squared))
+    model.height = math.sqrt(spreads[0] / spreads[1])
     embeddings = model.references.embeddings
     _revote(model, torch.cat([embeddings, torch.zeros_like(embeddings[:, :1])], dim=1))
     return model.height
