@@ -156,6 +156,17 @@ def test_a_class_without_references_has_no_votes(backend, device, kernel):
 
 @every_backend
 @every_kernel
+@pytest.mark.parametrize("distance", [50.0, 140.0, 200.0, 1e3, 1e5, 1e18])
+def test_a_class_far_beyond_the_others_has_its_own_small_weight(backend, device, kernel, distance):
+    queries, references, labels = case(6, 40, 5, 2)
+    references[labels == 1, 2] += distance
+    references, labels = np.append(references, references[:1] - distance, axis=0), np.append(labels, 2)
+    got = ask(queries, references, labels, 3, kernel=kernel, backend=backend, device=device).log_class_weights
+    assert_close(got, oracle.log_class_weights(queries, references, labels, 3, kernel))
+
+
+@every_backend
+@every_kernel
 def test_single_member_classes_vote_with_one_weight(backend, device, kernel):
     queries, references, _ = case(6, 30, 4, 1)
     got = ask(queries, references, np.arange(30), 30, kernel=kernel, backend=backend, device=device)

@@ -172,17 +172,20 @@ class _Differentiable(torch.autograd.Function):
         ctx.index, ctx.backend = index, backend
         ctx.save_for_backward(queries, result.log_class_weights)
         ctx.mark_non_differentiable(result.rows, result.squared_distances)
+        ctx.set_materialize_grads(False)
         return tuple(result)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        queries, log_class_weights = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        (queries, log_class_weights), cotangent = ctx.saved_tensors, grads[0]
+        if cotangent is None:
+            return None, None, None, None
         gradient = torch.empty_like(queries)
         step = max(1, _COTANGENTS // max(queries.shape[1], ctx.index.n_classes))
         for start in range(0, len(queries), step):
             part = slice(start, start + step)
-            gradient[part] = _gradient(ctx.index, queries[part], log_class_weights[part], grads[0][part], ctx.backend)
+            gradient[part] = _gradient(ctx.index, queries[part], log_class_weights[part], cotangent[part], ctx.backend)
         return gradient, None, None, None
 
 
@@ -212,7 +215,7 @@ def _strained(index: Index, centred: Tensor, log_class_weights: Tensor, cotangen
     sizes = cotangent.abs()
     # W ≤ m exp(-r²) of the nearest reference of the class, at r. By Jensen, the root of the mean of r² is no less
     # than what the mean of (2‖q‖ + r)² asks for.
-    squared = math.log(len(index.labels)) - log_class_weights.masked_fill(sizes == 0, 0.0)
+    squared = math.log(len(index.labels)) - log_class_weights.masked_fill(index.empty, 0.0)
     mean = (sizes * squared).sum(dim=1) / sizes.sum(dim=1).clamp_min(1)  # the largest size is 1, unless all are 0
     norms: Tensor = torch.linalg.vector_norm(centred, dim=1)
     unit = backend.rounding * _rounding(centred.shape[1]) * torch.finfo(torch.float32).eps / 2

@@ -62,20 +62,24 @@ class Index:
     def split(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The folded rows as tensor cores read them: 2g log₂e as its leading bits and the rest, -‖g‖² log₂e beside it.
 
-        Both parts are (rows, D), D a power of two. Where D has room for three more columns, the norms stand in them,
-        in the leading part, as three numbers of few bits; else they are a third tensor, (rows,).
+        Both parts are (rows, D) in half precision, D a power of two. Norms of a gaussian stand in three more columns of
+        the leading part, as three numbers, if D has room and half precision for all of them twice over: padding has its
+        least number, so far below that it weighs nothing. Else they are a third tensor, (rows,) float32.
         """
         d, width = self.folded.shape[1] - 1, padded_width(self.folded.shape[1] - 1)
-        leading, rest = (self.folded.new_zeros(len(self.folded), width) for _ in range(2))
+        leading, rest = (self.folded.new_zeros(len(self.folded), width, dtype=torch.float16) for _ in range(2))
         norms = self.folded[:, d] * math.log2(math.e)
         for start in range(0, len(self.folded), 65_536):
             part = slice(start, start + 65_536)
             leading[part, :d], rest[part, :d] = leading_bits(self.folded[part, :d] * math.log2(math.e))
-        if width < d + 3:
+        least = torch.finfo(torch.float16).min
+        far = norms.masked_fill(norms == -torch.inf, 0).amin() < least / 2
+        if width < d + 3 or self.kernel.name != "gaussian" or far:
             return leading, rest, norms
-        norms = norms.clamp_min(-3e38)  # -∞ has no rest
-        leading[:, d], norms = leading_bits(norms)
-        leading[:, d + 1], leading[:, d + 2] = leading_bits(norms)
+        norms = norms.clamp_min(least)
+        for column in range(d, d + 3):
+            leading[:, column] = norms
+            norms = norms - leading[:, column]
         return leading, rest, None
 
     def fold(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:
@@ -108,9 +112,9 @@ def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kern
 
 
 def leading_bits(x: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 numbers as two: rounded to the 11 bits that tensor cores read, and what that leaves."""
-    leading = ((x.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
-    return leading, x - leading
+    """float32 numbers as two in half precision: their 11 leading bits, and of what that leaves 11 more."""
+    leading = x.half()
+    return leading, (x - leading).half()
 
 
 def padded_width(d: int) -> int:

@@ -4,9 +4,10 @@ A program takes ROWS queries through a part of the references, COLUMNS of one cl
 two numbers a query: the largest log-weight, and the sum of weights in units of it. Log-weights are in base 2, so that
 the hardware's own exponential serves.
 
-In float32 distances are products on the tensor cores, which read numbers of 11 bits: of each factor they are given
-its 11 leading bits and the rest, x = x₁ + x₂, and q · g is q₁ · g₂ + q₂ · g₁ + q₁ · g₁. What that leaves in doubt, and
-kernels that need more, take float64: distances are then sums of squared differences, exact wherever the data lie.
+In float32 distances are products on the tensor cores, which are fastest with numbers in half precision, of 11 bits. Of
+each factor they are given its leading bits and the rest, x = x₁ + x₂, and q · g is q₁ · g₂ + q₂ · g₁ + q₁ · g₁, summed
+in float32. What that leaves in doubt, and kernels that need more, take float64: distances are then sums of squared
+differences, exact wherever the data lie.
 """
 
 # Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
@@ -24,12 +25,12 @@ from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, squared_norms, without_neighbours
 from dwac.engine.index import Index, build_index, padded_width
-from dwac.engine.triton_gradient import Shape, fused_gradient
+from dwac.engine.triton_cut import WIDEST, Shape, labels_of, pieces_of
+from dwac.engine.triton_gradient import fused_gradient
 from dwac.kernels import get_kernel
 
 logger = logging.getLogger(__name__)
 
-WIDEST = 256  # the largest d served
 _PROGRAMS = 2112  # sixteen for each multiprocessor of a large GPU
 _RESULTS = 2**24  # numbers a launch may leave: 64 MB of float32
 
@@ -204,20 +205,6 @@ def _log2_weights(squared, KERNEL: tl.constexpr):
 
 
 @triton.jit
-def _here(class_starts, label, first, last, PER_BLOCK: tl.constexpr):
-    """The pieces of a class among first … last."""
-    begin = tl.maximum(first, tl.load(class_starts + label).to(tl.int32) * PER_BLOCK)
-    return begin, tl.minimum(last, tl.load(class_starts + label + 1).to(tl.int32) * PER_BLOCK)
-
-
-@triton.jit
-def _labels(block_labels, first, last, PER_BLOCK: tl.constexpr):
-    """The first label among pieces first … last, and the last one + 1."""
-    begin = tl.load(block_labels + first // PER_BLOCK).to(tl.int32)
-    return begin, tl.load(block_labels + (last - 1) // PER_BLOCK).to(tl.int32) + 1
-
-
-@triton.jit
 def _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK: tl.constexpr):
     """The largest of a block so far; stored with its last piece."""
     top = here if PER_BLOCK == 1 else tl.maximum(top, here)
@@ -232,9 +219,9 @@ def _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK: tl.constexp
 def _product(log_w, q1, q2, first_g, second_g, tile):
     """log_w + q · g, of the parts of both; the smallest terms first."""
     g1, g2 = tl.trans(tl.load(first_g + tile)), tl.trans(tl.load(second_g + tile))
-    log_w = tl.dot(q1, g2, log_w, input_precision="tf32")
-    log_w = tl.dot(q2, g1, log_w, input_precision="tf32")
-    return tl.dot(q1, g1, log_w, input_precision="tf32")
+    log_w = tl.dot(q1, g2, log_w)
+    log_w = tl.dot(q2, g1, log_w)
+    return tl.dot(q1, g1, log_w)
 
 
 @triton.jit
@@ -245,8 +232,8 @@ def _query_parts(queries, rows, n, chunk, d: tl.constexpr, CHUNK: tl.constexpr, 
     q = tl.load(queries + rows[:, None].to(tl.int64) * d + dims[None, :], mask=there, other=0.0)
     if NORMS:
         q = tl.where((dims >= d) & (dims < d + 3), 1.0, q)
-    leading = ((q.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-    return leading, q - leading
+    leading = q.to(tl.float16)
+    return leading, (q - leading.to(tl.float32)).to(tl.float16)
 
 
 @triton.jit
@@ -298,7 +285,7 @@ def _sum(
 def _by_products(
     queries,  # (n, d), centred
     query_norms,  # (n,): ‖q‖²
-    first_g,  # (m, D): the leading bits of 2 g log₂e
+    first_g,  # (m, D) float16: the leading bits of 2 g log₂e
     second_g,  # (m, D): the rest
     norms,  # (m,): -‖g‖² log₂e; None where they stand in the columns
     class_starts,  # (K + 1,): each class's first block
@@ -324,9 +311,9 @@ def _by_products(
     q1, q2 = _query_parts(queries, rows, n, 0, d, CHUNK, norms is None)
     norm = tl.load(query_norms + rows, mask=rows < n, other=0.0).to(tl.float32)
     top = tl.full((ROWS,), -1e38, tl.float32)
-    begin_label, end_label = _labels(block_labels, first, last, PER_BLOCK)
+    begin_label, end_label = labels_of(block_labels, first, last, PER_BLOCK)
     for label in range(begin_label, end_label):
-        begin, end = _here(class_starts, label, first, last, PER_BLOCK)
+        begin, end = pieces_of(class_starts, label, first, last, PER_BLOCK)
         if begin < end:
             if KERNEL == "inverse_quadratic" or best is not None:
                 least: tl.constexpr = 0.0 if KERNEL == "inverse_quadratic" else -1e38
@@ -384,9 +371,9 @@ def _by_differences(
     last = tl.minimum(n_pieces, first + step)
     norm = tl.load(query_norms + rows, mask=rows < n, other=0.0)
     top = tl.full((ROWS,), -1e300, tl.float64)
-    begin_label, end_label = _labels(block_labels, first, last, PER_BLOCK)
+    begin_label, end_label = labels_of(block_labels, first, last, PER_BLOCK)
     for label in range(begin_label, end_label):
-        begin, end = _here(class_starts, label, first, last, PER_BLOCK)
+        begin, end = pieces_of(class_starts, label, first, last, PER_BLOCK)
         if begin < end:
             most = tl.full((ROWS,), -1e300, tl.float64)
             units = tl.zeros((ROWS,), tl.float64)
