@@ -17,6 +17,7 @@ FLOORS = [
     "metrics",
     "engine",
     "reference",
+    "known",
     "_triton_loss",
     "loss",
     "committee",

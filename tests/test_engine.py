@@ -167,6 +167,16 @@ def test_a_class_far_beyond_the_others_has_its_own_small_weight(backend, device,
 
 @every_backend
 @every_kernel
+@pytest.mark.parametrize("distance", [200.0, 3e4, 1e9])
+def test_a_few_outliers_among_many_cost_nobody_accuracy(backend, device, kernel, distance):
+    queries, references, labels = case(5, 1200, 3, 2)
+    references[:2] = [[distance, 0, 0], [-distance, 0, 0]]  # which leave the centre where it is
+    got = ask(queries, references, labels, 2, kernel=kernel, backend=backend, device=device).log_class_weights
+    assert_close(got, oracle.log_class_weights(queries, references, labels, 2, kernel))
+
+
+@every_backend
+@every_kernel
 def test_single_member_classes_vote_with_one_weight(backend, device, kernel):
     queries, references, _ = case(6, 30, 4, 1)
     got = ask(queries, references, np.arange(30), 30, kernel=kernel, backend=backend, device=device)

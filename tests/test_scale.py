@@ -246,3 +246,58 @@ def test_another_kernel_and_rows_that_all_repeat_have_no_height() -> None:
     clf = DWACClassifier(**LONGER).fit(few, y)
     assert height(clf) == 0
     assert clf.score(few, y) == 1
+
+
+def test_sets_keep_their_coverage_whoever_is_forgotten_or_added(high: DWACClassifier, tmp_path) -> None:
+    clf = dwac.load(high.save(tmp_path / "model"), device="cpu")
+    X, y = two_sides(1500, seed=3)
+    clf.forget(list(clf.references_.ids[100:]))
+    covered = clf.conformal(X).p_values[np.arange(len(y)), y.astype(int)] > 0.1
+    assert 0.82 < covered.mean() < 0.97
+    more, labels = two_sides(900, seed=4)
+    clf.add_references(more.set_axis([f"new {i}" for i in range(900)]), labels)
+    covered = clf.conformal(X).p_values[np.arange(len(y)), y.astype(int)] > 0.1
+    assert 0.82 < covered.mean() < 0.97
+
+
+def test_who_votes_no_more_is_not_known_and_an_id_may_come_back_as_another_row(high: DWACClassifier, tmp_path) -> None:
+    clf = dwac.load(high.save(tmp_path / "model"), device="cpu")
+    name, X = clf.references_.ids[0], two_sides()[0]
+    row = X.loc[[name]]
+    clf.references_.remove([name])
+    assert clf.embed(row)[0, -1] > 0
+    again = dwac.load(clf.save(tmp_path / "again"), device="cpu")
+    np.testing.assert_array_equal(again.log_class_weights(X), clf.log_class_weights(X))
+    other = row + 0.7
+    clf.add_references(other, [True])
+    assert clf.embed(other)[0, -1] == 0 < clf.embed(row)[0, -1]
+
+
+def test_without_examples_no_number_of_a_row_is_kept(high: DWACClassifier, tmp_path) -> None:
+    X, _ = two_sides(50, seed=5)
+    path = high.save(tmp_path / "bare", include_examples=False)
+    assert not [name for name in storage.read_model(path).tensors if name.startswith("known")]
+    bare = dwac.load(path, device="cpu")
+    assert height(bare) == 0
+    np.testing.assert_allclose(bare.predict_proba(X), high.predict_proba(X), atol=1e-12)
+
+
+def test_a_training_row_asked_about_in_the_explorer_is_as_strange_as_if_it_were_new(
+    high: DWACClassifier, tmp_path
+) -> None:
+    explorer = pytest.importorskip("dwac.server.explorer.views")
+    clf = dwac.load(high.save(tmp_path / "model"), device="cpu")
+    said = explorer.first_view(clf, explorer.Examples.of(clf)).said
+    X, ids = two_sides()[0], clf.references_.ids[:5]
+    for place, name in enumerate(ids):
+        without = dwac.load(high.save(tmp_path / "one"), device="cpu").forget([name])
+        np.testing.assert_allclose(
+            said.log_class_weights[place], without.log_class_weights(X.loc[[name]])[0], atol=1e-4
+        )
+
+
+def test_a_class_that_no_reference_has_makes_no_height_infinite(high: DWACClassifier) -> None:
+    inputs, held = (high.encoder_.transform(two_sides(60, seed=seed)[0]) for seed in (0, 1))
+    model = WeightedAverage(high.encoder_.network(), 3, 4)
+    model.eval().remember([(inputs, torch.arange(60) % 2)])
+    assert 0 < training.fit_height(model, inputs, held, torch.arange(60) % 3) < 1e6

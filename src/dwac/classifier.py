@@ -31,7 +31,8 @@ from dwac.encoders.module import gathered
 from dwac.errors import CalibrationError, HeadError, IdError, InputError
 from dwac.explain import Explanation, explain
 from dwac.inference import on
-from dwac.nn import SoftmaxTwin, WeightedAverage, known
+from dwac.known import Known
+from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.preparation import (
     Examples,
     Parts,
@@ -214,7 +215,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 voters.embeddings, voters.labels, voter_ids.tolist(), len(classes), self.kernel, by_class
             )
             if model.known is not None:
-                model.known = known(model.known.embeddings, voter_ids.tolist())
+                model.known = Known(model.known.z, voter_ids.tolist())
             self._keep(voter_ids, take(X, parts.training))
         held = parts.calibration if len(parts.calibration) else parts.validation
         self.validation_ids_ = names[parts.validation]
@@ -325,7 +326,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.average(predicted == truth, weights=row_weights(sample_weight, len(truth))))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
-        """The vectors that vote: h, of several members one after the other; with locality the scaled numbers too."""
+        """The vectors that vote: h, of several members one after the other, with what a table's numbers add to it."""
         inputs = self._inputs(X)
         return training.embed(self.model_, inputs).cpu().numpy()
 
@@ -390,15 +391,13 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise HeadError("a softmax has no voting examples to show; fit with head='dwac'")
         return self.model_.references
 
-    @property
-    def _known(self) -> ReferenceSet | None:
-        """The voters' coordinates, where it counts how unlike them an example is."""
-        return self.model_.known if isinstance(self.model_, WeightedAverage) else None
-
     # Calibration: kept as embeddings and labels, so that it follows whatever happens to the references
 
     def _calibrate(self, inputs: Inputs, codes: NDArray[np.int64], ids: pd.Index[Any]) -> None:
         self.calibration_h_ = training.embed(self.model_, inputs) if len(codes) else torch.zeros(0, 1)
+        self._calibration_z = self.calibration_h_[:, :0]  # coordinates, where height counts
+        if isinstance(self.model_, WeightedAverage) and self.model_.known is not None and len(codes):
+            self._calibration_z = self.model_.coordinates(on(inputs, self.model_.device))
         self.calibration_y_, self.calibration_ids_ = codes, ids
         self._calibrated: tuple[Any, Calibration, Any] | None = None
 
@@ -415,6 +414,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._calibrated is None or self._calibrated[0] != state:
             with torch.no_grad():
                 if isinstance(model, WeightedAverage):
+                    if model.known is not None:  # heights follow whom they are measured against
+                        h, voters = self.calibration_h_[:, :-1], model.references.index_of_ids
+                        height = model.height * model.known.distance(self._calibration_z, voters)
+                        self.calibration_h_ = torch.cat([h, height.to(h)[:, None]], dim=1)
                     votes = model.references.log_class_weights(self.calibration_h_)
                 else:
                     votes = model.logits(self.calibration_h_).double()
@@ -473,14 +476,12 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{shared.tolist()[0]!r} is a calibration row: if it voted too, the label sets would no longer be "
                 "honest; forget it first, or give the rows other ids"
             )
-        h = training.embed(self.model_, inputs)
-        if (seen := self._known) is not None:
+        model, h = cast(WeightedAverage, self.model_), training.embed(self.model_, inputs)
+        if model.known is not None:
             h[:, -1] = 0  # who votes is known
         references.add(h, codes, names.tolist())
-        if seen is not None:
-            new = ~names.isin(seen.ids)  # an id that votes again is known already
-            z = cast(WeightedAverage, self.model_).coordinates(on(inputs, h.device))[torch.as_tensor(new)]
-            seen.add(z, np.zeros(len(z), dtype=int), names[new].tolist())
+        if model.known is not None:
+            model.known = model.known.joined(model.coordinates(on(inputs, h.device)), names)
         self._keep(names, X)
         return self
 
@@ -507,11 +508,12 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if names.isin(voters).any():
             self.references_.remove(names[names.isin(voters)].tolist())
             self.examples_.remove(names.tolist())
-            if (seen := self._known) is not None:
-                seen.remove(names[names.isin(seen.ids)].tolist())
+        if isinstance(self.model_, WeightedAverage) and self.model_.known is not None:
+            self.model_.known = self.model_.known.without(names)
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
         stays = ~self.calibration_ids_.isin(names)
-        self.calibration_h_ = self.calibration_h_[torch.as_tensor(stays, device=self.calibration_h_.device)]
+        rows = torch.as_tensor(stays, device=self.calibration_h_.device)
+        self.calibration_h_, self._calibration_z = self.calibration_h_[rows], self._calibration_z[rows]
         self.calibration_y_, self.calibration_ids_ = self.calibration_y_[stays], self.calibration_ids_[stays]
         self._calibrated = None
         return self
@@ -544,7 +546,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Write the model to a folder: settings as JSON, numbers as safetensors, training examples as Parquet.
 
         include_examples: False keeps no training record. Embeddings, labels and ids stay: they are who votes, and by
-        the ids an example can still be forgotten.
+        the ids an example can still be forgotten. (With `locality` > 0 embeddings of a table hold its numbers.) How
+        unlike them a row is cannot be told any more, so credibility may differ; no probability does.
         """
         check_is_fitted(self, "model_")
         config, tensors, examples = persistence.pack(self, include_examples=include_examples)

@@ -16,12 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dwac import _checks as checks
-from dwac import engine
 from dwac.committee import Committee as Committee
 from dwac.committee import CommitteeLogits, cross_entropy, features_of, joined, members_of, memberwise
 from dwac.errors import (
@@ -33,6 +33,7 @@ from dwac.errors import (
     ShapeError,
 )
 from dwac.kernels import get_kernel
+from dwac.known import Known
 from dwac.loss import Support as Support
 from dwac.loss import check_finite, check_labels, check_tensors, check_weights
 from dwac.loss import leave_one_out_loss as leave_one_out_loss
@@ -167,7 +168,7 @@ class WeightedAverage(_Head):
         # How much an example's coordinates count in distances, and how much it counts that they are unlike all known
         # ones: dwac.training fits both.
         self.locality, self.height = 0.0, 0.0
-        self.known: ReferenceSet | None = None  # the coordinates of those that vote, by their ids
+        self.known: Known | None = None  # the coordinates of those that vote, by their ids
         if guidance:
             size = self.embedding_size // self.members
             self.guide = CommitteeLogits(self.members, size, self.n_classes, linear=True)
@@ -203,8 +204,8 @@ class WeightedAverage(_Head):
         """h of a batch, and beside it what the backbone's coordinates z of an example say.
 
         With locality λ, [h, λ z]: voters are near in z too. With height μ, [h, μ δ], δ the distance from z to the
-        nearest known one. What is known lies at height 0, so a gaussian kernel takes exp(-μ² δ²) off every vote alike:
-        weights and credibility fall on what is unlike anything known, and no share changes.
+        nearest one of a voter. Voters stand at height 0, so a gaussian kernel takes exp(-μ² δ²) off every vote alike:
+        weights and credibility fall on what is unlike anything known, and no share changes. Gradients take δ as given.
         """
         h = super().embed(x)
         if self.locality:
@@ -215,10 +216,17 @@ class WeightedAverage(_Head):
 
     @torch.no_grad()
     def strangeness(self, x: Any) -> Tensor:
-        """δ of a batch, (n,) float64: how far the coordinates lie from the nearest known ones."""
+        """δ of a batch, (n,) float64: how far the coordinates lie from the nearest ones of a voter."""
         if self.known is None:
             raise NotRememberedError("the model knows no coordinates yet: dwac.training fits them, to tables")
-        return engine.query(self.known.index, self.coordinates(x), k=1).squared_distances[:, 0].sqrt()
+        return self.known.distance(self.coordinates(x), self.references.index_of_ids)
+
+    def left_out_heights(self, ids: Iterable[Hashable]) -> Tensor:
+        """How high examples that are known, by id, would stand if they were new, (n,) float64; 0 without height."""
+        names = pd.Index(list(ids), tupleize_cols=False)
+        if self.known is None:
+            return torch.zeros(len(names), dtype=torch.float64, device=self.device)
+        return self.height * self.known.apart(names, self.references.index_of_ids)
 
     def coordinates(self, x: Any) -> Tensor:
         """z of a batch, (n, n_coordinates)."""
@@ -263,8 +271,10 @@ class WeightedAverage(_Head):
 
         `loader` yields (x, y) or (x, y, ids) batches. The ids are whole numbers; without them, examples are
         numbered as they come, which is their place in the data only if the loader does not shuffle. Call it
-        again whenever the weights have changed: references embedded by other weights vote wrongly.
+        again whenever the weights have changed: references embedded by other weights vote wrongly. Height is 0 again
+        until `dwac.training` fits it to them.
         """
+        self.height, self.known = 0.0, None
         device = self.device
         with evaluating(self):
             parts = [self._remembered(_to(x, device), y, ids) for x, y, ids in map(_batch, loader)]
@@ -323,9 +333,9 @@ class WeightedAverage(_Head):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WeightedAverage:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for held in (self._references, self.known):
-            if held is not None and held.embeddings.device != self.device:
-                held.move(self.device)
+        if self._references is not None and self._references.embeddings.device != self.device:
+            self._references.move(self.device)
+        self.known = None if self.known is None else self.known.to(self.device)
         return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -337,26 +347,21 @@ class WeightedAverage(_Head):
             destination[prefix + "locality"] = torch.tensor(self.locality)
         if self.known is not None:
             destination[prefix + "height"] = torch.tensor(self.height, dtype=torch.float64)
-            destination[prefix + "known_z"] = self.known.embeddings
-            destination[prefix + "known_ids"] = _whole_ids(self.known)
+            destination[prefix + "known_z"] = self.known.z
+            destination[prefix + "known_ids"] = torch.as_tensor(_whole(self.known.ids.to_numpy(), len(self.known)))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         held = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]
         self.locality = float(state_dict.pop(prefix + "locality", 0.0))
         self.height = float(state_dict.pop(prefix + "height", 0.0))
         z, names = (state_dict.pop(prefix + name, None) for name in ("known_z", "known_ids"))
-        self.known = None if z is None else known(z, names.tolist()).to(self.device)
+        self.known = None if z is None else Known(z, names.tolist()).to(self.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
         if any(part is None for part in held):
             self._references = None  # weights of another model: the old references no longer fit them
             return
         h, y, ids = held
         self._references = ReferenceSet(h, y, ids.tolist(), self.n_classes, self.kernel).to(self.device)
-
-
-def known(z: Tensor, ids: Iterable[Hashable]) -> ReferenceSet:
-    """Coordinates (m, p) of examples and their ids, for `WeightedAverage.known`: of one class, for nobody votes."""
-    return ReferenceSet(z, torch.zeros(len(z), dtype=torch.int64), ids, n_classes=1)
 
 
 class _SquaredNorm(torch.autograd.Function):

@@ -23,7 +23,8 @@ from torch.overrides import TorchFunctionMode
 from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
-from dwac.nn import Committee, WeightedAverage, known
+from dwac.known import Known
+from dwac.nn import Committee, WeightedAverage
 from dwac.preparation import Examples
 from dwac.reference import ReferenceSet
 from dwac.storage import Stored, decode_value, encode_value
@@ -77,14 +78,19 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         for name, value in getattr(clf.model_, part).state_dict().items()
     }
     tensors |= {"calibration_h": clf.calibration_h_, "calibration_y": torch.as_tensor(clf.calibration_y_)}
+    tensors["calibration_z"] = clf._calibration_z
     if not isinstance(clf.model_, WeightedAverage):
         return config, tensors, None
     references = clf.references_
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
-    if (seen := clf.model_.known) is not None:  # of those who vote; others are not kept
-        places = pd.Index(seen.ids, tupleize_cols=False).get_indexer(pd.Index(references.ids, tupleize_cols=False))
-        tensors["known_z"] = seen.embeddings[torch.as_tensor(places[places >= 0])]
-        tensors["known_rows"] = torch.as_tensor(np.flatnonzero(places >= 0))
+    if clf.model_.known is not None and not include_examples:
+        # Coordinates are the rows' own numbers: without them there is no height, and no probability changes.
+        config["height"] = 0.0
+        tensors |= {name: tensors[name][:, :-1] for name in ("ref_h", "calibration_h")}
+        tensors["calibration_z"] = tensors["calibration_z"][:, :0]
+    elif clf.model_.known is not None:
+        tensors["known_z"] = clf.model_.known.of(references.index_of_ids).z
+        tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.index_of_ids.isin(clf.model_.known.ids)))
     if fitted["class_weight"] is not None:
         tensors["class_weights"] = torch.as_tensor(references.class_weights)
     # Ids are the index of the records; without records, of a frame without columns.
@@ -193,6 +199,10 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
         model.height = _share(config.get("height", 0.0), "height", "known_z" in tensors)
     _check_calibration(h, y, len(clf.calibration_ids_), len(clf.classes_), model.vector_size)
     clf.calibration_h_, clf.calibration_y_ = h.to(device), y.numpy()
+    z = tensors.get("calibration_z", h[:, :0])
+    if z.ndim != 2 or z.shape != (len(h), model.n_coordinates if getattr(model, "height", 0.0) else 0):
+        raise StorageError(f"its {len(h)} calibration rows have coordinates of shape {tuple(z.shape)}")
+    clf._calibration_z = z.to(device)
     clf._calibrated = None
     clf.examples_ = Examples()
     if isinstance(model, WeightedAverage):
@@ -241,7 +251,7 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
                 f"the coordinates that it knows have shape {tuple(z.shape)}; "
                 f"required is ({len(rows)}, {model.n_coordinates}), as the network has them"
             )
-        model.known = known(z.to(device), [ids[row] for row in rows.tolist()])
+        model.known = Known(z.to(device), [ids[row] for row in rows.tolist()])
     if stored.examples.shape[1]:
         clf.examples_.add(held, stored.examples)
 

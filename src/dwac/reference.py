@@ -141,6 +141,11 @@ class ReferenceSet:
         return self._state.ids.to_numpy()
 
     @property
+    def index_of_ids(self) -> pd.Index[Any]:
+        """The same as a pandas index: the very same one until the set changes."""
+        return self._state.ids
+
+    @property
     def n_classes(self) -> int:
         """K, fixed when the set is made."""
         return self._state.n_classes

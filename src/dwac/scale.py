@@ -11,7 +11,8 @@ from torch import Tensor
 
 from dwac._held_out import HeldOut, sample
 from dwac.inference import Inputs, embed, inputs_of, log_class_weights, on
-from dwac.nn import Model, WeightedAverage, known
+from dwac.known import Known
+from dwac.nn import Model, WeightedAverage
 from dwac.reference import ReferenceSet
 
 _LOCALITIES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -108,9 +109,10 @@ def fit_height(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y
     held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
     votes = log_class_weights(model, held)
     own = votes.gather(1, held_y[rows.to(held_y.device)].to(votes.device)[:, None])
-    model.known = known(model.coordinates(on(inputs_of(x), model.device)), model.references.ids)
+    own = own[own > -torch.inf]  # a class without voters has no weight to compare
+    model.known = Known(model.coordinates(on(inputs_of(x), model.device)), model.references.ids)
     spreads = _spread(own), _spread(model.strangeness(on(held, model.device)).square())
-    if not min(spreads) > 0:
+    if not (min(spreads) > 0 and max(spreads) < math.inf):
         model.known = None
         return 0.0
     model.height = math.sqrt(spreads[0] / spreads[1])
@@ -121,7 +123,7 @@ def fit_height(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y
 
 def _spread(x: Tensor) -> float:
     """The mean distance from the median, which a few far away do not rule."""
-    return float((x - x.median()).abs().mean())
+    return float((x - x.median()).abs().mean()) if len(x) else 0.0
 
 
 def _revote(model: WeightedAverage, embeddings: Tensor) -> None:

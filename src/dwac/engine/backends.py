@@ -43,7 +43,7 @@ class Backend(Protocol):
     """What the engine asks of a backend. Every backend passes the one shared test suite."""
 
     name: str
-    rounding: float  # how many times the error of an IEEE product its float32 products may have
+    rounding: float  # units of error that its float32 products may have, if those of IEEE's have fewer
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """One pass over all references; `queries` are centred and in the precision to compute in."""

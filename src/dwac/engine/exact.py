@@ -3,7 +3,7 @@
 Precision policy, for every backend. References in float32 are swept in float32. The squared distance of a
 query q to a point at distance d then carries a rounding error of at most about r · u · (2‖q‖ + d)², u = 2⁻²⁴,
 r = `_rounding`, and the log of a sum some units more. A query is swept again in float64 when that bound exceeds
-`_TOLERANCE`, when its two leading classes are closer than the bound (so a label never depends on rounding), or
+`_TOLERANCE`, when its two leading classes are closer than twice that (so a label never depends on rounding), or
 when its k nearest cannot be told from the next by it. Far queries, which need it most, are always among them.
 What even float64 leaves in doubt (ties across the k-th place; norms some 1e5 times the distances) is answered by
 direct differences.
@@ -89,9 +89,9 @@ def _replace(result: QueryResult, where: Tensor, better: QueryResult) -> None:
         field[where] = values
 
 
-def _rounding(d: int) -> float:
+def _rounding(d: int, backend: Backend) -> float:
     """How many units a product of length d may err. Measured on aligned vectors: up to √d/2 (d = 1 … 2,048)."""
-    return 2 + math.sqrt(d) / 2
+    return max(backend.rounding, 2 + math.sqrt(d) / 2)
 
 
 def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> tuple[QueryResult, Tensor]:
@@ -99,7 +99,7 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     n_blocks = k + _SPARE if k else 1
     sweep = backend.sweep(index, centred, n_blocks)
     norms: Tensor = torch.linalg.vector_norm(centred, dim=1, dtype=torch.float64)
-    unit = backend.rounding * _rounding(centred.shape[1]) * torch.finfo(centred.dtype).eps / 2
+    unit = _rounding(centred.shape[1], backend) * torch.finfo(centred.dtype).eps / 2
     bound = unit * ((2 * norms + sweep.nearest.sqrt()).square() + 16)
     if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
         bound = bound / (sweep.nearest + bound).sqrt()
@@ -218,5 +218,5 @@ def _strained(index: Index, centred: Tensor, log_class_weights: Tensor, cotangen
     squared = math.log(len(index.labels)) - log_class_weights.masked_fill(index.empty, 0.0)
     mean = (sizes * squared).sum(dim=1) / sizes.sum(dim=1).clamp_min(1)  # the largest size is 1, unless all are 0
     norms: Tensor = torch.linalg.vector_norm(centred, dim=1)
-    unit = backend.rounding * _rounding(centred.shape[1]) * torch.finfo(torch.float32).eps / 2
+    unit = _rounding(centred.shape[1], backend) * torch.finfo(torch.float32).eps / 2
     return ~(unit * ((2 * norms + mean.clamp_min(0).sqrt()).square() + 16) <= _GRADIENT_TOLERANCE)

@@ -59,12 +59,18 @@ class Index:
         return torch.searchsorted(self.block_labels, classes).int()
 
     @cached_property
+    def halves(self) -> bool:
+        """Whether half precision holds all of 2g log₂e, as `split` needs it."""
+        largest = self.folded[:, :-1].abs().amax() if len(self.folded) else 0.0
+        return bool(largest * math.log2(math.e) < torch.finfo(torch.float16).max)
+
+    @cached_property
     def split(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The folded rows as tensor cores read them: 2g log₂e as its leading bits and the rest, -‖g‖² log₂e beside it.
 
         Both parts are (rows, D) in half precision, D a power of two. Norms of a gaussian stand in three more columns of
         the leading part, as three numbers, if D has room and half precision for all of them twice over: padding has its
-        least number, so far below that it weighs nothing. Else they are a third tensor, (rows,) float32.
+        least number thrice, so far below that it weighs nothing. Else they are a third tensor, (rows,) float32.
         """
         d, width = self.folded.shape[1] - 1, padded_width(self.folded.shape[1] - 1)
         leading, rest = (self.folded.new_zeros(len(self.folded), width, dtype=torch.float16) for _ in range(2))
@@ -76,10 +82,9 @@ class Index:
         far = norms.masked_fill(norms == -torch.inf, 0).amin() < least / 2
         if width < d + 3 or self.kernel.name != "gaussian" or far:
             return leading, rest, norms
-        norms = norms.clamp_min(least)
         for column in range(d, d + 3):
-            leading[:, column] = norms
-            norms = norms - leading[:, column]
+            leading[:, column] = norms.clamp_min(least)
+            norms = norms - leading[:, column]  # padding's -∞ stays
         return leading, rest, None
 
     def fold(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:

@@ -62,11 +62,14 @@ def _error(cells: Cells, length: Tensor, reach: Tensor, backend: Backend, dtype:
     unit = torch.finfo(dtype).eps / 2
     terms = cells.index.folded.shape[1] + 6.0
     if dtype == torch.float32:
-        terms *= backend.rounding * (1 if backend.name == "torch" else 2)
+        terms *= 1 if backend.name == "torch" else 2
     squared = unit * (terms * reach * (2 * length + reach) + 2 * (length + reach).square())
     if not cells.index.kernel.smooth:
         squared = squared.sqrt()  # |√(T + e) - √T| ≤ √e
-    return torch.expm1(squared + (cells.index.block_size + 64) * unit)
+    error = torch.expm1(squared + (cells.index.block_size + 64) * unit)
+    if dtype == torch.float64 or backend.name == "torch":
+        return error
+    return error.masked_fill(length > 300, torch.inf)  # padding could weigh more there than references (`Index.split`)
 
 
 def _opened(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:

@@ -32,7 +32,7 @@ from dwac.kernels import get_kernel
 logger = logging.getLogger(__name__)
 
 _PROGRAMS = 2112  # sixteen for each multiprocessor of a large GPU
-_RESULTS = 2**24  # numbers a launch may leave: 64 MB of float32
+_RESULTS = 2**24  # numbers of float32 a launch may leave, 64 MB, and twice that of sums
 
 
 # By the padded width, measured on an H200: both parts of both factors must fit a multiprocessor.
@@ -50,7 +50,7 @@ class TritonBackend:
     """Every kernel by the fused kernels, up to 256 dimensions; beyond as `TorchBackend` does it."""
 
     name = "triton"
-    rounding = 1.0
+    rounding = 6.0  # 12 units of 2‖q‖‖g‖: what 22 bits of each factor, and their lowest product, leave out
     gradient = staticmethod(fused_gradient)
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class TritonBackend:
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """See `Backend.sweep`."""
-        if queries.shape[1] > WIDEST:
+        if queries.shape[1] > WIDEST or (queries.dtype == torch.float32 and not index.halves):
             return self.rest.sweep(index, queries, n_blocks)
         results = max(3 * index.n_classes, len(index.block_labels) if n_blocks > 1 else 1)
         return in_parts(_chunk, index, queries, n_blocks, _RESULTS // results)

@@ -35,7 +35,7 @@ SHAPES = {
 
 def fused_gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor) -> Tensor:
     """See `Backend.gradient`: gaussian weights in float32 by the fused kernel, anything else in tiles."""
-    fits = queries.dtype == torch.float32 == index.folded.dtype and index.kernel.name == "gaussian"
+    fits = queries.dtype == torch.float32 == index.folded.dtype and index.kernel.name == "gaussian" and index.halves
     if not fits or queries.shape[1] > WIDEST:
         return tiled_gradient(index, queries, log_class_weights, cotangent)
     return pulls(index, queries, log_class_weights, cotangent, SHAPES[padded_width(queries.shape[1])])

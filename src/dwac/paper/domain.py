@@ -112,8 +112,9 @@ def _vote_scores(head: str, votes: Floats) -> dict[str, Floats]:
 
 
 def _distance_scores(fitted: Fitted, *queries: NDArray[np.float32]) -> dict[str, list[Floats]]:
-    """Scores by distance from the training embeddings, for any head."""
-    h, y = fitted.training_h()
+    """Scores by distance from the training embeddings h, for any head: what a table's numbers add is not among them."""
+    (h, y), size = fitted.training_h(), fitted.clf.model_.embedding_size
+    h, queries = h[:, :size], tuple(query[:, :size] for query in queries)
     references = ReferenceSet(h, y, n_classes=len(fitted.trial.classes))
     k = min(K, len(references))
     near = [-references.nearest(query, k).squared_distances[:, -1] for query in queries]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dwac.classifier import DWACClassifier
 from dwac.kernels import log_weights
+from dwac.nn import WeightedAverage
 from dwac.reference import ReferenceSet
 from dwac.server.refusals import RefusalError
 
@@ -73,8 +74,14 @@ class History:
 
 
 def edited(clf: DWACClassifier, edits: Edits) -> DWACClassifier:
-    """The same classifier with other voters: all but the reference set is shared, and nothing of it changed."""
+    """The same classifier with other voters: all but the reference set is shared, and nothing of it changed.
+
+    How strange an example is stays as it was: an edit takes votes away, and leaves known what is known.
+    """
     other, model = copy(clf), copy(clf.model_)
+    assert isinstance(model, WeightedAverage)
+    if model.known is not None:
+        model.known = model.known.fixed(clf.references_.index_of_ids)
     model.references = voters(clf.references_, edits)
     other.model_ = model
     return other

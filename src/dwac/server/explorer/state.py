@@ -24,6 +24,7 @@ from dwac.encoders import ImageEncoder
 from dwac.errors import DwacError, InputError, PrivacyError
 from dwac.evaluation import Predictions, predict
 from dwac.explain import Explanation, plain
+from dwac.nn import WeightedAverage
 from dwac.preparation import take
 from dwac.report.seen import CLOSE
 from dwac.server.explorer.edits import Edits, History
@@ -232,7 +233,10 @@ class Explorer:
         if clf.encoder_.kind == "text" and shown["record"]:
             words = clf.encoder_.attention(clf.model_.backbone, [shown["record"]["text"]])
             shown["attention"] = None if words is None else words[0]
-        return clf.explain_of(self._h(point)[None], k, shown=[shown], references=voters)[0]
+        h = self._h(point)[None].copy()
+        if isinstance(clf.model_, WeightedAverage) and clf.model_.height:
+            h[:, -1] = clf.model_.left_out_heights([name]).cpu().numpy()
+        return clf.explain_of(h, k, shown=[shown], references=voters)[0]
 
     def _hidden(self, explanation: Explanation) -> Explanation:
         """Without the loaded row's own record, where that is private."""

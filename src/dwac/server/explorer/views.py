@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dwac.classifier import DWACClassifier
 from dwac.evaluation import Predictions
+from dwac.nn import WeightedAverage
 from dwac.preparation import count, encode_known, row_ids, rows_of, take
 from dwac.report.label_issues import leave_one_out
 from dwac.server.explorer.edits import Edits, edited, votes_after
@@ -68,6 +69,8 @@ class Examples:
             own = np.arange(m) if m <= most else np.linspace(0, m - 1, most).astype(np.int64)
             h = references.embeddings.cpu().numpy()[own]
             names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
+            if isinstance(clf.model_, WeightedAverage) and clf.model_.height:  # as if each were new
+                h[:, -1] = clf.model_.left_out_heights(names).cpu().numpy()
             return cls(names, h, references.labels.cpu().numpy()[own], own)
         X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
         n = count(X)
@@ -128,6 +131,8 @@ def _votes(clf: DWACClassifier, examples: Examples, rows: Ints, edits: Edits) ->
     votes = np.empty((len(rows), references.n_classes))
     if voting.any():
         votes[voting] = leave_one_out(references, own[voting] - np.searchsorted(removed, own[voting]))
+        if isinstance(clf.model_, WeightedAverage) and clf.model_.height:  # voters stand at 0
+            votes[voting] -= np.square(examples.h[rows][voting, -1:], dtype=np.float64)
     if not voting.all():
         out = torch.as_tensor(~voting, device=h.device)
         votes[~voting] = references.log_class_weights(h[out]).cpu().numpy()
