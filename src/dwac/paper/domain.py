@@ -172,6 +172,10 @@ def report(found: Found) -> Section:
         f"to the {K}th nearest training embedding; *Mahalanobis* that to the nearest class mean, by the classes' "
         "common covariance; *probability* the largest; *energy* the log-sum-exp of the logits.",
     ]
+    parts.append(
+        "How the best models of tables notice strangers (docs/decisions/0015) was designed with Covertype's class 7 in "
+        "view: its credibility there is not that of an untouched test."
+    )
     drawn: dict[str, Draw] = {}
     for setting, title in MODELS.items():
         head = ["dataset", "strangers", "score", "mean credibility in", "out", "published out"]
