@@ -198,7 +198,7 @@ class TabularEncoder(Encoder):
             patience=15 if small else 8 if large else 6,
             embedding_size=32 if large else 16,
             guidance=1.0 if large else 0.0,
-            members=2 if large else 4,
+            members=3 if large else 4,
             compiled=True,
         )
 

@@ -140,6 +140,7 @@ def _facts(fitted: Fitted) -> dict[str, Any]:
     given = {name: value for name, value in clf.get_params(deep=False).items() if value is not None}
     used = {name: given.get(name, value) for name, value in asdict(clf.encoder_.recipe).items()}
     used |= {"embedding_size": clf.model_.embedding_size, "rescale": clf.rescale, "kernel": clf.kernel}
+    used |= {name: getattr(clf.model_, name, 0.0) for name in ("locality", "height")}
     used["parameters"] = sum(part.numel() for part in clf.model_.parameters())
     history = {"epochs": len(clf.history_), "ended": clf.history_.attrs["ended"]}
     return {"rows": counts, **history, "trained_with": used}

@@ -100,8 +100,8 @@ _LONG_TEXT: Values = {
 }
 BEST: dict[str, Values] = {
     "adult": {"encoder": {"kind": "tabular", "dropout": 0.3}, "members": 4},
-    "covertype": _TABLE | {"members": 2},
-    "lending_club": _TABLE | {"members": 2},
+    "covertype": _TABLE | {"members": 3},
+    "lending_club": _TABLE | {"members": 3},
     "fashion_mnist": _PICTURE | {"epochs": 20},
     "cifar10": _PICTURE,
     "subjectivity": _TEXT,
