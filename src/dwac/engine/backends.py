@@ -34,6 +34,7 @@ class Sweep(NamedTuple):
     """What one pass over the references gives, for n queries and K classes."""
 
     log_class_weights: Tensor  # (n, K) float64; -inf for classes without references
+    norms: Tensor  # (n,) float64: ‖q‖², of the centred queries
     nearest: Tensor  # (n,) float64: squared distance of the nearest reference, up to rounding
     blocks: Tensor  # (n, b) int64: the b blocks that hold the nearest references, nearest first
     next_block: Tensor  # (n,) float64: squared distance of the nearest reference outside them; inf if none
@@ -105,8 +106,8 @@ class TorchBackend:
         if len(lost):
             log_class_weights[lost] = self._by_block(index, queries[lost], n_blocks).log_class_weights
         if best is None:
-            return without_neighbours(log_class_weights, index)
-        return Sweep(log_class_weights, *nearest_blocks(best, norms, n_blocks))
+            return without_neighbours(log_class_weights, norms, index)
+        return Sweep(log_class_weights, norms, *nearest_blocks(best, norms, n_blocks))
 
     def _by_block(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """Weights of any kernel, those of a block in units of its largest."""
@@ -125,7 +126,7 @@ class TorchBackend:
         log_sums = units.log_().add_(largest).double()
         if gaussian:  # ‖q‖² cancels in every difference of logs, so it was left out until here
             log_sums.sub_(norms[:, None])
-        return Sweep(merge(log_sums, index.block_labels, index), *nearest_blocks(best, norms, n_blocks))
+        return Sweep(merge(log_sums, index.block_labels, index), norms, *nearest_blocks(best, norms, n_blocks))
 
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
         """See `Backend.products`."""
@@ -181,7 +182,9 @@ def in_parts(
     if n <= step:
         return chunk(index, queries, n_blocks)
     floats = index.centre.new_empty
-    result = Sweep(floats(n, index.n_classes), floats(n), index.block_labels.new_empty(n, n_blocks), floats(n))
+    result = Sweep(
+        floats(n, index.n_classes), floats(n), floats(n), index.block_labels.new_empty(n, n_blocks), floats(n)
+    )
     # Filled in place: small results kept between large tiles would scatter the heap and keep it from shrinking.
     for start in range(0, n, max(1, step)):
         part = slice(start, start + max(1, step))
@@ -204,13 +207,13 @@ def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, 
     return squared[:, 0], top.indices[:, :n_blocks], outside
 
 
-def without_neighbours(log_class_weights: Tensor, index: Index) -> Sweep:
+def without_neighbours(log_class_weights: Tensor, norms: Tensor, index: Index) -> Sweep:
     """A sweep by which nobody asks for neighbours: of the nearest it knows how far away it is at most."""
     # The nearest of a class weighs at least what its members weigh on average.
-    mean = (log_class_weights - index.log_counts).nan_to_num_(nan=-torch.inf)  # nan: a class without references
-    nearest = _squared(mean.amax(dim=1), index.kernel.name)
-    nowhere = index.block_labels.new_zeros(len(nearest), 1)
-    return Sweep(log_class_weights, nearest, nowhere, torch.full_like(nearest, torch.inf))
+    mean = (log_class_weights - index.log_counts.clamp_min(0)).amax(dim=1)
+    nearest = _squared(mean, index.kernel.name)
+    first = index.block_labels.new_zeros(len(nearest), 1)  # the only one, if anybody does ask
+    return Sweep(log_class_weights, norms, nearest, first, torch.full_like(nearest, torch.inf))
 
 
 def _squared(log_w: Tensor, kernel: str) -> Tensor:

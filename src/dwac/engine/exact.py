@@ -2,7 +2,7 @@
 
 Precision policy, for every backend. References in float32 are swept in float32. The squared distance of a
 query q to a point at distance d then carries a rounding error of at most about r · u · (2‖q‖ + d)², u = 2⁻²⁴,
-r = `_rounding`, and the log of a sum some units more. A query is swept again in float64 when that bound exceeds
+r u = `_unit`, and the log of a sum some units more. A query is swept again in float64 when that bound exceeds
 `_TOLERANCE`, when its two leading classes are closer than twice that (so a label never depends on rounding), or
 when its k nearest cannot be told from the next by it. Far queries, which need it most, are always among them.
 What even float64 leaves in doubt (ties across the k-th place; norms some 1e5 times the distances) is answered by
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dwac.engine.backends import Backend, Sweep, squared_norms
+from dwac.engine.backends import Backend, Sweep
 from dwac.engine.choice import choose_backend
 from dwac.engine.direct import by_difference
 from dwac.engine.index import Index
@@ -72,7 +72,7 @@ def _query(index: Index, queries: Tensor, backend: Backend, k: int) -> QueryResu
         dtype = torch.float64
     if len(queries) == 0:
         return _empty(index, k)
-    centred = queries.double() - index.centre
+    centred = queries - index.centre  # in float64, as the centre is
     result, doubtful = _pass(index, queries, centred.to(dtype), backend, k)
     left = doubtful.nonzero()[:, 0]
     if dtype != torch.float64 and len(left):
@@ -89,31 +89,31 @@ def _replace(result: QueryResult, where: Tensor, better: QueryResult) -> None:
         field[where] = values
 
 
-def _rounding(d: int, backend: Backend) -> float:
-    """How many units a product of length d may err. Measured on aligned vectors: up to √d/2 (d = 1 … 2,048)."""
-    return max(backend.rounding, 2 + math.sqrt(d) / 2)
+def _unit(d: int, dtype: torch.dtype, backend: Backend) -> float:
+    """r · u. Measured on aligned vectors, a product of length d errs by up to √d/2 units (d = 1 … 2,048)."""
+    return max(backend.rounding, 2 + math.sqrt(d) / 2) * torch.finfo(dtype).eps / 2
 
 
 def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> tuple[QueryResult, Tensor]:
     """One sweep in the precision of `centred`, and which queries its rounding leaves in doubt."""
     n_blocks = k + _SPARE if k else 1
     sweep = backend.sweep(index, centred, n_blocks)
-    norms: Tensor = torch.linalg.vector_norm(centred, dim=1, dtype=torch.float64)
-    unit = _rounding(centred.shape[1], backend) * torch.finfo(centred.dtype).eps / 2
-    bound = unit * ((2 * norms + sweep.nearest.sqrt()).square() + 16)
+    unit = _unit(centred.shape[1], centred.dtype, backend)
+    norms = sweep.norms.sqrt()
+    bound = sweep.nearest.sqrt().add_(norms, alpha=2).square_().add_(16).mul_(unit)
     if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
         bound = bound / (sweep.nearest + bound).sqrt()
     sure = bound <= _TOLERANCE  # not NaN, where float32 overflows
     if centred.dtype == torch.float64:  # differences err less only where much of the norms cancels
-        sure |= 16 * sweep.nearest >= norms.square()
+        sure |= 16 * sweep.nearest >= sweep.norms
     else:
         leading = sweep.log_class_weights.topk(min(2, index.n_classes), dim=1).values
         # Of one class, its own weight must be known; of several, more than rounding must set the first apart.
         sure &= leading[:, 0] - leading[:, 1] > 2 * bound if index.n_classes > 1 else leading[:, 0] > -torch.inf
     doubtful = ~sure
     if k == 0:
-        nobody = sweep.blocks[:, :0], sweep.nearest[:, None][:, :0]
-        return QueryResult(sweep.log_class_weights, *nobody), doubtful
+        nobody = sweep.nearest.new_empty(len(queries), 0)
+        return QueryResult(sweep.log_class_weights, nobody.long(), nobody), doubtful
     rows, squared, reach = _rank(index, queries, centred, sweep, backend, k)
     farthest = squared[:, -1]
     doubtful |= reach - unit * (2 * norms + farthest.sqrt()).square() <= farthest
@@ -146,7 +146,7 @@ def _rank(
         order = distances.argsort(dim=1, stable=True)[:, :k]
         rows[part], squared[part] = found.gather(1, order), distances.gather(1, order)
         if kept < candidates:
-            reach[part] = reach[part].minimum(squared_norms(centred[part]) - near.values.amin(dim=1))
+            reach[part] = reach[part].minimum(sweep.norms[part] - near.values.amin(dim=1))
     return rows, squared, reach
 
 
@@ -198,14 +198,16 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
     `_GRADIENT_TOLERANCE` are differentiated again in float64: those far away, or pulled by far classes.
     """
     single = index.kernel.name == "gaussian" and queries.dtype != torch.float64 != index.embeddings.dtype
-    cotangent = cotangent.masked_fill(index.empty, 0.0)  # no votes, no pull
+    if index.has_empty:
+        cotangent = cotangent.masked_fill(index.empty, 0.0)  # no votes, no pull
     largest: Tensor = torch.linalg.vector_norm(cotangent, math.inf, dim=1, keepdim=True)
     scaled = cotangent / largest.clamp_min(torch.finfo(largest.dtype).tiny)  # no loss is too small for float32
-    centred = queries.double() - index.centre
-    gradient = backend.gradient(index, centred.float() if single else centred, log_class_weights, scaled).double()
+    centred = queries - index.centre
+    gradient = backend.gradient(index, centred.float() if single else centred, log_class_weights, scaled)
     if single:
         left = _strained(index, centred, log_class_weights, scaled, backend).nonzero()[:, 0]
         if len(left):
+            gradient = gradient.double()
             gradient[left] = backend.gradient(index, centred[left], log_class_weights[left], scaled[left])
     return gradient * largest
 
@@ -213,10 +215,11 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
 def _strained(index: Index, centred: Tensor, log_class_weights: Tensor, cotangent: Tensor, backend: Backend) -> Tensor:
     """Which queries (n,) have a gradient that float32 does not give within the tolerance."""
     sizes = cotangent.abs()
+    if index.has_empty:
+        log_class_weights = log_class_weights.masked_fill(index.empty, 0.0)
     # W ≤ m exp(-r²) of the nearest reference of the class, at r. By Jensen, the root of the mean of r² is no less
-    # than what the mean of (2‖q‖ + r)² asks for.
-    squared = math.log(len(index.labels)) - log_class_weights.masked_fill(index.empty, 0.0)
-    mean = (sizes * squared).sum(dim=1) / sizes.sum(dim=1).clamp_min(1)  # the largest size is 1, unless all are 0
+    # than what the mean of (2‖q‖ + r)² asks for. The largest size is 1, unless all are 0.
+    mean = math.log(len(index.labels) + 1) - (sizes * log_class_weights).sum(dim=1) / sizes.sum(dim=1).clamp_min(1)
     norms: Tensor = torch.linalg.vector_norm(centred, dim=1)
-    unit = _rounding(centred.shape[1], backend) * torch.finfo(torch.float32).eps / 2
-    return ~(unit * ((2 * norms + mean.clamp_min(0).sqrt()).square() + 16) <= _GRADIENT_TOLERANCE)
+    most = math.sqrt(max(0.0, _GRADIENT_TOLERANCE / _unit(centred.shape[1], torch.float32, backend) - 16))
+    return ~(mean.sqrt_().add_(norms, alpha=2) <= most)

@@ -53,6 +53,11 @@ class Index:
         return self.counts == 0
 
     @cached_property
+    def has_empty(self) -> bool:
+        """Whether there is such a class."""
+        return bool(self.empty.any())
+
+    @cached_property
     def class_starts(self) -> Tensor:
         """(K + 1,) int32: the first block of each class, and where the last class ends."""
         classes = torch.arange(self.n_classes + 1, device=self.block_labels.device)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, squared_norms, without_neighbours
 from dwac.engine.index import Index, build_index, padded_width
-from dwac.engine.triton_cut import WIDEST, Shape, labels_of, pieces_of
+from dwac.engine.triton_cut import WIDEST, Shape, labels_of, pieces_of, product, query_parts
 from dwac.engine.triton_gradient import fused_gradient
 from dwac.kernels import get_kernel
 
@@ -39,9 +39,9 @@ _RESULTS = 2**24  # numbers of float32 a launch may leave, 64 MB, and twice that
 SHAPES = {
     16: Shape(64, 128, 4, 3),
     32: Shape(64, 128, 4, 3),
-    64: Shape(128, 64, 8, 3),
-    128: Shape(128, 32, 8, 2),
-    256: Shape(64, 64, 8, 1),
+    64: Shape(64, 128, 4, 3),
+    128: Shape(128, 64, 8, 2),
+    256: Shape(128, 64, 8, 1),
 }
 PRECISE = Shape(16, 64, 4, 1)  # of the kernel in float64
 
@@ -103,8 +103,8 @@ def _chunk(index: Index, queries: Tensor, n_blocks: int) -> Sweep:
     norms = squared_norms(queries)
     log_class_weights = class_sums(index, queries, norms, best)
     if best is not None:
-        return Sweep(log_class_weights, *nearest_blocks(best, norms, n_blocks))
-    return without_neighbours(log_class_weights, index)
+        return Sweep(log_class_weights, norms, *nearest_blocks(best, norms, n_blocks))
+    return without_neighbours(log_class_weights, norms, index)
 
 
 def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None, shape: Shape | None = None) -> Tensor:
@@ -216,37 +216,18 @@ def _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK: tl.constexp
 
 
 @triton.jit
-def _product(log_w, q1, q2, first_g, second_g, tile):
-    """log_w + q · g, of the parts of both; the smallest terms first."""
-    g1, g2 = tl.trans(tl.load(first_g + tile)), tl.trans(tl.load(second_g + tile))
-    log_w = tl.dot(q1, g2, log_w)
-    log_w = tl.dot(q2, g1, log_w)
-    return tl.dot(q1, g1, log_w)
-
-
-@triton.jit
-def _query_parts(queries, rows, n, chunk, d: tl.constexpr, CHUNK: tl.constexpr, NORMS: tl.constexpr):
-    """Columns chunk … chunk + CHUNK of queries as their leading bits and the rest; 1 for each column of norms."""
-    dims = chunk + tl.arange(0, CHUNK)
-    there = (rows[:, None] < n) & (dims[None, :] < d)
-    q = tl.load(queries + rows[:, None].to(tl.int64) * d + dims[None, :], mask=there, other=0.0)
-    if NORMS:
-        q = tl.where((dims >= d) & (dims < d + 3), 1.0, q)
-    leading = q.to(tl.float16)
-    return leading, (q - leading.to(tl.float32)).to(tl.float16)
-
-
-@triton.jit
 def _products(
     q1, q2, queries, rows, n, first_g, second_g, norms, columns,
     d: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """(‖q‖² - ‖q - g‖²) log₂e, (ROWS, COLUMNS). Of many dimensions, CHUNK at a time: long products round off more."""
     tile = (columns * D)[:, None] + tl.arange(0, CHUNK)[None, :]
-    log_w = _product(tl.zeros((ROWS, COLUMNS), tl.float32), q1, q2, first_g, second_g, tile)
+    log_w = tl.zeros((ROWS, COLUMNS), tl.float32)
+    log_w = product(log_w, q1, q2, tl.trans(tl.load(first_g + tile)), tl.trans(tl.load(second_g + tile)))
     for chunk in tl.static_range(CHUNK, D, CHUNK):
-        p1, p2 = _query_parts(queries, rows, n, chunk, d, CHUNK, norms is None)
-        log_w += _product(tl.zeros((ROWS, COLUMNS), tl.float32), p1, p2, first_g, second_g, tile + chunk)
+        q1, q2 = query_parts(queries, rows, n, chunk, d, CHUNK, norms is None)
+        g1, g2 = tl.load(first_g + tile + chunk), tl.load(second_g + tile + chunk)
+        log_w += product(tl.zeros((ROWS, COLUMNS), tl.float32), q1, q2, tl.trans(g1), tl.trans(g2))
     if norms is not None:
         log_w += tl.load(norms + columns)[None, :]
     return log_w
@@ -308,7 +289,7 @@ def _by_products(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     first = tl.program_id(1) * step
     last = tl.minimum(n_pieces, first + step)
-    q1, q2 = _query_parts(queries, rows, n, 0, d, CHUNK, norms is None)
+    q1, q2 = query_parts(queries, rows, n, 0, d, CHUNK, norms is None)
     norm = tl.load(query_norms + rows, mask=rows < n, other=0.0).to(tl.float32)
     top = tl.full((ROWS,), -1e38, tl.float32)
     begin_label, end_label = labels_of(block_labels, first, last, PER_BLOCK)

@@ -34,3 +34,29 @@ def pieces_of(class_starts, label, first, last, PER_BLOCK: tl.constexpr):
     """The pieces of a class among first … last."""
     begin = tl.maximum(first, tl.load(class_starts + label).to(tl.int32) * PER_BLOCK)
     return begin, tl.minimum(last, tl.load(class_starts + label + 1).to(tl.int32) * PER_BLOCK)
+
+
+@triton.jit
+def query_parts(queries, rows, n, chunk, d: tl.constexpr, CHUNK: tl.constexpr, NORMS: tl.constexpr):
+    """Columns chunk … chunk + CHUNK of queries as their leading bits and the rest; 1 for each column of norms."""
+    dims = chunk + tl.arange(0, CHUNK)
+    there = (rows[:, None] < n) & (dims[None, :] < d)
+    q = tl.load(queries + rows[:, None].to(tl.int64) * d + dims[None, :], mask=there, other=0.0)
+    if NORMS:
+        q = tl.where((dims >= d) & (dims < d + 3), 1.0, q)
+    return two_parts(q)
+
+
+@triton.jit
+def two_parts(x):
+    """float32 numbers as two in half precision: their leading bits, and the rest."""
+    leading = x.to(tl.float16)
+    return leading, (x - leading.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit
+def product(total, a1, a2, b1, b2):
+    """total + a · b, of the parts of both; the smallest terms first."""
+    total = tl.dot(a1, b2, total)
+    total = tl.dot(a2, b1, total)
+    return tl.dot(a1, b1, total)

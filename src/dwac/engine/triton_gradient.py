@@ -3,6 +3,7 @@
 A program takes ROWS queries through a part of the references, COLUMNS of one class at a time: log-weights in base 2 as
 the sweep computes them, shares of the class's sum, times the class's cotangent, and their product with the references.
 The mathematics is that of `dwac.engine.gradient`; so is the care taken of logs too large for float32 (`levels`).
+Factors of both products are pairs of numbers in half precision, as in the sweep (`dwac.engine.triton`).
 """
 
 # Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
@@ -17,13 +18,14 @@ from torch import Tensor
 
 from dwac.engine.gradient import tiled_gradient
 from dwac.engine.index import Index, padded_width
-from dwac.engine.triton_cut import WIDEST, Shape, labels_of, pieces_of
+from dwac.engine.triton_cut import WIDEST, Shape, labels_of, pieces_of, product, query_parts, two_parts
 
 _PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
 _RESULTS = 2**24  # numbers that the parts may leave
+_UNIT = tl.constexpr(2.0**15)  # shares times this: half precision holds a whole one, and some very small
 
 
-# By the padded width: both products' operands, each as two TF32 numbers, must fit a multiprocessor.
+# By the padded width, measured on an H200: both products' operands must fit a multiprocessor.
 SHAPES = {
     16: Shape(128, 64, 4, 1),
     32: Shape(128, 32, 8, 1),
@@ -55,9 +57,8 @@ def pulls(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: T
     answer = queries.new_empty(parts, n, leading.shape[1])
     with torch.cuda.device_of(queries):
         _pulls[(row_tiles, parts)](
-            queries.contiguous(), torch.linalg.vector_norm(queries, dim=1, dtype=torch.float64), leading, rest, norms,
-            index.class_starts, index.block_labels, log_class_weights.contiguous(), cotangent.contiguous(), answer,
-            n, n_tiles, step, index.n_classes,
+            queries.contiguous(), leading, rest, norms, index.class_starts, index.block_labels,
+            log_class_weights.contiguous(), cotangent.contiguous(), answer, n, n_tiles, step, index.n_classes,
             d=d, D=leading.shape[1], ROWS=rows, COLUMNS=columns, PER_BLOCK=index.block_size // columns,
             STAGES=shape.stages, num_warps=shape.warps,
         )  # fmt: skip
@@ -67,7 +68,6 @@ def pulls(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: T
 @triton.jit(do_not_specialize=["n", "n_tiles", "step"])
 def _pulls(
     queries,  # (n, d)
-    query_norms,  # (n,): ‖q‖
     leading,  # (m, D): 2 g log₂e, its leading bits
     rest,  # (m, D): and what they leave
     norms,  # (m,): -‖g‖² log₂e; None where they stand in three columns more
@@ -92,28 +92,30 @@ def _pulls(
     first = tl.program_id(1) * step
     last = tl.minimum(n_tiles, first + step)
     there = (rows < n)[:, None] & (dims < d)[None, :]
-    q = tl.load(queries + rows[:, None].to(tl.int64) * d + dims[None, :], mask=there, other=0.0)
-    if norms is None:
-        q = tl.where((dims >= d) & (dims < d + 3), 1.0, q)
-    norm = tl.load(query_norms + rows, mask=rows < n, other=0.0)
+    own = tl.load(queries + rows[:, None].to(tl.int64) * d + dims[None, :], mask=there, other=0.0).to(tl.float64)
+    norm = tl.sum(own * own, axis=1)
+    q1, q2 = query_parts(queries, rows, n, 0, d, D, norms is None)
     pull, total = tl.zeros((ROWS, D), tl.float32), tl.zeros((ROWS,), tl.float32)
     begin_label, end_label = labels_of(block_labels, first, last, PER_BLOCK)
     for label in range(begin_label, end_label):
         begin, end = pieces_of(class_starts, label, first, last, PER_BLOCK)
         place = rows.to(tl.int64) * n_classes + label
-        log_sum = (tl.load(log_sums + place, mask=rows < n, other=0.0) + norm * norm) * 1.4426950408889634
+        log_sum = (tl.load(log_sums + place, mask=rows < n, other=0.0) + norm) * 1.4426950408889634
         level = log_sum.to(tl.float32)
         weight = tl.load(cotangents + place, mask=rows < n, other=0.0) * tl.exp2(level.to(tl.float64) - log_sum)
+        weight *= _UNIT
         for tile in tl.range(begin, end, num_stages=STAGES):
             columns = (tile * COLUMNS + lanes).to(tl.int64)
             of = (columns * D)[:, None] + dims[None, :]
-            g = tl.load(leading + of).to(tl.float32) + tl.load(rest + of).to(tl.float32)
-            log_w = tl.dot(q, tl.trans(g), input_precision="tf32x3")
+            g1, g2 = tl.load(leading + of), tl.load(rest + of)
+            log_w = product(tl.zeros((ROWS, COLUMNS), tl.float32), q1, q2, tl.trans(g1), tl.trans(g2))
             if norms is not None:
                 log_w += tl.load(norms + columns)[None, :]
             p = tl.exp2(log_w - level[:, None]) * weight.to(tl.float32)[:, None]
-            pull = tl.dot(p, g, pull, input_precision="tf32x3")
+            p1, p2 = two_parts(p)
+            pull = product(pull, p1, p2, g1, g2)
             total += tl.sum(p, axis=1)
-    pull = pull * 0.6931471805599453 - 2.0 * q * total[:, None]
+    q = q1.to(tl.float32) + q2.to(tl.float32)
+    pull = (pull * 0.6931471805599453 - 2.0 * q * total[:, None]) / _UNIT
     answer += tl.program_id(1).to(tl.int64) * n * D
     tl.store(answer + rows[:, None] * D + dims[None, :], pull, mask=rows[:, None] < n)  # those of norms mean nothing
