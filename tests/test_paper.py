@@ -21,7 +21,7 @@ from dwac.paper import agreement, domain, explanations, fit, peers, published, s
 from dwac.paper.cases import Case
 from dwac.paper.catalogue import wanted_by
 from dwac.paper.records import FIELDS, Records, default_folder
-from dwac.paper.report import write_report
+from dwac.paper.report import _busy, write_report
 from dwac.paper.rows import Library
 from dwac.paper.tables import Found
 
@@ -240,6 +240,13 @@ def test_quick_and_real_records_never_mix(quick: Any, patched: pytest.MonkeyPatc
     with pytest.raises(paper.PaperError, match="holds records of quick runs, and this is a real one"):
         paper.run(["accuracy"], records=quick[1])
     assert default_folder(quick=True) != default_folder()
+
+
+def test_time_that_fits_shared_is_counted_once() -> None:
+    ends = ["2026-01-01T00:01:40+00:00", "2026-01-01T00:02:10+00:00", "2026-01-01T00:05:00+00:00"]
+    taken = [{"fit": 90.0, "measure": 10.0}, {"fit": 80.0}, {"fit": 20.0}]
+    made = [{"date": end, "seconds": seconds} for end, seconds in zip(ends, taken, strict=True)]
+    assert _busy(made) == _busy(made[::-1]) == 150.0
 
 
 def test_a_report_on_quick_and_real_records_is_refused(quick: Any, tmp_path: Path) -> None:
