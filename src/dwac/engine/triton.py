@@ -40,8 +40,8 @@ SHAPES = {
     16: Shape(64, 128, 4, 3),
     32: Shape(64, 128, 4, 3),
     64: Shape(64, 128, 4, 3),
-    128: Shape(128, 64, 8, 2),
-    256: Shape(128, 64, 8, 1),
+    128: Shape(128, 128, 8, 2),
+    256: Shape(128, 128, 8, 1),
 }
 PRECISE = Shape(16, 64, 4, 1)  # of the kernel in float64
 

@@ -27,11 +27,11 @@ _UNIT = tl.constexpr(2.0**15)  # shares times this: half precision holds a whole
 
 # By the padded width, measured on an H200: both products' operands must fit a multiprocessor.
 SHAPES = {
-    16: Shape(128, 64, 4, 1),
-    32: Shape(128, 32, 8, 1),
-    64: Shape(64, 32, 4, 2),
-    128: Shape(32, 16, 4, 1),
-    256: Shape(16, 16, 8, 1),
+    16: Shape(64, 128, 4, 3),
+    32: Shape(64, 128, 4, 3),
+    64: Shape(64, 128, 4, 3),
+    128: Shape(64, 64, 4, 2),
+    256: Shape(128, 32, 8, 2),
 }
 
 
@@ -113,7 +113,8 @@ def _pulls(
                 log_w += tl.load(norms + columns)[None, :]
             p = tl.exp2(log_w - level[:, None]) * weight.to(tl.float32)[:, None]
             p1, p2 = two_parts(p)
-            pull = product(pull, p1, p2, g1, g2)
+            # Tensor cores cut off what they add up, always towards zero, so they are not left to add up more than a tile.
+            pull += product(tl.zeros((ROWS, D), tl.float32), p1, p2, g1, g2)
             total += tl.sum(p, axis=1)
     q = q1.to(tl.float32) + q2.to(tl.float32)
     pull = (pull * 0.6931471805599453 - 2.0 * q * total[:, None]) / _UNIT
