@@ -47,7 +47,10 @@ class Backend(Protocol):
     rounding: float  # units of error that its float32 products may have, if those of IEEE's have fewer
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
-        """One pass over all references; `queries` are centred and in the precision to compute in."""
+        """One pass over all references; `queries` are centred and in the precision to compute in.
+
+        n_blocks: how many to name; 0 where nobody asks for neighbours.
+        """
 
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
         """‖q‖² - ‖q - g‖² of each query and every member of its own blocks (n, b): (n, b · block_size)."""
@@ -85,7 +88,7 @@ class TorchBackend:
         float32, the query is taken block by block.
         """
         norms = squared_norms(queries)
-        best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks > 1 else None
+        best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks else None
         log_sums = norms.new_full((len(queries), index.n_classes), -torch.inf)
         starts = index.class_starts.tolist()
         tiles = _Tiles(index, queries)
@@ -182,9 +185,8 @@ def in_parts(
     if n <= step:
         return chunk(index, queries, n_blocks)
     floats = index.centre.new_empty
-    result = Sweep(
-        floats(n, index.n_classes), floats(n), floats(n), index.block_labels.new_empty(n, n_blocks), floats(n)
-    )
+    blocks = index.block_labels.new_empty(n, n_blocks)
+    result = Sweep(floats(n, index.n_classes), floats(n), floats(n), blocks, floats(n))
     # Filled in place: small results kept between large tiles would scatter the heap and keep it from shrinking.
     for start in range(0, n, max(1, step)):
         part = slice(start, start + max(1, step))
@@ -208,17 +210,19 @@ def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, 
 
 
 def without_neighbours(log_class_weights: Tensor, norms: Tensor, index: Index) -> Sweep:
-    """A sweep by which nobody asks for neighbours: of the nearest it knows how far away it is at most."""
+    """A sweep where nobody asks for neighbours: of the nearest it knows how far away it is at most."""
     # The nearest of a class weighs at least what its members weigh on average.
-    mean = (log_class_weights - index.log_counts.clamp_min(0)).amax(dim=1)
-    nearest = _squared(mean, index.kernel.name)
-    first = index.block_labels.new_zeros(len(nearest), 1)  # the only one, if anybody does ask
-    return Sweep(log_class_weights, norms, nearest, first, torch.full_like(nearest, torch.inf))
+    mean = log_class_weights - index.log_counts
+    if index.has_empty:
+        mean.nan_to_num_(nan=-torch.inf)
+    nearest = _squared(mean.amax(dim=1), index.kernel.name)
+    nowhere = index.block_labels.new_empty(len(nearest), 0)
+    return Sweep(log_class_weights, norms, nearest, nowhere, torch.full_like(nearest, torch.inf))
 
 
 def _squared(log_w: Tensor, kernel: str) -> Tensor:
-    """The squared distance at which a kernel gives a log-weight."""
-    return {"gaussian": torch.neg, "laplace": torch.square}.get(kernel, lambda x: torch.expm1(-x))(log_w).clamp_min(0)
+    """The squared distance at which a kernel gives a log-weight, of at most 0."""
+    return {"gaussian": torch.neg, "laplace": torch.square}.get(kernel, lambda x: torch.expm1(-x))(log_w)
 
 
 def _chosen(index: Index, ones: Tensor, blocks: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ def _unit(d: int, dtype: torch.dtype, backend: Backend) -> float:
 
 def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> tuple[QueryResult, Tensor]:
     """One sweep in the precision of `centred`, and which queries its rounding leaves in doubt."""
-    n_blocks = k + _SPARE if k else 1
+    n_blocks = k + _SPARE if k else 0
     sweep = backend.sweep(index, centred, n_blocks)
     unit = _unit(centred.shape[1], centred.dtype, backend)
     norms = sweep.norms.sqrt()
@@ -107,13 +107,11 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     if centred.dtype == torch.float64:  # differences err less only where much of the norms cancels
         sure |= 16 * sweep.nearest >= sweep.norms
     else:
-        leading = sweep.log_class_weights.topk(min(2, index.n_classes), dim=1).values
-        # Of one class, its own weight must be known; of several, more than rounding must set the first apart.
-        sure &= leading[:, 0] - leading[:, 1] > 2 * bound if index.n_classes > 1 else leading[:, 0] > -torch.inf
+        close = sweep.log_class_weights.amax(dim=1).sub_(bound, alpha=2)  # more than rounding must set the first apart
+        sure &= (sweep.log_class_weights >= close[:, None]).sum(dim=1) == 1
     doubtful = ~sure
     if k == 0:
-        nobody = sweep.nearest.new_empty(len(queries), 0)
-        return QueryResult(sweep.log_class_weights, nobody.long(), nobody), doubtful
+        return QueryResult(sweep.log_class_weights, sweep.blocks, bound.new_empty(len(queries), 0)), doubtful
     rows, squared, reach = _rank(index, queries, centred, sweep, backend, k)
     farthest = squared[:, -1]
     doubtful |= reach - unit * (2 * norms + farthest.sqrt()).square() <= farthest

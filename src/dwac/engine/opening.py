@@ -35,7 +35,7 @@ def leaf_sums(
         step = max(1, _COPIED.get(h.device.type, _COPIED["cpu"]) // leaf)
         for part in (places[start : start + step] for start in range(0, len(places), step)):
             opened = _opened(cells, leaves[part], dtype)
-            log_sums = backend.sweep(opened, h.to(dtype), 1).log_class_weights
+            log_sums = backend.sweep(opened, h.to(dtype), 0).log_class_weights
             yield log_sums, _error(cells, lengths, reach[part].amax(), backend, dtype)
 
 
@@ -49,7 +49,7 @@ def whole_sums(cells: Cells, h: Tensor, backend: Backend, largest_error: float) 
     for dtype, chosen in ((torch.float32, few), (torch.float64, ~few)):
         rows = chosen.nonzero()[:, 0]
         if len(rows):
-            log_sums[rows] = backend.sweep(cells.given, h[rows].to(dtype), 1).log_class_weights
+            log_sums[rows] = backend.sweep(cells.given, h[rows].to(dtype), 0).log_class_weights
     return log_sums, torch.where(few, single, double)
 
 

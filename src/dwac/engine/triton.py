@@ -60,7 +60,7 @@ class TritonBackend:
         """See `Backend.sweep`."""
         if queries.shape[1] > WIDEST or (queries.dtype == torch.float32 and not index.halves):
             return self.rest.sweep(index, queries, n_blocks)
-        results = max(3 * index.n_classes, len(index.block_labels) if n_blocks > 1 else 1)
+        results = max(3 * index.n_classes, len(index.block_labels) if n_blocks else 1)
         return in_parts(_chunk, index, queries, n_blocks, _RESULTS // results)
 
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _compiles(device: torch.device, width: int) -> bool:
             points, labels = torch.zeros(2, width, device=device), torch.arange(2, device=device)
             index, backend = build_index(points, labels, 2, get_kernel("gaussian")), TritonBackend()
             for queries in (points, points.double()):
-                backend.sweep(index, queries, 1)
+                backend.sweep(index, queries, 0)
                 backend.products(index, queries, backend.sweep(index, queries, 2).blocks)
     except Exception as error:  # whatever the compiler, the driver or the linker raise
         logger.warning("the fused sums cannot be compiled here, so slower ones are used: %s", error)
@@ -99,7 +99,7 @@ def _compiles(device: torch.device, width: int) -> bool:
 
 
 def _chunk(index: Index, queries: Tensor, n_blocks: int) -> Sweep:
-    best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks > 1 else None
+    best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks else None
     norms = squared_norms(queries)
     log_class_weights = class_sums(index, queries, norms, best)
     if best is not None:

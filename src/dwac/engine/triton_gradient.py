@@ -113,7 +113,7 @@ def _pulls(
                 log_w += tl.load(norms + columns)[None, :]
             p = tl.exp2(log_w - level[:, None]) * weight.to(tl.float32)[:, None]
             p1, p2 = two_parts(p)
-            # Tensor cores cut off what they add up, always towards zero, so they are not left to add up more than a tile.
+            # Tensor cores round sums towards zero, so they are not left to add up more than a tile.
             pull += product(tl.zeros((ROWS, D), tl.float32), p1, p2, g1, g2)
             total += tl.sum(p, axis=1)
     q = q1.to(tl.float32) + q2.to(tl.float32)
