@@ -69,6 +69,21 @@ TRIED = {
         {"kernel": "laplace"},
         trials=3,
     ),
+    "whole_texts": Variant(
+        "up to 1,500 words of a text are read, not 400",
+        "Are long texts cut too short?",
+        "paper",
+        ("imdb",),
+        {"encoder": {**_READER, "vectors": "glove 100d", "max_length": 1500}},
+    ),
+    "paper_mixed": Variant(
+        "test rows drawn anew from all",
+        "Does the paper's model fall short of its number on the official test rows alone?",
+        "paper",
+        ("imdb",),
+        {},
+        mixed=True,
+    ),
     "mixed": Variant(
         "test rows drawn anew from all",
         "Are p-values low because the official test rows are of other films?",
