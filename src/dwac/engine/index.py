@@ -127,9 +127,14 @@ def leading_bits(x: Tensor) -> tuple[Tensor, Tensor]:
     return leading, (x - leading).half()
 
 
-def padded_width(d: int) -> int:
-    """d as the tensor cores take it: a power of two, at least 16."""
-    return max(16, 1 << (d - 1).bit_length())
+def padded_width(size: int) -> int:
+    """A number of rows or columns as the tensor cores take it: a power of two, at least 16."""
+    return max(16, power_of_two(size))
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << (size - 1).bit_length()
 
 
 def _block_size(m: int, n_classes: int) -> int:

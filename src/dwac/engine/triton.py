@@ -24,8 +24,8 @@ import triton.language as tl
 from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, squared_norms, without_neighbours
-from dwac.engine.index import Index, build_index, padded_width
-from dwac.engine.triton_cut import WIDEST, Shape, labels_of, pieces_of, product, query_parts
+from dwac.engine.index import Index, build_index, padded_width, power_of_two
+from dwac.engine.triton_cut import WIDEST, Shape, ceil_div, labels_of, pieces_of, product, query_parts
 from dwac.engine.triton_gradient import fused_gradient
 from dwac.kernels import get_kernel
 
@@ -72,7 +72,7 @@ class TritonBackend:
         with torch.cuda.device_of(queries):
             _members[(n, b)](
                 queries.contiguous(), index.folded, blocks.contiguous(), answer,
-                D=triton.next_power_of_2(d), d=d, BLOCK=index.block_size, num_warps=1 if d <= 32 else 4,
+                D=power_of_two(d), d=d, BLOCK=index.block_size, num_warps=1 if d <= 32 else 4,
             )  # fmt: skip
         return answer
 
@@ -115,14 +115,14 @@ def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None
     (n, d), n_classes = queries.shape, index.n_classes
     single = queries.dtype == torch.float32
     shape = shape or (SHAPES[padded_width(d)] if single else PRECISE)
-    rows = min(shape.rows, max(16, triton.next_power_of_2(n)))
+    rows = min(shape.rows, padded_width(n))
     columns = min(shape.columns, index.block_size)
-    tiles, n_pieces = triton.cdiv(n, rows), len(index.rows) // columns
+    tiles, n_pieces = ceil_div(n, rows), len(index.rows) // columns
     # Few queries leave the GPU idle unless several programs share the references of each.
     parts = max(1, min(n_pieces, _PROGRAMS // tiles, 2 * _RESULTS // (3 * n) - n_classes))
     per_block = index.block_size // columns
-    step = triton.cdiv(triton.cdiv(n_pieces, parts), per_block) * per_block
-    parts = triton.cdiv(n_pieces, step)
+    step = ceil_div(ceil_div(n_pieces, parts), per_block) * per_block
+    parts = ceil_div(n_pieces, step)
     # References lie class by class, so where a class and the part that it stands in are known, so is their slot.
     largest = queries.new_empty(n_classes + parts, n)
     total = torch.empty_like(largest, dtype=torch.float64)
@@ -142,11 +142,11 @@ def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None
                 D=d, **cut, num_warps=shape.warps,
             )  # fmt: skip
         log_sums = norms.new_empty(n, n_classes)
-        some = min(64, triton.next_power_of_2(n))
-        _join[(triton.cdiv(n, some), n_classes)](
+        some = min(64, power_of_two(n))
+        _join[(ceil_div(n, some), n_classes)](
             largest, total, norms if single and index.kernel.name == "gaussian" else None, index.class_starts,
             index.log_counts, log_sums, n, step,
-            ROWS=some, PARTS=min(1024 // some, triton.next_power_of_2(parts)), PER_BLOCK=per_block,
+            ROWS=some, PARTS=min(1024 // some, power_of_two(parts)), PER_BLOCK=per_block,
         )  # fmt: skip
     return log_sums
 

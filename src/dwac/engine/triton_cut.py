@@ -22,6 +22,11 @@ class Shape(NamedTuple):
     stages: int
 
 
+def ceil_div(whole: int, part: int) -> int:
+    """How many parts cover the whole. (`triton.cdiv` is made for kernels, and takes some µs called from Python.)"""
+    return -(-whole // part)
+
+
 @triton.jit
 def labels_of(block_labels, first, last, PER_BLOCK: tl.constexpr):
     """The first label among pieces first … last, and the last one + 1."""

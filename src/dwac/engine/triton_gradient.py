@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dwac.engine.gradient import tiled_gradient
 from dwac.engine.index import Index, padded_width
-from dwac.engine.triton_cut import WIDEST, Shape, labels_of, pieces_of, product, query_parts, two_parts
+from dwac.engine.triton_cut import WIDEST, Shape, ceil_div, labels_of, pieces_of, product, query_parts, two_parts
 
 _PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
 _RESULTS = 2**24  # numbers that the parts may leave
@@ -47,13 +47,13 @@ def pulls(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: T
     """2 Σ_i p_i (g_i - q) of queries (n, d) float32, centred; p_i = c_k w_i / W_k, k the class of i."""
     n, d = queries.shape
     leading, rest, norms = index.split
-    rows = min(shape.rows, max(16, triton.next_power_of_2(n)))
+    rows = min(shape.rows, padded_width(n))
     columns = min(shape.columns, index.block_size)
-    n_tiles, row_tiles = len(leading) // columns, triton.cdiv(n, rows)
+    n_tiles, row_tiles = len(leading) // columns, ceil_div(n, rows)
     # Few queries leave the GPU idle unless several programs share the references of each.
     parts = max(1, min(n_tiles, _PROGRAMS // row_tiles, _RESULTS // (n * leading.shape[1])))
-    step = triton.cdiv(n_tiles, parts)
-    parts = triton.cdiv(n_tiles, step)
+    step = ceil_div(n_tiles, parts)
+    parts = ceil_div(n_tiles, step)
     answer = queries.new_empty(parts, n, leading.shape[1])
     with torch.cuda.device_of(queries):
         _pulls[(row_tiles, parts)](
