@@ -74,8 +74,10 @@ def _query(index: Index, queries: Tensor, backend: Backend, k: int) -> QueryResu
         return _empty(index, k)
     centred = queries - index.centre  # in float64, as the centre is
     result, doubtful = _pass(index, queries, centred.to(dtype), backend, k)
+    if not doubtful.any():
+        return result
     left = doubtful.nonzero()[:, 0]
-    if dtype != torch.float64 and len(left):
+    if dtype != torch.float64:
         again, doubtful = _pass(index, queries[left], centred[left], backend, k)
         _replace(result, left, again)
         left = left[doubtful]
@@ -203,9 +205,9 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
     centred = queries - index.centre
     gradient = backend.gradient(index, centred.float() if single else centred, log_class_weights, scaled)
     if single:
-        left = _strained(index, centred, log_class_weights, scaled, backend).nonzero()[:, 0]
-        if len(left):
-            gradient = gradient.double()
+        strained = _strained(index, centred, log_class_weights, scaled, backend)
+        if strained.any():
+            left, gradient = strained.nonzero()[:, 0], gradient.double()
             gradient[left] = backend.gradient(index, centred[left], log_class_weights[left], scaled[left])
     return gradient * largest
 
