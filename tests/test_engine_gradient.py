@@ -181,6 +181,24 @@ def test_a_class_far_away_is_differentiated_in_float64_where_it_pulls(backend, d
 
 
 @every_backend
+@pytest.mark.parametrize("d", [2, 16, 64])
+@pytest.mark.parametrize("far", [300.0, 3e4, 2e5, 1e8])
+def test_a_class_of_far_outliers_does_no_harm(backend, device, d, far):
+    rng = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    references = rng.normal(size=(400, d)) * 0.5 / np.sqrt(d)
+    references[:, 0] += np.where(labels, 12, -12)
+    labels[-6:] = 2
+    references[-6:-3] = rng.uniform(0.9, 1.1, size=(3, d)) * far / np.sqrt(d)
+    references[-3:] = -references[-6:-3]
+    references = references.astype(np.float32)
+    queries = references[:24] + np.float32(0.05)
+    cotangent = np.array([[1.0, -1.0, 0.0], [1.0, -1.0, 1e-30], [1.0, -1.0, 1e-3]]).repeat(8, axis=0)
+    got = differentiate(queries, references, labels, cotangent, backend=backend, device=device)
+    assert_close(got, closed_form(queries, references, labels, cotangent), WORST)
+
+
+@every_backend
 @every_kernel
 def test_classes_without_references_pull_nowhere_whatever_their_cotangent(backend, device, kernel):
     queries, references, _ = case(6, 40, 3, 1)

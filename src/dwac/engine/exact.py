@@ -26,6 +26,7 @@ from dwac.errors import InputError, ShapeError
 
 _TOLERANCE = 1e-4
 _GRADIENT_TOLERANCE = 1e-3
+_FAR = 1e3  # norms at which rounding exceeds 1: nothing that float32 says is kept, not even a gradient of 0
 _SPARE = 8  # candidates kept beyond k, so that rounding can seldom hide a neighbour
 _CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # looked at at once while ranking, and bytes of those that are kept
 _COTANGENTS = 2**22  # log class weights differentiated at once
@@ -193,8 +194,8 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
     """∂/∂queries of Σ cotangent · log_class_weights, (n, d), in the precision that each query needs.
 
     Gaussian weights of float32 references are differentiated in float32, anything else in float64. The share of a
-    reference in a class at distance r errs by the rounding of its squared distance, u (2‖q‖ + r)² as in a sweep.
-    Queries for which the mean of that over the classes, by the size of their cotangents, exceeds
+    reference in a class at distance r errs by a factor of exp(e), e the rounding of its squared distance, u (2‖q‖ + r)²
+    as in a sweep. Queries for which the mean of exp(e) - 1 over the classes, by how far each cotangent pulls, exceeds
     `_GRADIENT_TOLERANCE` are differentiated again in float64: those far away, or pulled by far classes.
     """
     single = index.kernel.name == "gaussian" and queries.dtype != torch.float64 != index.embeddings.dtype
@@ -208,7 +209,8 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
         strained = _strained(index, centred, log_class_weights, scaled, backend)
         if strained.any():
             left, gradient = strained.nonzero()[:, 0], gradient.double()
-            gradient[left] = backend.gradient(index, centred[left], log_class_weights[left], scaled[left])
+            again = backend.sweep(index, centred[left], 0).log_class_weights  # of far classes too in that precision
+            gradient[left] = backend.gradient(index, centred[left], again, scaled[left])
     return gradient * largest
 
 
@@ -217,9 +219,11 @@ def _strained(index: Index, centred: Tensor, log_class_weights: Tensor, cotangen
     sizes = cotangent.abs()
     if index.has_empty:
         log_class_weights = log_class_weights.masked_fill(index.empty, 0.0)
-    # W ≤ m exp(-r²) of the nearest reference of the class, at r. By Jensen, the root of the mean of r² is no less
-    # than what the mean of (2‖q‖ + r)² asks for. The largest size is 1, unless all are 0.
-    mean = math.log(len(index.labels) + 1) - (sizes * log_class_weights).sum(dim=1) / sizes.sum(dim=1).clamp_min(1)
-    norms: Tensor = torch.linalg.vector_norm(centred, dim=1)
-    most = math.sqrt(max(0.0, _GRADIENT_TOLERANCE / _unit(centred.shape[1], torch.float32, backend) - 16))
-    return ~(mean.sqrt_().add_(norms, alpha=2) <= most)
+    # W ≤ m exp(-r²), r the distance to the nearest reference of the class, by which the class pulls.
+    reach = (math.log(len(index.labels) + 1) - log_class_weights).sqrt_()
+    norms: Tensor = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+    unit = 2 * _unit(centred.shape[1], torch.float32, backend)  # products of any length are made at once
+    errors = (2 * norms + reach).square_().add_(16).mul_(unit).clamp_max_(100).expm1_()
+    pulls = sizes.mul_(reach)
+    kept = (pulls * errors).sum(dim=1) <= _GRADIENT_TOLERANCE * pulls.sum(dim=1)
+    return ~(kept & (norms[:, 0] <= _FAR))

@@ -59,11 +59,11 @@ def _chunk(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: 
 def levels(log_sums: Tensor, cotangent: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Logs of the class sums (n, K) rounded to a dtype, and cotangents that make up for the rounding.
 
-    c · exp(s - log W) = c exp(rounded - log W) · exp(s - rounded): a log of any size costs no accuracy. Classes
-    without references have nan, which no block asks for.
+    c · exp(s - log W) = c exp(rounded - log W) · exp(s - rounded): a log of any size costs no accuracy, until rounding
+    exceeds 1; there c = 0 must not meet infinity. Classes without references have nan, which no block asks for.
     """
     rounded = log_sums.to(dtype)
-    return rounded, (cotangent * (rounded - log_sums).exp()).to(dtype)
+    return rounded, (cotangent * (rounded - log_sums).clamp_max_(1).exp_()).to(dtype)
 
 
 def _slopes(kernel: Kernel, squared: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, squared_norms, without_neighbours
 from dwac.engine.index import Index, build_index, padded_width, power_of_two
-from dwac.engine.triton_cut import WIDEST, Shape, ceil_div, labels_of, pieces_of, product, query_parts
+from dwac.engine.triton_cut import WIDEST, Shape, ceil_div, has_room, labels_of, pieces_of, product, query_parts
 from dwac.engine.triton_gradient import fused_gradient
 from dwac.kernels import get_kernel
 
@@ -35,7 +35,7 @@ _PROGRAMS = 2112  # sixteen for each multiprocessor of a large GPU
 _RESULTS = 2**24  # numbers of float32 a launch may leave, 64 MB, and twice that of sums
 
 
-# By the padded width, measured on an H200: both parts of both factors must fit a multiprocessor.
+# By the padded width, measured on an H200: both parts of both factors must fit a multiprocessor. Others have less room.
 SHAPES = {
     16: Shape(64, 128, 4, 3),
     32: Shape(64, 128, 4, 3),
@@ -43,6 +43,7 @@ SHAPES = {
     128: Shape(128, 128, 8, 2),
     256: Shape(128, 128, 8, 1),
 }
+LEAN = SHAPES | {128: Shape(128, 32, 8, 2), 256: Shape(64, 64, 8, 1)}
 PRECISE = Shape(16, 64, 4, 1)  # of the kernel in float64
 
 
@@ -84,14 +85,15 @@ def serves(device: torch.device, d: int) -> bool:
 
 @cache
 def _compiles(device: torch.device, width: int) -> bool:
-    """Sweeps of two points, with neighbours and without. A machine without a C compiler, say, cannot use Triton."""
+    """All kernels on as many points as they take at a time. A machine without a C compiler, say, cannot use Triton."""
     try:
         with torch.inference_mode(False), torch.no_grad():
-            points, labels = torch.zeros(2, width, device=device), torch.arange(2, device=device)
+            points, labels = torch.zeros(1024, width, device=device), torch.arange(1024, device=device) % 2
             index, backend = build_index(points, labels, 2, get_kernel("gaussian")), TritonBackend()
-            for queries in (points, points.double()):
-                backend.sweep(index, queries, 0)
+            for queries in (points[:128], points[:128].double()):
+                votes = backend.sweep(index, queries, 0).log_class_weights
                 backend.products(index, queries, backend.sweep(index, queries, 2).blocks)
+                backend.gradient(index, queries, votes, torch.ones_like(votes))
     except Exception as error:  # whatever the compiler, the driver or the linker raise
         logger.warning("the fused sums cannot be compiled here, so slower ones are used: %s", error)
         return False
@@ -114,7 +116,8 @@ def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None
     """
     (n, d), n_classes = queries.shape, index.n_classes
     single = queries.dtype == torch.float32
-    shape = shape or (SHAPES[padded_width(d)] if single else PRECISE)
+    if shape is None:
+        shape = (SHAPES if has_room(queries.device) else LEAN)[padded_width(d)] if single else PRECISE
     rows = min(shape.rows, padded_width(n))
     columns = min(shape.columns, index.block_size)
     tiles, n_pieces = ceil_div(n, rows), len(index.rows) // columns

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 
 WIDEST = 256  # the largest d served
+_ROOM = 200 * 2**10  # bytes of shared memory that a program needs for the shapes measured on an H200
 
 
 class Shape(NamedTuple):
@@ -20,6 +23,14 @@ class Shape(NamedTuple):
     columns: int
     warps: int
     stages: int
+
+
+@cache
+def has_room(device: torch.device) -> bool:
+    """Whether shapes that were measured on an H200 fit; those for less fit 99 KiB, which any GPU since 2020 has."""
+    if device.type != "cuda":  # Triton's interpreter
+        return True
+    return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0) >= _ROOM
 
 
 def ceil_div(whole: int, part: int) -> int:

@@ -18,14 +18,24 @@ from torch import Tensor
 
 from dwac.engine.gradient import tiled_gradient
 from dwac.engine.index import Index, padded_width
-from dwac.engine.triton_cut import WIDEST, Shape, ceil_div, labels_of, pieces_of, product, query_parts, two_parts
+from dwac.engine.triton_cut import (
+    WIDEST,
+    Shape,
+    ceil_div,
+    has_room,
+    labels_of,
+    pieces_of,
+    product,
+    query_parts,
+    two_parts,
+)
 
 _PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
 _RESULTS = 2**24  # numbers that the parts may leave
 _UNIT = tl.constexpr(2.0**15)  # shares times this: half precision holds a whole one, and some very small
 
 
-# By the padded width, measured on an H200: both products' operands must fit a multiprocessor.
+# By the padded width, measured on an H200: both products' operands must fit a multiprocessor. Others have less room.
 SHAPES = {
     16: Shape(64, 128, 4, 3),
     32: Shape(64, 128, 4, 3),
@@ -33,6 +43,7 @@ SHAPES = {
     128: Shape(64, 64, 4, 2),
     256: Shape(128, 32, 8, 2),
 }
+LEAN = SHAPES | {256: Shape(32, 32, 4, 1)}
 
 
 def fused_gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor) -> Tensor:
@@ -40,7 +51,8 @@ def fused_gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cot
     fits = queries.dtype == torch.float32 == index.folded.dtype and index.kernel.name == "gaussian" and index.halves
     if not fits or queries.shape[1] > WIDEST:
         return tiled_gradient(index, queries, log_class_weights, cotangent)
-    return pulls(index, queries, log_class_weights, cotangent, SHAPES[padded_width(queries.shape[1])])
+    shapes = SHAPES if has_room(queries.device) else LEAN
+    return pulls(index, queries, log_class_weights, cotangent, shapes[padded_width(queries.shape[1])])
 
 
 def pulls(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor, shape: Shape) -> Tensor:
@@ -102,8 +114,9 @@ def _pulls(
         place = rows.to(tl.int64) * n_classes + label
         log_sum = (tl.load(log_sums + place, mask=rows < n, other=0.0) + norm) * 1.4426950408889634
         level = log_sum.to(tl.float32)
-        weight = tl.load(cotangents + place, mask=rows < n, other=0.0) * tl.exp2(level.to(tl.float64) - log_sum)
-        weight *= _UNIT
+        # Both exponents are about 0 at most. Where rounding makes them large, a cotangent of 0 must not meet infinity.
+        rounded = tl.exp2(tl.minimum(level.to(tl.float64) - log_sum, 1.0))
+        weight = tl.load(cotangents + place, mask=rows < n, other=0.0) * rounded * _UNIT
         for tile in tl.range(begin, end, num_stages=STAGES):
             columns = (tile * COLUMNS + lanes).to(tl.int64)
             of = (columns * D)[:, None] + dims[None, :]
@@ -111,7 +124,7 @@ def _pulls(
             log_w = product(tl.zeros((ROWS, COLUMNS), tl.float32), q1, q2, tl.trans(g1), tl.trans(g2))
             if norms is not None:
                 log_w += tl.load(norms + columns)[None, :]
-            p = tl.exp2(log_w - level[:, None]) * weight.to(tl.float32)[:, None]
+            p = tl.exp2(tl.minimum(log_w - level[:, None], 0.0)) * weight.to(tl.float32)[:, None]
             p1, p2 = two_parts(p)
             # Tensor cores round sums towards zero, so they are not left to add up more than a tile.
             pull += product(tl.zeros((ROWS, D), tl.float32), p1, p2, g1, g2)
