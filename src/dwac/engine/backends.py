@@ -49,7 +49,7 @@ class Backend(Protocol):
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """One pass over all references; `queries` are centred and in the precision to compute in.
 
-        n_blocks: how many to name; 0 where nobody asks for neighbours.
+        n_blocks: how many to name; 0 where nobody asks for neighbours, and then `blocks` is (n, 0).
         """
 
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The gradient as one fused kernel on a GPU: two products on the tensor cores, no (n, m) matrix.
 
-A program takes ROWS queries through a part of the references, COLUMNS of one class at a time: log-weights in base 2 as
-the sweep computes them, shares of the class's sum, times the class's cotangent, and their product with the references.
+A program takes ROWS queries through a part of the references, COLUMNS of one class at a time: log-weights in base 2,
+shares of the class's sum, times the class's cotangent, and their product with the references.
 The mathematics is that of `dwac.engine.gradient`; so is the care taken of logs too large for float32 (`levels`).
 Factors of both products are pairs of numbers in half precision, as in the sweep (`dwac.engine.triton`).
 """
