@@ -69,6 +69,23 @@ def test_train_says_what_it_understood_and_how_good_it_is(folder: Path, tmp_path
     assert dwac.load(tmp_path / "m").classes_.tolist() == ["<=50K", ">50K"]
 
 
+def test_train_says_the_accuracy_of_the_model_that_it_wrote(folder: Path, tmp_path: Path) -> None:
+    words = ("train", folder / "people.csv", "-t", "income", "--id", "name", "-o", tmp_path / "m", "--epochs", "1")
+    (shown,) = re.findall(r"accuracy on validation rows ([\d.]+)", run(*words).output)
+    clf, rows = dwac.load(tmp_path / "m"), people(240).iloc[:200].set_index("name")
+    held = rows.loc[clf.validation_ids_]
+    assert shown == f"{clf.score(held[['age', 'work']], held['income']):.3f}"
+
+
+def test_a_blank_category_is_a_gap_to_a_model_as_it_was_in_training(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=120), "job": rng.choice(["a", "b", ""], 120)})
+    frame.assign(y=np.where(frame["job"] == "", "out", "in")).to_csv(tmp_path / "t.csv", index=False)
+    run("train", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m", "--epochs", "1")
+    found = read(tmp_path / "t.csv", like=load(tmp_path / "m"))
+    assert (found.X["job"].isna() == (frame["job"] == "")).all()
+
+
 def test_train_for_machines_says_the_same(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "-t", "income", "--id", "name", "-o", tmp_path / "m", "--epochs", "1")
     facts = json.loads(run(*words, "--test-size", "30", "--json").stdout)
@@ -303,6 +320,13 @@ def test_evaluate_needs_labels(folder: Path, tmp_path: Path) -> None:
     assert "a.csv has no target column 'income', as in training" in said(
         "evaluate", folder / "model", tmp_path / "a.csv"
     )
+
+
+def test_a_model_that_never_had_a_table_asks_which_column_is_the_target(folder: Path, tmp_path: Path) -> None:
+    frame = people()
+    dwac.DWACClassifier(epochs=1).fit(frame[["age"]], frame["income"]).save(tmp_path / "m")
+    line = said("evaluate", tmp_path / "m", folder / "new.csv")
+    assert re.search("does not know which column of .* is the target; name it: --target COLUMN", line)
 
 
 # Texts and images

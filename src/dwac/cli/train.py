@@ -95,7 +95,7 @@ def train(
     seconds = time.perf_counter() - start
     test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
     Model(clf, rows.columns).save(output, include_examples=not private)
-    show_training(clf, seconds, test, output, console)
+    show_training(clf, seconds, test, kept.take(_validation(clf, kept)), output, console)
     if json:
         say_json(summary(rows, y, kinds, clf, seconds, test, output))
 
@@ -161,6 +161,11 @@ def _fit(clf: DWACClassifier, rows: Rows) -> None:
         raise KeyboardInterrupt
 
 
+def _validation(clf: DWACClassifier, rows: Rows) -> NDArray[np.int64]:
+    """Which rows stopped training."""
+    return np.flatnonzero(pd.Index(rows.ids).isin(clf.validation_ids_))
+
+
 # What people see
 
 
@@ -198,7 +203,9 @@ def show_rows(rows: Rows, y: NDArray[Any], name: str, kinds: dict[str, list[str]
             console.print(hint, style="yellow", highlight=False, soft_wrap=True)
 
 
-def show_training(clf: DWACClassifier, seconds: float, test: Evaluation | None, output: Path, console: Console) -> None:
+def show_training(
+    clf: DWACClassifier, seconds: float, test: Evaluation | None, validation: Rows, output: Path, console: Console
+) -> None:
     """How training went, what the model is worth, and what to do next."""
     history = clf.history_
     console.print(
@@ -209,10 +216,10 @@ def show_training(clf: DWACClassifier, seconds: float, test: Evaluation | None, 
     )
     if test is not None:
         console.print(*evaluation_tables(test, f"On {test.n:,} rows held out"))
-    elif "validation_accuracy" in history:
-        best = number(float(history["validation_accuracy"].max()))
+    elif len(validation):
+        accuracy = number(clf.score(validation.X, validation.y))
         console.print(
-            f"accuracy on validation rows {best}; --test-size 0.2 holds rows out for a fair one", highlight=False
+            f"accuracy on validation rows {accuracy}; --test-size 0.2 holds rows out for a fair one", highlight=False
         )
     console.print(f"written: {output}", highlight=False, soft_wrap=True)
 

@@ -216,7 +216,7 @@ class TabularEncoder(Encoder):
         if unique and not any(c.categories or c.gaps or any(c.scales) for c in columns):
             raise InputError(
                 f"column {_listed(unique)} has a value of its own in every row, and nothing else tells rows apart; "
-                f"for texts, give the column itself: X[{unique[0]!r}]"
+                f"for texts, give the column itself: X[{unique[0]!r}], or --text {unique[0]} on the command line"
             )
         self.columns = columns
         self._learned(rows=len(frame))

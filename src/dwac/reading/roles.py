@@ -55,8 +55,10 @@ def arrange_like(
     used: set[Any] = set(getattr(clf, "feature_names_in_", []))
     target = asked.target or (learned.target if learned.target in frame and learned.target not in used else None)
     if labelled and target is None:
-        lost = "" if learned.target is None else f" {learned.target!r}, as in training"
-        raise InputError(f"{name} has no target column{lost}; name it: --target COLUMN; {_columns(frame)}")
+        if learned.target is None:
+            raise InputError(f"the model does not know which column of {name} is the target; name it: --target COLUMN")
+        lost = f"{name} has no target column {learned.target!r}, as in training"
+        raise InputError(f"{lost}; name it: --target COLUMN; {_columns(frame)}")
     id_column = asked.id or next((c for c in (learned.id, INDEX) if c in frame and c not in used), None)
     y = None if target is None or not labelled else known_labels(frame[target], target, where, clf.classes_)
     found = Columns(target, asked.text or learned.text, id_column)

@@ -33,7 +33,7 @@ class Table(NamedTuple):
 def read_table(data: bytes, name: str, form: str, *, encoding: str, texts: Collection[str]) -> Table:
     """The table in the bytes of a file of this form: "csv", "tsv", "jsonl" or "parquet".
 
-    texts: columns that stay as they are written, rather than become numbers or dates.
+    texts: columns that stay as they are written, rather than become numbers or dates. In CSV a blank is a gap in any.
     """
     if form == "parquet":
         table = Table(_parquet(data, name), lambda row: f"{name} row {row}")
@@ -116,8 +116,9 @@ def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> 
     while True:
         table = pa.csv.read_csv(
             io.BytesIO(data),
-            # In one block: Arrow judges a column's type by the first.
-            read_options=pa.csv.ReadOptions(block_size=min(len(data) + 1, _LARGEST_BLOCK)),
+            # In one block: Arrow judges a column's type by the first. Without its threads: those may still be starting
+            # when an error ends the process, which then aborts.
+            read_options=pa.csv.ReadOptions(use_threads=False, block_size=min(len(data) + 1, _LARGEST_BLOCK)),
             parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(column_types=types, decimal_point="," if decimal_comma else "."),
         )
@@ -126,7 +127,7 @@ def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> 
             break
         types |= dict.fromkeys(clocks, pa.string())  # a time of day is a category, known by its text
     frame: pd.DataFrame = table.rename_columns(names).to_pandas(date_as_object=False)
-    worded = [column for column in names if column not in texts and is_text(frame[column])]
+    worded = [column for column in names if is_text(frame[column])]
     return frame.assign(**{column: frame[column].mask(frame[column] == "") for column in worded})
 
 
