@@ -187,6 +187,7 @@ def test_sentences_with_labels(given: Any) -> None:
     rows = given("a.txt", "pos\tgood film\r\n\r\nneg\tbad\tfilm\r\n")
     assert (rows.X, rows.y.tolist(), rows.kind) == (["good film", "bad\tfilm"], ["pos", "neg"], "text")
     assert rows.where(1).endswith("a.txt line 3")
+    assert rows.ids == [0, 2]
 
 
 def images(folder: Path, *paths: str) -> None:

@@ -167,7 +167,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Training
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, ids: Iterable[Hashable] | None = None) -> Self:
-        """Train on X and y.
+        """Train on X and y. Ctrl-C ends training early and keeps the best model so far, which is a fit like any other
+        to whoever called, `cross_val_score` say; `history_.attrs["ended"]` is then "interrupted".
 
         Args:
             X: a table, images, texts, tensors or a Dataset; see `encoder`.
@@ -200,7 +201,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             members = self.members or (encoder.recipe.members if device.type == "cuda" else 1)
             model = self._new_model(encoder, len(classes), members).to(device)
             history = self._train(model, encoder, inputs, codes, weights, by_class, parts, seed)
-        # Only now: a fit that fails or is interrupted leaves the estimator as it was.
+        # Only now: a fit that fails, or is broken off outside of training, leaves the estimator as it was.
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 delattr(self, name)

@@ -49,7 +49,7 @@ def _pictures(folder: Path) -> list[str]:
 
 
 def read_sentences(data: bytes, name: str, *, encoding: str, labelled: bool, classes: Collection[str] = ()) -> Rows:
-    """A text a line; `labelled`: label, tab, text. Blank lines are left aside.
+    """A text a line, known by its line's number, from 0; `labelled`: label, tab, text. Blank lines are left aside.
 
     classes: where every line begins with one of these and a tab, it is a label that is not part of the text.
     """
@@ -67,4 +67,4 @@ def read_sentences(data: bytes, name: str, *, encoding: str, labelled: bool, cla
     told = labelled or all(tab and label.strip() in classes and text.strip() for label, tab, text in parts)
     texts = [text.strip() if told else line.strip() for (_, line), (_, _, text) in zip(lines, parts, strict=True)]
     y = np.array([label.strip() for label, _, _ in parts], dtype=object) if labelled else None
-    return Rows(texts, y, list(range(len(texts))), "text", where=lambda row: f"{name} line {numbers[row]}")
+    return Rows(texts, y, [number - 1 for number in numbers], "text", where=lambda row: f"{name} line {numbers[row]}")
