@@ -1,4 +1,8 @@
-"""How the fused kernels cut their work: into programs of some queries and a part of the references, class by class."""
+"""What the fused kernels share: how they cut their work, and how they multiply.
+
+Work is cut into programs of some queries and a part of the references, class by class. Factors of products are pairs of
+numbers in half precision (`dwac.engine.triton` says why).
+"""
 
 # Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,untyped-decorator,misc"
