@@ -21,7 +21,7 @@ else:
 def choose_backend(name: str, queries: Tensor) -> Backend:
     """The backend of that name for queries (n, d). "auto" is triton on a GPU, up to its width, and torch elsewhere.
 
-    On an H200 torch takes 36 to 61 times as long for many queries, 4 to 6 times for one (docs/results/engine_gpu.md).
+    On an H200 torch takes 34 to 98 times as long for many queries, 3 times for one (docs/results/engine_gpu.md).
     """
     device = queries.device
     if name == "auto":
