@@ -272,14 +272,19 @@ class _Run:
         if isinstance(self.model, WeightedAverage):
             most = min(_VOTERS.get(self.y.device.type, 2048), max(256, len(self.y) // 8))
             rows = self.voters(most, self.generator)
-            voters = embed(self.model, tuple(part[rows] for part in self.x)), self.y[rows]
-        held_out = HeldOut(self.model, embed(self.model, x), y.to(self.y.device), voters, self.class_weights)
+            voters = self._embed(tuple(part[rows] for part in self.x)), self.y[rows]
+        held_out = HeldOut(self.model, self._embed(x), y.to(self.y.device), voters, self.class_weights)
         factor = 1.0
         if self.rescale:
             fits = held_out.some(_FEW).judge(SCALES)[:, 0]
             factor = SCALES[int(fits.argmin())]
         loss, accuracy = held_out.judge([factor])[0, 1:].tolist()
         return loss, accuracy
+
+    def _embed(self, x: Inputs) -> Tensor:
+        """h in the precision of training: good enough to tell epochs apart."""
+        with torch.autocast(self.y.device.type, torch.bfloat16, enabled=self.settings.mixed_precision):
+            return embed(self.model, x)
 
     def restore_best(self) -> None:
         """Put the best weights back; without validation, those of the last epoch stay."""

@@ -103,7 +103,7 @@ BEST: dict[str, Values] = {
     "covertype": _TABLE | {"members": 3},
     "lending_club": _TABLE | {"members": 3},
     "fashion_mnist": _PICTURE | {"epochs": 20},
-    "cifar10": _PICTURE,
+    "cifar10": _PICTURE | {"members": 3, "epochs": 60},
     "subjectivity": _TEXT,
     "stackoverflow": _TEXT,
     "imdb": _LONG_TEXT,

@@ -28,7 +28,9 @@ _TEXTS = ("subjectivity", "stackoverflow", "imdb")
 _SMALL = ("adult", "stackoverflow")
 _VECTORS = "Do texts fall short of the published numbers for want of vectors? The paper's had 300 numbers."
 TRIED = {
-    "no_penalty": Variant("no penalty on ‖h‖²", "Is it our penalty that differs?", "paper", _SMALL, {"penalty": 0.0}),
+    "no_penalty": Variant(
+        "no penalty on ‖h‖²", "Is it our penalty that differs?", "paper", (*_SMALL, "imdb"), {"penalty": 0.0}
+    ),
     "no_rescale": Variant(
         "the scale of h as training left it", "Is it the fitted scale?", "paper", _SMALL, {"rescale": False}
     ),
@@ -46,6 +48,23 @@ TRIED = {
         "paper",
         ("cifar10", "stackoverflow", "imdb"),
         {"guidance": 1.0},
+        trials=3,
+    ),
+    "large_batches": Variant(
+        "batches of 256, not 64",
+        "Does DWAC trail its twin because too few vote in a batch?",
+        "paper",
+        ("imdb",),
+        {"batch_size": 256},
+        trials=3,
+    ),
+    "long_embeddings": Variant(
+        "embeddings of 16 numbers, not 2",
+        "Does DWAC trail its twin because its embedding is too short?",
+        "paper",
+        ("imdb",),
+        {"embedding_size": 16},
+        trials=3,
     ),
     "one_member": Variant(
         "one network alone",
