@@ -61,7 +61,7 @@ def probabilities(queries: ArrayLike, references: ArrayLike, labels: ArrayLike, 
 def nearest(queries: ArrayLike, references: ArrayLike, k: int) -> tuple[Ints, Floats]:
     """Rows and squared distances (n, k) of the nearest, nearest first; equal distances in the order of rows."""
     squared = squared_distances(queries, references)
-    rows = np.array([sorted(range(len(row)), key=lambda j: (row[j], j))[:k] for row in squared])
+    rows = np.array([sorted(range(len(row)), key=lambda j: (row[j], j))[:k] for row in squared], np.int64)
     return rows, np.take_along_axis(squared, rows, axis=1)
 
 

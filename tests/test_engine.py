@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from dwac.engine import BACKENDS, QueryResult, build_index, query
+from dwac.engine import BACKENDS, QueryResult, build_index, direct, query
 from dwac.errors import BackendError, InputError, ShapeError
 from dwac.kernels import KERNELS, get_kernel
 from tests import oracle
@@ -458,6 +458,20 @@ def test_nearly_equal_distances_are_ranked_as_in_float64(backend, device, dtype,
     _, squared = oracle.nearest(queries, references, 60)
     np.testing.assert_allclose(got.squared_distances, squared, rtol=1e-13)
     np.testing.assert_array_equal(oracle.squared_distances(queries, references)[0][got.rows[0]], squared[0])
+
+
+@pytest.mark.parametrize("held", [7, 100, 10_000])
+@pytest.mark.parametrize("k", [0, 1, 30])
+def test_direct_differences_are_the_same_however_many_are_held_at_once(monkeypatch, held, k):
+    queries, references, labels = case(5, 400, 3, 3)
+    queries, references = (2 * queries).round(), (2 * references).round()  # many are equally far
+    index = build_index(torch.tensor(references), torch.tensor(labels), 4, get_kernel("gaussian"))
+    monkeypatch.setattr(direct, "_MATRIX", held)
+    log_class_weights, rows, squared = direct.by_difference(index, torch.tensor(queries), k)
+    assert_close(log_class_weights, oracle.log_class_weights(queries, references, labels, 4, "gaussian"), 1e-12)
+    wanted_rows, wanted = oracle.nearest(queries, references, k)
+    np.testing.assert_array_equal(rows, wanted_rows)
+    np.testing.assert_allclose(squared, wanted, rtol=1e-13)
 
 
 @every_backend

@@ -256,14 +256,14 @@ def _recipe(network: str, rows: int) -> Recipe:
     few = rows < 5000
     batch_size = 2 ** min(8, max(5, round(float(np.log2(max(rows, 1) / 25)))))
     return Recipe(
-        epochs=20 if few else 40,
+        epochs=20 if few else 60,
         batch_size=batch_size,
         learning_rate=2e-3 if few else 4e-3,
         weight_decay=0.05 if few else 0.2,
         patience=15,
         embedding_size=32,
         guidance=1.0,
-        members=2,
+        members=2 if few else 3,
         mixed_precision=True,
         compiled=not network.startswith("timm:"),
     )

@@ -23,12 +23,22 @@ def by_difference(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor
 
 
 def _chunk(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    squared = torch.zeros(len(queries), len(index.labels), dtype=torch.float64, device=queries.device)
-    for h, ref_h in zip(queries.double().T, index.embeddings.T, strict=True):  # one dimension at a time
-        squared.add_((h[:, None] - ref_h).square_())
-    log_class_weights = merge(index.kernel.log_weights(squared), index.labels, index)
-    rows = _nearest(squared, k)
-    return log_class_weights, rows, squared.gather(1, rows)
+    n, queries = len(queries), queries.double()
+    log_class_weights = queries.new_full((n, index.n_classes), -torch.inf)
+    rows, nearest = index.labels.new_empty(n, 0), queries.new_empty(n, 0)
+    for start in range(0, len(index.labels), _MATRIX):
+        part = slice(start, start + _MATRIX)
+        squared = queries.new_zeros(n, len(index.labels[part]))
+        for h, ref_h in zip(queries.T, index.embeddings[part].T, strict=True):  # one dimension at a time
+            squared.add_((h[:, None] - ref_h).square_())
+        sums = merge(index.kernel.log_weights(squared), index.labels[part], index)
+        log_class_weights = torch.logaddexp(log_class_weights, sums)
+        places = _nearest(squared, min(k, squared.shape[1]))
+        rows = torch.cat([rows, places + start], dim=1)
+        nearest = torch.cat([nearest, squared.gather(1, places)], dim=1)
+        best = _nearest(nearest, min(k, nearest.shape[1]))  # equal ones stay in the order of their rows
+        rows, nearest = rows.gather(1, best), nearest.gather(1, best)
+    return log_class_weights, rows, nearest
 
 
 def _nearest(squared: Tensor, k: int) -> Tensor:
