@@ -11,10 +11,11 @@ from dwac import metrics
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
 from dwac.paper.settings import DATASETS
-from dwac.paper.tables import Found, Section, paragraphs, points, spread, table
+from dwac.paper.tables import NONE, Found, Section, paragraphs, points, spread, table
 from dwac.paper.variants import TRIED
 
 TITLE = "What was tried"
+Measured = dict[int, dict[str, float]]  # by trial
 
 
 def cases() -> Iterator[Case]:
@@ -48,21 +49,37 @@ def report(found: Found) -> Section:
     return Section(TITLE, paragraphs(how, table(head, rows)))
 
 
+def effects(found: Found, name: str, setting: str) -> str:
+    """In a cell: every change to a dataset's setting, with the points of test accuracy that it gained."""
+    changes = [variant for variant, of in TRIED.items() if of.setting == setting and name in of.datasets]
+    gains = [(TRIED[variant].what, _gain(*_measured(found, name, variant), "accuracy")) for variant in changes]
+    return "; ".join(f"{what} {gain}" for what, gain in gains) or NONE
+
+
 def _row(found: Found, name: str, variant: str) -> list[str]:
-    of = TRIED[variant]
+    of, kinds = TRIED[variant], ("held_out", "accuracy")
+    changed, frozen = _measured(found, name, variant)
+    spreads = [spread([measured[what] for measured in changed.values()]) for what in kinds]
+    gaps = [_gain(changed, frozen, what) for what in kinds]
+    p_values = [measured["true_label"] for measured in changed.values() if "true_label" in measured]
+    return [of.asks, DATASETS[name].title, of.setting, of.what, *spreads, *gaps, spread(p_values)]
+
+
+def _measured(found: Found, name: str, variant: str) -> tuple[Measured, Measured]:
+    """By trial, what was measured with the change and without."""
     changed, frozen = (
         {
             record["seed"]: record["metrics"][experiment]
-            for record in found.of((name, of.setting, "dwac"), variant=which)
+            for record in found.of((name, TRIED[variant].setting, "dwac"), variant=which)
             if "held_out" in record["metrics"].get(experiment, {})
         }
         for experiment, which in (("tried", variant), ("accuracy", None))
     )
+    return changed, frozen
+
+
+def _gain(changed: Measured, frozen: Measured, what: str) -> str:
+    """In points, over the trials that both have."""
     both = sorted(changed.keys() & frozen.keys())
-    spreads, gaps = [], []
-    for what in ("held_out", "accuracy"):
-        spreads.append(spread([measured[what] for measured in changed.values()]))
-        ours, theirs = (sum(by[trial][what] for trial in both) / max(len(both), 1) for by in (changed, frozen))
-        gaps.append(points(ours, theirs if both else None))
-    p_values = [measured["true_label"] for measured in changed.values() if "true_label" in measured]
-    return [of.asks, DATASETS[name].title, of.setting, of.what, *spreads, *gaps, spread(p_values)]
+    ours, theirs = (sum(by[trial][what] for trial in both) / max(len(both), 1) for by in (changed, frozen))
+    return points(ours, theirs if both else None)
