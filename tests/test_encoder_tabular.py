@@ -88,8 +88,9 @@ def test_every_kind_of_column_in_one_frame(network):
     assert categorical.dtype == torch.int64
     assert torch.isfinite(numeric).all()
     # age, income, children, wait and two dates of time, month and weekday (the hour only of the one with a summer
-    # time); member and asked; gaps of income, children, asked and seen
-    assert numeric.shape == (N, 4 + 3 + 3 + 3 + 4)
+    # time); member and asked; gaps of income, children, asked and seen; how far beyond training, which is nowhere
+    assert numeric.shape == (N, 4 + 3 + 3 + 3 + 4 + (network == "default"))
+    assert network == "paper" or (numeric[:, -1] == 0).all()
     assert categorical.shape == (N, 4 + (network == "paper"))
     run(encoder, X)
 
@@ -155,7 +156,7 @@ def test_numbers_are_scaled_as_scikit_learn_does():
     x = np.round(RNG.lognormal(size=(600, 1)), 1)
     numeric, _ = TabularEncoder().fit(x).transform(x)
     peer = QuantileTransformer(n_quantiles=20, output_distribution="normal", subsample=None).fit_transform(x)
-    np.testing.assert_allclose(numeric.numpy(), peer, atol=1e-5)
+    np.testing.assert_allclose(numeric[:, :1].numpy(), peer, atol=1e-5)
     numeric, _ = TabularEncoder("paper").fit(x).transform(x)
     np.testing.assert_allclose(numeric.numpy(), (x - x.mean()) / x.std(), atol=1e-5)
 
@@ -164,7 +165,7 @@ def test_two_valued_numbers_stay_plain():
     X = np.column_stack([RNG.integers(0, 2, 50), RNG.integers(0, 2, 50) * 7 + 3])
     encoder = TabularEncoder().fit(X)
     numeric, _ = encoder.transform(X)
-    assert torch.equal(numeric, torch.from_numpy((X - [0, 3]) / [1, 7]).float())
+    assert torch.equal(numeric[:, :2], torch.from_numpy((X - [0, 3]) / [1, 7]).float())
     assert encoder.network().periodic is None
 
 
@@ -173,7 +174,47 @@ def test_missing_numbers_get_the_median_and_a_flag_where_training_had_some():
     encoder = TabularEncoder().fit(X)
     numeric, _ = encoder.transform(pd.DataFrame({"a": [np.nan, 2.5], "b": [np.nan, 3.0]}))
     assert torch.equal(numeric[0, :2], numeric[1, :2])
-    assert numeric[:, 2:].tolist() == [[1.0], [0.0]]
+    assert numeric[:, 2].tolist() == [1.0, 0.0]
+
+
+def beyond(encoder: TabularEncoder, **row: Any) -> float:
+    return float(encoder.transform(pd.DataFrame({name: [value] for name, value in row.items()}))[0][0, -1])
+
+
+def test_the_last_number_says_how_far_a_row_is_beyond_training():
+    X = pd.DataFrame({"a": np.arange(101.0), "b": [np.nan, *np.arange(100.0)], "c": np.arange(101) % 2, "d": 3.0})
+    encoder = TabularEncoder().fit(X)
+    assert (encoder.transform(X)[0][:, -1] == 0).all()
+    usual = {"a": 50, "b": 50, "c": 1, "d": 3.0}
+    assert beyond(encoder, **usual) == beyond(encoder, **usual | {"a": 0.5}) == 0
+    assert beyond(encoder, **usual | {"a": 200}) == pytest.approx(10.4) == beyond(encoder, **usual | {"a": -100})
+    assert beyond(encoder, **usual | {"b": np.nan}) == 0  # there is a flag for that
+    assert beyond(encoder, **usual | {"a": np.nan}) == 1 == beyond(encoder, **usual | {"c": np.nan})
+    assert beyond(encoder, **usual | {"a": np.nan, "c": np.nan}) == pytest.approx(2**0.5)
+    assert beyond(encoder, **usual | {"a": 1e300}) == 1000
+
+
+def test_the_network_does_not_read_how_far_a_row_is_beyond_training():
+    X = frame()
+    encoder = TabularEncoder().fit(X)
+    numeric, categorical = encoder.transform(X)
+    network = encoder.network().eval()
+    far = numeric.clone()
+    far[:, -1] = 7
+    assert torch.equal(network(numeric, categorical), network(far, categorical))
+    assert torch.equal(network.coordinates(far, categorical), far)
+    assert network.n_coordinates == far.shape[1]
+
+
+def test_an_encoder_stored_before_there_was_such_a_number_does_without():
+    X = frame()
+    stored = TabularEncoder().fit(X).config()
+    del stored["watchful"]
+    encoder = TabularEncoder.from_config(stored)
+    numeric, categorical = encoder.transform(X)
+    assert torch.equal(numeric, TabularEncoder().fit(X).transform(X)[0][:, :-1])
+    assert encoder.network()(numeric, categorical).isfinite().all()
+    assert encoder.network().n_coordinates == numeric.shape[1]
 
 
 def test_unseen_and_rare_categories_share_an_index_of_their_own():
@@ -211,7 +252,7 @@ def test_scattered_amounts_are_categories_too_and_measurements_are_not():
     assert [column.categories for column in TabularEncoder("paper").fit(X).columns] == [[], []]
     numeric, indices = TabularEncoder().fit(X).transform(pd.DataFrame({"gain": [594, 600], "age": [20, 20]}))
     assert indices.tolist() == [[2], [UNKNOWN]]
-    assert numeric.shape == (2, 2)
+    assert numeric.shape == (2, 3)
 
 
 @pytest.mark.parametrize("n_rows", [1, 5])

@@ -56,7 +56,7 @@ def test_vectors_are_the_embedding_and_the_scaled_numbers(near: DWACClassifier) 
     model = near.model_
     assert isinstance(model, WeightedAverage)
     size = model.embedding_size
-    assert model.vector_size == size + 2 == near.embed(X).shape[1]
+    assert model.vector_size == size + 3 == near.embed(X).shape[1]  # two, and how far beyond training
     numeric = near.encoder_.transform(X)[0].numpy()
     np.testing.assert_allclose(near.embed(X)[:, size:], model.locality * numeric, rtol=1e-5)
     voters = X.loc[list(near.references_.ids)]
@@ -192,6 +192,17 @@ def test_height_takes_credibility_from_strangers_and_no_share_from_anyone(high: 
     p_values = high.conformal(X).p_values[np.arange(300), y.astype(int)]
     assert 0.4 < p_values.mean() < 0.6
     assert (p_values > 0.1).mean() > 0.82  # 0.9, but for the chance of 120 calibration rows
+
+
+def test_gaps_and_numbers_that_training_never_had_are_strange(high: DWACClassifier) -> None:
+    usual = pd.DataFrame({"a": [1.0], "b": [0.2], "c": [0.2]})
+    strange = {"all gaps": usual * np.nan, "far away": usual.assign(a=1e6), "beyond": usual.assign(b=60.0, c=60.0)}
+    before = high.conformal(usual).credibility[0]
+    assert before > 0.2
+    for name, row in strange.items():
+        assert high.conformal(row).credibility[0] < 0.05, name
+        assert np.isfinite(high.predict_proba(row)).all()
+    assert high.predict(strange["far away"]) == high.predict(usual)  # it is weights that fall
 
 
 def test_what_is_added_is_known_and_what_is_forgotten_is_not(high: DWACClassifier, tmp_path) -> None:

@@ -35,6 +35,7 @@ UNKNOWN = 0  # the index of rare and unseen categories
 _FEW = 256  # most distinct values a number may have to be a category too
 _LARGEST = 1e100  # numbers beyond are taken for this one, so that no square or difference overflows
 _FARTHEST = 1e3  # scaled numbers stop here: finite in float32, and still far from everything
+_EDGE = 5.2  # where z = Φ⁻¹(rank) stops
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "complex", "timedelta", "timedelta64"}
 _DATES = {"datetime", "datetime64", "date", "period"}  # as pandas names what a column holds
 
@@ -79,6 +80,25 @@ class Scale:
         with np.errstate(over="ignore"):
             return np.clip((x - start) / (step or 1.0), -_FARTHEST, _FARTHEST)
 
+    def beyond(self, x: Floats) -> Floats:
+        """(n,): how much farther z would go beyond the training range, at its mean pace within; 0 for gaps."""
+        if self.form != "quantile":
+            return np.zeros(len(x))  # z goes on by itself
+        low, high = self.values[0], self.values[-1]
+        x = np.where(np.isnan(x), self.fill, x)
+        with np.errstate(over="ignore"):
+            return np.clip(2 * _EDGE * np.maximum(low - x, x - high) / (high - low), 0, _FARTHEST)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Columns (n,): continuous numbers, plain 0/1 ones, indices of categories, and how far each is beyond training."""
+
+    continuous: list[Floats] = field(default_factory=list)
+    plain: list[Floats] = field(default_factory=list)
+    indices: list[NDArray[np.int64]] = field(default_factory=list)
+    beyond: list[Floats] = field(default_factory=list)
+
 
 @dataclass(frozen=True)
 class Column:
@@ -110,22 +130,23 @@ class Column:
         codes = kind == "numeric" and not paper and _scattered(x)
         return cls(name, kind, scales, bool(x.isna().any()), _frequent(x, name, least=2) if codes else [])
 
-    def features(self, series: pd.Series[Any]) -> tuple[list[Floats], list[Floats], list[NDArray[np.int64]]]:
-        """Continuous numbers, plain 0/1 numbers and indices of categories: a list of columns (n,) each."""
-        continuous: list[Floats] = []
-        plain: list[Floats] = []
+    def features(self, series: pd.Series[Any]) -> Features:
+        """The column as features: a list of columns (n,) for each kind."""
+        found = Features()
         if self.scales:
             parts = _parts(series, self.name, self.kind)
             for part, scale in zip(parts, self.scales, strict=True):
                 if scale is not None:
-                    (plain if scale.form == "binary" else continuous).append(scale.apply(part))
-            plain += [np.isnan(parts[0]).astype(np.float64)] * self.gaps
+                    (found.plain if scale.form == "binary" else found.continuous).append(scale.apply(part))
+                    found.beyond.append(scale.beyond(part))
+            # A gap is filled with the median, from which z is off by 1 in the mean of its square.
+            (found.plain if self.gaps else found.beyond).append(np.isnan(parts[0]).astype(np.float64))
             series = pd.Series(parts[0])
-        if not self.categories:
-            return continuous, plain, []
-        codes, values = _codes(series, self.name)
-        known = {value: i for i, value in enumerate(self.categories, start=UNKNOWN + 1)}
-        return continuous, plain, [np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes]]
+        if self.categories:
+            codes, values = _codes(series, self.name)
+            known = {value: i for i, value in enumerate(self.categories, start=UNKNOWN + 1)}
+            found.indices.append(np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes])
+        return found
 
 
 class TabularEncoder(Encoder):
@@ -149,7 +170,7 @@ class TabularEncoder(Encoder):
     >>> X = pd.DataFrame({"age": [31, 45, None, 28], "job": ["nurse", "clerk", "nurse", "clerk"]})
     >>> numeric, categorical = TabularEncoder().fit(X).transform(X)
     >>> numeric.shape, categorical.tolist()
-    (torch.Size([4, 2]), [[2], [1], [2], [1]])
+    (torch.Size([4, 3]), [[2], [1], [2], [1]])
     """
 
     kind = "tabular"
@@ -179,6 +200,7 @@ class TabularEncoder(Encoder):
             "sigma": None if sigma is None else float(sigma),
         }
         self.columns: list[Column] = []
+        self.watchful = network == "default"
         self._learned(rows=0)
 
     def _learned(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
@@ -223,11 +245,18 @@ class TabularEncoder(Encoder):
         return self
 
     def transform(self, X: Any) -> Inputs:
-        """numeric (n, p) float32: continuous numbers, then plain 0/1 ones. categorical (n, q) int64."""
+        """numeric (n, p) float32 and categorical (n, q) int64.
+
+        numeric: continuous numbers, then plain 0/1 ones, and last, for our network, how far the row is beyond all that
+        training had: outside the range of its numbers, or with gaps where there were none. The network does not read
+        that, for training has nothing but 0 there; it is one of the row's coordinates.
+        """
         frame = self.records(X)
         features = [column.features(frame.iloc[:, i]) for i, column in enumerate(self.columns)]
-        numeric = [x for kind in (0, 1) for lists in features for x in lists[kind]]
-        indices = [index for lists in features for index in lists[2]]
+        numeric = [x for part in features for x in part.continuous] + [x for part in features for x in part.plain]
+        if numeric and self.watchful:
+            numeric.append(np.sqrt(sum(np.square(x) for part in features for x in part.beyond)))
+        indices = [index for part in features for index in part.indices]
         return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
 
     def records(self, X: Any) -> pd.DataFrame:
@@ -261,11 +290,12 @@ class TabularEncoder(Encoder):
             n_plain += len(scales) - n_binary
             return TabularNetwork(0, n_plain, sizes, self.widths, dropout=0.2, unknown=0.0, local=False)
         rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
-        return TabularNetwork(len(scales) - n_binary, n_plain, sizes, self.widths, sigma=self.sigma, **rest)
+        rest |= {"sigma": self.sigma, "beyond": self.watchful}
+        return TabularNetwork(len(scales) - n_binary, n_plain, sizes, self.widths, **rest)
 
     def config(self) -> dict[str, Any]:
         """The settings, what fit learned of the columns, and what the number of rows decided."""
-        learned = {"rows": self.rows, "widths": list(self.widths), "sigma": self.sigma}
+        learned = {"rows": self.rows, "widths": list(self.widths), "sigma": self.sigma, "watchful": self.watchful}
         return {"settings": dict(self.settings), **learned, "columns": [asdict(column) for column in self.columns]}
 
     @classmethod
@@ -276,6 +306,7 @@ class TabularEncoder(Encoder):
             scales = [None if scale is None else Scale(**scale) for scale in column["scales"]]
             encoder.columns.append(Column(**{**column, "scales": scales}))
         encoder._learned(config["rows"], config["widths"], config["sigma"])
+        encoder.watchful = config.get("watchful", False)  # of models stored before there was such a thing
         return encoder
 
     def _require_fit(self) -> None:
@@ -288,7 +319,8 @@ class TabularNetwork(nn.Module):
 
     Continuous numbers have periodic embeddings; plain ones stay as they are. Categories are one-hot: `table` holds the
     first layer's weights that each picks. In training, a share `unknown` of them is hidden, so that the index of unseen
-    ones is trained too. `local`: rows have coordinates, by which locality may judge them.
+    ones is trained too. `local`: rows have coordinates, by which locality may judge them. `beyond`: the last number
+    is one of these alone.
     """
 
     starts: Tensor
@@ -305,10 +337,12 @@ class TabularNetwork(nn.Module):
         sigma: float = 0.25,
         unknown: float = 0.01,
         local: bool = True,
+        beyond: bool = False,
     ) -> None:
         super().__init__()
-        self.n_continuous, self.dropout, self.unknown = n_continuous, dropout, unknown
+        self.n_continuous, self.n_plain, self.dropout, self.unknown = n_continuous, n_plain, dropout, unknown
         self.n_coordinates = n_continuous + n_plain if local else 0
+        self.n_coordinates += beyond and self.n_coordinates > 0
         self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
         n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
         fan_in = n_numeric + sum(sizes)
@@ -323,9 +357,9 @@ class TabularNetwork(nn.Module):
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """(n, widths[-1]) features."""
+        continuous, numeric = numeric[:, : self.n_continuous], numeric[:, self.n_continuous :][:, : self.n_plain]
         if self.periodic is not None:
-            continuous, plain = numeric[:, : self.n_continuous], numeric[:, self.n_continuous :]
-            numeric = torch.cat([self.periodic(continuous).flatten(1), plain], dim=1)
+            numeric = torch.cat([self.periodic(continuous).flatten(1), numeric], dim=1)
         x = F.linear(numeric, self.weight, self.bias)
         if self.table is not None:
             if self.training and self.unknown:
