@@ -194,6 +194,14 @@ def test_the_last_number_says_how_far_a_row_is_beyond_training():
     assert beyond(encoder, **usual | {"a": 1e300}) == 1000
 
 
+def test_a_category_that_training_never_had_is_beyond_it_unless_rare_ones_are_usual():
+    X = pd.DataFrame({"n": np.arange(20.0), "a": ["x", "y"] * 10, "b": ["x", "y"] * 9 + ["once", None]})
+    encoder = TabularEncoder().fit(X)
+    assert (encoder.transform(X)[0][:, -1] == 0).all()
+    assert beyond(encoder, n=5.0, a="x", b="new") == 0
+    assert beyond(encoder, n=5.0, a="new", b="x") == 1 == beyond(encoder, n=5.0, a=None, b="x")
+
+
 def test_the_network_does_not_read_how_far_a_row_is_beyond_training():
     X = frame()
     encoder = TabularEncoder().fit(X)

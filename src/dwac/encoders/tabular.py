@@ -106,7 +106,8 @@ class Column:
 
     A number has one scale; a date four, of its time, month, weekday and hour; None stands where nothing varies.
     `gaps`: training had missing numbers, so an indicator says where. `categories`: the values with an index of their
-    own, from 1 on; numbers with few distinct values have them too. An "empty" column was all missing: it is ignored.
+    own, from 1 on; numbers with few distinct values have them too. `rare`: training had others, too. An "empty" column
+    was all missing: it is ignored.
     """
 
     name: Name
@@ -114,6 +115,7 @@ class Column:
     scales: list[Scale | None] = field(default_factory=list)
     gaps: bool = False
     categories: list[Value] = field(default_factory=list)
+    rare: bool = False
 
     @classmethod
     def fit(cls, series: pd.Series[Any], name: Name, *, paper: bool) -> Column:
@@ -123,7 +125,8 @@ class Column:
             return cls(name, kind)
         if kind == "categorical":
             # Those met once teach the network what to make of unseen ones.
-            return cls(name, kind, categories=_frequent(series, name, least=1 if paper else 2))
+            frequent = _frequent(series, name, least=1 if paper else 2)
+            return cls(name, kind, categories=frequent, rare=len(frequent) < series.nunique(dropna=False))
         parts = _parts(series, name, kind)
         scales = [Scale.fit(part, standard=paper) for part in parts]
         x = pd.Series(parts[0])
@@ -146,6 +149,8 @@ class Column:
             codes, values = _codes(series, self.name)
             known = {value: i for i, value in enumerate(self.categories, start=UNKNOWN + 1)}
             found.indices.append(np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes])
+            if not self.scales and not self.rare:
+                found.beyond.append((found.indices[0] == UNKNOWN).astype(np.float64))
         return found
 
 
@@ -248,8 +253,8 @@ class TabularEncoder(Encoder):
         """numeric (n, p) float32 and categorical (n, q) int64.
 
         numeric: continuous numbers, then plain 0/1 ones, and last, for our network, how far the row is beyond all that
-        training had: outside the range of its numbers, or with gaps where there were none. The network does not read
-        that, for training has nothing but 0 there; it is one of the row's coordinates.
+        training had: outside the range of its numbers, or with gaps or new categories where it had none. The network
+        does not read that, for training has nothing but 0 there; it is one of the row's coordinates.
         """
         frame = self.records(X)
         features = [column.features(frame.iloc[:, i]) for i, column in enumerate(self.columns)]
