@@ -188,10 +188,26 @@ def test_the_last_number_says_how_far_a_row_is_beyond_training():
     usual = {"a": 50, "b": 50, "c": 1, "d": 3.0}
     assert beyond(encoder, **usual) == beyond(encoder, **usual | {"a": 0.5}) == 0
     assert beyond(encoder, **usual | {"a": 200}) == pytest.approx(10.4) == beyond(encoder, **usual | {"a": -100})
-    assert beyond(encoder, **usual | {"b": np.nan}) == 0  # there is a flag for that
-    assert beyond(encoder, **usual | {"a": np.nan}) == 1 == beyond(encoder, **usual | {"c": np.nan})
-    assert beyond(encoder, **usual | {"a": np.nan, "c": np.nan}) == pytest.approx(2**0.5)
     assert beyond(encoder, **usual | {"a": 1e300}) == 1000
+    assert beyond(encoder, **usual | {"b": np.nan}) == 0  # there is a flag for that
+    assert beyond(encoder, **usual | {"d": np.nan}) == 0  # it tells nothing
+    one = beyond(encoder, **usual | {"a": np.nan})
+    assert one == beyond(encoder, **usual | {"c": np.nan}) == pytest.approx(0.5**0.5)
+    assert beyond(encoder, **usual | {"a": np.nan, "c": np.nan}) == pytest.approx(2**0.5)
+    assert beyond(encoder, **usual | {"a": np.nan, "b": 200}) > one
+
+
+def test_later_dates_are_not_beyond_training():
+    X = pd.DataFrame({"n": np.arange(60.0), "day": pd.date_range("2024-01-01", periods=60)})
+    encoder = TabularEncoder().fit(X)
+    assert beyond(encoder, n=5.0, day=pd.Timestamp("2031-07-01 12:00")) == 0
+
+
+def test_fitting_again_what_was_stored_long_ago_is_like_fitting_anew():
+    X = frame()
+    stored = TabularEncoder().fit(X).config()
+    del stored["watchful"]
+    assert TabularEncoder.from_config(stored).fit(X).config() == TabularEncoder().fit(X).config()
 
 
 def test_a_category_that_training_never_had_is_beyond_it_unless_rare_ones_are_usual():
@@ -199,7 +215,7 @@ def test_a_category_that_training_never_had_is_beyond_it_unless_rare_ones_are_us
     encoder = TabularEncoder().fit(X)
     assert (encoder.transform(X)[0][:, -1] == 0).all()
     assert beyond(encoder, n=5.0, a="x", b="new") == 0
-    assert beyond(encoder, n=5.0, a="new", b="x") == 1 == beyond(encoder, n=5.0, a=None, b="x")
+    assert beyond(encoder, n=5.0, a="new", b="x") == beyond(encoder, n=5.0, a=None, b="x") == pytest.approx(0.5**0.5)
 
 
 def test_the_network_does_not_read_how_far_a_row_is_beyond_training():

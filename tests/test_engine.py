@@ -474,6 +474,14 @@ def test_direct_differences_are_the_same_however_many_are_held_at_once(monkeypat
     np.testing.assert_allclose(squared, wanted, rtol=1e-13)
 
 
+def test_a_part_infinitely_far_away_takes_nothing_from_the_others(monkeypatch):
+    references = torch.tensor([[1e200], [0.0], [1.0], [0.0]], dtype=torch.float64)
+    index = build_index(references, torch.tensor([0, 0, 1, 1]), 3, get_kernel("gaussian"))
+    monkeypatch.setattr(direct, "_MATRIX", 1)
+    log_class_weights, _, _ = direct.by_difference(index, torch.zeros(1, 1), 0)
+    assert_close(log_class_weights, [[0.0, np.log(1 + np.exp(-1)), -np.inf]], 1e-15)
+
+
 @every_backend
 def test_asking_for_neighbours_changes_no_votes(backend, device):
     queries, references, labels = case(20, 200, 4, 3)

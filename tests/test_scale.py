@@ -312,3 +312,16 @@ def test_a_class_that_no_reference_has_makes_no_height_infinite(high: DWACClassi
     model = WeightedAverage(high.encoder_.network(), 3, 4)
     model.eval().remember([(inputs, torch.arange(60) % 2)])
     assert 0 < training.fit_height(model, inputs, held, torch.arange(60) % 3) < 1e6
+
+
+def test_one_absurd_validation_row_does_not_take_height_away(high: DWACClassifier) -> None:
+    X, held, found = two_sides(300)[0], two_sides(60, seed=1)[0], []
+    absurd = held.copy()
+    absurd.iloc[0, 0] = 1e6
+    for rows in (held, absurd):
+        torch.manual_seed(0)
+        inputs, model = high.encoder_.transform(X), WeightedAverage(high.encoder_.network(), 2, 4)
+        model.eval().remember([(inputs, torch.arange(300) % 2)])
+        found.append(training.fit_height(model, inputs, high.encoder_.transform(rows), torch.arange(60) % 2))
+    usual, odd = found
+    assert odd > 0.3 * usual > 0  # without care less than a hundredth

@@ -337,7 +337,7 @@ def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
     if any(type(number) not in (int, float) or not math.isfinite(number) for number in [*values, fill]):
         return False
     if form == "quantile":
-        return len(values) > 1 and values == sorted(values)
+        return len(values) > 1 and values == sorted(values) and 0 < values[-1] - values[0] < math.inf
     return form in ("binary", "standard") and len(values) == 2
 
 

@@ -111,7 +111,9 @@ def fit_height(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y
     own = votes.gather(1, held_y[rows.to(held_y.device)].to(votes.device)[:, None])
     own = own[own > -torch.inf]  # a class without voters has no weight to compare
     model.known = Known(model.coordinates(on(inputs_of(x), model.device)), model.references.ids)
-    spreads = _spread(own), _spread(model.strangeness(on(held, model.device)).square())
+    # What lies beyond all known coordinates is taken back to their edge: one such row would rule the spread.
+    z = model.coordinates(on(held, model.device)).clamp(model.known.z.amin(dim=0), model.known.z.amax(dim=0))
+    spreads = _spread(own), _spread(model.known.distance(z, model.references.index_of_ids).square())
     if not (min(spreads) > 0 and max(spreads) < math.inf):
         model.known = None
         return 0.0

@@ -92,12 +92,16 @@ class Scale:
 
 @dataclass(frozen=True)
 class Features:
-    """Columns (n,): continuous numbers, plain 0/1 ones, indices of categories, and how far each is beyond training."""
+    """Columns (n,): continuous numbers, plain 0/1 ones and indices of categories.
+
+    Of what training never had: how far beyond its range a number is, and where there is a gap or a new category.
+    """
 
     continuous: list[Floats] = field(default_factory=list)
     plain: list[Floats] = field(default_factory=list)
     indices: list[NDArray[np.int64]] = field(default_factory=list)
     beyond: list[Floats] = field(default_factory=list)
+    new: list[Floats] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -141,16 +145,17 @@ class Column:
             for part, scale in zip(parts, self.scales, strict=True):
                 if scale is not None:
                     (found.plain if scale.form == "binary" else found.continuous).append(scale.apply(part))
-                    found.beyond.append(scale.beyond(part))
-            # A gap is filled with the median, from which z is off by 1 in the mean of its square.
-            (found.plain if self.gaps else found.beyond).append(np.isnan(parts[0]).astype(np.float64))
+            if self.kind == "numeric" and self.scales[0] is not None:  # dates go on: later ones are no strangers
+                found.beyond.append(self.scales[0].beyond(parts[0]))
+            if self.gaps or any(self.scales):
+                (found.plain if self.gaps else found.new).append(np.isnan(parts[0]).astype(np.float64))
             series = pd.Series(parts[0])
         if self.categories:
             codes, values = _codes(series, self.name)
             known = {value: i for i, value in enumerate(self.categories, start=UNKNOWN + 1)}
             found.indices.append(np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes])
             if not self.scales and not self.rare:
-                found.beyond.append((found.indices[0] == UNKNOWN).astype(np.float64))
+                found.new.append((found.indices[0] == UNKNOWN).astype(np.float64))
         return found
 
 
@@ -205,7 +210,7 @@ class TabularEncoder(Encoder):
             "sigma": None if sigma is None else float(sigma),
         }
         self.columns: list[Column] = []
-        self.watchful = network == "default"
+        self.watchful = False  # whether `transform` says how far a row is beyond training
         self._learned(rows=0)
 
     def _learned(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
@@ -245,7 +250,7 @@ class TabularEncoder(Encoder):
                 f"column {_listed(unique)} has a value of its own in every row, and nothing else tells rows apart; "
                 f"for texts, give the column itself: X[{unique[0]!r}], or --text {unique[0]} on the command line"
             )
-        self.columns = columns
+        self.columns, self.watchful = columns, not paper
         self._learned(rows=len(frame))
         return self
 
@@ -260,7 +265,7 @@ class TabularEncoder(Encoder):
         features = [column.features(frame.iloc[:, i]) for i, column in enumerate(self.columns)]
         numeric = [x for part in features for x in part.continuous] + [x for part in features for x in part.plain]
         if numeric and self.watchful:
-            numeric.append(np.sqrt(sum(np.square(x) for part in features for x in part.beyond)))
+            numeric.append(_beyond(features, len(frame)))
         indices = [index for part in features for index in part.indices]
         return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
 
@@ -537,6 +542,18 @@ def _scattered(x: pd.Series[Any]) -> bool:
     if not 2 < len(values) <= min(_FEW, len(x) // 20):
         return False
     return bool(len(values) < 0.5 * (values[-1] - values[0]) / np.diff(values).min())
+
+
+def _beyond(features: Sequence[Features], n: int) -> Floats:
+    """(n,): how far rows are beyond training, in units of z.
+
+    The median that fills a gap is off by 1 in the mean of its square. So gaps in all of p columns count p; one of them
+    1 / p, for the others still tell what row it is.
+    """
+    far = [np.square(x) for part in features for x in part.beyond]
+    new = [x for part in features for x in part.new]
+    beyond: Floats = np.sqrt(np.sum(far, axis=0) + np.square(np.sum(new, axis=0)) / max(len(new), 1)) * np.ones(n)
+    return beyond
 
 
 def _joined(columns: Sequence[NDArray[Any]], n: int, dtype: Any) -> Tensor:

@@ -58,8 +58,8 @@ def report(found: Found) -> Section:
             ),
             "**The paper's models.** The published standard deviations are not at hand: one trial's binomial standard "
             "error at the test size is used instead. Claimed: DWAC is at most one such error below the published "
-            f"number, and at most {published.BEHIND_TWIN} points behind its softmax twin. Last, what changes to DWAC's "
-            "setting gained on the same trials (more on each under *What was tried*).",
+            f"number, and at most {published.BEHIND_TWIN} points behind its softmax twin. Last, what DWAC gained by "
+            "changes, of its setting or of what it is tested on, in the same trials (more under *What was tried*).",
             table(
                 ["dataset", "DWAC above published, points", "standard error, points", "as published or better",
                  "DWAC above its twin, points", "near its twin", "changes tried: points gained"],

@@ -50,10 +50,13 @@ def report(found: Found) -> Section:
 
 
 def effects(found: Found, name: str, setting: str) -> str:
-    """In a cell: every change to a dataset's setting, with the points of test accuracy that it gained."""
-    changes = [variant for variant, of in TRIED.items() if of.setting == setting and name in of.datasets]
-    gains = [(TRIED[variant].what, _gain(*_measured(found, name, variant), "accuracy")) for variant in changes]
-    return "; ".join(f"{what} {gain}" for what, gain in gains) or NONE
+    """In a cell: every change to a dataset's setting, with the points of test accuracy that it gained (trials)."""
+    effects = []
+    for variant, of in TRIED.items():
+        if of.setting == setting and name in of.datasets:
+            changed, frozen = _measured(found, name, variant)
+            effects.append(f"{of.what} {_gain(changed, frozen, 'accuracy')} ({len(changed.keys() & frozen.keys())})")
+    return "; ".join(effects) or NONE
 
 
 def _row(found: Found, name: str, variant: str) -> list[str]:
