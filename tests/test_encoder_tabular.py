@@ -197,10 +197,14 @@ def test_the_last_number_says_how_far_a_row_is_beyond_training():
     assert beyond(encoder, **usual | {"a": np.nan, "b": 200}) > one
 
 
-def test_later_dates_are_not_beyond_training():
-    X = pd.DataFrame({"n": np.arange(60.0), "day": pd.date_range("2024-01-01", periods=60)})
-    encoder = TabularEncoder().fit(X)
-    assert beyond(encoder, n=5.0, day=pd.Timestamp("2031-07-01 12:00")) == 0
+def test_dates_make_no_stranger():
+    days = pd.Series(pd.date_range("2024-01-01", periods=60)).where(np.arange(60) != 7)
+    encoder = TabularEncoder().fit(pd.DataFrame({"day": days, "n": np.arange(60.0)}))
+    rows = pd.DataFrame({"day": [days[3], pd.Timestamp("2031-07-01 12:00"), None], "n": 5.0})
+    z = encoder.network().coordinates(*encoder.transform(rows))
+    assert z.shape == (3, 2)  # n, and how far beyond training
+    assert torch.equal(z, z[[0, 0, 0]])
+    assert TabularEncoder().fit(rows[["day"]]).network().n_coordinates == 0
 
 
 def test_fitting_again_what_was_stored_long_ago_is_like_fitting_anew():
@@ -219,7 +223,7 @@ def test_a_category_that_training_never_had_is_beyond_it_unless_rare_ones_are_us
 
 
 def test_the_network_does_not_read_how_far_a_row_is_beyond_training():
-    X = frame()
+    X = frame().drop(columns=["day", "seen"])
     encoder = TabularEncoder().fit(X)
     numeric, categorical = encoder.transform(X)
     network = encoder.network().eval()

@@ -145,7 +145,7 @@ class Column:
             for part, scale in zip(parts, self.scales, strict=True):
                 if scale is not None:
                     (found.plain if scale.form == "binary" else found.continuous).append(scale.apply(part))
-            if self.kind == "numeric" and self.scales[0] is not None:  # dates go on: later ones are no strangers
+            if self.kind == "numeric" and self.scales[0] is not None:
                 found.beyond.append(self.scales[0].beyond(parts[0]))
             if self.gaps or any(self.scales):
                 (found.plain if self.gaps else found.new).append(np.isnan(parts[0]).astype(np.float64))
@@ -292,16 +292,25 @@ class TabularEncoder(Encoder):
     def network(self) -> TabularNetwork:
         """A fresh network for the columns that fit saw, giving (n, widths[-1])."""
         self._require_fit()
-        scales = [scale for column in self.columns for scale in column.scales if scale is not None]
-        n_binary = sum(scale.form == "binary" for scale in scales)
-        n_plain = n_binary + sum(column.gaps for column in self.columns)
+        continuous: list[bool] = []  # of each number, whether it is a date's
+        plain: list[bool] = []
+        for column in self.columns:
+            dated = column.kind == "datetime"
+            for scale in column.scales:
+                if scale is not None:
+                    (plain if scale.form == "binary" else continuous).append(dated)
+            plain += [dated] * column.gaps
+        n_continuous, n_plain = len(continuous), len(plain)
         sizes = [len(column.categories) for column in self.columns if column.categories]
         if self.settings["network"] == "paper":
-            n_plain += len(scales) - n_binary
-            return TabularNetwork(0, n_plain, sizes, self.widths, dropout=0.2, unknown=0.0, local=False)
+            return TabularNetwork(0, n_continuous + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
+        places = list(range(n_continuous + n_plain))
+        if self.watchful:  # every date is later than training some day, which makes no stranger
+            places = [place for place, dated in enumerate(continuous + plain) if not dated]
+            places += [n_continuous + n_plain] * bool(places)
         rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
-        rest |= {"sigma": self.sigma, "beyond": self.watchful}
-        return TabularNetwork(len(scales) - n_binary, n_plain, sizes, self.widths, **rest)
+        rest |= {"sigma": self.sigma, "coordinates": places}
+        return TabularNetwork(n_continuous, n_plain, sizes, self.widths, **rest)
 
     def config(self) -> dict[str, Any]:
         """The settings, what fit learned of the columns, and what the number of rows decided."""
@@ -329,11 +338,12 @@ class TabularNetwork(nn.Module):
 
     Continuous numbers have periodic embeddings; plain ones stay as they are. Categories are one-hot: `table` holds the
     first layer's weights that each picks. In training, a share `unknown` of them is hidden, so that the index of unseen
-    ones is trained too. `local`: rows have coordinates, by which locality may judge them. `beyond`: the last number
-    is one of these alone.
+    ones is trained too. `coordinates`: places of the numbers by which locality and height may judge rows; one more,
+    after the plain ones, is for that alone.
     """
 
     starts: Tensor
+    places: Tensor
 
     def __init__(
         self,
@@ -346,13 +356,12 @@ class TabularNetwork(nn.Module):
         frequencies: int = 48,
         sigma: float = 0.25,
         unknown: float = 0.01,
-        local: bool = True,
-        beyond: bool = False,
+        coordinates: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.n_continuous, self.n_plain, self.dropout, self.unknown = n_continuous, n_plain, dropout, unknown
-        self.n_coordinates = n_continuous + n_plain if local else 0
-        self.n_coordinates += beyond and self.n_coordinates > 0
+        self.n_coordinates = len(coordinates)
+        self.register_buffer("places", torch.tensor(coordinates, dtype=torch.int64), persistent=False)
         self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
         n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
         fan_in = n_numeric + sum(sizes)
@@ -382,9 +391,9 @@ class TabularNetwork(nn.Module):
         return x
 
     def coordinates(self, numeric: Tensor, categorical: Tensor) -> Tensor:
-        """(n, n_coordinates): the scaled numbers as they are, by which voters may be asked to be near too."""
+        """(n, n_coordinates): scaled numbers as they are, by which voters may be asked to be near too."""
         del categorical
-        return numeric
+        return numeric[:, self.places]
 
 
 class PeriodicEmbedding(nn.Module):
