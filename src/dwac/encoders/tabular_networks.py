@@ -1,0 +1,102 @@
+"""The networks that suit tables: embeddings of numbers and categories, then a multi-layer perceptron."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+UNKNOWN = 0  # the index of rare and unseen categories
+
+
+class TabularNetwork(nn.Module):
+    """numeric (n, p), categorical (n, q) → (n, widths[-1]): embeddings, then layers with ReLU and dropout.
+
+    Continuous numbers have periodic embeddings; plain ones stay as they are. Categories are one-hot: `table` holds the
+    first layer's weights that each picks. In training, a share `unknown` of them is hidden, so that the index of unseen
+    ones is trained too. `coordinates`: places of the numbers by which locality and height may judge rows; one more,
+    after the plain ones, is for that alone.
+    """
+
+    starts: Tensor
+    places: Tensor
+
+    def __init__(
+        self,
+        n_continuous: int,
+        n_plain: int,
+        sizes: Sequence[int],
+        widths: Sequence[int],
+        *,
+        dropout: float = 0.2,
+        frequencies: int = 48,
+        sigma: float = 0.25,
+        unknown: float = 0.01,
+        coordinates: Sequence[int] = (),
+    ) -> None:
+        super().__init__()
+        self.n_continuous, self.n_plain, self.dropout, self.unknown = n_continuous, n_plain, dropout, unknown
+        self.n_coordinates = len(coordinates)
+        self.register_buffer("places", torch.tensor(coordinates, dtype=torch.int64), persistent=False)
+        self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
+        n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
+        fan_in = n_numeric + sum(sizes)
+        self.weight = _uniform(widths[0], n_numeric, fan_in=fan_in)
+        self.bias = _uniform(widths[0], fan_in=fan_in)
+        starts = torch.tensor([0, *(size + 1 for size in sizes)]).cumsum(0)  # each column's first row: UNKNOWN's
+        self.register_buffer("starts", starts[:-1], persistent=False)
+        self.table = _uniform(int(starts[-1]), widths[0], fan_in=fan_in) if sizes else None
+        if self.table is not None:
+            self.table.data[self.starts] = 0.0  # the one-hot code of nothing
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+
+    def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, widths[-1]) features."""
+        continuous, numeric = numeric[:, : self.n_continuous], numeric[:, self.n_continuous :][:, : self.n_plain]
+        if self.periodic is not None:
+            numeric = torch.cat([self.periodic(continuous).flatten(1), numeric], dim=1)
+        x = F.linear(numeric, self.weight, self.bias)
+        if self.table is not None:
+            if self.training and self.unknown:
+                hidden = torch.rand(categorical.shape, device=categorical.device) < self.unknown
+                categorical = categorical.masked_fill(hidden, UNKNOWN)
+            x = x + F.embedding_bag(categorical + self.starts, self.table, mode="sum")
+        x = F.dropout(F.relu(x), self.dropout, self.training)
+        for layer in self.layers:
+            x = F.dropout(F.relu(layer(x)), self.dropout, self.training)
+        return x
+
+    def coordinates(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, n_coordinates): scaled numbers as they are, by which voters may be asked to be near too."""
+        del categorical
+        return numeric[:, self.places]
+
+
+class PeriodicEmbedding(nn.Module):
+    """x (n, p) → ReLU(W_j [cos 2πc_j x_j, sin 2πc_j x_j] + b_j), (n, p, size); all of c_j ~ N(0, σ²), W_j, b_j learned.
+
+    "PLR" of Gorishniy et al. (2022), On Embeddings for Numerical Features in Tabular Deep Learning, arXiv:2203.05556.
+    """
+
+    def __init__(self, n_columns: int, frequencies: int, sigma: float, size: int = 16) -> None:
+        super().__init__()
+        self.size = size
+        self.frequencies = nn.Parameter(sigma * torch.randn(n_columns, frequencies))
+        self.weight = _uniform(n_columns, 2 * frequencies, size, fan_in=2 * frequencies)
+        self.bias = _uniform(n_columns, size, fan_in=2 * frequencies)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, p, size)."""
+        angles = 2 * math.pi * x[:, :, None] * self.frequencies
+        waves = torch.cat([angles.cos(), angles.sin()], dim=2)
+        return F.relu(torch.einsum("npk,pkd->npd", waves, self.weight) + self.bias)
+
+
+def _uniform(*shape: int, fan_in: int) -> nn.Parameter:
+    """As nn.Linear starts, but without complaint where a table has no numbers."""
+    bound = 1 / math.sqrt(max(fan_in, 1))
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
