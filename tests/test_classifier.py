@@ -603,7 +603,7 @@ def test_a_folder_without_examples_holds_no_record(fitted, tmp_path) -> None:
     e = again.explain(X[:1])[0]
     assert e.neighbors[0].record is None
     assert e.neighbors[0].id == fitted.explain(X[:1])[0].neighbors[0].id
-    np.testing.assert_allclose(again.predict_proba(X), fitted.predict_proba(X), rtol=1e-5)
+    np.testing.assert_allclose(again.predict_proba(X), fitted.predict_proba(X), atol=1e-12)
 
 
 # Bad input

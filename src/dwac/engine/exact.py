@@ -102,13 +102,17 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     n_blocks = k + _SPARE if k else 0
     sweep = backend.sweep(index, centred, n_blocks)
     unit = _unit(centred.shape[1], centred.dtype, backend)
-    norms = sweep.norms.sqrt()
-    bound = sweep.nearest.sqrt().add_(norms, alpha=2).square_().add_(16).mul_(unit)
+    squares, nearest, aside = sweep.norms, sweep.nearest, torch.zeros(())
+    if len(index.flat):  # multiplied by 0, and added in float64: rounding has no part in these
+        aside = centred[:, index.flat].double().square().sum(dim=1)
+        squares, nearest = (squares - aside).clamp_min_(0), (nearest - aside).clamp_min_(0)
+    norms = squares.sqrt()
+    bound = nearest.sqrt().add_(norms, alpha=2).square_().add_(16).mul_(unit)
     if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
-        bound = bound / (sweep.nearest + bound).sqrt()
+        bound = bound / (nearest + bound).sqrt()
     sure = bound <= _TOLERANCE  # not NaN, where float32 overflows
     if centred.dtype == torch.float64:  # differences err less only where much of the norms cancels
-        sure |= 16 * sweep.nearest >= sweep.norms
+        sure |= 16 * nearest >= squares
     else:
         close = sweep.log_class_weights.amax(dim=1).sub_(bound, alpha=2)  # more than rounding must set the first apart
         sure &= (sweep.log_class_weights >= close[:, None]).sum(dim=1) == 1
@@ -117,7 +121,7 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
         return QueryResult(sweep.log_class_weights, sweep.blocks, bound.new_empty(len(queries), 0)), doubtful
     rows, squared, reach = _rank(index, queries, centred, sweep, backend, k)
     farthest = squared[:, -1]
-    doubtful |= reach - unit * (2 * norms + farthest.sqrt()).square() <= farthest
+    doubtful |= reach - unit * (2 * norms + (farthest - aside).clamp_min(0).sqrt()).square() <= farthest
     return QueryResult(sweep.log_class_weights, rows, squared), doubtful
 
 

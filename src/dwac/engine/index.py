@@ -64,6 +64,17 @@ class Index:
         return torch.searchsorted(self.block_labels, classes).int()
 
     @cached_property
+    def flat(self) -> Tensor:
+        """Columns (f,) in which every reference is at the centre, as all are on the ground where queries have a height.
+
+        None but of a gaussian, whose weights they change by one factor that products know nothing of.
+        """
+        if self.kernel.name != "gaussian" or not len(self.folded):
+            return self.rows.new_empty(0)
+        lowest, highest = self.folded[:, :-1].aminmax(dim=0)
+        return ((lowest == 0) & (highest == 0)).nonzero()[:, 0]
+
+    @cached_property
     def halves(self) -> bool:
         """Whether half precision holds all of 2g log₂e, as `split` needs it."""
         largest = self.folded[:, :-1].abs().amax() if len(self.folded) else 0.0
