@@ -197,6 +197,8 @@ def test_a_changed_config_is_named(folder) -> None:
         (lambda c: c.update(without_record=[[-1, "x"]]), "rows of their own"),
         (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0]["values"].__setitem__(0, "x"), "'size'.*finite"),
         (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0]["values"].reverse(), "'size'.*finite"),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(values=[1.0, 1.0]), "'size'.*finite"),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(values=[-1e308, 1e308]), "'size'.*finite"),
         (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(form="foo"), "'size'.*finite"),
         (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(fill=10**400), "OverflowError"),
         (lambda c: c["encoder"]["config"]["columns"].pop(0), "shape"),
