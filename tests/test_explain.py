@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -17,6 +18,7 @@ from dwac.conformal import Calibration
 from dwac.errors import InputError, NonFiniteError, PrivacyError, ShapeError
 from dwac.explain import Explanation, explain
 from dwac.kernels import KERNELS
+from tests import oracle
 
 
 def random_set(seed: int, m: int = 8, n_classes: int = 3, kernel: str = "gaussian") -> tuple[ReferenceSet, Any]:
@@ -69,6 +71,97 @@ def test_deciding_is_the_least_number_that_no_labels_of_the_rest_can_overturn(se
         return True
 
     assert e.deciding == next(j for j in range(7) if fixed(j))
+
+
+def weighted_set(seed: int) -> tuple[ReferenceSet, list[list[float]]]:
+    """Up to seven references, many of them coincident or equally far, in classes of several weights."""
+    rng = np.random.default_rng(seed)
+    n_classes, m = int(rng.integers(2, 4)), int(rng.integers(2, 8))
+    points = rng.integers(-1, 2, size=(m, 1)).astype(float) if seed % 2 else rng.normal(size=(m, 2))
+    weights = rng.choice([0.5, 1.0, 2.0, 3.7], size=n_classes)
+    refs = ReferenceSet(points, rng.integers(n_classes, size=m), n_classes=n_classes, class_weights=weights)
+    return refs, [[0.0] * points.shape[1]]
+
+
+def exact_votes(log_w: Any, labels: Any, class_weights: Any) -> Any:
+    """The votes for each class, by correctly rounded sums."""
+    votes = np.exp(log_w) * class_weights[labels]
+    return np.array([math.fsum(votes[labels == k]) for k in range(len(class_weights))])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_deciding_and_flip_set_are_exact_with_class_weights_and_ties(seed: int) -> None:
+    refs, query = weighted_set(seed)
+    log_w, labels = oracle.log_weights(query, refs.embeddings, "gaussian")[0], refs.labels.numpy()
+    nearest, label = np.argsort(-log_w, kind="stable"), exact_votes(log_w, labels, refs.class_weights).argmax()
+    e = explain(refs, query)[0]
+    assert e.label == label
+
+    def fixed(j: int) -> bool:
+        for other in itertools.product(range(refs.n_classes), repeat=len(labels) - j):
+            changed = labels.copy()
+            changed[nearest[j:]] = other
+            votes = exact_votes(log_w, changed, refs.class_weights)
+            if np.delete(votes, label).max() >= votes[label] * (1 - 1e-12):
+                return False
+        return True
+
+    assert e.deciding == next((j for j in range(len(labels)) if fixed(j)), len(labels))
+    fewest = next(
+        (
+            size
+            for size in range(1, len(labels))
+            for gone in itertools.combinations(range(len(labels)), size)
+            if exact_votes(np.delete(log_w, gone), np.delete(labels, gone), refs.class_weights).argmax() != label
+        ),
+        None,
+    )
+    assert e.flip_size == fewest
+    if fewest is not None:
+        refs.remove(e.flip_set() or [])
+        assert explain(refs, query)[0].label != label
+
+
+@pytest.mark.parametrize(("labels", "fewest"), [([1, 1, 1, 1, 0, 0, 0], 1), ([0, 0, 0, 0, 1, 1, 1], 2)])
+def test_a_tie_goes_to_the_first_class_however_many_coincide(labels: list[int], fewest: int) -> None:
+    refs = ReferenceSet(np.full((7, 3), 0.3), labels)
+    e = explain(refs, [[0.1, -0.7, 0.2]])[0]
+    assert e.flip_size == fewest
+    refs.remove(e.flip_set() or [])
+    assert label_of(refs, [[0.1, -0.7, 0.2]]) != e.label
+
+
+def test_shown_votes_hold_the_weights_of_their_classes() -> None:
+    rng = np.random.default_rng(0)
+    points, labels, weights = rng.normal(size=(30, 3)), rng.integers(3, size=30), np.array([0.2, 1.0, 5.0])
+    refs = ReferenceSet(points, labels, n_classes=3, class_weights=weights)
+    query = rng.normal(size=(1, 3))
+    log_w = oracle.log_weights(query, points, "gaussian")[0]
+    votes = np.exp(log_w) * weights[labels]
+    for neighbor, row in zip(explain(refs, query, k=30)[0].neighbors, np.argsort(-log_w), strict=True):
+        assert (neighbor.id, neighbor.label) == (row, labels[row])
+        assert neighbor.weight == pytest.approx(votes[row])
+        assert neighbor.share == pytest.approx(votes[row] / votes.sum())
+        assert neighbor.distance == pytest.approx(np.sqrt(-log_w[row]))
+
+
+def test_an_edit_between_two_reads_does_not_mix_two_states() -> None:
+    refs = ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
+
+    class Edited(ReferenceSet):
+        """Loses its first example as soon as anything of it was read."""
+
+        def snapshot(self) -> ReferenceSet:
+            same = super().snapshot()
+            if len(same) == 3:
+                self.remove(["ann"])
+            return same
+
+    refs.__class__ = Edited
+    e = explain(refs, [[0.1]], k=3)[0]
+    assert [n.id for n in e.neighbors] == ["ann", "bob", "eve"]
+    assert e.n_references == 3
+    assert e.flip_set() == ["ann", "bob"]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -49,7 +49,7 @@ def test_any_hashable_labels_become_codes_in_sorted_order(y, classes) -> None:
         ([1.0, np.nan, 2.0, 1.0], LabelError, "row 1 is nan"),
         (["a", None, "b", "a"], LabelError, "row 1 is None"),
         (["a", "a", "a", "a"], LabelError, "only one class, 'a'"),
-        ([1, 2, 3, 4], LabelError, "4 rows of 4 classes"),
+        ([1, 2, 3, 4], LabelError, "4 classes in 4 rows"),
         ([0.5, 1.5, 0.25, 0.5], LabelError, "continuous"),
         ([1.0, np.inf, 2.0, 1.0], LabelError, "row 1 is infinite"),
         ([[1, 2], [1, 2], [1, 2], [1, 2]], ShapeError, "one label a row"),
@@ -90,11 +90,18 @@ def test_ids_come_from_the_index_or_are_numbers() -> None:
     sizes=st.tuples(st.sampled_from([None, 0, 0.1, 0.3]), st.sampled_from([None, 0, 0.1, 0.3])),
     seed=st.integers(0, 100),
 )
-def test_parts_are_disjoint_and_every_class_stays_in_training(codes, sizes, seed) -> None:
+def test_parts_are_disjoint_and_validation_leaves_its_classes_in_training(codes, sizes, seed) -> None:
     parts = split(codes, sizes[0], sizes[1], np.random.RandomState(seed))
     together = np.concatenate([parts.training, parts.validation, parts.calibration])
     assert sorted(together) == list(range(len(codes)))
-    assert set(codes[parts.training]) == set(codes)
+    assert set(codes[parts.validation]) <= set(codes[parts.training])
+
+
+def test_calibration_rows_do_not_depend_on_the_labels() -> None:
+    codes = np.repeat(range(40), [200, *[1] * 39])
+    drawn, others = (split(y, None, None, np.random.RandomState(3)).calibration for y in (codes, np.zeros_like(codes)))
+    assert drawn.tolist() == others.tolist()
+    assert set(codes[drawn]) - set(codes[np.setdiff1d(range(len(codes)), drawn)])  # the last rows of some classes
 
 
 def test_calibration_has_each_class_as_often_as_the_data() -> None:
@@ -142,6 +149,7 @@ def test_rows_and_classes_have_weights() -> None:
     assert class_weights(None, codes, classes) is None
     assert np.array_equal(class_weights({"b": 3}, codes, classes), [1, 3])  # type: ignore[arg-type]
     assert np.allclose(class_weights("balanced", codes, classes), [2 / 3, 2])  # type: ignore[arg-type]
+    assert np.allclose(class_weights("balanced", np.zeros(3, int), classes), [1, 1])  # type: ignore[arg-type]
     for class_weight, said in [({"c": 1}, "'c', which is no class"), ("even", "'balanced'"), ({"a": 0}, "positive")]:
         with pytest.raises(DwacError, match=said):
             class_weights(class_weight, codes, classes)

@@ -17,9 +17,9 @@ LONGER = {**SETTINGS, "epochs": 8}
 
 
 def chess_board(n: int = 1500, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
-    """Two numbers, and the colour of their field on a board of 8 × 8: near rows tell it, brief training does not."""
+    """Two numbers, and the colour of their field on a board of 4 × 4: near rows tell it, brief training does not."""
     x = np.random.default_rng(seed).uniform(0, 8, (n, 2))
-    return pd.DataFrame(x, columns=["a", "b"]), np.asarray(x.astype(int).sum(axis=1) % 2)
+    return pd.DataFrame(x, columns=["a", "b"]), np.asarray((x // 2).astype(int).sum(axis=1) % 2)
 
 
 def locality(clf: DWACClassifier) -> float:

@@ -14,7 +14,46 @@ from dwac.kernels import full_precision, get_kernel, squared_distances
 from dwac.nn import Model, SoftmaxTwin
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
+FINE_SCALES = tuple(1.1**step for step in range(-15, 16))  # 0.24 … 4.2
 _CELLS = {"cpu": 2**22, "cuda": 2**26}  # votes in memory at once
+
+
+class Judged(NamedTuple):
+    """What each of C candidates makes of n held-out examples; every field is (C, n).
+
+    Shares of the vote below 10⁻³⁰ count as that: a loss that a single stray example cannot carry off.
+    """
+
+    losses: Tensor  # -log P(y)
+    rivals: Tensor  # -log P of the most likely other label: what a wrong answer would cost
+    right: Tensor  # whether y is the label
+
+    def choose(self, usual: int, prior: Sequence[float], *, errors: float = 1.0) -> int:
+        """The candidate with the lowest loss, if it earns its place over the usual one; else that one.
+
+        Every example is judged by the candidate that the others would choose: this is what the choice gains out of
+        sample, and it must be more than its own standard error (times `errors`). And however few mistakes there are
+        among n examples, another one is to be expected in n + 2 (Laplace's rule): what it would cost more counts too.
+        """
+        n = self.losses.shape[1]
+        totals = self.losses.sum(dim=1) + torch.tensor(prior).to(self.losses)
+        best = int(totals.argmin())
+        if best == usual or n < 2:
+            return usual
+        others = (totals[:, None] - self.losses).argmin(dim=0)
+        gain = self.losses[usual] - self.losses.gather(0, others[None])[0]
+        mistake = (self.rivals[best] - self.rivals[usual]).mean().clamp_min(0) / (n + 2)
+        earned = gain.mean() - mistake > errors * gain.std() / math.sqrt(n)
+        return best if earned else usual
+
+
+def judge_votes(votes: Tensor, y: Tensor) -> Tensor:
+    """`Judged`, (3, n), of votes (n, K) with labels (n,)."""
+    p = (votes / votes.sum(dim=1, keepdim=True)).double()
+    own = p.gather(1, y[:, None])
+    rival = p.scatter(1, y[:, None], -1.0).amax(dim=1).clamp_min(1e-30)
+    right = (votes.argmax(dim=1) == y).double()
+    return torch.stack([-own[:, 0].clamp_min(1e-30).log(), -rival.log(), right])
 
 
 class HeldOut(NamedTuple):
@@ -31,23 +70,22 @@ class HeldOut(NamedTuple):
         every = -(-len(self.y) // most)
         return self._replace(h=self.h[::every], y=self.y[::every])
 
-    def judge(self, factors: Sequence[float]) -> Tensor:
-        """At each factor: how well it fits, mean -log P(y), and the share of right labels, (factors, 3).
-
-        The fit is -log P(y) with a prior on the factor, log-normal around 1 with deviation ½: where a few examples are
-        all right, the likelihood alone would have ever larger factors, and ever surer probabilities. Shares of the
-        vote below 10⁻³⁰ count as that: a loss that a single stray example cannot carry off.
-        """
+    def judge(self, factors: Sequence[float]) -> Judged:
+        """What each factor makes of every example."""
         size = _CELLS.get(self.h.device.type, 2**22) // (1 if self.voters is None else len(self.voters[1]))
-        sums = torch.zeros(len(factors), 3, dtype=torch.float64, device=self.h.device)
-        for h, y in zip(self.h.split(size), self.y.split(size), strict=True):
-            for row, votes in enumerate(self._votes(h, factors)):
-                p = votes.gather(1, y[:, None])[:, 0] / votes.sum(dim=1)
-                sums[row, 1] -= p.clamp_min(1e-30).log().sum(dtype=torch.float64)
-                sums[row, 2] += (votes.argmax(dim=1) == y).sum()
-        prior = torch.tensor([math.log(factor) ** 2 / (2 * 0.5**2) for factor in factors])
-        sums[:, 0] = sums[:, 1] + prior.to(sums)
-        return sums / len(self.y)
+        parts = [
+            torch.stack([judge_votes(votes, y) for votes in self._votes(h, factors)], dim=1)
+            for h, y in zip(self.h.split(max(1, size)), self.y.split(max(1, size)), strict=True)
+        ]
+        return Judged(*torch.cat(parts, dim=2))
+
+    def best_scale(self, factors: Sequence[float]) -> float:
+        """The factor to take: the one with the lowest loss, if it would have been lower out of sample; else 1.
+
+        A prior, log-normal around 1 with deviation ½, keeps a few right answers from asking for ever larger factors.
+        """
+        prior = [math.log(factor) ** 2 / (2 * 0.5**2) for factor in factors]
+        return factors[self.judge(factors).choose(factors.index(1.0), prior)]
 
     def _votes(self, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
         """The votes for each class, (n, K), in units of the largest vote, for each factor."""

@@ -25,7 +25,7 @@ from torch.utils.data import Dataset
 from dwac import _checks as checks
 from dwac import persistence, storage, training
 from dwac._settings import check_settings, device_of
-from dwac.conformal import Calibration, ConformalPrediction, nonconformity, true_label_scores
+from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity, true_label_scores
 from dwac.encoders import Encoder, Inputs, ModuleEncoder, backbone, choose
 from dwac.encoders.module import gathered
 from dwac.errors import CalibrationError, HeadError, IdError, InputError
@@ -50,6 +50,9 @@ from dwac.progress import progress_bar
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
+
+# Scores closer than this may be one score: rounding differs between devices.
+_ROUNDING = {"weights": 1e-4, "probability": 1e-5}
 
 
 class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -188,9 +191,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes, classes = encode_labels(y, n)
         names = row_ids(X, ids, n)
         weights = row_weights(sample_weight, n)
-        by_class = class_weights(self.class_weight, codes, classes)
         rng = check_random_state(self.random_state)
         parts = split(codes, self.validation_size, self.calibration_size, rng)
+        by_class = class_weights(self.class_weight, codes[parts.training], classes)
         if not (weights[parts.training] > 0).any():
             raise InputError("sample_weight is zero for all training rows; validation and calibration have the others")
         seed = int(rng.randint(2**31 - 1))
@@ -342,7 +345,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
         """(n, K): sets of labels that miss the true one at most a share `epsilon` of the time.
 
-        That holds on average over draws of the data, for rows like those of fit, if calibration has rows of its own.
+        That holds on average over draws of the data, for rows like those of fit, if calibration has rows of its own. A
+        row whose label `fit` never saw is a miss: where such rows are more frequent than ε, no sets can do better.
+        `expected_sets` says what to expect.
         """
         epsilon = checks.epsilon(epsilon)
         return self.conformal(X).label_sets(epsilon)
@@ -413,19 +418,23 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         index = model.references.index if isinstance(model, WeightedAverage) else None
         state = (id(index), self._score, self.class_conditional)
         if self._calibrated is None or self._calibrated[0] != state:
-            with torch.no_grad():
-                if isinstance(model, WeightedAverage):
-                    if model.known is not None:  # heights follow whom they are measured against
-                        h, voters = self.calibration_h_[:, :-1], model.references.index_of_ids
-                        height = model.height * model.known.distance(self._calibration_z, voters)
-                        self.calibration_h_ = torch.cat([h, height.to(h)[:, None]], dim=1)
-                    votes = model.references.log_class_weights(self.calibration_h_)
-                else:
-                    votes = model.logits(self.calibration_h_).double()
-            scores = true_label_scores(nonconformity(votes.cpu().numpy(), self._score), self.calibration_y_)
-            labels = self.calibration_y_ if self.class_conditional else None
-            self._calibrated = (state, Calibration(scores, labels), index)  # holding the index keeps its id its own
+            if (
+                isinstance(model, WeightedAverage) and model.known is not None
+            ):  # heights follow whom they are measured against
+                h, voters = self.calibration_h_[:, :-1], model.references.index_of_ids
+                height = model.height * model.known.distance(self._calibration_z, voters)
+                self.calibration_h_ = torch.cat([h, height.to(h)[:, None]], dim=1)
+            scores = nonconformity(training.votes(model, self.calibration_h_).cpu().numpy(), self._score)
+            calibration = _calibration_of(scores, self.calibration_y_, self.class_conditional, _ROUNDING[self._score])
+            self._calibrated = (state, calibration, index)  # holding the index keeps its id its own
         return self._calibrated[1]
+
+    def expected_sets(self, epsilon: float = 0.05) -> ExpectedSets:
+        """What prediction sets at `epsilon` will be like: their size, and how far coverage may be from 1 - ε by chance.
+
+        With few calibration rows sets are large, and coverage is uncertain: better known before they are relied on.
+        """
+        return self._calibration().expected_sets(epsilon)
 
     @property
     def _score(self) -> str:
@@ -436,11 +445,13 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
         """Calibrate with these rows in place of those set aside in `fit`. They must not be among those trained on.
 
+        Give them as they came: a label that training did not have counts as a miss, as it will among new rows.
+
         ids: as for `add_references`.
         """
         X, inputs = self._read(X)
         n = count(X)
-        codes, names = encode_known(y, n, self.classes_), self._new_ids(X, ids, n)
+        codes, names = encode_known(y, n, self.classes_, strict=False), self._new_ids(X, ids, n)
         shared = names[names.isin(self._voter_ids())]
         if len(shared):
             raise IdError(f"{shared.tolist()[0]!r} was trained on and votes: it cannot calibrate, it would find itself")
@@ -583,6 +594,16 @@ def load(path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Mo
         model = clf._new_model(encoder, *persistence.sizes_of(stored, module))
         persistence.unpack(clf, stored, encoder, model, device_of(device))
     return clf
+
+
+def _calibration_of(scores: Floats, y: NDArray[np.int64], class_conditional: bool, tolerance: float) -> Calibration:
+    """A calibration from scores (n, K); a label that training did not have, -1, fits worse than any."""
+    known = y >= 0
+    own = np.full(len(y), np.inf)
+    own[known] = true_label_scores(scores[known], y[known])
+    if class_conditional and known.any():
+        return Calibration(own[known], y[known], tolerance=tolerance, table=scores)
+    return Calibration(own, tolerance=tolerance, table=scores)
 
 
 def _rows(X: Any, encoder: Encoder) -> Any:

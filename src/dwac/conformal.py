@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import beta
 
 from dwac import _checks as checks
 from dwac.errors import CalibrationWarning, InputError, NonFiniteError, ShapeError
@@ -74,13 +75,26 @@ class Calibration:
         labels: (n_cal,) those labels; given, p-values are class-conditional (Mondrian): label k is compared
             with calibration examples of class k alone, so that each class has the guarantee to itself. A class
             without calibration examples can never be rejected: its p-value, and so the credibility, is 1.
+        tolerance: scores that differ by no more than this count as equal. Give the rounding of whatever made them: ties
+            that rounding breaks would cost coverage, while counting too many never does.
+        table: (n_cal, K) scores of every label of the calibration examples, from which `expected_sets` says how large
+            prediction sets will be.
     """
 
-    def __init__(self, scores: ArrayLike, labels: ArrayLike | None = None) -> None:
+    def __init__(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike | None = None,
+        *,
+        tolerance: float = 0.0,
+        table: ArrayLike | None = None,
+    ) -> None:
         values = checks.scores(scores, "calibration scores", ndim=1)
         if len(values) == 0:
             raise InputError("calibration needs at least one score; got none; hold out some examples for it")
         self.class_conditional = labels is not None
+        self.tolerance = float(tolerance)
+        self._table = None if table is None else _table(table, "table")
         if labels is None:
             self._sorted = [np.sort(values)]
         else:
@@ -108,7 +122,7 @@ class Calibration:
         scores = checks.scores(scores, "scores")
         uniform = np.random.default_rng(random_state).random(scores.shape) if smoothed else None
         if not self.class_conditional:
-            return _p_values(self._sorted[0], scores, finite_sample, uniform)
+            return _p_values(self._sorted[0], scores, finite_sample, uniform, self.tolerance)
         if scores.ndim != 2:
             raise ShapeError(f"class-conditional p-values need scores (n, K), one column a label; got {scores.shape}")
         if scores.shape[1] < len(self._sorted):
@@ -118,8 +132,23 @@ class Calibration:
             )
         p = np.empty_like(scores)
         for k in range(scores.shape[1]):
-            p[:, k] = _p_values(self._for(k), scores[:, k], finite_sample, None if uniform is None else uniform[:, k])
+            own = None if uniform is None else uniform[:, k]
+            p[:, k] = _p_values(self._for(k), scores[:, k], finite_sample, own, self.tolerance)
         return p
+
+    def expected_sets(self, epsilon: float) -> ExpectedSets:
+        """What prediction sets at error rate ε will be like, as far as the calibration examples tell."""
+        epsilon = checks.epsilon(epsilon)
+        n = min(len(part) for part in self._sorted)
+        left_out = int(np.floor(epsilon * (n + 1) + 1e-9))  # so many of the highest scores may be missed
+        low, high = beta.ppf([0.05, 0.95], n + 1 - left_out, left_out) if left_out else (1.0, 1.0)
+        if self._table is None:
+            return ExpectedSets(epsilon, n, self.class_conditional, (float(low), float(high)))
+        sizes = (self.p_values(self._table) > epsilon).sum(axis=1)
+        n_labels = self._table.shape[1]
+        full = float((sizes == n_labels).mean()) if n_labels > 1 else 0.0
+        range_ = (float(low), float(high))
+        return ExpectedSets(epsilon, n, self.class_conditional, range_, n_labels, float(sizes.mean()), full)
 
     def predict(self, scores: ArrayLike, *, classes: NDArray[Any] | None = None, **options: Any) -> ConformalPrediction:
         """p-values of scores (n, K) with all that follows from them.
@@ -138,7 +167,7 @@ class Calibration:
         n_calibration: int | tuple[int, ...] | None = None
         if options.get("finite_sample", True) and not options.get("smoothed", False):
             n_calibration = tuple(sizes) if self.class_conditional else sizes[0]
-        return ConformalPrediction(self.p_values(scores, **options), scores, n_calibration, classes)
+        return ConformalPrediction(self.p_values(scores, **options), scores, n_calibration, classes, self)
 
     def _for(self, k: int) -> Floats:
         if not self.class_conditional:
@@ -146,16 +175,43 @@ class Calibration:
         return self._sorted[k] if k < len(self._sorted) else np.zeros(0)
 
 
-def _p_values(ordered: Floats, scores: Floats, finite_sample: bool, uniform: Floats | None) -> Floats:
+def _p_values(ordered: Floats, scores: Floats, finite_sample: bool, uniform: Floats | None, tolerance: float) -> Floats:
     n = len(ordered)
-    at_least = n - np.searchsorted(ordered, scores, side="left")
+    at_least = n - np.searchsorted(ordered, scores - tolerance, side="left")
     own = int(finite_sample)
     if n + own == 0:  # the paper's formula with nothing to compare: no evidence against the label
         return np.ones_like(scores)
     if uniform is None:
         return np.asarray((at_least + own) / (n + own))
-    above = n - np.searchsorted(ordered, scores, side="right")
+    above = n - np.searchsorted(ordered, scores + tolerance, side="right")
     return np.asarray((above + uniform * (at_least - above + own)) / (n + own))
+
+
+@dataclass(frozen=True)
+class ExpectedSets:
+    """What to expect of prediction sets at error rate ε; as text, a sentence or two.
+
+    The guarantee is an average over calibration sets. With the one at hand, coverage lies in `coverage_range` in nine
+    cases of ten, whatever the data (for distinct scores, by the beta law). Class-conditional: of the class with the
+    fewest calibration examples.
+    """
+
+    epsilon: float
+    n_calibration: int
+    class_conditional: bool
+    coverage_range: tuple[float, float]
+    n_labels: int | None = None
+    mean_size: float | None = None  # of the calibration examples' own sets; None where their scores are not known
+    full_share: float | None = None  # the share of these that hold every label
+
+    def __str__(self) -> str:
+        low, high = self.coverage_range
+        where = " in the smallest class" if self.class_conditional else ""
+        text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
+        if self.mean_size is not None and self.full_share is not None:
+            text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average"
+            text += f" ({self.full_share:.0%} of the sets hold every label), " if self.full_share >= 0.005 else ", "
+        return text + f"expect a coverage between {low:.1%} and {high:.1%}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +222,7 @@ class ConformalPrediction:
     scores: Floats
     n_calibration: int | tuple[int, ...] | None  # in all, or a class; None if p-values may be below 1/(n_cal + 1)
     classes: NDArray[Any] | None = None  # (K,) names of the labels; None: they are 0 … K-1
+    calibration: Calibration | None = None  # what the p-values were made with, where it can tell what to expect
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -188,6 +245,15 @@ class ConformalPrediction:
         sets = label_sets(self.p_values, epsilon)
         if self.n_calibration is not None:
             _warn_if_too_small(self.n_calibration, sets.shape[1], epsilon)
+            expected = None if self.calibration is None else self.calibration.expected_sets(epsilon)
+            able = np.min(self.n_calibration) >= smallest_calibration(epsilon)
+            if able and expected is not None and expected.full_share is not None and expected.full_share > 0.5:
+                warnings.warn(
+                    f"most prediction sets hold every label: {expected}. "
+                    "Calibrate with more examples or ask for a larger epsilon",
+                    CalibrationWarning,
+                    stacklevel=2,
+                )
         return sets
 
 

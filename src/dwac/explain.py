@@ -183,39 +183,41 @@ class Explanation:
 
 
 class Votes:
-    """Every reference's vote on one query, in float64: what `deciding` and `flip_set` are certified from."""
+    """Every reference's vote on one query, in float64: what `deciding` and `flip_set` are certified from.
+
+    A vote is w(h, h_i) times the weight c of its class. Where two classes have equally many votes, the first one is the
+    label: what must go to change it is found by exact sums (`math.fsum`), which tell a tie from rounding.
+    """
 
     def __init__(self, index: Index, h: Tensor, label: int, ids: NDArray[Any], class_weights: NDArray[Any]) -> None:
         self.index, self.h, self.label, self.ids = index, h, label, ids
-        self.log_factors = np.log(class_weights)
+        self.class_weights = class_weights
 
     @cached_property
     def ordered(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-        """Log-weights from the largest down, with the labels and rows they belong to."""
+        """log w(h, h_i) without class weights, nearest first, with the labels and rows they belong to."""
         h = self.h.double()
         squared = torch.cat([(part.double() - h).square().sum(1) for part in self.index.embeddings.split(65_536)])
-        log_w = self.index.kernel.log_weights(squared)
-        log_w += torch.as_tensor(self.log_factors, device=log_w.device)[self.index.labels]
-        log_w, rows = log_w.sort(descending=True, stable=True)
+        log_w, rows = self.index.kernel.log_weights(squared).sort(descending=True, stable=True)
         return log_w.cpu().numpy(), self.index.labels[rows].cpu().numpy(), rows.cpu().numpy()
 
     def deciding(self) -> int:
-        """The least j such that the label leads by more among the j nearest than all the rest weigh."""
+        """The least j such that the j nearest keep the label, whatever labels all the others might have.
+
+        The worst that can happen is that all others, Σ w in total, join one rival k: j is enough if the label leads
+        each k among the j nearest by more than c_k Σ w. One more example never undoes that. A tie settles nothing.
+        """
         log_w, labels, _ = self.ordered
         weights = np.exp(log_w - log_w[0])
-        # With another label an example might weigh more: as much as that of the heaviest class.
-        most = weights * np.exp(self.log_factors.max() - self.log_factors[labels])
-        rest = np.append(np.cumsum(most[::-1])[::-1], 0.0)
-        others = np.arange(self.index.n_classes) != self.label
+        votes = weights * self.class_weights[labels]
+        rest = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+        rivals = [k for k in range(self.index.n_classes) if k != self.label]
 
         def settled(j: int) -> bool:
-            votes = np.bincount(labels[:j], weights[:j], self.index.n_classes)
-            rival = votes[others].max()
-            return bool(votes[self.label] - rival > rest[j] * (1 + 1e-9) + 1e-12 * rest[0])
+            counts = np.bincount(labels[:j], votes[:j], self.index.n_classes)
+            leads = counts[self.label] - counts[rivals] - self.class_weights[rivals] * rest[j]
+            return bool((leads > 1e-12 * (counts.sum() + self.class_weights.max() * rest[j])).all())
 
-        if not others.any():
-            return 0  # a single class needs no votes
-        # One more example never undoes it: the lead over each rival grows at least as the rest shrinks.
         low, high = 0, len(labels)
         while low < high:
             middle = (low + high) // 2
@@ -223,18 +225,26 @@ class Votes:
         return low
 
     def flip_rows(self) -> NDArray[np.int64] | None:
-        """Rows of the fewest references without which the label changes: the heaviest votes for it."""
+        """Rows of the fewest references without which the label changes: the nearest that voted for it."""
         log_w, labels, rows = self.ordered
         mine = labels == self.label
         if mine.all():
             return None
-        remaining = np.append(np.logaddexp.accumulate(log_w[mine][::-1])[::-1], -np.inf)
-        votes = self._log_class_weights(~mine)
-        votes[self.label] = -np.inf
-        rival = int(votes.argmax())
-        enough = remaining <= votes[rival] if rival < self.label else remaining < votes[rival]
-        size = int(enough.argmax())
-        while not self._changes_without(rows[mine][:size]):  # rounding: at most a step or two
+        votes = log_w + np.log(self.class_weights)[labels]
+        rival, most = self._rival(votes, labels)
+        # In units of the rival's largest vote: neither side underflows. What is beyond e⁷⁰⁰ times that must go anyway.
+        theirs = math.fsum(np.exp(votes[labels == rival] - most))
+        own = np.exp(np.minimum(votes[mine] - most, 700.0))
+        remaining = np.append(np.cumsum(own[::-1])[::-1], 0.0)
+
+        def changed(size: int) -> bool:
+            left = remaining[size]
+            if abs(left - theirs) <= 1e-9 * theirs:
+                left = math.fsum(own[size:])
+            return bool(left < theirs or (left == theirs and rival < self.label))
+
+        size = max(1, int(np.searchsorted(-remaining, -theirs * (1 + 1e-9))))  # here or a few places on
+        while not changed(size):
             size += 1
         return np.asarray(rows[mine][:size])
 
@@ -243,18 +253,17 @@ class Votes:
         rows = self.flip_rows()
         return None if rows is None else len(rows)
 
-    def _changes_without(self, removed: NDArray[np.int64]) -> bool:
-        """Whether another label leads once these rows are gone: counted afresh from those that stay."""
-        stays = ~np.isin(self.ordered[2], removed)
-        return int(self._log_class_weights(stays).argmax()) != self.label
-
-    def _log_class_weights(self, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
-        log_w, labels = self.ordered[0][mask], self.ordered[1][mask]
+    def _rival(self, votes: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[int, float]:
+        """The class with the most votes beside the label, the first of several; and the log of its largest vote."""
         largest = np.full(self.index.n_classes, -np.inf)
-        np.maximum.at(largest, labels, log_w)
-        sums = np.bincount(labels, np.exp(log_w - largest[labels]), self.index.n_classes)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(sums) + np.where(sums > 0, largest, 0))
+        np.maximum.at(largest, labels, votes)
+        largest[self.label] = -np.inf
+        most = float(largest.max())
+        sums = [
+            -1.0 if largest[k] == -np.inf else math.fsum(np.exp(votes[labels == k] - most))
+            for k in range(self.index.n_classes)
+        ]
+        return int(np.argmax(sums)), most
 
 
 def explain(
@@ -291,6 +300,7 @@ def explain(
     0  ann    no   0.69
     1  bob    no   0.31
     """
+    references = references.snapshot()
     k = min(checks.positive_int(k, "k"), len(references))
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
     names = list(range(references.n_classes)) if classes is None else _class_names(classes, references.n_classes)
@@ -298,6 +308,7 @@ def explain(
     index, ids = references.index, references.ids
     log_class_weights, near = references.query(h, k=k)
     votes = log_class_weights.cpu().numpy()
+    probabilities = -nonconformity(votes, "probability")  # as `predict_proba` has them, to the last bit
     log_total = np.logaddexp.reduce(votes, axis=1)
     trust: list[dict[str, Any]] = [{}] * len(votes)
     if calibration is not None:
@@ -305,13 +316,12 @@ def explain(
     explanations = []
     for row, log_votes in enumerate(votes):
         label = int(log_votes.argmax())
-        probabilities = np.exp(log_votes - log_total[row]).tolist()
         ballot = Votes(index, h[row], label, ids, references.class_weights)
         explanations.append(
             Explanation(
                 label=names[label],
-                probability=probabilities[label],
-                probabilities=dict(zip(names, probabilities, strict=True)),
+                probability=float(probabilities[row, label]),
+                probabilities=dict(zip(names, probabilities[row].tolist(), strict=True)),
                 neighbors=_neighbors(near, row, float(log_total[row]), names, records, private),
                 n_references=len(references),
                 private=private,

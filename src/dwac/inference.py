@@ -1,4 +1,8 @@
-"""What a model makes of many examples: in batches, on its device, in evaluation mode."""
+"""What a model makes of many examples: in batches, on its device, in evaluation mode.
+
+All batches have one size, the last one filled up. Rounding depends on the shape of what is computed: a row would have
+other numbers alone than among others, and would not tie with itself in a calibration set.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ import torch
 from torch import Tensor
 
 from dwac.errors import InputError
-from dwac.nn import Model, evaluating
+from dwac.nn import Model, WeightedAverage, evaluating
+from dwac.reference import filled
 
 Inputs = tuple[Tensor, ...]
 
@@ -32,18 +37,42 @@ def predict_log_probabilities(model: Model, x: Tensor | Inputs, *, batch_size: i
 @torch.no_grad()
 def log_class_weights(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
     """The votes for each class (softmax: the logits), (n, K) float64, in batches and evaluation mode."""
-    return _mapped(model, model.log_class_weights, x, batch_size)
+    return votes(model, embed(model, x, batch_size=batch_size))
 
 
 @torch.no_grad()
 def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
     """h of many examples, (n, model.vector_size), in batches and evaluation mode."""
-    return _mapped(model, model.embed, x, batch_size)
+    inputs = inputs_of(x)
+    return _mapped(model, model.embed, inputs, batch_size or _rows_at_once(model, inputs))
 
 
-def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Tensor | Inputs, batch_size: int | None) -> Tensor:
+@torch.no_grad()
+def votes(model: Model, h: Tensor) -> Tensor:
+    """The votes for each class (softmax: the logits) of embeddings (n, d): (n, K) float64."""
+    if isinstance(model, WeightedAverage):
+        return model.references.log_class_weights(h)  # type: ignore[no-any-return]
+    return _mapped(model, lambda part: model.logits(part[0]), (h,), 64).double()
+
+
+def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Inputs, size: int) -> Tensor:
+    """A function of batches of one size: whatever a row gives does not depend on the others."""
     with evaluating(model):
-        return torch.cat([function(on(part, model.device)) for (part,) in batches_of(inputs_of(x), size=batch_size)])
+        batches = (
+            tuple(filled(part, size) for part in on(batch, model.device)) for (batch,) in batches_of(x, size=size)
+        )
+        return torch.cat([function(batch) for batch in batches])[: len(x[0])]
+
+
+def _rows_at_once(model: Model, x: Inputs) -> int:
+    """How many rows a network reads together: few where a row is large, for a single one costs as much as all of them.
+
+    Networks of sequences say so themselves (`rows_at_once`): one on a CPU, where they cut padding off.
+    """
+    numbers = max(1, sum(part[:1].numel() for part in x))
+    usual = {"cpu": min(64, max(1, 4096 // numbers)), "cuda": min(1024, max(32, 2**20 // numbers))}
+    chosen: dict[str, int] = getattr(model.first_network, "rows_at_once", usual)
+    return chosen.get(model.device.type, 64)
 
 
 def inputs_of(x: Any) -> Inputs:

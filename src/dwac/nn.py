@@ -67,6 +67,11 @@ class _Head(nn.Module):
         """How long the vectors are that `embed` gives."""
         return self.embedding_size
 
+    @property
+    def first_network(self) -> Any:
+        """The backbone; of a committee, its first member."""
+        return self.backbone.members[0] if isinstance(self.backbone, Committee) else self.backbone
+
     def embed(self, x: Any) -> Tensor:
         """h of a batch, (n, embedding_size). x: a tensor, a tuple of arguments or a mapping of named ones."""
         features = features_of(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments(x)))
@@ -230,17 +235,13 @@ class WeightedAverage(_Head):
 
     def coordinates(self, x: Any) -> Tensor:
         """z of a batch, (n, n_coordinates)."""
-        z: Tensor = self._first.coordinates(*_arguments(x))
+        z: Tensor = self.first_network.coordinates(*_arguments(x))
         return z.to(self.embedding.weight)
 
     @property
     def n_coordinates(self) -> int:
         """How many coordinates the backbone has of an example: 0 for most."""
-        return getattr(self._first, "n_coordinates", 0)
-
-    @property
-    def _first(self) -> Any:
-        return self.backbone.members[0] if isinstance(self.backbone, Committee) else self.backbone
+        return getattr(self.first_network, "n_coordinates", 0)
 
     @property
     def vector_size(self) -> int:

@@ -348,8 +348,8 @@ def _check_calibration(h: Tensor, y: Tensor, n_ids: int, n_classes: int, size: i
             f"its calibration must have as many ids, labels (n,) and embeddings (n, {size}); "
             f"it has {n_ids}, {tuple(y.shape)} of {y.dtype} and {tuple(h.shape)}"
         )
-    if len(y) and not (int(y.min()) >= 0 and int(y.max()) < n_classes):
-        raise StorageError(f"its calibration labels must lie in 0 … {n_classes - 1}; got {y.min()} … {y.max()}")
+    if len(y) and not (int(y.min()) >= -1 and int(y.max()) < n_classes):  # -1: a label that training did not have
+        raise StorageError(f"its calibration labels must lie in -1 … {n_classes - 1}; got {y.min()} … {y.max()}")
     if not h.is_floating_point() or not bool(h.isfinite().all()):
         raise StorageError("its calibration embeddings must be finite numbers")
 

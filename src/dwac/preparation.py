@@ -103,9 +103,9 @@ def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
         codes, classes = _factorised(labels)
     if len(classes) < 2:
         raise LabelError(f"y must have at least two classes; got only one class, {classes.tolist()[0]!r}")
-    if n < 2 * len(classes):
+    if n < 1.5 * len(classes):
         raise LabelError(
-            f"y must have at least two rows a class on average; got {n} rows of {len(classes)} classes; "
+            f"y must have at most two classes for every three rows; got {len(classes)} classes in {n} rows; "
             "is y a column of classes?"
         )
     return codes.astype(np.int64), classes
@@ -194,8 +194,8 @@ def split(
     twentieth, up to 5,000 for validation and 10,000 for calibration. Calibration has at least 100 where that is at
     most a fifth.
 
-    Calibration is drawn at random, not by class: its guarantee rests on its rows being like new ones. Only the last
-    training row of a class is never taken. Validation has each class in proportion, and leaves two rows of each.
+    Calibration is drawn at random, whatever the classes: its guarantee rests on its rows being like new ones, some of
+    which have labels that no training row has. Validation has each class in proportion, and leaves two rows of each.
     """
     n = len(codes)
     usual = max(min(n // 10, _ENOUGH), n // 20)
@@ -207,10 +207,7 @@ def split(
             f"validation_size and calibration_size leave {n - n_validation - n_calibration} of {n} rows for training"
         )
     order = rng.permutation(n)
-    spared = _rank(codes[order[::-1]])[::-1] == 0  # the last of each class in a random order; calibration has the first
-    calibration = order[~spared][:n_calibration]
-    rest = np.setdiff1d(order, calibration)
-    rest = rest[rng.permutation(len(rest))]
+    calibration, rest = order[:n_calibration], order[n_calibration:]
     by_class = rest[np.argsort(codes[rest], kind="stable")]
     spare = by_class[_rank(codes[by_class]) >= 2]
     chosen = np.linspace(0, len(spare) - 1, min(n_validation, len(spare))).round().astype(np.int64)
@@ -264,7 +261,10 @@ def row_weights(sample_weight: Any, n: int) -> Floats:
 
 
 def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floats | None:
-    """(K,) weights of the classes: a dict's, or such that all classes weigh the same; None if there are none."""
+    """(K,) weights of the classes: a dict's, or such that all classes weigh the same among the rows; or None.
+
+    codes: of the training rows alone, for nothing may be fitted to calibration rows.
+    """
     if class_weight is None:
         return None
     if isinstance(class_weight, Mapping):
@@ -281,7 +281,9 @@ def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floa
             raise InputError(f"class_weight must hold positive numbers; got {dict(class_weight)}")
         return by_class
     if isinstance(class_weight, str) and class_weight == "balanced":
-        return np.asarray(compute_class_weight("balanced", classes=np.arange(len(classes)), y=codes))
+        here, by_class = np.unique(codes), np.ones(len(classes))  # a class that has no row has no vote to weigh
+        by_class[here] = compute_class_weight("balanced", classes=here, y=codes)
+        return by_class
     raise InputError(f"class_weight must be None, 'balanced' or a dict of weights by label; got {class_weight!r}")
 
 

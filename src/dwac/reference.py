@@ -52,6 +52,36 @@ class _State:
     def cells(self) -> engine.Cells:
         return engine.build_cells(self.index)
 
+    @cached_property
+    def log_class_factors(self) -> NDArray[np.float64]:
+        """(K,): the logs of the classes' weights."""
+        return np.zeros(self.n_classes) if self.class_weights is None else np.log(self.class_weights)
+
+    def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
+        """The engine's answer, by the classes' weights; the same for each query whoever is asked beside it."""
+        if h.requires_grad and torch.is_grad_enabled():
+            result = engine.query(self.index, h, k=k, backend=backend)
+            return result._replace(log_class_weights=self._weighted(result.log_class_weights))
+        size = _TOGETHER.get(h.device.type, 64)
+        parts = [engine.query(self.index, filled(part, size), k=k, backend=backend) for part in h.split(size)]
+        votes, rows, squared = (torch.cat(column)[: len(h)] for column in zip(*parts, strict=True))
+        return engine.QueryResult(self._weighted(votes), rows, squared)
+
+    def within(self, h: Tensor, tolerance: float) -> engine.BoundedResult:
+        """The same within a tolerance, and the bounds."""
+        result = engine.query_within(self.cells, h, tolerance)
+        return result._replace(log_class_weights=self._weighted(result.log_class_weights))
+
+    def _weighted(self, log_class_weights: Tensor) -> Tensor:
+        if self.class_weights is None:
+            return log_class_weights
+        return log_class_weights + torch.as_tensor(self.log_class_factors, device=log_class_weights.device)
+
+
+# How many queries the engine is asked together, always: rounding depends on the shape of what is computed, and so an
+# answer would depend on who was asked beside. Fewer are filled up.
+_TOGETHER = {"cpu": 64, "cuda": 1024}
+
 
 class Bounded(NamedTuple):
     """Log class weights (n, K) of n queries, and for each query what no error of its K exceeds, (n,)."""
@@ -65,7 +95,8 @@ class ReferenceSet:
 
     Queries given as NumPy arrays or lists are answered in NumPy, tensors with tensors. Answers are exact:
     against a float64 sum over all references they are right to about 1e-5 (1e-4 at the very worst), wherever
-    the data lies.
+    the data lies. They do not depend on which other queries are asked in the same call, except where gradients are
+    recorded.
 
     Args:
         embeddings: (m, d) numbers. float64 stays float64; half precision is computed in float32.
@@ -120,10 +151,9 @@ class ReferenceSet:
 
     def __repr__(self) -> str:
         """Its size in words."""
-        return (
-            f"ReferenceSet({len(self):,} examples, {self.embeddings.shape[1]} dimensions, "
-            f"{self.n_classes} classes, kernel={self.kernel!r})"
-        )
+        state = self._state
+        m, d = state.embeddings.shape
+        return f"ReferenceSet({m:,} examples, {d} dimensions, {state.n_classes} classes, kernel={state.kernel.name!r})"
 
     @property
     def embeddings(self) -> Tensor:
@@ -165,10 +195,16 @@ class ReferenceSet:
         """The engine's layout of this set: immutable, made once, replaced by the next edit."""
         return self._state.index
 
+    def snapshot(self) -> ReferenceSet:
+        """This set as it is now, whatever edits follow: what is read of it belongs together. Nothing is copied."""
+        same = object.__new__(ReferenceSet)
+        same._state = self._state
+        return same
+
     def to(self, device: torch.device | str) -> ReferenceSet:
         """The same set on another device; this one stays where it is."""
-        moved = object.__new__(ReferenceSet)
-        moved._state = replace(self._state, embeddings=self.embeddings.to(device), labels=self.labels.to(device))
+        moved, state = object.__new__(ReferenceSet), self._state
+        moved._state = replace(state, embeddings=state.embeddings.to(device), labels=state.labels.to(device))
         return moved
 
     def move(self, device: torch.device | str) -> None:
@@ -196,7 +232,8 @@ class ReferenceSet:
         >>> bool((abs(votes - refs.log_class_weights([[0.5]])) <= bounds[:, None]).all())
         True
         """
-        result = self._within(queries, tolerance)
+        state = self._state
+        result = state.within(_as_queries(queries, state), tolerance)
         return Bounded(_like(queries, result.log_class_weights), _like(queries, result.bounds))
 
     def log_probabilities(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
@@ -216,41 +253,23 @@ class ReferenceSet:
 
     def query(self, queries: Any, *, k: int, backend: str = "auto") -> tuple[Any, Neighbors]:
         """Log class weights and the k nearest references from one pass over the set."""
-        state = self._state
-        result = self._query(queries, k=checks.positive_int(k, "k"), backend=backend)
-        rows = result.rows.cpu().numpy()
+        state = self._state  # read once: another thread may edit the set meanwhile
+        result = state.query(_as_queries(queries, state), checks.positive_int(k, "k"), backend)
+        rows, labels = result.rows.cpu().numpy(), state.labels.cpu().numpy()
         neighbors = Neighbors(
             state.ids.to_numpy()[rows],
-            state.labels.cpu().numpy()[rows],
+            labels[rows],
             result.squared_distances.cpu().numpy(),
-            state.kernel.log_weights(result.squared_distances).cpu().numpy()
-            + np.log(self.class_weights)[state.labels.cpu().numpy()[rows]],
+            state.kernel.log_weights(result.squared_distances).cpu().numpy() + state.log_class_factors[labels[rows]],
         )
         return _like(queries, result.log_class_weights), neighbors
 
     def _votes(self, queries: Any, backend: str, tolerance: float) -> Tensor:
         engine.check_tolerance(tolerance)
+        state = self._state
         if tolerance > 0:
-            return self._within(queries, tolerance).log_class_weights
-        return self._query(queries, backend=backend).log_class_weights
-
-    def _query(self, queries: Any, *, k: int = 0, backend: str) -> engine.QueryResult:
-        result = engine.query(self.index, self._as_queries(queries), k=k, backend=backend)
-        return result._replace(log_class_weights=self._weighted(result.log_class_weights))
-
-    def _within(self, queries: Any, tolerance: float) -> engine.BoundedResult:
-        result = engine.query_within(self._state.cells, self._as_queries(queries), tolerance)
-        return result._replace(log_class_weights=self._weighted(result.log_class_weights))
-
-    def _as_queries(self, queries: Any) -> Tensor:
-        h = checks.float_tensor(queries, "queries")
-        return h if isinstance(queries, Tensor) else h.to(self.embeddings.device)
-
-    def _weighted(self, log_class_weights: Tensor) -> Tensor:
-        if self._state.class_weights is None:
-            return log_class_weights
-        factors = torch.tensor(self._state.class_weights, dtype=torch.float64, device=log_class_weights.device)
-        return log_class_weights + factors.log()
+            return state.within(_as_queries(queries, state), tolerance).log_class_weights
+        return state.query(_as_queries(queries, state), 0, backend).log_class_weights
 
     # How it changes: each edit is exact, equals rebuilding from the edited data, and either happens or does not
 
@@ -292,8 +311,8 @@ class ReferenceSet:
     def remove(self, ids: Iterable[Hashable]) -> None:
         """Take examples out of the vote. Removing the last ones is refused: an empty set cannot vote."""
         state = self._state
-        keep = np.ones(len(self), dtype=bool)
-        keep[self.positions(ids)] = False
+        keep = np.ones(len(state.labels), dtype=bool)
+        keep[_positions(state, ids)] = False
         if not keep.any():
             raise EmptyReferenceError("removing these ids would leave no example to vote; keep at least one")
         mask = torch.as_tensor(keep, device=state.labels.device)
@@ -303,23 +322,39 @@ class ReferenceSet:
     def relabel(self, ids: Iterable[Hashable], labels: Any) -> None:
         """Give examples other labels: one label each."""
         state = self._state
-        where = self.positions(ids)
-        y = checks.class_labels(labels, "labels", n=len(where), n_classes=self.n_classes)
+        where = _positions(state, ids)
+        y = checks.class_labels(labels, "labels", n=len(where), n_classes=state.n_classes)
         changed = state.labels.clone()
         changed[torch.as_tensor(where, device=changed.device)] = torch.as_tensor(y, device=changed.device)
         self._state = replace(state, labels=changed)
 
     def positions(self, ids: Iterable[Hashable]) -> NDArray[np.int64]:
         """Where examples stand in the set, by id."""
-        names = _as_ids(ids, None)
-        where = self._state.ids.get_indexer(names) if len(names) else np.zeros(0)
-        unknown = names[where < 0]
-        if len(unknown):
-            raise IdError(
-                f"ids must be in the set; {_first(unknown, 'is not')}; "
-                f"its ids are like {self._state.ids[:1].tolist()[0]!r}"
-            )
-        return np.asarray(where, dtype=np.int64)
+        return _positions(self._state, ids)
+
+
+def _positions(state: _State, ids: Iterable[Hashable]) -> NDArray[np.int64]:
+    names = _as_ids(ids, None)
+    where = state.ids.get_indexer(names) if len(names) else np.zeros(0)
+    unknown = names[where < 0]
+    if len(unknown):
+        raise IdError(
+            f"ids must be in the set; {_first(unknown, 'is not')}; its ids are like {state.ids[:1].tolist()[0]!r}"
+        )
+    return np.asarray(where, dtype=np.int64)
+
+
+def filled(rows: Tensor, size: int) -> Tensor:
+    """At least `size` rows: the last one repeated."""
+    missing = size - len(rows)
+    return rows if missing <= 0 or len(rows) == 0 else torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])])
+
+
+def _as_queries(queries: Any, state: _State) -> Tensor:
+    h, d = checks.float_tensor(queries, "queries"), state.embeddings.shape[1]
+    if h.shape[1] != d:
+        raise ShapeError(f"queries must have {d} columns, as the references do; got shape {tuple(h.shape)}")
+    return h if isinstance(queries, Tensor) else h.to(state.embeddings.device)
 
 
 def _as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:

@@ -6,27 +6,28 @@ import math
 from collections.abc import Sequence
 
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from dwac._held_out import HeldOut, sample
+from dwac._held_out import FINE_SCALES, HeldOut, Judged, judge_votes, sample
 from dwac.inference import Inputs, embed, inputs_of, log_class_weights, on
 from dwac.known import Known
 from dwac.nn import Model, WeightedAverage
 from dwac.reference import ReferenceSet
 
-_LOCALITIES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
-_FACTORS = (0.6, 0.75, 0.9, 1.0, 1.15, 1.35)
+_LOCALITIES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+_FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)
+_PAIRS = 10**8  # of an example and a voter, for each of those
 
 
 @torch.no_grad()
 def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
     """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
 
-    Training hears a batch of voters, prediction all of them: this is where the probabilities are fitted to that. A
-    prior around 1 keeps a few right answers from making the factor endless. Some 1,000 of the examples are looked at,
-    and some 8,192 references vote on them, at most. The factor becomes part of the embedding layer, so weights,
-    shares and explanations add up as ever. For a softmax it scales the logits, which is temperature scaling.
+    Training hears a batch of voters, prediction all of them: this is where the probabilities are fitted to that. Few
+    examples decide little: the factor must earn its place out of sample (`Judged.choose`), or it is 1. Some 1,000 of
+    the examples are looked at, and some 8,192 references vote on them, at most. The factor becomes part of the
+    embedding layer, so weights, shares and explanations add up as ever. For a softmax it scales the logits, which is
+    temperature scaling.
     """
     generator = torch.Generator().manual_seed(0)
     rows = sample(y, 1000, generator)
@@ -35,13 +36,7 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     if isinstance(model, WeightedAverage):
         heard = sample(model.references.labels, 8192, generator)
         voters = model.references.embeddings[heard], model.references.labels[heard]
-    held_out = HeldOut(model, embed(model, x), y, voters, vote_factors(model, class_weights))
-
-    def loss(log_factor: float) -> float:
-        return float(held_out.judge([math.exp(log_factor)])[0, 0])
-
-    found = minimize_scalar(loss, bounds=(-1.5, 1.5), options={"xatol": 0.05})
-    factor = math.exp(found.x) if found.fun < loss(0.0) else 1.0
+    factor = HeldOut(model, embed(model, x), y, voters, vote_factors(model, class_weights)).best_scale(FINE_SCALES)
     model.scale_embeddings(factor)
     return factor
 
@@ -58,14 +53,14 @@ def fit_locality(
     """Let a table's own numbers z count beside h, [h, λ z], as far as that makes -log P(y) of held-out data lower; λ.
 
     A network forgets whatever does not tell its classes apart, and so cannot see that a row is unlike any other. With
-    λ the voters are near in what they are too. All references vote on some 1,000 examples here, for the nearest are
-    nearer the more there are. What λ gains must be twice its standard error. x: the training data, in the references'
-    order.
+    λ the voters are near in what they are too. λ and a factor for both are tried together on some 1,000 examples at
+    most; all references vote, for the nearest are nearer the more there are. What they gain out of sample must be
+    twice its standard error (`Judged.choose`). x: the training data, in the references' order.
     """
     if not isinstance(model, WeightedAverage) or model.n_coordinates == 0:
         return 0.0
     references = model.references
-    rows = sample(held_y, 1000, torch.Generator().manual_seed(0))
+    rows = sample(held_y, max(200, min(1000, _PAIRS // len(references))), torch.Generator().manual_seed(0))
     held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
     y = held_y[rows.to(held_y.device)].to(model.device)
     h = references.embeddings, embed(model, held)
@@ -74,21 +69,18 @@ def fit_locality(
     def joined(factor: float, locality: float) -> list[Tensor]:
         return [torch.cat([factor * a, factor * locality * b], dim=1) for a, b in zip(h, z, strict=True)]
 
-    def losses(factor: float, locality: float) -> Tensor:
+    def judge(factor: float, locality: float) -> Tensor:
         voters, queries = joined(factor, locality)
         heard = ReferenceSet(voters, references.labels, None, model.n_classes, model.kernel, class_weights)
-        log_p = torch.log_softmax(heard.log_class_weights(queries), dim=1)
-        return -log_p.gather(1, y[:, None])[:, 0].clamp_min(math.log(1e-30))
+        return judge_votes(heard.probabilities(queries), y)
 
-    by = {locality: losses(1.0, locality) for locality in _LOCALITIES}
-    locality = min(by, key=lambda value: float(by[value].sum()))
-    gain = by[0.0] - by[locality]
-    if len(gain) < 2 or not gain.mean() > 2 * gain.std() / math.sqrt(len(gain)):
-        return 0.0
-    factor = min(_FACTORS, key=lambda value: losses(value, locality).sum() + math.log(value) ** 2 / (2 * 0.5**2))
-    model.scale_embeddings(factor)
-    model.locality = factor * locality
-    _revote(model, joined(factor, locality)[0])
+    tried = [(1.0, 0.0), *((factor, locality) for locality in _LOCALITIES for factor in _FACTORS)]
+    judged = Judged(*torch.stack([judge(*candidate) for candidate in tried], dim=1))
+    factor, locality = tried[judged.choose(0, [0.0] * len(tried), errors=2.0)]
+    if locality:
+        model.scale_embeddings(factor)
+        model.locality = factor * locality
+        _revote(model, joined(factor, locality)[0])
     return model.locality
 
 

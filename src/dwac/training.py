@@ -24,7 +24,16 @@ from dwac import checkpoint as checkpoints
 from dwac._held_out import SCALES, HeldOut, Sampler
 from dwac._steps import GraphStep, Inputs, Step, one_cycle
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
-from dwac.inference import batches_of, embed, evaluate, inputs_of, log_class_weights, on, predict_log_probabilities
+from dwac.inference import (
+    batches_of,
+    embed,
+    evaluate,
+    inputs_of,
+    log_class_weights,
+    on,
+    predict_log_probabilities,
+    votes,
+)
 from dwac.nn import Model, WeightedAverage, evaluating
 from dwac.scale import fit_height, fit_locality, fit_scale, vote_factors
 
@@ -39,6 +48,7 @@ __all__ = [
     "log_class_weights",
     "predict_log_probabilities",
     "train",
+    "votes",
 ]
 
 logger = logging.getLogger(__name__)
@@ -274,12 +284,9 @@ class _Run:
             rows = self.voters(most, self.generator)
             voters = self._embed(tuple(part[rows] for part in self.x)), self.y[rows]
         held_out = HeldOut(self.model, self._embed(x), y.to(self.y.device), voters, self.class_weights)
-        factor = 1.0
-        if self.rescale:
-            fits = held_out.some(_FEW).judge(SCALES)[:, 0]
-            factor = SCALES[int(fits.argmin())]
-        loss, accuracy = held_out.judge([factor])[0, 1:].tolist()
-        return loss, accuracy
+        factor = held_out.some(_FEW).best_scale(SCALES) if self.rescale else 1.0
+        judged = held_out.judge([factor])
+        return float(judged.losses.mean()), float(judged.right.mean())
 
     def _embed(self, x: Inputs) -> Tensor:
         """h in the precision of training: good enough to tell epochs apart."""

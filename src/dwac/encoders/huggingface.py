@@ -11,7 +11,7 @@ import json
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -178,6 +178,8 @@ class HuggingFaceEncoder(Encoder):
 
 class PooledModel(nn.Module):
     """input_ids, attention_mask (n, length) → (n, hidden size): a model's last hidden states, pooled over tokens."""
+
+    rows_at_once: ClassVar = {"cpu": 1, "cuda": 32}
 
     def __init__(self, model: nn.Module, pooling: str) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +34,8 @@ class AttentionCNN(nn.Module):
         window: words that it reads; odd, so that each v_t has its word in the middle.
         dropout: of the word vectors.
     """
+
+    rows_at_once: ClassVar = {"cpu": 1, "cuda": 256}
 
     def __init__(
         self, n_words: int, size: int = 300, filters: int = 200, window: int = 5, dropout: float = 0.5
@@ -92,6 +95,8 @@ class SubwordNetwork(nn.Module):
     # the same place. Without the steep tanh the loss fits a sum of evidence to a point, as least squares do, which
     # cost one to two points of validation accuracy on Stack Overflow titles.
     STEEPNESS = 6.0
+
+    rows_at_once: ClassVar = {"cpu": 1, "cuda": 256}
 
     def __init__(
         self,

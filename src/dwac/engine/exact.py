@@ -74,22 +74,24 @@ def _query(index: Index, queries: Tensor, backend: Backend, k: int) -> QueryResu
     if len(queries) == 0:
         return _empty(index, k)
     centred = queries - index.centre  # in float64, as the centre is
-    result, doubtful = _pass(index, queries, centred.to(dtype), backend, k)
-    if not doubtful.any():
-        return result
-    left = doubtful.nonzero()[:, 0]
-    if dtype != torch.float64:
-        again, doubtful = _pass(index, queries[left], centred[left], backend, k)
-        _replace(result, left, again)
-        left = left[doubtful]
+    result, unsure = _pass(index, queries, centred.to(dtype), backend, k)
+    left = unsure.any(dim=1).nonzero()[:, 0]
+    if len(left) and dtype != torch.float64:
+        again, still = _pass(index, queries[left], centred[left], backend, k)
+        _replace(result, left, again, unsure[left])
+        unsure[left] &= still
+        left = left[unsure[left].any(dim=1)]
     if len(left):
-        _replace(result, left, QueryResult(*by_difference(index, queries[left], k)))
+        _replace(result, left, QueryResult(*by_difference(index, queries[left], k)), unsure[left])
     return result
 
 
-def _replace(result: QueryResult, where: Tensor, better: QueryResult) -> None:
-    for field, values in zip(result, better, strict=True):
-        field[where] = values
+def _replace(result: QueryResult, where: Tensor, better: QueryResult, unsure: Tensor) -> None:
+    """Put right what was in doubt: votes stay as they are where only neighbours were, as if nobody had asked for them."""
+    votes, neighbours = unsure.T
+    result.log_class_weights[where[votes]] = better.log_class_weights[votes]
+    for field, values in zip(result[1:], better[1:], strict=True):
+        field[where[neighbours]] = values[neighbours]
 
 
 def _unit(d: int, dtype: torch.dtype, backend: Backend) -> float:
@@ -98,7 +100,7 @@ def _unit(d: int, dtype: torch.dtype, backend: Backend) -> float:
 
 
 def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> tuple[QueryResult, Tensor]:
-    """One sweep in the precision of `centred`, and which queries its rounding leaves in doubt."""
+    """One sweep in the precision of `centred`, and where its rounding leaves votes and neighbours in doubt, (n, 2)."""
     n_blocks = k + _SPARE if k else 0
     sweep = backend.sweep(index, centred, n_blocks)
     unit = _unit(centred.shape[1], centred.dtype, backend)
@@ -116,13 +118,15 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     else:
         close = sweep.log_class_weights.amax(dim=1).sub_(bound, alpha=2)  # more than rounding must set the first apart
         sure &= (sweep.log_class_weights >= close[:, None]).sum(dim=1) == 1
-    doubtful = ~sure
+    votes = ~sure
     if k == 0:
-        return QueryResult(sweep.log_class_weights, sweep.blocks, bound.new_empty(len(queries), 0)), doubtful
+        nobody = torch.zeros_like(votes)
+        result = QueryResult(sweep.log_class_weights, sweep.blocks, bound.new_empty(len(queries), 0))
+        return result, torch.stack([votes, nobody], dim=1)
     rows, squared, reach = _rank(index, queries, centred, sweep, backend, k)
     farthest = squared[:, -1]
-    doubtful |= reach - unit * (2 * norms + (farthest - aside).clamp_min(0).sqrt()).square() <= farthest
-    return QueryResult(sweep.log_class_weights, rows, squared), doubtful
+    neighbours = votes | (reach - unit * (2 * norms + (farthest - aside).clamp_min(0).sqrt()).square() <= farthest)
+    return QueryResult(sweep.log_class_weights, rows, squared), torch.stack([votes, neighbours], dim=1)
 
 
 def _rank(

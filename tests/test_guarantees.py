@@ -1,0 +1,224 @@
+"""What the prediction sets of a fitted classifier promise, at the edges: rare classes, ties, few calibration rows."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import betabinom
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+
+import dwac
+from dwac import DWACClassifier
+from dwac.conformal import Calibration, p_values
+from dwac.errors import CalibrationWarning
+
+QUICK: dict[str, Any] = {
+    "encoder": "tabular:paper",
+    "epochs": 1,
+    "validation_size": 0,
+    "device": "cpu",
+    "verbose": False,
+}
+LEVELS = (0.05, 0.1, 0.2)
+
+
+def drawn(kind: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of 120 classes whose frequencies follow Zipf's law, or of 40 that are equally frequent."""
+    rng = np.random.default_rng(seed)
+    p = 1 / np.arange(1, 121) if kind == "zipf" else np.ones(40)
+    y = rng.choice(len(p), size=n, p=p / p.sum())
+    centres = np.random.default_rng(7).normal(size=(len(p), 4))
+    return centres[y] + 0.3 * rng.normal(size=(n, 4)), y
+
+
+def covered(clf: DWACClassifier, X: Any, y: Any, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each row's label is in its set, and whether `fit` saw the label at all."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        sets = clf.predict_set(X, epsilon)
+    known = np.isin(y, clf.classes_)
+    hit = np.zeros(len(y), dtype=bool)
+    hit[known] = sets[known, np.searchsorted(clf.classes_, y[known])]
+    return hit, known
+
+
+def law(n_calibration: int, n_test: int, epsilon: float) -> Any:
+    """The distribution of how many of n_test rows honest sets cover."""
+    left_out = int(np.floor(epsilon * (n_calibration + 1) + 1e-9))
+    return betabinom(n_test, n_calibration + 1 - left_out, left_out)
+
+
+@pytest.mark.parametrize("nonconformity", ["weights", "probability"])
+@pytest.mark.parametrize(("kind", "n"), [("zipf", 400), ("zipf", 1500), ("equal", 100), ("equal", 400)])
+def test_coverage_follows_its_law_with_rare_classes(kind: str, n: int, nonconformity: str) -> None:
+    X_test, y_test = drawn(kind, 1000, 10_000)
+    hits = {epsilon: [0.0, 0.0, 0.0] for epsilon in LEVELS}
+    for seed in range(10):
+        clf = DWACClassifier(**QUICK, nonconformity=nonconformity, random_state=seed).fit(*drawn(kind, n, seed))
+        for epsilon, total in hits.items():
+            hit, known = covered(clf, X_test, y_test, epsilon)
+            expected = law(len(clf.calibration_y_), len(y_test), epsilon)
+            for i, value in enumerate((hit.sum(), min(expected.mean(), known.sum()), expected.var())):
+                total[i] += value
+    for epsilon, (found, promised, variance) in hits.items():
+        # Where labels never seen are more frequent than ε, all that can be covered is.
+        assert found > promised - 3.3 * np.sqrt(variance), f"{found / 10_000} at {epsilon}"
+
+
+@pytest.mark.parametrize(("kind", "n"), [("zipf", 100), ("zipf", 700), ("equal", 100), ("equal", 1500)])
+def test_each_coverage_lies_in_its_interval_with_unseen_labels_as_misses(kind: str, n: int) -> None:
+    X_test, y_test = drawn(kind, 1000, 10_000)
+    for seed in range(3):
+        clf = DWACClassifier(**QUICK, random_state=seed).fit(*drawn(kind, n, seed))
+        for epsilon in LEVELS:
+            hit, _ = covered(clf, X_test, y_test, epsilon)
+            low, _ = law(len(clf.calibration_y_), len(y_test), epsilon).interval(0.999)
+            assert hit.sum() >= low
+
+
+@pytest.mark.parametrize("kind", ["zipf", "equal"])
+def test_each_class_is_covered_where_sets_are_class_conditional(kind: str) -> None:
+    X_test, y_test = drawn(kind, 4000, 10_000)
+    for seed in range(3):
+        clf = DWACClassifier(**QUICK, class_conditional=True, random_state=seed).fit(*drawn(kind, 1500, seed))
+        for epsilon in LEVELS:
+            hit, known = covered(clf, X_test, y_test, epsilon)
+            for code, label in enumerate(clf.classes_):
+                own = known & (y_test == label)
+                n_calibration = int((clf.calibration_y_ == code).sum())
+                if epsilon * (n_calibration + 1) < 1:
+                    assert hit[own].all()  # too few to reject the label
+                elif own.any():
+                    assert hit[own].sum() >= law(n_calibration, int(own.sum()), epsilon).ppf(0.00005)
+
+
+def test_a_label_without_voters_fits_worst_and_never_seen_ones_count_in_recalibration() -> None:
+    X, y = drawn("equal", 400, 0)
+    clf = DWACClassifier(**QUICK, nonconformity="weights", random_state=0).fit(X, y)
+    voted = np.isin(np.arange(len(clf.classes_)), clf.references_.labels.numpy())
+    clf.forget(clf.references_.ids[clf.references_.labels.numpy() == int(np.flatnonzero(voted)[0])].tolist())
+    gone = int(np.flatnonzero(voted)[0])
+    p = clf.conformal(X[:50]).p_values
+    assert (p[:, gone] <= p.min(axis=1)).all()
+    fresh, labels = drawn("equal", 99, 1)
+    strange = np.where(np.arange(99) < 20, 999, labels)  # a fifth has a label that training did not have
+    sets = clf.recalibrate(fresh, strange).conformal(X[:50]).p_values > 0.15
+    assert sets.all()
+    with pytest.warns(CalibrationWarning, match="most prediction sets hold every label"):
+        clf.predict_set(X[:50], 0.15)
+
+
+def all_kinds() -> dict[str, Any]:
+    rng, digits = np.random.default_rng(0), load_digits()
+    words = [f"w{i}" for i in range(60)]
+    texts = [" ".join(rng.choice(words[:40] if i % 2 else words[20:], size=rng.integers(1, 30))) for i in range(150)]
+    table = pd.DataFrame({"a": rng.integers(0, 3, 150), "b": rng.choice(["x", "y"], 150)})  # full of ties
+    return {
+        "table": (table, np.arange(150) % 3),
+        "numbers": (digits.data[:150], digits.target[:150]),
+        "image": (digits.images[:150], digits.target[:150]),
+        "text": (texts, np.arange(150) % 2),
+    }
+
+
+@pytest.mark.parametrize("head", ["dwac", "softmax"])
+@pytest.mark.parametrize("kind", ["table", "numbers", "image", "text"])
+def test_a_row_scores_the_same_alone_as_among_others(kind: str, head: str) -> None:
+    X, y = all_kinds()[kind]
+    clf = DWACClassifier(head=head, epochs=2, random_state=0, device="cpu", verbose=False).fit(X, y)
+
+    def rows(which: list[int]) -> Any:
+        return X.iloc[which] if isinstance(X, pd.DataFrame) else [X[i] for i in which] if kind == "text" else X[which]
+
+    together = clf.log_class_weights(X)
+    alone = np.concatenate([clf.log_class_weights(rows([i])) for i in range(40)])
+    np.testing.assert_array_equal(alone, together[:40])
+    some = np.random.default_rng(1).permutation(150)[:77].tolist()
+    np.testing.assert_array_equal(clf.log_class_weights(rows(some)), together[some])
+    if head == "dwac":
+        said = [list(e.probabilities.values()) for e in clf.explain(rows(list(range(9))))]
+        np.testing.assert_array_equal(said, clf.predict_proba(X)[:9])
+
+
+def test_calibration_rows_tie_with_themselves_when_asked_alone() -> None:
+    X, y = load_digits(return_X_y=True)
+    clf = DWACClassifier("tabular", epochs=2, random_state=0, device="cpu", verbose=False).fit(X, y)
+    own = -np.concatenate([clf.log_class_weights(X[[i]]) for i in clf.calibration_ids_])
+    own = own[np.arange(len(own)), clf.calibration_y_]
+    p = clf.conformal(X[clf.calibration_ids_.to_numpy()]).p_values[np.arange(len(own)), clf.calibration_y_]
+    np.testing.assert_array_equal(p, p_values(own, own, finite_sample=True))
+
+
+def test_scores_within_the_tolerance_tie() -> None:
+    scores = np.array([1.0, 2.0, 2.0, 3.0])
+    noisy = scores + np.array([1e-6, -1e-6, 1e-6, -1e-6])
+    np.testing.assert_array_equal(
+        Calibration(scores, tolerance=1e-5).p_values(noisy), Calibration(scores).p_values(scores)
+    )
+    assert (Calibration(scores).p_values(noisy) < Calibration(scores).p_values(scores)).any()
+    smooth = [Calibration(scores, tolerance=t).p_values(s, smoothed=True, random_state=0) for t, s in
+              ((1e-5, noisy), (0, scores))]  # fmt: skip
+    np.testing.assert_array_equal(*smooth)
+
+
+def test_balanced_classes_are_counted_among_training_rows() -> None:
+    X, y = drawn("equal", 400, 0)
+    y = np.where(y < 10, 0, 1)
+    clf = DWACClassifier(**QUICK, class_weight="balanced", random_state=0).fit(X, y)
+    counts = np.bincount(clf.references_.labels.numpy())
+    np.testing.assert_allclose(clf.references_.class_weights * counts, counts.sum() / 2)
+
+
+@pytest.mark.parametrize("n_calibration", [20, 30, 51])
+def test_few_calibration_rows_are_said_before_and_with_the_answer(n_calibration: int) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = (X[:, 0] + rng.normal(size=300) > 0).astype(int)  # noisy: some calibration row fits its label badly
+    clf = DWACClassifier(epochs=1, calibration_size=n_calibration, random_state=0, device="cpu").fit(X, y)
+    expected = clf.expected_sets(0.05)
+    assert (expected.n_calibration, expected.n_labels) == (n_calibration, 2)
+    assert f"{n_calibration} calibration examples" in str(expected)
+    assert "every label" in str(expected)
+    low, high = expected.coverage_range
+    assert low < 0.95 < high
+    with pytest.warns(CalibrationWarning, match="most prediction sets hold every label"):
+        sets = clf.predict_set(X, 0.05)
+    assert abs(sets.sum(axis=1).mean() - (expected.mean_size or 0)) < 0.3
+
+
+def test_expected_sets_are_those_that_come() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(4000, 3))
+    table[:, 0] -= 2  # every label's score; the first label is the true one
+    calibration = Calibration(table[:2000, 0], table=table[:2000])
+    for epsilon in LEVELS:
+        expected, sets = calibration.expected_sets(epsilon), calibration.predict(table[2000:]).label_sets(epsilon)
+        assert expected.mean_size == pytest.approx(sets.sum(axis=1).mean(), abs=0.1)
+        assert expected.full_share == pytest.approx(sets.all(axis=1).mean(), abs=0.05)
+        low, high = expected.coverage_range
+        assert low < 1 - epsilon < high < low + 0.04
+
+
+@pytest.mark.parametrize(
+    ("load", "seeds"), [(load_iris, 20), (load_wine, 20), (load_breast_cancer, 20), (load_digits, 3)]
+)
+def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: int) -> None:
+    X, y = load(return_X_y=True)
+    for seed in range(seeds):
+        X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
+        settings: dict[str, Any] = {"random_state": seed, "device": "cpu", "verbose": False}
+        fits = [DWACClassifier(**settings, **off) for off in ({}, {"rescale": False, "locality": False})]
+        losses = [log_loss(y_test, clf.fit(X_train, y_train).predict_proba(X_test)) for clf in fits]
+        assert losses[0] <= 1.5 * losses[1] + 1e-3, f"seed {seed}: {losses}"
+
+
+def test_a_loaded_model_keeps_rows_of_labels_it_never_saw(tmp_path) -> None:
+    X, y = drawn("equal", 200, 0)
+    clf = DWACClassifier(**QUICK, random_state=0).fit(X, y)
+    clf.recalibrate(X[:60] + 0.1, np.where(np.arange(60) % 4, y[:60], -5), ids=range(1000, 1060))
+    loaded = dwac.load(clf.save(tmp_path / "model"), device="cpu")
+    np.testing.assert_array_equal(loaded.conformal(X).p_values, clf.conformal(X).p_values)
