@@ -28,23 +28,23 @@ class Judged(NamedTuple):
     rivals: Tensor  # -log P of the most likely other label: what a wrong answer would cost
     right: Tensor  # whether y is the label
 
-    def choose(self, usual: int, prior: Sequence[float], *, errors: float = 1.0) -> int:
+    def choose(self, usual: int, prior: Sequence[float]) -> int:
         """The candidate with the lowest loss, if it earns its place over the usual one; else that one.
 
-        Every example is judged by the candidate that the others would choose: this is what the choice gains out of
-        sample, and it must be more than its own standard error (times `errors`). And however few mistakes there are
-        among n examples, another one is to be expected in n + 2 (Laplace's rule): what it would cost more counts too.
+        However few mistakes there are among n examples, the next one must be reckoned with (Laplace's rule of
+        succession): one mistake, at what it costs on average, is added to the losses. And every example is judged by the
+        candidate that the others would choose: what that gains is the gain out of sample, and it must be more than its
+        own standard error.
         """
-        n = self.losses.shape[1]
-        totals = self.losses.sum(dim=1) + torch.tensor(prior).to(self.losses)
+        n, mistakes = self.losses.shape[1], self.rivals.mean(dim=1)
+        totals = self.losses.sum(dim=1) + mistakes + torch.tensor(prior).to(self.losses)
         best = int(totals.argmin())
         if best == usual or n < 2:
             return usual
         others = (totals[:, None] - self.losses).argmin(dim=0)
         gain = self.losses[usual] - self.losses.gather(0, others[None])[0]
-        mistake = (self.rivals[best] - self.rivals[usual]).mean().clamp_min(0) / (n + 2)
-        earned = gain.mean() - mistake > errors * gain.std() / math.sqrt(n)
-        return best if earned else usual
+        dearer = (mistakes[best] - mistakes[usual]).clamp_min(0) / (n + 2)
+        return best if gain.mean() - dearer > gain.std() / math.sqrt(n) else usual
 
 
 def judge_votes(votes: Tensor, y: Tensor) -> Tensor:

@@ -54,8 +54,8 @@ def fit_locality(
 
     A network forgets whatever does not tell its classes apart, and so cannot see that a row is unlike any other. With
     λ the voters are near in what they are too. λ and a factor for both are tried together on some 1,000 examples at
-    most; all references vote, for the nearest are nearer the more there are. What they gain out of sample must be
-    twice its standard error (`Judged.choose`). x: the training data, in the references' order.
+    most; all references vote, for the nearest are nearer the more there are. They must earn
+    their place out of sample (`Judged.choose`). x: the training data, in the references' order.
     """
     if not isinstance(model, WeightedAverage) or model.n_coordinates == 0:
         return 0.0
@@ -76,7 +76,7 @@ def fit_locality(
 
     tried = [(1.0, 0.0), *((factor, locality) for locality in _LOCALITIES for factor in _FACTORS)]
     judged = Judged(*torch.stack([judge(*candidate) for candidate in tried], dim=1))
-    factor, locality = tried[judged.choose(0, [0.0] * len(tried), errors=2.0)]
+    factor, locality = tried[judged.choose(0, [0.0] * len(tried))]
     if locality:
         model.scale_embeddings(factor)
         model.locality = factor * locality

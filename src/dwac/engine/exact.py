@@ -87,7 +87,7 @@ def _query(index: Index, queries: Tensor, backend: Backend, k: int) -> QueryResu
 
 
 def _replace(result: QueryResult, where: Tensor, better: QueryResult, unsure: Tensor) -> None:
-    """Put right what was in doubt: votes stay as they are where only neighbours were, as if nobody had asked for them."""
+    """Put right what was in doubt. Votes stay where only neighbours were, as if nobody had asked for these."""
     votes, neighbours = unsure.T
     result.log_class_weights[where[votes]] = better.log_class_weights[votes]
     for field, values in zip(result[1:], better[1:], strict=True):
