@@ -126,6 +126,12 @@ def reading(path: str | PathLike[str]) -> Iterator[None]:
         ) from error
 
 
+def most_examples(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
+    """How many records a stored model may have: one of each voter."""
+    voters = tensors.get("ref_y")
+    return len(voters) if voters is not None and voters.ndim else 0
+
+
 def encoder_of(config: Mapping[str, Any]) -> Encoder:
     """The fitted encoder."""
     kind = config["encoder"]["kind"]
