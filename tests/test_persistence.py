@@ -217,7 +217,7 @@ def test_a_config_without_sense_is_named_with_the_folder(folder, change, said) -
     ("change", "said"),
     [
         (lambda t: t.update(calibration_y=t["calibration_y"] + 3), "calibration labels must lie in 0 … 2"),
-        (lambda t: t.update(calibration_y=t["calibration_y"].float()), "as many ids"),
+        (lambda t: t.update(calibration_y=t["calibration_y"].float()), "whole numbers"),
         (lambda t: t.update(calibration_h=t["calibration_h"][1:]), "as many ids"),
         (lambda t: t.update(calibration_h=t["calibration_h"][:, 1:]), "as many ids"),
         (lambda t: t.update(calibration_h=t["calibration_h"] * float("nan")), "finite"),
@@ -228,7 +228,7 @@ def test_a_config_without_sense_is_named_with_the_folder(folder, change, said) -
         (lambda t: t.update({"embedding.weight": t["embedding.weight"].T}), "embedding.weight must have shape"),
         (lambda t: t.update({"backbone.more": torch.ones(3)}), "backbone.more"),
         (lambda t: t.pop("backbone.bias"), "backbone.bias must have shape .* nothing"),
-        (lambda t: t.clear(), "KeyError"),
+        (lambda t: t.clear(), "at most 0 are due"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named_with_the_folder(folder, change, said) -> None:
