@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -126,7 +125,7 @@ def reading(path: str | PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def most_examples(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
+def most_examples(tensors: Mapping[str, Tensor]) -> int:
     """How many records a stored model may have: one of each voter."""
     voters = tensors.get("ref_y")
     return len(voters) if voters is not None and voters.ndim else 0
@@ -206,7 +205,7 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
         model.locality = _share(config.get("locality", 0.0), "locality", model.n_coordinates > 0)
         model.height = _share(config.get("height", 0.0), "height", "known_z" in tensors)
     _check_calibration(h, y, len(clf.calibration_ids_), len(clf.classes_), model.vector_size)
-    clf.calibration_h_, clf.calibration_y_ = h.to(device), y.numpy()
+    clf.calibration_h_, clf.calibration_y_ = h.to(device, model.embedding.weight.dtype), y.numpy()
     z = tensors.get("calibration_z", h[:, :0])
     if z.ndim != 2 or z.shape != (len(h), model.n_coordinates if getattr(model, "height", 0.0) else 0):
         raise StorageError(f"its {len(h)} calibration rows have coordinates of shape {tuple(z.shape)}")
@@ -299,8 +298,11 @@ def _check_shapes(part: str, wanted: Mapping[str, tuple[int, ...]], tensors: Map
 
 
 def _check_weights(part: str, network: nn.Module) -> None:
-    for name, value in network.named_parameters():
-        if not bool(value.isfinite().all()):
+    running = [
+        (name, value) for name, value in network.named_buffers() if name.endswith(("running_mean", "running_var"))
+    ]
+    for name, value in [*network.named_parameters(), *running]:
+        if not bool(value.isfinite().all()) or (name.endswith("running_var") and bool((value < 0).any())):
             raise StorageError(f"{part}.{name} must hold finite numbers; it does not: restore the folder from a copy")
 
 
@@ -310,7 +312,8 @@ def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
         if name.startswith("backbone."):
             continue
         whole = name in ("ref_y", "calibration_y", "known_rows")
-        right = value.dtype == torch.int64 if whole else value.is_floating_point() and bool(value.isfinite().all())
+        real = value.is_floating_point() and bool(value.float().isfinite().all())
+        right = value.dtype == torch.int64 if whole else real
         if not right:
             raise StorageError(f"{name} must hold {'whole' if whole else 'finite'} numbers; it is of {value.dtype}")
 

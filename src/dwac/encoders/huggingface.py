@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor, nn
 
 from dwac import _checks as checks
@@ -38,7 +37,13 @@ _DROPPED = re.compile(
     r"_.*|.*implementation.*|.*backbone.*|auto_map|quantization_config|transformers_version|num_labels|id2label|label2id"
 )
 _LARGEST = 2**24  # any number of a configuration
-_MOST = {"layers": 256, "groups": 256, "n_iter": 64, "window": MOST_TOKENS, "block_size": MOST_TOKENS}  # what is repeated
+_MOST = {
+    "layers": 256,
+    "groups": 256,
+    "n_iter": 64,
+    "window": MOST_TOKENS,
+    "block_size": MOST_TOKENS,
+}  # what is repeated
 
 
 class HuggingFaceEncoder(Encoder):

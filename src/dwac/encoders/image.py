@@ -244,7 +244,7 @@ class ImageEncoder(Encoder):
             checks.positive_int(size, f"images' {name}")
         _require_size(seen.shape)
         floats = (*seen.mean, *seen.std, seen.low, seen.high)
-        if any(type(x) not in (int, float) or not math.isfinite(x) for x in floats) or min(seen.std, default=0) <= 0:
+        if any(type(x) not in (int, float) or not abs(x) < 1e38 for x in floats) or min(seen.std, default=0) <= 0:
             raise InputError(f"images must have a finite mean, range and positive deviation; they have {seen!r:.300}")
         one_channel = seen.layout == "HW" and seen.shape[0] == 1
         if not len(seen.mean) == len(seen.std) == seen.shape[0] or not (one_channel or seen.layout in ("HWC", "CHW")):
@@ -257,7 +257,9 @@ class ImageEncoder(Encoder):
         sides = struct.pack(">II", self.seen.shape[2], self.seen.shape[1])
         for name, png in records["image"].items() if "image" in records else ():
             if not isinstance(png, bytes) or png[:8] != _PNG or png[16:24] != sides:
-                raise InputError(f"the record of {name!r:.100} must be a PNG of {self.seen.shape[1:]} pixels; it is not")
+                raise InputError(
+                    f"the record of {name!r:.100} must be a PNG of {self.seen.shape[1:]} pixels; it is not"
+                )
 
     def records(self, X: Any) -> pd.DataFrame:
         """A row an image: "image", a PNG of the pixels the network sees; and "path", where files were given.
@@ -308,7 +310,7 @@ def _require_size(shape: tuple[int, ...]) -> None:
     """Refuse images of which a network would hold but a few."""
     if math.prod(shape) > MOST_NUMBERS:
         raise InputError(
-            f"images of {' × '.join(map(str, shape))} numbers are too large; at most {MOST_NUMBERS:,} are learned from; "
+            f"images of {' × '.join(map(str, shape))} numbers are too large; at most {MOST_NUMBERS:,} are taken; "
             "resize them, files by size=(height, width)"
         )
 

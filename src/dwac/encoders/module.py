@@ -90,7 +90,9 @@ class ModuleEncoder(Encoder):
         for part in self._seen or [None]:
             if not isinstance(part, dict) or set(part) != {"shape", "type"} or not isinstance(part["type"], str):
                 raise InputError(f"inputs must be described by shape and type; got {part!r:.100}")
-            if not isinstance(part["shape"], list) or not all(type(size) is int and size >= 0 for size in part["shape"]):
+            if not isinstance(part["shape"], list) or not all(
+                type(size) is int and size >= 0 for size in part["shape"]
+            ):
                 raise InputError(f"an input's shape must be whole numbers; got {part['shape']!r:.100}")
 
     def records(self, X: Any) -> pd.DataFrame:

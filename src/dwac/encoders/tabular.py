@@ -333,7 +333,9 @@ class TabularEncoder(Encoder):
         for column in self.columns:
             for scale in column.scales:
                 if scale is not None and not _is_scale(**asdict(scale)):
-                    raise InputError(f"column {column.name!r} must have a scale of finite numbers; it has {scale!r:.200}")
+                    raise InputError(
+                        f"column {column.name!r} must have a scale of finite numbers; it has {scale!r:.200}"
+                    )
             if not _is_column(column):
                 raise InputError(f"column {column.name!r:.100} cannot be as it is described: {column!r:.300}")
 
@@ -343,7 +345,9 @@ class TabularEncoder(Encoder):
 
 
 def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
-    if any(type(number) not in (int, float) or not math.isfinite(number) for number in [*values, fill]):
+    if any(type(number) not in (int, float) or not abs(number) <= _LARGEST for number in [*values, fill]):
+        return False
+    if any(type(number) is int and abs(number) > 2**53 for number in [*values, fill]):  # no float
         return False
     if form == "quantile":
         return len(values) > 1 and values == sorted(values) and 0 < values[-1] - values[0] < math.inf
@@ -356,7 +360,13 @@ def _is_column(column: Column) -> bool:
         return False
     if not isinstance(column.kind, str) or scales.get(column.kind) != len(column.scales):
         return False
-    if not isinstance(column.categories, list) or not {*map(type, column.categories)} <= {str, int, float, bool, NoneType}:
+    if not isinstance(column.categories, list) or not {*map(type, column.categories)} <= {
+        str,
+        int,
+        float,
+        bool,
+        NoneType,
+    }:
         return False
     return len(set(column.categories)) == len(column.categories)
 

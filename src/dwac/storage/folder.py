@@ -100,11 +100,11 @@ def write_model(
 
 
 def read_model(
-    path: str | os.PathLike[str], *, most_examples: Callable[[dict[str, Any], dict[str, Tensor]], int] | None = None
+    path: str | os.PathLike[str], *, most_examples: Callable[[dict[str, Tensor]], int] | None = None
 ) -> Stored:
     """Read a model folder; config and every file are checked against the SHA-256 that was written.
 
-    most_examples: (config, tensors) → how many training records the model has use for; more are refused unread.
+    most_examples: tensors → how many training records the model has use for; more are refused unread.
     """
     folder = Path(path)
     try:
@@ -129,7 +129,7 @@ def read_model(
         if "examples" in data:
             limits: dict[str, Any] = {"most_bytes": max(MOST_BYTES, _MOST_UNPACKED * sum(map(len, data.values())))}
             if most_examples is not None:
-                limits["most_rows"] = most_examples(manifest["config"], tensors)
+                limits["most_rows"] = most_examples(tensors)
             examples = unpack_examples(data["examples"], names["examples"], **limits)
     except MemoryError as error:
         raise StorageError(f"{folder} takes more memory than there is: {error}") from error
