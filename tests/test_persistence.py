@@ -213,6 +213,7 @@ def test_a_changed_config_is_named(folder) -> None:
         (lambda c: c["encoder"]["config"]["columns"][0].update(gaps=3), "'size' cannot be"),
         (lambda c: c["encoder"]["config"]["columns"].pop(0), "shape"),
         (lambda c: c["encoder"]["config"]["settings"].update(depth=0.5), "depth must be a"),
+        (lambda c: c["encoder"]["config"]["settings"].update(depth=10**9), "depth must be at most 1000"),
         (lambda c: c["encoder"].update(config=[]), "TypeError"),
         (lambda c: c.update(history={"a": 1}), "ValueError"),
     ],
@@ -466,7 +467,8 @@ def test_pictures_of_hostile_size_in_records_are_refused(tmp_path) -> None:
     assert stored.examples is not None
     png = stored.examples["image"].iloc[0]
     for hostile in (png[:16] + (10**5).to_bytes(4, "big") * 2 + png[24:], b"GIF89a", None):
-        changed = stored.examples.assign(image=[hostile, *stored.examples["image"].iloc[1:]])
+        pictures: list[Any] = [hostile, *stored.examples["image"].iloc[1:]]
+        changed = stored.examples.assign(image=pictures)
         storage.write_model(folder, stored.config, stored.tensors, changed)
         with pytest.raises(StorageError, match=rf"^{folder}.*must be a PNG of \(8, 8\) pixels"):
             load(folder)

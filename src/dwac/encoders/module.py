@@ -87,7 +87,8 @@ class ModuleEncoder(Encoder):
 
     def check(self) -> None:
         """Refuse a description of inputs that fit cannot have made."""
-        for part in self._seen or [None]:
+        described: Any = self._seen
+        for part in described if isinstance(described, list) and described else [described]:
             if not isinstance(part, dict) or set(part) != {"shape", "type"} or not isinstance(part["type"], str):
                 raise InputError(f"inputs must be described by shape and type; got {part!r:.100}")
             if not isinstance(part["shape"], list) or not all(

@@ -32,6 +32,7 @@ Name = str | int
 Value = str | int | float | bool | None
 
 _FEW = 256  # most distinct values a number may have to be a category too
+_DEEPEST = 1000  # layers
 _LARGEST = 1e100  # numbers beyond are taken for this one, so that no square or difference overflows
 _FARTHEST = 1e3  # scaled numbers stop here: finite in float32, and still far from everything
 _EDGE = 5.2  # where z = Φ⁻¹(rank) stops
@@ -203,7 +204,7 @@ class TabularEncoder(Encoder):
         self.settings: dict[str, Any] = {
             "network": network,
             "width": None if width is None else checks.positive_int(width, "width"),
-            "depth": checks.positive_int(depth, "depth"),
+            "depth": _depth(depth),
             "dropout": float(dropout),
             "frequencies": checks.positive_int(frequencies, "frequencies"),
             "sigma": None if sigma is None else float(sigma),
@@ -342,6 +343,12 @@ class TabularEncoder(Encoder):
     def _require_fit(self) -> None:
         if not self.columns:
             raise DwacError("the encoder has seen no table yet: call fit first")
+
+
+def _depth(depth: int) -> int:
+    if checks.positive_int(depth, "depth") > _DEEPEST:
+        raise InputError(f"depth must be at most {_DEEPEST} layers; got {depth}")
+    return int(depth)
 
 
 def _is_scale(form: str, values: list[Any], fill: Any) -> bool:

@@ -152,11 +152,12 @@ def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_lines(text: str, name: str, delimiter: str) -> Callable[[int], str]:
+    lines: list[int] = []  # of each row, once somebody asks
+
     def where(row: int) -> str:
-        for place, (line, _) in enumerate(_records(text, delimiter)):
-            if place == row + 1:
-                return f"{name} line {line}"
-        return f"{name} row {row}"
+        if not lines:
+            lines.extend(line for line, _ in _records(text, delimiter))
+        return f"{name} line {lines[row + 1]}" if row + 1 < len(lines) else f"{name} row {row}"
 
     return where
 

@@ -59,7 +59,7 @@ def _claimed(facts: pq.FileMetaData) -> int:
     lists = [column for column in range(facts.num_columns) if facts.schema.column(column).max_repetition_level]
     groups = [facts.row_group(group) for group in range(facts.num_row_groups)]
     in_lists = sum(4 * group.column(column).num_values for group in groups for column in lists)
-    return max(in_lists, sum(group.total_byte_size for group in groups))
+    return int(max(in_lists, sum(group.total_byte_size for group in groups)))
 
 
 def _require_room(name: str, rows: int, taken: int, most_rows: float, most_bytes: int) -> None:
