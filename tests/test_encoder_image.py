@@ -521,3 +521,70 @@ def test_the_default_network_learns_digits_in_a_few_epochs():
     model.eval().remember([(x[:1200], y[:1200])])
     with torch.no_grad():
         assert (model(x[1200:]).argmax(dim=1) == y[1200:]).float().mean() > 0.95
+
+
+# Pictures from anywhere
+
+
+def file(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
+    data = io.BytesIO()
+    image.save(data, form, **options)
+    return data.getvalue()
+
+
+@pytest.fixture
+def of_pictures() -> ImageEncoder:
+    return ImageEncoder().fit([file(Image.fromarray(pixels(8, 8, 3, seed=seed))) for seed in range(4)])
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        (Image.new("1", (9000, 6000)), "has 9000×6000 pixels; at most 50,000,000 are read; make it smaller"),
+        (Image.new("1", (12_000, 12_000)), "has 12000×12000 pixels; at most 50,000,000 are read; make it smaller"),
+        (Image.new("1", (20_000, 10_000)), "has too many pixels; at most 50,000,000 are read; make it smaller"),
+    ],
+)
+def test_a_small_file_of_many_pixels_is_refused_undecoded(of_pictures, image, said, tmp_path, monkeypatch) -> None:
+    (tmp_path / "bomb.png").write_bytes(file(image))
+    monkeypatch.setattr(Image.Image, "convert", None)
+    for X in ([file(image)], [tmp_path / "bomb.png"]):
+        for read in (of_pictures.transform, of_pictures.records, ImageEncoder().fit):
+            with pytest.raises(InputError, match=rf"row 0: the image .* {said}"):
+                read(X)
+
+
+def test_a_warning_of_pillow_that_is_an_error_is_the_same_refusal(of_pictures) -> None:
+    with pytest.raises(InputError, match=r"row 0: .* too many pixels; at most 50,000,000"):
+        of_pictures.transform([file(Image.new("1", (12_000, 12_000)))])
+
+
+def test_pictures_that_are_no_single_picture_are_refused(of_pictures) -> None:
+    one, two = Image.new("L", (8, 8)), [Image.new("L", (8, 8), 9)]
+    whole = file(Image.fromarray(pixels(64, 64, 3)))
+    for data, said in (
+        (file(one, "GIF", save_all=True, append_images=two), "has several frames; save the one that counts"),
+        (file(one, "TIFF", save_all=True, append_images=two), "has several frames"),
+        (file(one, "PNG", save_all=True, append_images=two), "has several frames"),
+        (whole[: len(whole) // 2], "cannot be read: .*truncated.*; repair or drop it"),
+        (file(Image.new("F", (8, 8)), "TIFF"), "has Pillow.s mode F, of unknown range; give arrays"),
+        (file(Image.new("I", (8, 8)), "TIFF"), "has Pillow.s mode I, of unknown range; give arrays"),
+        (b"", "cannot be read"),
+    ):
+        for read in (of_pictures.transform, ImageEncoder().fit):
+            with pytest.raises(InputError, match=f"row 0: the image given as bytes {said}"):
+                read([data])
+    # A camera's second image is its preview.
+    colour = Image.new("RGB", (8, 8))
+    assert only(of_pictures, [file(colour, "MPO", save_all=True, append_images=[colour])]).shape == (1, 3, 8, 8)
+    for mode in ("1", "P", "LA", "CMYK", "YCbCr", "I;16"):
+        assert only(of_pictures, [file(Image.new(mode, (8, 8)), "TIFF")]).shape == (1, 3, 8, 8)
+
+
+def test_images_too_large_to_learn_from_are_refused_before_all_are_read() -> None:
+    large = np.broadcast_to(np.uint8(1), (2, 6000, 6000, 3))
+    with pytest.raises(InputError, match=r"images of 6000 × 6000 × 3 numbers are too large; .* size=\(height, width\)"):
+        ImageEncoder().fit(large)
+    with pytest.raises(InputError, match="too large"):
+        ImageEncoder().fit([file(Image.new("RGB", (6000, 6000)))] * 2)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dwac.encoders import huggingface
+from dwac.encoders import hf_tokenizer
 from dwac.encoders.huggingface import HuggingFaceEncoder
 from dwac.encoders.text import TextEncoder, character_hashes, pair_hashes, tokenise, word_hash
 from dwac.encoders.text_networks import AttentionCNN, SubwordNetwork, read_vectors
@@ -534,7 +534,7 @@ def test_without_transformers_the_remedy_is_named(monkeypatch: pytest.MonkeyPatc
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(huggingface, "import_module", missing)
+    monkeypatch.setattr(hf_tokenizer, "import_module", missing)
     with pytest.raises(DwacError, match=r"pip install 'dwac\[text\]'"):
         HuggingFaceEncoder("any").fit(TEXTS)
 

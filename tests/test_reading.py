@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from dwac import DWACClassifier
 from dwac.errors import DwacError, InputError, LabelError, StorageError
-from dwac.reading import Columns, Model, Rows, load, read
+from dwac.reading import Columns, Model, Rows, load, read, tables
+from dwac.storage import parquet
 
 
 @pytest.fixture
@@ -161,6 +162,56 @@ def test_what_cannot_be_read_is_said(given: Any, name: str, content: Any, option
     with pytest.raises(DwacError, match=said) as error:
         given(name, content, **options)
     assert name in str(error.value) or "unknown" in said
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_columns_are_looked_at_a_fixed_number_of_times(given: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"column {i}" for i in range(600)]
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        def strip(self, *_: Any) -> str:
+            return self
+
+    tables._named([Name(name) for name in names], "a")
+    assert compared <= 2 * len(names)
+    frame = pd.DataFrame([[*range(len(names))]] * 3, columns=names)
+    file = {"csv": frame.to_csv(index=False), "jsonl": frame.to_json(orient="records", lines=True)}
+    content = file[form] if form in file else frame.to_parquet()
+    assert given(f"a.{form}", content, target="column 7").X.columns.tolist() == [n for n in names if n != "column 7"]
+    monkeypatch.setattr(parquet, "MOST_COLUMNS", 599)
+    with pytest.raises(InputError, match=r"a\..* has 600 columns; at most 599 are read; keep those that matter"):
+        given(f"a.{form}", content, target="column 7")
+
+
+def test_tables_that_would_fill_the_memory_are_refused_unread(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_room", lambda: 2**20)
+    frame = pd.DataFrame({"x": np.zeros(10**6), "y": "no"})
+    with pytest.raises(InputError, match=r"a.parquet takes 12,000,000 bytes or more in memory; .* give fewer rows"):
+        given("a.parquet", frame.to_parquet(), target="y")
+    apart = "\n".join(f'{{"key {i}": 1}}' for i in range(1000))  # a million cells, all but a thousand of them gaps
+    with pytest.raises(InputError, match=r"a.jsonl: its 1,000 lines have 1,000 different keys; give fewer rows"):
+        given("a.jsonl", apart, target="key 0")
+
+
+def test_blanks_are_gaps_and_dates_dates_in_every_place(given: Any) -> None:
+    csv = given("a.csv", "t,u,d,y\n,NA,2024-01-02,a\nx,,,b\nz,x,2024-01-03,b\n", target="y").X
+    assert csv["t"].isna().tolist() == [True, False, False]
+    assert csv["u"].tolist()[0] == "NA"
+    assert csv["u"].isna().tolist() == [False, True, False]
+    lines = '{"d": null, "t": "2024-x", "y": 1}\n{"d": "2024-01-02", "t": "b", "y": 2}\n'
+    jsonl = given("a.jsonl", lines, target="y").X
+    assert jsonl["d"].tolist()[1] == csv["d"].tolist()[0] == pd.Timestamp("2024-01-02")
+    assert jsonl["t"].tolist() == ["2024-x", "b"]
+    assert jsonl.columns.tolist() == ["d", "t"]
 
 
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:

@@ -583,7 +583,7 @@ def load(path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Mo
 
     module: the network, where the model was trained with one of your own.
     """
-    stored = storage.read_model(path)
+    stored = storage.read_model(path, most_examples=persistence.most_examples)
     with persistence.reading(path):
         encoder = persistence.encoder_of(stored.config)
         if isinstance(encoder, ModuleEncoder):

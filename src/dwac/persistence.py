@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -126,6 +125,12 @@ def reading(path: str | PathLike[str]) -> Iterator[None]:
         ) from error
 
 
+def most_examples(tensors: Mapping[str, Tensor]) -> int:
+    """How many records a stored model may have: one of each voter."""
+    voters = tensors.get("ref_y")
+    return len(voters) if voters is not None and voters.ndim else 0
+
+
 def encoder_of(config: Mapping[str, Any]) -> Encoder:
     """The fitted encoder."""
     kind = config["encoder"]["kind"]
@@ -172,8 +177,9 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     _check_shapes("embedding", {"weight": (joined * size, n_features), "bias": (joined * size,)}, tensors)
     if config["settings"]["head"] == "softmax" and size != n_classes:
         _check_shapes("logits", {"weight": (joined * n_classes, size), "bias": (joined * n_classes,)}, tensors)
+    encoder.check()
+    _check_numbers(tensors)
     if not isinstance(encoder, ModuleEncoder):
-        _check_encoder(encoder)
         _rehearse(encoder, members, tensors)
     return Sizes(n_classes, members, size, n_features)
 
@@ -187,6 +193,7 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
         if isinstance(network, nn.Module):
             _check_shapes(part, {name: tuple(value.shape) for name, value in network.state_dict().items()}, tensors)
             network.load_state_dict(_of(part, tensors))
+            _check_weights(part, network)
     clf.encoder_, clf.model_ = encoder, model.to(device).eval()
     clf.classes_ = _classes(config["classes"], config["classes_type"])
     clf.history_ = pd.DataFrame(config["history"])
@@ -198,7 +205,7 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
         model.locality = _share(config.get("locality", 0.0), "locality", model.n_coordinates > 0)
         model.height = _share(config.get("height", 0.0), "height", "known_z" in tensors)
     _check_calibration(h, y, len(clf.calibration_ids_), len(clf.classes_), model.vector_size)
-    clf.calibration_h_, clf.calibration_y_ = h.to(device), y.numpy()
+    clf.calibration_h_, clf.calibration_y_ = h.to(device, model.embedding.weight.dtype), y.numpy()
     z = tensors.get("calibration_z", h[:, :0])
     if z.ndim != 2 or z.shape != (len(h), model.n_coordinates if getattr(model, "height", 0.0) else 0):
         raise StorageError(f"its {len(h)} calibration rows have coordinates of shape {tuple(z.shape)}")
@@ -207,6 +214,9 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     clf.examples_ = Examples()
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)
+    if isinstance(encoder, HuggingFaceEncoder):  # a library's network: whether it takes what its tokeniser gives
+        with torch.no_grad():
+            model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
     clf._fitted = clf.get_params(deep=False)
 
 
@@ -246,12 +256,14 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
     model.references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class)
     if model.height:
         z, rows = tensors["known_z"], tensors["known_rows"]
-        if z.ndim != 2 or z.shape[1] != model.n_coordinates or len(z) != len(rows):
+        if z.ndim != 2 or z.shape[1] != model.n_coordinates or rows.shape != (len(z),):
             raise StorageError(
                 f"the coordinates that it knows have shape {tuple(z.shape)}; "
-                f"required is ({len(rows)}, {model.n_coordinates}), as the network has them"
+                f"required is (n, {model.n_coordinates}), as the network has them, and n rows"
             )
         model.known = Known(z.to(device), [ids[row] for row in rows.tolist()])
+    if isinstance(clf.encoder_, ImageEncoder):
+        clf.encoder_.check_records(stored.examples)
     if stored.examples.shape[1]:
         clf.examples_.add(held, stored.examples)
 
@@ -285,6 +297,27 @@ def _check_shapes(part: str, wanted: Mapping[str, tuple[int, ...]], tensors: Map
             )
 
 
+def _check_weights(part: str, network: nn.Module) -> None:
+    running = [
+        (name, value) for name, value in network.named_buffers() if name.endswith(("running_mean", "running_var"))
+    ]
+    for name, value in [*network.named_parameters(), *running]:
+        if not bool(value.isfinite().all()) or (name.endswith("running_var") and bool((value < 0).any())):
+            raise StorageError(f"{part}.{name} must hold finite numbers; it does not: restore the folder from a copy")
+
+
+def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
+    """Of what dwac itself computes with: labels and rows are whole numbers, all else is real and finite."""
+    for name, value in tensors.items():
+        if name.startswith("backbone."):
+            continue
+        whole = name in ("ref_y", "calibration_y", "known_rows")
+        real = value.is_floating_point() and bool(value.float().isfinite().all())
+        right = value.dtype == torch.int64 if whole else real
+        if not right:
+            raise StorageError(f"{name} must hold {'whole' if whole else 'finite'} numbers; it is of {value.dtype}")
+
+
 class _Rehearsal(TorchFunctionMode):
     """Counts the operations; given data (category counts, means) stay real, as a network may compute with them."""
 
@@ -316,29 +349,6 @@ def _rehearse(encoder: Encoder, members: int, tensors: Mapping[str, Tensor]) -> 
     made = sum(value.nbytes for name, value in network.named_buffers() if name not in state)
     if made > _MOST_BYTES:
         raise StorageError(f"its network would make {made:,} bytes beside its weights; at most {_MOST_BYTES:,} are due")
-
-
-def _check_encoder(encoder: Encoder) -> None:
-    """What an encoder learned must be numbers that it can compute with."""
-    if isinstance(encoder, ImageEncoder):
-        channels, height, width = encoder.seen.shape
-        if not len(encoder.seen.mean) == len(encoder.seen.std) == channels or 4 * channels * height * width > 2**30:
-            raise StorageError(f"its images, {encoder.seen}, have no such mean and deviation, or are too large")
-    if isinstance(encoder, TabularEncoder):
-        for column in encoder.columns:
-            for scale in column.scales:
-                if scale is not None and not _is_scale(**asdict(scale)):
-                    raise StorageError(
-                        f"column {column.name!r} must have a scale of finite numbers; it has {scale!r:.200}"
-                    )
-
-
-def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
-    if any(type(number) not in (int, float) or not math.isfinite(number) for number in [*values, fill]):
-        return False
-    if form == "quantile":
-        return len(values) > 1 and values == sorted(values) and 0 < values[-1] - values[0] < math.inf
-    return form in ("binary", "standard") and len(values) == 2
 
 
 def _check_calibration(h: Tensor, y: Tensor, n_ids: int, n_classes: int, size: int) -> None:

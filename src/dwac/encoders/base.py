@@ -72,6 +72,10 @@ class Encoder(ABC):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The encoder that `config` describes."""
 
+    def check(self) -> None:
+        """Refuse what was learned, of a config that may come from anywhere, where it cannot be computed with."""
+        return
+
     def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
         """A random variation of a training batch, on its device; by default the batch itself."""
         del generator

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor, nn
 
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.hf_tokenizer import MOST_TOKENS, encoded, numbers_of, required, restored, tokens_of
 from dwac.encoders.text import texts_of
 from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
@@ -37,6 +36,14 @@ MODEL_TYPES = (
 _DROPPED = re.compile(
     r"_.*|.*implementation.*|.*backbone.*|auto_map|quantization_config|transformers_version|num_labels|id2label|label2id"
 )
+_LARGEST = 2**24  # any number of a configuration
+_MOST = {
+    "layers": 256,
+    "groups": 256,
+    "n_iter": 64,
+    "window": MOST_TOKENS,
+    "block_size": MOST_TOKENS,
+}  # what is repeated
 
 
 class HuggingFaceEncoder(Encoder):
@@ -91,32 +98,36 @@ class HuggingFaceEncoder(Encoder):
         tokenizer = self._load("AutoTokenizer")
         if not getattr(tokenizer, "is_fast", False) or tokenizer.pad_token_id is None:
             raise InputError(f"{self._name} needs a fast tokeniser (tokenizer.json) with a padding token")
-        limits = [self.settings["max_length"], tokenizer.model_max_length]
+        limits = [self.settings["max_length"], tokenizer.model_max_length, MOST_TOKENS]
         if getattr(described, "max_position_embeddings", None):
             limits.append(described.max_position_embeddings - 2)  # RoBERTa's first two places are not for tokens
         backend = tokenizer.backend_tokenizer
         backend.no_padding()
         backend.enable_truncation(max(min(limits), 3))
-        lengths = [len(encoding.ids) for encoding in backend.encode_batch(texts)]
+        lengths = [len(encoding.ids) for encoding in encoded(backend, texts)]
         length = int(np.ceil(np.quantile(lengths, 0.999)))
         backend.enable_truncation(length)
         backend.enable_padding(length=length, pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
         described = json.loads(described.to_json_string(use_diff=False))
         self._model = _plain(described)
-        self._tokenizer_json, self._tokenizer, self._pretrained = backend.to_str(), backend, True
+        self._tokenizer_json, self._pretrained = backend.to_str(), True
+        self._tokenizer = restored(self._tokenizer_json, self._n_words)  # what could not be loaded is not fitted
         return self
 
     def transform(self, X: Any) -> Inputs:
         """input_ids and attention_mask, (n, length) int64 each."""
         self._require_fit()
         if self._tokenizer is None:
-            self._tokenizer = _required("tokenizers").Tokenizer.from_str(self._tokenizer_json)
-        encodings = self._tokenizer.encode_batch(texts_of(X))
-        length = self._tokenizer.padding["length"]
-        return (
-            torch.tensor([encoding.ids for encoding in encodings], dtype=torch.int64).view(-1, length),
-            torch.tensor([encoding.attention_mask for encoding in encodings], dtype=torch.int64).view(-1, length),
-        )
+            self._tokenizer = restored(self._tokenizer_json, self._n_words)
+        return tokens_of(self._tokenizer, texts_of(X), self._n_words)
+
+    def check(self) -> None:
+        """Refuse a model that takes more steps or memory than its weights do, and a tokeniser that does not work."""
+        for name, value in numbers_of(self._require_fit()):
+            most = next((most for ending, most in _MOST.items() if name.endswith(ending)), _LARGEST)
+            if abs(value) > most:
+                raise InputError(f"the saved model's {name} must be at most {most:,}; it is {value!r:.40}")
+        self.transform(["a"])
 
     def network(self) -> nn.Module:
         """The pretrained model, or one of the same architecture where this encoder was restored from a config."""
@@ -124,7 +135,7 @@ class HuggingFaceEncoder(Encoder):
         if self._pretrained:
             model = self._load("AutoModel", use_safetensors=True)
         else:
-            transformers = _required("transformers")
+            transformers = required("transformers")
             options = {name: value for name, value in model_config.items() if name != "model_type"}
             described = transformers.AutoConfig.for_model(model_config["model_type"], **options)
             kind = transformers.MODEL_MAPPING[type(described)]
@@ -159,8 +170,13 @@ class HuggingFaceEncoder(Encoder):
     def _name(self) -> str:
         return str(self.settings["name_or_folder"])
 
+    @property
+    def _n_words(self) -> int:
+        """How many tokens the network knows."""
+        return checks.positive_int(self._require_fit().get("vocab_size"), "vocab_size")  # type: ignore[arg-type]
+
     def _load(self, what: str, **options: Any) -> Any:
-        transformers = _required("transformers")
+        transformers = required("transformers")
         local = self.settings["local_files_only"]
         try:
             return getattr(transformers, what).from_pretrained(
@@ -209,10 +225,3 @@ def _plain(described: Any) -> Any:
     if not isinstance(described, dict):
         return described
     return {name: _plain(value) for name, value in described.items() if not _DROPPED.fullmatch(name)}
-
-
-def _required(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError:
-        raise DwacError(f"a Hugging Face encoder needs {package}: pip install 'dwac[text]'") from None

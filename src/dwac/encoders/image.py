@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 import os
 import struct
 import sys
@@ -31,8 +32,12 @@ from dwac.encoders.base import Encoder, Inputs, Recipe, array_of
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 
 Array = NDArray[Any]
+MOST_PIXELS = 50_000_000  # of a picture in a file: 8,000 × 6,000; a file of kilobytes can claim any number
+MOST_NUMBERS = 2**26  # of an image as the network takes it, C × H × W: 256 MiB
+_PNG = b"\x89PNG\r\n\x1a\n"  # how such a file begins
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
 _GREY = {"1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N"}
+_SMALLER = f"at most {MOST_PIXELS:,} are read; make it smaller"
 _ACCEPTED = "an array (n, H, W), (n, H, W, C) or (n, C, H, W), or a list of arrays, PIL images or file paths"
 
 
@@ -136,6 +141,7 @@ class ImageEncoder(Encoder):
             layout, numbers = "HWC"[: array.ndim - 1], "uint8"
         else:
             array, layout, numbers = data, _layout(data.shape, self.settings["channels"]), _numbers(data)
+            _require_size(array.shape[1:])
         images = _tensor(array, layout, numbers)
         channels, height, wide = images.shape[1:]
         if size not in (None, [height, wide]):
@@ -230,6 +236,31 @@ class ImageEncoder(Encoder):
         encoder._restored = True
         return encoder
 
+    def check(self) -> None:
+        """Refuse what fit can never have seen."""
+        seen = self.seen
+        whole = {"rows": seen.rows, "width": seen.width, **dict(zip("CHW", seen.shape, strict=True))}
+        for name, size in whole.items():
+            checks.positive_int(size, f"images' {name}")
+        _require_size(seen.shape)
+        floats = (*seen.mean, *seen.std, seen.low, seen.high)
+        if any(type(x) not in (int, float) or not abs(x) < 1e38 for x in floats) or min(seen.std, default=0) <= 0:
+            raise InputError(f"images must have a finite mean, range and positive deviation; they have {seen!r:.300}")
+        one_channel = seen.layout == "HW" and seen.shape[0] == 1
+        if not len(seen.mean) == len(seen.std) == seen.shape[0] or not (one_channel or seen.layout in ("HWC", "CHW")):
+            raise InputError(f"images must have a mean and deviation a channel, and a layout; they have {seen!r:.300}")
+        if seen.numbers not in ("uint8", "whole", "float"):
+            raise InputError(f"images must hold uint8, whole or float numbers; got {seen.numbers!r:.40}")
+
+    def check_records(self, records: pd.DataFrame) -> None:
+        """Refuse what `records` cannot have made: pictures of another size, however small their files."""
+        sides = struct.pack(">II", self.seen.shape[2], self.seen.shape[1])
+        for name, png in records["image"].items() if "image" in records else ():
+            if not isinstance(png, bytes) or png[:8] != _PNG or png[16:24] != sides:
+                raise InputError(
+                    f"the record of {name!r:.100} must be a PNG of {self.seen.shape[1:]} pixels; it is not"
+                )
+
     def records(self, X: Any) -> pd.DataFrame:
         """A row an image: "image", a PNG of the pixels the network sees; and "path", where files were given.
 
@@ -273,6 +304,15 @@ def _choice(value: Any, name: str, *choices: Any) -> Any:
     if not any(value == choice and type(value) is type(choice) for choice in choices):
         raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}")
     return value
+
+
+def _require_size(shape: tuple[int, ...]) -> None:
+    """Refuse images of which a network would hold but a few."""
+    if math.prod(shape) > MOST_NUMBERS:
+        raise InputError(
+            f"images of {' × '.join(map(str, shape))} numbers are too large; at most {MOST_NUMBERS:,} are taken; "
+            "resize them, files by size=(height, width)"
+        )
 
 
 def _size(size: Any) -> list[int] | None:
@@ -403,29 +443,51 @@ def _pillow(module: str) -> Any:
 
 
 @contextmanager
-def _opened(row: int, item: Any) -> Iterator[Any]:
-    """The item as a PIL image; whatever goes wrong while it is open names the row and the file."""
+def opened(row: int, item: Any) -> Iterator[Any]:
+    """A path, the bytes of a file or a PIL image as a PIL image that may be decoded.
+
+    One of too many pixels, of several frames or of numbers of unknown range is refused before it is. Whatever goes
+    wrong while it is open names the row and the file.
+    """
     pillow = _pillow("Image")
+    name = repr(os.fspath(item)) if _is_path(item) else "given as " + type(item).__name__
     try:
         if isinstance(item, pillow.Image):
+            _check_picture(row, name, item)
             yield item
             return
         with pillow.open(io.BytesIO(item) if isinstance(item, bytes) else item) as image:
+            _check_picture(row, name, image)
+            # The second image of an MPO file is a camera's preview or depth map.
+            if getattr(image, "is_animated", False) and image.format != "MPO":
+                raise InputError(f"row {row}: the image {name} has several frames; save the one that counts by itself")
             yield image
     except DwacError:
         raise
+    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
+        raise InputError(f"row {row}: the image {name} has too many pixels; {_SMALLER}") from None
     except Exception as error:  # Pillow's readers raise whatever a broken file makes them
-        name = repr(os.fspath(item)) if _is_path(item) else "given as " + type(item).__name__
         raise InputError(f"row {row}: the image {name} cannot be read: {error}; repair or drop it") from None
+
+
+def _check_picture(row: int, name: str, image: Any) -> None:
+    """Look at the head alone."""
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        raise InputError(f"row {row}: the image {name} has {width}×{height} pixels; {_SMALLER}")
+    if not width * height:
+        raise InputError(f"row {row}: the image {name} has no pixels ({width}×{height}); drop it")
+    if image.mode in ("I", "F"):
+        raise InputError(
+            f"row {row}: the image {name} has Pillow's mode {image.mode}, of unknown range; give arrays instead"
+        )
 
 
 def _mode(items: list[Any]) -> str:
     """The one mode for all: grey if all are grey, RGBA if all have alpha, else RGB. Reads the files' heads only."""
     grey, alpha = True, True
     for row, item in enumerate(items):
-        with _opened(row, item) as image:
-            if image.mode in ("I", "F"):
-                raise InputError(f"row {row} has Pillow's mode {image.mode}, of unknown range; give arrays instead")
+        with opened(row, item) as image:
             grey &= image.mode in _GREY
             alpha &= image.mode[-1] in "Aa" or "transparency" in image.info
     return "RGBA" if alpha else "L" if grey else "RGB"
@@ -434,6 +496,7 @@ def _mode(items: list[Any]) -> str:
 def _decoded(items: list[Any], mode: str, size: Any) -> Array:
     """(n, H, W) or (n, H, W, C) uint8: every picture upright, in one mode and size (the first one's if None)."""
     first = _pixels(0, items[0], mode, size)
+    _require_size(first.shape)
     array = np.empty((len(items), *first.shape), dtype=np.uint8)
 
     def fill(row: int) -> None:
@@ -448,7 +511,7 @@ def _decoded(items: list[Any], mode: str, size: Any) -> Array:
 
 
 def _pixels(row: int, item: Any, mode: str, size: Any) -> Array:
-    with _opened(row, item) as image:
+    with opened(row, item) as image:
         image = _pillow("ImageOps").exif_transpose(image)
         if image.mode.startswith("I;16"):  # its upper byte; Pillow would cut off at 255
             image = _pillow("Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
@@ -467,6 +530,6 @@ def _png(pixels: Array) -> bytes:
     rows[:, 1:] = pixels.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2, 4: 6}[channels], 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
+    return _PNG + b"".join(
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
     )

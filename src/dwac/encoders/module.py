@@ -85,6 +85,17 @@ class ModuleEncoder(Encoder):
         encoder._seen = config["seen"]
         return encoder
 
+    def check(self) -> None:
+        """Refuse a description of inputs that fit cannot have made."""
+        described: Any = self._seen
+        for part in described if isinstance(described, list) and described else [described]:
+            if not isinstance(part, dict) or set(part) != {"shape", "type"} or not isinstance(part["type"], str):
+                raise InputError(f"inputs must be described by shape and type; got {part!r:.100}")
+            if not isinstance(part["shape"], list) or not all(
+                type(size) is int and size >= 0 for size in part["shape"]
+            ):
+                raise InputError(f"an input's shape must be whole numbers; got {part['shape']!r:.100}")
+
     def records(self, X: Any) -> pd.DataFrame:
         """No columns: tensors of unknown meaning have nothing to show but their ids."""
         return pd.DataFrame(index=range(len(tensors_of(X)[0])))

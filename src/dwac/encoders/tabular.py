@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from decimal import Decimal
 from numbers import Real
+from types import NoneType
 from typing import Any, Self
 
 import numpy as np
@@ -31,6 +32,7 @@ Name = str | int
 Value = str | int | float | bool | None
 
 _FEW = 256  # most distinct values a number may have to be a category too
+_DEEPEST = 1000  # layers
 _LARGEST = 1e100  # numbers beyond are taken for this one, so that no square or difference overflows
 _FARTHEST = 1e3  # scaled numbers stop here: finite in float32, and still far from everything
 _EDGE = 5.2  # where z = Φ⁻¹(rank) stops
@@ -202,7 +204,7 @@ class TabularEncoder(Encoder):
         self.settings: dict[str, Any] = {
             "network": network,
             "width": None if width is None else checks.positive_int(width, "width"),
-            "depth": checks.positive_int(depth, "depth"),
+            "depth": _depth(depth),
             "dropout": float(dropout),
             "frequencies": checks.positive_int(frequencies, "frequencies"),
             "sigma": None if sigma is None else float(sigma),
@@ -326,9 +328,54 @@ class TabularEncoder(Encoder):
         encoder.watchful = config.get("watchful", False)  # of models stored before there was such a thing
         return encoder
 
+    def check(self) -> None:
+        """Refuse columns whose kind, scales and categories do not go together."""
+        checks.positive_int(self.rows, "rows")
+        for column in self.columns:
+            for scale in column.scales:
+                if scale is not None and not _is_scale(**asdict(scale)):
+                    raise InputError(
+                        f"column {column.name!r} must have a scale of finite numbers; it has {scale!r:.200}"
+                    )
+            if not _is_column(column):
+                raise InputError(f"column {column.name!r:.100} cannot be as it is described: {column!r:.300}")
+
     def _require_fit(self) -> None:
         if not self.columns:
             raise DwacError("the encoder has seen no table yet: call fit first")
+
+
+def _depth(depth: int) -> int:
+    if checks.positive_int(depth, "depth") > _DEEPEST:
+        raise InputError(f"depth must be at most {_DEEPEST} layers; got {depth}")
+    return int(depth)
+
+
+def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
+    if any(type(number) not in (int, float) or not abs(number) <= _LARGEST for number in [*values, fill]):
+        return False
+    if any(type(number) is int and abs(number) > 2**53 for number in [*values, fill]):  # no float
+        return False
+    if form == "quantile":
+        return len(values) > 1 and values == sorted(values) and 0 < values[-1] - values[0] < math.inf
+    return form in ("binary", "standard") and len(values) == 2
+
+
+def _is_column(column: Column) -> bool:
+    scales = {"numeric": 1, "boolean": 1, "datetime": 4, "categorical": 0, "empty": 0}
+    if type(column.name) not in (str, int) or type(column.gaps) is not bool or type(column.rare) is not bool:
+        return False
+    if not isinstance(column.kind, str) or scales.get(column.kind) != len(column.scales):
+        return False
+    if not isinstance(column.categories, list) or not {*map(type, column.categories)} <= {
+        str,
+        int,
+        float,
+        bool,
+        NoneType,
+    }:
+        return False
+    return len(set(column.categories)) == len(column.categories)
 
 
 def _frame(X: Any) -> pd.DataFrame:

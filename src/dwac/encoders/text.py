@@ -319,6 +319,25 @@ class TextEncoder(Encoder):
         encoder._choose_recipe()
         return encoder
 
+    def check(self) -> None:
+        """Refuse words, n-grams and sizes that do not go together."""
+        sizes, words = self._sizes, self.vocabulary
+        if {*map(type, words)} - {str} or len(set(words)) != len(words):
+            raise InputError(f"the vocabulary must be words that differ from one another; got {words!r:.100}")
+        if self._ngrams.ndim != 1 or bool((self._ngrams[1:] <= self._ngrams[:-1]).any()):
+            raise InputError("the hashes of n-grams must be a list in ascending order")
+        least = {"rows": 1, "length": 1, "ngrams": int(self.settings["network"] == "default"), "vector": 0}
+        for name, minimum in least.items():
+            checks.positive_int(sizes[name], name, minimum=minimum)
+        # So many n-grams at most has a text: a word's own, a pair's, and those of its characters.
+        ngrams = min(self.settings["max_ngrams"], sizes["length"] * (2 + len(_SIZES) * (_LONGEST_WORD + 2)))
+        if sizes["length"] > self.settings["max_length"] or sizes["ngrams"] > ngrams:
+            raise InputError(
+                f"texts of {sizes} cannot be: at most {self.settings['max_length']} words, {ngrams} n-grams"
+            )
+        if type(self._characters) is not bool:
+            raise InputError(f"characters must be true or false; got {self._characters!r:.40}")
+
     def _require_fit(self) -> None:
         if self._sizes["rows"] == 0:
             raise DwacError("the encoder has seen no text yet: call fit first")

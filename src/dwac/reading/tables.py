@@ -5,21 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet
 
 from dwac.errors import InputError
+from dwac.storage.parquet import TooLargeError, read_parquet, require_columns
 
 INDEX = ""  # the name of the nameless first column in which pandas writes its index
 _DELIMITERS = ",\t;|"
 _LARGEST_BLOCK = 2**31 - 1
 _COMMA, _POINT = (re.compile(rf"(?m)(?:^|;)-?[0-9]+{mark}[0-9]+(?:;|\r?$)") for mark in (",", r"\."))
+_LESS = "give fewer rows or columns at a time, or a machine with more memory"
 _NAN = {"", "nan", "NaN"}
 
 
@@ -80,12 +83,14 @@ def missing(values: pd.Series[Any]) -> pd.Series[Any]:
 
 def _named(names: list[str], name: str) -> list[str]:
     """Column names without spaces around them, each there once."""
-    names = [column.strip() for column in names]
+    require_columns(len(names), name)
+    names, met = [column.strip() for column in names], set[str]()
     for place, column in enumerate(names):
         if column == INDEX and place > 0:
             raise InputError(f"{name}: column {place + 1} has no name; the first line must name every column")
-        if column in names[:place]:
+        if column in met:
             raise InputError(f"{name}: column {column!r} is there more than once; rename or drop one")
+        met.add(column)
     return names
 
 
@@ -126,9 +131,16 @@ def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> 
         if not clocks:
             break
         types |= dict.fromkeys(clocks, pa.string())  # a time of day is a category, known by its text
-    frame: pd.DataFrame = table.rename_columns(names).to_pandas(date_as_object=False)
-    worded = [column for column in names if is_text(frame[column])]
-    return frame.assign(**{column: frame[column].mask(frame[column] == "") for column in worded})
+    table = pa.table([_without_blanks(column) for column in table.columns], names)
+    frame: pd.DataFrame = table.to_pandas(date_as_object=False)
+    return frame
+
+
+def _without_blanks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column whose empty texts are gaps."""
+    if not pa.types.is_string(column.type):
+        return column
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
 
 
 def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -140,11 +152,12 @@ def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_lines(text: str, name: str, delimiter: str) -> Callable[[int], str]:
+    lines: list[int] = []  # of each row, once somebody asks
+
     def where(row: int) -> str:
-        for place, (line, _) in enumerate(_records(text, delimiter)):
-            if place == row + 1:
-                return f"{name} line {line}"
-        return f"{name} row {row}"
+        if not lines:
+            lines.extend(line for line, _ in _records(text, delimiter))
+        return f"{name} line {lines[row + 1]}" if row + 1 < len(lines) else f"{name} row {row}"
 
     return where
 
@@ -168,6 +181,7 @@ def _refuse_ragged(text: str, name: str, delimiter: str) -> None:
 
 def _json_lines(text: str, name: str, texts: Collection[str]) -> Table:
     rows, lines = [], []
+    first: dict[str, Any] = {}  # value of each column that is not a gap
     for line, written in enumerate(text.split("\n"), start=1):
         if not written.strip():
             continue
@@ -182,21 +196,29 @@ def _json_lines(text: str, name: str, texts: Collection[str]) -> Table:
         for column, value in row.items():
             if isinstance(value, list | dict):
                 raise InputError(f"{name} line {line}: {column!r} must be a single value; got {json.dumps(value)[:40]}")
+            if first.get(column) is None:
+                first[column] = value
         rows.append(row)
         lines.append(line)
+    require_columns(len(first), name)
+    if 8 * len(rows) * len(first) > _room():
+        raise InputError(f"{name}: its {len(rows):,} lines have {len(first):,} different keys; {_LESS}")
     frame = pd.DataFrame(rows)
-    frame.columns = pd.Index(_named([str(column) for column in frame.columns], name))
-    for column in frame.columns:
-        if column not in texts and is_text(frame[column]):
-            frame[column] = _dates(frame[column])
+    named = dict(zip(frame.columns, _named([str(column) for column in frame.columns], name), strict=True))
+    frame.columns = pd.Index(named.values())
+    dated = {named[key] for key, value in first.items() if _begins_like_date(value)}
+    found = {column: _dates(frame[column]) for column in dated.difference(texts) if is_text(frame[column])}
+    if found:  # at once: setting columns one by one takes apart what pandas holds together
+        frame = pd.DataFrame({column: found.get(column, frame[column]) for column in frame.columns})
     return Table(frame, lambda row: f"{name} line {lines[row]}")
+
+
+def _begins_like_date(value: Any) -> bool:
+    return isinstance(value, str) and value[:4].isdigit() and value[4:5] == "-"
 
 
 def _dates(values: pd.Series[Any]) -> pd.Series[Any]:
     """ISO dates as such, as in CSV; anything else as it is."""
-    first = values.dropna()
-    if first.empty or not first.iloc[0][:4].isdigit() or first.iloc[0][4:5] != "-":
-        return values
     try:
         return pd.to_datetime(values, format="ISO8601")
     except (ValueError, TypeError, OverflowError):
@@ -206,11 +228,21 @@ def _dates(values: pd.Series[Any]) -> pd.Series[Any]:
 # Parquet
 
 
+def _room() -> int:
+    """The bytes that a table may take: a quarter of this machine's memory, for pandas and the model need theirs."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    except (AttributeError, ValueError, OSError):  # Windows
+        return 2**32
+
+
 def _parquet(data: bytes, name: str) -> pd.DataFrame:
     try:
-        table = pa.parquet.read_table(io.BytesIO(data))
+        table = read_parquet(data, name, most_bytes=_room())
         _named(table.column_names, name)
         frame: pd.DataFrame = table.to_pandas(date_as_object=False)
+    except TooLargeError as error:
+        raise InputError(f"{error}; {_LESS}") from None
     except InputError:
         raise
     except Exception as error:  # whatever a damaged file, or what pandas wrote into it, leads Arrow to

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections import Counter
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -26,8 +27,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dwac.errors import EncodingError, InputError, StorageError
+from dwac.storage.parquet import TooLargeError, read_parquet
 from dwac.storage.values import decode_value, encode_value
 
+MOST_BYTES = 2**30  # in memory, of the records in a small folder
 _KEY = b"dwac.examples"
 _ROWS = 2**14  # in a row group: bounds the memory a reader needs where each row holds an image
 _TEXT = pd.Series(["a"]).dtype  # what pandas itself makes of text: str since 3, object before
@@ -63,10 +66,13 @@ def pack_examples(examples: pd.DataFrame) -> bytes:
     return file.getvalue()
 
 
-def unpack_examples(data: bytes, name: str) -> pd.DataFrame:
-    """The records of such bytes; `name` is the file's, for messages."""
+def unpack_examples(
+    data: bytes, name: str, *, most_rows: float = math.inf, most_bytes: int = MOST_BYTES
+) -> pd.DataFrame:
+    """The records of such bytes, refused beyond so many rows or bytes in memory; `name` is the file's, for messages."""
+    again = "restore it from a copy, or save the model again"
     try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read()
+        table = read_parquet(data, name, most_rows=most_rows, most_bytes=most_bytes)
         facts = json.loads((table.schema.metadata or {})[_KEY])
         columns = facts["columns"]
         if facts["version"] != 1 or len(columns) != table.num_columns - 1:
@@ -77,10 +83,11 @@ def unpack_examples(data: bytes, name: str) -> pd.DataFrame:
         frame.index = index
         frame.columns = pd.Index([decode_value(column["name"]) for column in columns])
         return frame
+    except TooLargeError as error:
+        raise StorageError(f"{error}; {again}") from None
     except (*_FAILURES, OSError, AttributeError, RecursionError) as error:
         raise StorageError(
-            f"{name} is no table of examples that dwac wrote ({type(error).__name__}: {error!s:.300}); "
-            "restore it from a copy, or save the model again"
+            f"{name} is no table of examples that dwac wrote ({type(error).__name__}: {error!s:.300}); {again}"
         ) from error
 
 

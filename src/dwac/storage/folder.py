@@ -15,7 +15,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +25,7 @@ import pandas as pd
 from torch import Tensor
 
 from dwac.errors import InputError, StorageError
-from dwac.storage.examples import pack_examples, unpack_examples
+from dwac.storage.examples import MOST_BYTES, pack_examples, unpack_examples
 from dwac.storage.files import (
     TEMPORARY,
     make_folder,
@@ -42,6 +42,7 @@ FORMAT = "dwac-model"
 VERSION = 1  # what this dwac writes; it reads every version up to it
 MANIFEST = "model.json"
 _LARGEST_MANIFEST = 2**28  # 256 MiB
+_MOST_UNPACKED = 100  # bytes of records in memory, for each byte of the folder's files
 _ENDINGS = {"weights": "safetensors", "examples": "parquet"}
 _OURS = re.compile(rf"(weights-[0-9a-f]{{16}}\.safetensors|examples-[0-9a-f]{{16}}\.parquet|{TEMPORARY.pattern})")
 _REPAIR = "restore the folder from a copy, or save the model again"
@@ -98,8 +99,13 @@ def write_model(
     return folder
 
 
-def read_model(path: str | os.PathLike[str]) -> Stored:
-    """Read a model folder; config and every file are checked against the SHA-256 that was written."""
+def read_model(
+    path: str | os.PathLike[str], *, most_examples: Callable[[dict[str, Tensor]], int] | None = None
+) -> Stored:
+    """Read a model folder; config and every file are checked against the SHA-256 that was written.
+
+    most_examples: tensors → how many training records the model has use for; more are refused unread.
+    """
     folder = Path(path)
     try:
         manifest = _read_manifest(folder)
@@ -119,7 +125,12 @@ def read_model(path: str | os.PathLike[str]) -> Stored:
     names = {part: str(folder / facts["name"]) for part, facts in manifest["files"].items()}
     try:
         tensors, _ = unpack_tensors(data["weights"], names["weights"])
-        examples = unpack_examples(data["examples"], names["examples"]) if "examples" in data else None
+        examples = None
+        if "examples" in data:
+            limits: dict[str, Any] = {"most_bytes": max(MOST_BYTES, _MOST_UNPACKED * sum(map(len, data.values())))}
+            if most_examples is not None:
+                limits["most_rows"] = most_examples(tensors)
+            examples = unpack_examples(data["examples"], names["examples"], **limits)
     except MemoryError as error:
         raise StorageError(f"{folder} takes more memory than there is: {error}") from error
     return Stored(manifest["config"], tensors, examples)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.encoders import ImageEncoder
+from dwac.encoders.image import opened
 from dwac.errors import InputError
 
 
@@ -25,19 +24,17 @@ def changed_image(encoder: ImageEncoder, X: Any, right: int, down: int, brightne
         ]
     from PIL import Image
 
-    with _opened(image) as picture:
+    with opened(0, image) as picture:
         plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
         return [Image.fromarray(_changed(np.asarray(plain), right, down, brightness, (0, 255), (0, 1)))]
 
 
 def image_of_record(encoder: ImageEncoder, png: bytes) -> Any:
     """The image that a record shows, as an X of one: as near as its 256 shades bring it."""
-    from PIL import Image
-
     seen = encoder.seen
     if seen.numbers == "uint8" and seen.high >= 128:
         return [png]
-    with Image.open(io.BytesIO(png)) as picture:
+    with opened(0, png) as picture:
         shades = np.atleast_3d(np.asarray(picture, dtype=np.float64))
     values = seen.low + shades * (seen.high - seen.low) / 255
     values = values if seen.numbers == "float" else np.round(values).astype(np.int64)
@@ -56,11 +53,3 @@ def _changed(
     low, high = ends
     brighter = np.clip((values.astype(np.float64) - low) * brightness + low, low, high)
     return np.asarray((np.round(brighter) if values.dtype.kind in "iu" else brighter).astype(values.dtype))
-
-
-def _opened(image: Any) -> Any:
-    from PIL import Image
-
-    if isinstance(image, bytes):
-        return Image.open(io.BytesIO(image))
-    return Image.open(image) if isinstance(image, str | os.PathLike) else image.copy()

@@ -1,0 +1,188 @@
+"""A Hugging Face tokeniser that may come from anywhere: looked at before it is built, and tried before it is used.
+
+The library behind it is not Python: what it cannot do ends as a panic, which is no Exception, or takes the process
+along. So whatever a few characters of JSON could make large is compared with what the model needs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dwac.errors import DwacError, InputError
+
+MOST_TOKENS = 8192  # of a text; as many as any of the encoders was made for
+_DEEPEST = 100  # levels of JSON
+_LONGEST_STRING = 4096  # other than words and tables
+_MOST_STEPS = 64  # of normalising and splitting
+_MOST_GROWTH = 64  # times as long as it came may a text become by them
+_LONGEST_WORD = 1000  # characters that are looked up as one
+_PROBES = ("a", "The quick brown fox, aged 42, jumps: naïve café 日本語 🦊!", "a" * 200 + "!")
+
+
+def required(package: str) -> Any:
+    """An optional package; an error says how to install it."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise DwacError(f"a Hugging Face encoder needs {package}: pip install 'dwac[text]'") from None
+
+
+def restored(text: Any, n_words: int) -> Any:
+    """The tokeniser that JSON describes, tried on a few texts; the ids that it gives must lie below `n_words`."""
+    content = _content(text)
+    length = _length(content)
+    _check_steps(content)
+    try:
+        tokenizer = _guarded(lambda: required("tokenizers").Tokenizer.from_str(json.dumps(content)))
+        if _guarded(lambda: tokenizer.num_special_tokens_to_add(False)) > length:
+            raise InputError(f"its special tokens are more than the {length} that a text has")
+        tokens_of(tokenizer, list(_PROBES), n_words)
+    except InputError as error:
+        raise InputError(f"the tokeniser cannot be used: {error}") from None
+    return tokenizer
+
+
+def tokens_of(tokenizer: Any, texts: list[str], n_words: int) -> tuple[Tensor, Tensor]:
+    """ids and attention mask, (n, length) int64 each; an error names a row that cannot be read."""
+    length, encodings = tokenizer.padding["length"], encoded(tokenizer, texts)
+    for row, encoding in enumerate(encodings):
+        if len(encoding.ids) != length or len(encoding.attention_mask) != length or max(encoding.ids) >= n_words:
+            raise InputError(
+                f"row {row}: the tokeniser gives {len(encoding.ids)} tokens up to {max(encoding.ids, default=0)}; the "
+                f"network takes {length} below {n_words}; restore the model from a copy"
+            )
+    masks = [encoding.attention_mask for encoding in encodings]
+    return (
+        torch.tensor([encoding.ids for encoding in encodings], dtype=torch.int64).view(-1, length),
+        torch.tensor(masks, dtype=torch.int64).view(-1, length),
+    )
+
+
+def encoded(tokenizer: Any, texts: list[str]) -> list[Any]:
+    """The library's encoding of each text; an error names a row that cannot be read."""
+    try:
+        return list(_guarded(lambda: tokenizer.encode_batch(texts)))
+    except InputError:
+        return [_alone(tokenizer, row, text) for row, text in enumerate(texts)]
+
+
+def _alone(tokenizer: Any, row: int, text: str) -> Any:
+    try:
+        return _guarded(lambda: tokenizer.encode(text))
+    except InputError as error:
+        raise InputError(f"row {row}: the tokeniser cannot read this text ({error}); drop or shorten it") from None
+
+
+def _guarded(work: Callable[[], Any]) -> Any:
+    """What the library gives; whatever it raises, a panic too, as an InputError."""
+    try:
+        return work()
+    except (KeyboardInterrupt, SystemExit, MemoryError, DwacError):
+        raise
+    except BaseException as error:  # a panic extends BaseException
+        raise InputError(f"{type(error).__name__}: {error!s:.200}") from None
+
+
+# What the JSON says
+
+
+def _content(text: Any) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the tokeniser is not JSON: {error!s:.100}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"the tokeniser must be a JSON object; it is {content!r:.40}")
+    content["decoder"] = None  # ids are never turned back into a text
+    for depth, _, _ in _nodes(content):
+        if depth > _DEEPEST:
+            raise InputError(f"the tokeniser is nested deeper than {_DEEPEST} levels")
+    return content
+
+
+def numbers_of(content: Any) -> Iterator[tuple[str, float]]:
+    """(key, number) of all numbers that lie within a JSON value."""
+    for _, key, value in _nodes(content):
+        if isinstance(value, int | float):
+            yield key, value
+
+
+def _nodes(value: Any) -> Iterator[tuple[int, str, Any]]:
+    """(depth, key, value) of all that lies within; without recursion."""
+    left: list[tuple[int, str, Any]] = [(0, "", value)]
+    while left:
+        depth, key, value = left.pop()
+        yield depth, key, value
+        if isinstance(value, dict):
+            left.extend((depth + 1, name, part) for name, part in value.items())
+        elif isinstance(value, list):
+            left.extend((depth + 1, key, part) for part in value)
+
+
+def _length(content: dict[str, Any]) -> int:
+    """The number of tokens that every text is brought to: cut and padded, as `fit` sets it."""
+    cut, padding = content.get("truncation"), content.get("padding")
+    try:
+        length = padding["strategy"]["Fixed"]  # type: ignore[index]
+        same = cut["max_length"] == length and not cut["stride"] and not padding["pad_to_multiple_of"]  # type: ignore[index]
+    except (TypeError, KeyError):
+        length, same = None, False
+    if not same or type(length) is not int or not 1 <= length <= MOST_TOKENS:
+        raise InputError(
+            f"the tokeniser must cut and pad to one length, 1 … {MOST_TOKENS}; "
+            f"it has truncation {cut!r:.100} and padding {padding!r:.100}"
+        )
+    return length
+
+
+def _check_steps(content: dict[str, Any]) -> None:
+    """Refuse what makes texts grow beyond measure, or takes memory that the JSON itself does not."""
+    steps, growth = 0, 1.0
+    for part in ("normalizer", "pre_tokenizer"):
+        for _, key, value in _nodes(content.get(part)):
+            if key == "precompiled_charsmap":
+                _check_table(value)
+            elif isinstance(value, str) and len(value) > _LONGEST_STRING:
+                raise InputError(f"{part} of the tokeniser has a string of {len(value):,} characters")
+            if isinstance(value, dict) and "type" in value:
+                steps, growth = steps + 1, growth * _growth(value)
+    if steps > _MOST_STEPS or growth > _MOST_GROWTH:
+        raise InputError(
+            f"the tokeniser takes {steps} steps that may make a text {growth:g} times as long; "
+            f"at most {_MOST_STEPS} and {_MOST_GROWTH} are due"
+        )
+    model = content.get("model")
+    for key, value in model.items() if isinstance(model, dict) else ():
+        if isinstance(value, str) and len(value) > _LONGEST_STRING:
+            raise InputError(f"the tokeniser's {key} has {len(value):,} characters")
+        if key == "max_input_chars_per_word" and (type(value) is not int or not 0 < value <= _LONGEST_WORD):
+            raise InputError(f"the tokeniser's {key} must be 1 … {_LONGEST_WORD}; it is {value!r:.40}")
+
+
+def _growth(step: dict[str, Any]) -> float:
+    """How many times longer a step may make a text."""
+    kind, content, pattern = step["type"], step.get("content", step.get("prepend")), step.get("pattern")
+    if kind == "Precompiled":
+        return 8.0  # its table may hold anything; that of SentencePiece gives up to 18 characters for one, seldom
+    if not isinstance(content, str):
+        return 2.0 if kind == "ByteLevel" else 1.0
+    replaced = pattern.get("String") if isinstance(pattern, dict) else None
+    return max(len(content) / len(replaced), 1.0) if isinstance(replaced, str) and replaced else len(content) + 1.0
+
+
+def _check_table(table: Any) -> None:
+    """A compiled table begins with the size of its first part, which is reserved before it is read."""
+    try:
+        data = base64.b64decode(table, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        data = b""
+    if len(data) < 4 or int.from_bytes(data[:4], "little") > len(data) - 4:
+        raise InputError("the tokeniser's precompiled_charsmap is no such table")
