@@ -70,6 +70,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         "height": getattr(clf.model_, "height", 0.0),
         "members": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.members,
         "without_record": [],
+        "private": clf.private_ or not include_examples,
     }
     tensors = {
         f"{part}.{name}": value
@@ -207,6 +208,8 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     clf.examples_ = Examples()
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)
+    # Folders of earlier versions do not say: those without records are private.
+    clf.private_ = bool(config.get("private", isinstance(model, WeightedAverage) and len(clf.examples_) == 0))
     clf._fitted = clf.get_params(deep=False)
 
 

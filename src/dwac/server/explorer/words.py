@@ -38,5 +38,8 @@ GUIDE = {
     ),
     "what_if": "Change the example and ask again: the dashed line on the map shows how it moves.",
     "compare": "Loaded examples to which the two models give different labels.",
-    "private": "Privacy: training examples are not shown. Labels and weights alone leave the server.",
+    "private": (
+        "Private: training examples are not shown. Labels leave the server, and numbers in whole per cent, so that "
+        "nobody can tell from an answer who was among the training examples."
+    ),
 }

@@ -13,7 +13,7 @@ export function showVoters(app, answer) {
     el("h3", { id: "voters-title" }, "Who voted, nearest first"),
     el("p", {}, el("label", {}, "Show ", many), ` of ${e.n_references.toLocaleString("en")}; these hold ${percent(share)} of the vote.`),
     show(app, answer),
-    el("p", { class: "note" }, `Share: ${app.start.guide.share} Weight: ${app.start.guide.weight}`));
+    el("p", { class: "note" }, `Share: ${app.start.guide.share}${e.private ? "" : ` Weight: ${app.start.guide.weight}`}`));
 }
 
 const against = (voter, e) => voter.label !== e.label;
@@ -25,9 +25,12 @@ function bar(voter, e) {
     el("span", { class: against(voter, e) ? "bar other" : "bar", style: { width } }));
 }
 
-const votesOf = (voter) => el("span", {
-  class: "share", data: { share: String(voter.share), weight: String(voter.weight) }, title: `weight ${voter.weight}`,
-}, `${percent(voter.share)}, weight ${short(voter.weight)}`);
+// A private voter has a share in whole per cent, and no weight.
+const votesOf = (voter) => (voter.weight === undefined
+  ? el("span", { class: "share", data: { share: String(voter.share) } }, voter.share === 0 ? "< 1 %" : percent(voter.share))
+  : el("span", {
+    class: "share", data: { share: String(voter.share), weight: String(voter.weight) }, title: `weight ${voter.weight}`,
+  }, `${percent(voter.share)}, weight ${short(voter.weight)}`));
 
 function actions(app, answer, i) {
   const point = answer.neighbor_points?.[i];
