@@ -53,9 +53,9 @@ def scores(values: ArrayLike, kind: str) -> Floats:
     exact = np.asarray(values, dtype=np.float64)
     if kind == "weights":
         return np.asarray(np.floor(exact / FIT) * FIT)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         log_odds = np.log(-exact) - np.log1p(exact)
-    return np.asarray(-1 / (1 + np.exp(-np.ceil(log_odds / FIT) * FIT)))
+        return np.asarray(-1 / (1 + np.exp(-np.ceil(log_odds / FIT) * FIT)))
 
 
 def count(n: int) -> int:
