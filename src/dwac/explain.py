@@ -32,7 +32,7 @@ from dwac.reference import Neighbors, ReferenceSet
 
 @dataclass(frozen=True)
 class Neighbor:
-    """One training example's part in a prediction. When private, its label and its share in whole per cent alone."""
+    """One training example's part in a prediction. When private, the share of all examples of that label together."""
 
     label: Any
     log_weight: float | None  # log w(h, h_i), with the weight of its class where classes have weights
@@ -54,7 +54,7 @@ class Explanation:
     label: Any
     probability: float
     probabilities: dict[Any, float]
-    neighbors: tuple[Neighbor, ...]  # nearest first
+    neighbors: tuple[Neighbor, ...]  # nearest first; where private, the labels with votes, largest share first
     n_references: int
     confidence: float | None = None
     credibility: float | None = None
@@ -136,31 +136,33 @@ class Explanation:
 
     def sentences(self) -> list[str]:
         """The explanation in plain words, a sentence a fact."""
-        number = privacy.percent if self.private else "{:.3f}".format
-        said = [f"Predicted {self.label} with probability {number(self.probability)}."]
+        told = (privacy.percent, privacy.credibility, privacy.confidence) if self.private else ("{:.3f}".format,) * 3
+        said = [f"Predicted {self.label} with probability {told[0](self.probability)}."]
         if self.credibility is not None and self.confidence is not None:
             said.append(
-                f"Credibility {number(self.credibility)}: the share of calibration examples that fit their own label "
-                f"no better than this one fits its best. Confidence {number(self.confidence)}: how firmly every other "
+                f"Credibility {told[1](self.credibility)}: the share of calibration examples that fit their own label "
+                f"no better than this one fits its best. Confidence {told[2](self.confidence)}: how firmly every other "
                 "label is rejected."
             )
-        if self.n_references == self.deciding:
-            said.append(f"It takes all {self._counted(self.n_references)} training examples to settle the label.")
+        if self.private:
+            said.append(
+                f"The nearest {_about(self.deciding)} settle it: whatever labels all others had, it would stay. "
+                f"There are {_about(self.n_references)}."
+            )
+        elif self.n_references == self.deciding:
+            said.append(f"It takes all {self.n_references:,} training examples to settle the label.")
         else:
-            few = "example settles" if self.deciding == 1 else f"{self._counted(self.deciding)} examples settle"
-            others = "all other" if self.private else f"the other {self.n_references - self.deciding:,}"
-            said.append(f"The nearest {few} it: whatever labels {others} training examples had, it would stay.")
-        said.append(
-            "No removal of training examples would change it."
-            if self.flip_size is None
-            else f"Removing {self._counted(self.flip_size)} training example{'s' * (self.flip_size != 1)} would "
-            "change it."
-        )
+            few = "example settles" if self.deciding == 1 else f"{self.deciding:,} examples settle"
+            said.append(
+                f"The nearest {few} it: whatever labels the other {self.n_references - self.deciding:,} training "
+                "examples had, it would stay."
+            )
+        if self.flip_size is None:
+            said.append("No removal of training examples would change it.")
+        else:
+            n = f"{self.flip_size:,} training example{'s' * (self.flip_size != 1)}"
+            said.append(f"Removing {_about(self.flip_size) if self.private else n} would change it.")
         return said
-
-    def _counted(self, n: int) -> str:
-        """A number of training examples, which is rounded from 100 on where that is private."""
-        return f"{'about ' * (self.private and n >= 100)}{n:,}"
 
     def __str__(self) -> str:
         """Sentences, then the neighbours as a table."""
@@ -291,8 +293,8 @@ def explain(
         nonconformity_kind: the score the calibration was made from, "weights" or "probability".
         classes: names of the labels 0 … K-1.
         records: the training examples by id, to show beside their votes.
-        private: tell labels and rounded shares alone, as `dwac.privacy` has them: no training id, record, distance or
-            exact number is held.
+        private: tell labels and their rounded shares of the vote alone, as `dwac.privacy` has them, whatever k is: no
+            training id, record, distance or exact number is held.
         shown: what each query is to a person: its "record" and, for a text, its "attention".
 
     >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
@@ -344,17 +346,27 @@ def _hidden(exact: Explanation) -> Explanation:
     probabilities = dict(zip(exact.probabilities, told, strict=True))
     words = exact.attention and tuple((word, privacy.share(weight)) for word, weight in exact.attention)
     flip_size = exact.flip_size
+    # All examples of a label together: a single share would tell how near the nearest one is.
+    voters = [
+        Neighbor(label, None, None, share) for label, share in probabilities.items() if share or label == exact.label
+    ]
     return replace(
         exact,
         probability=probabilities[exact.label],
         probabilities=probabilities,
-        neighbors=tuple(Neighbor(n.label, None, None, privacy.share(n.share)) for n in exact.neighbors),
+        neighbors=tuple(sorted(voters, key=lambda voter: -voter.share)),
         n_references=privacy.count(exact.n_references),
         attention=words,
         private=True,
         _votes=None,
-        _settled=(privacy.count(exact.deciding), None if flip_size is None else privacy.count(flip_size)),
+        _settled=(privacy.few(exact.deciding), None if flip_size is None else privacy.few(flip_size)),
     )
+
+
+def _about(n: int) -> str:
+    """A rounded number of training examples."""
+    said = f"{n:,} training examples"
+    return f"{said} or fewer" if n == privacy.FEWEST else f"about {said}" if n >= 100 else said
 
 
 def _class_names(classes: Sequence[Any], n_classes: int) -> list[Any]:

@@ -1,10 +1,12 @@
 """Private: what may be told of a prediction without telling who voted on it. One meaning, on every surface.
 
 A training example lies at distance 0 from itself, so its exact weight, and each sum that holds it, gives it away. A
-private answer has labels, and numbers in whole per cent. No id, record, position, distance or weight leaves with it.
+private answer has labels and their shares of the vote, in whole per cent. No id, record, position, distance or weight
+leaves with it. Nor is anything told of single examples: how much of the vote the nearest one has, how very few settle
+a label, and how well a row fits once it fits, is what training rows have more of than new ones.
 
->>> shares([0.981, 0.012, 0.007]).tolist(), p_values([0.031]).tolist(), count(12_345)
-([0.98, 0.01, 0.01], [0.04], 12000)
+>>> shares([0.981, 0.012, 0.007]).tolist(), p_values([0.031, 0.7]).tolist(), few(3), count(12_345)
+([0.98, 0.01, 0.01], [0.04, 1.0], 10, 12000)
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ Floats = NDArray[np.float64]
 # A row and its copy moved by a thousandth differ by some 1e-6 in a share: on a grid of .01 one in thousands tells them
 # apart, whoever they are. A finer grid tells more people apart, a coarser one no longer shows who leads.
 STEPS = 100
+FEWEST = 10  # examples that a count is told of
+PLAIN = 0.1  # p-values above are those of ordinary rows, and told alike
 FIT = 0.1  # steps of a log-weight or of log-odds, before they are compared with those of calibration
 _DIGITS = 2  # of counts
 
@@ -40,8 +44,9 @@ def shares(values: ArrayLike) -> Floats:
 
 
 def p_values(values: ArrayLike) -> Floats:
-    """p-values in whole per cent, rounded up: label sets made from them keep their promise."""
-    return np.asarray(np.ceil(np.round(np.asarray(values, dtype=np.float64) * STEPS, 9)) / STEPS)
+    """p-values in whole per cent, rounded up, beyond a tenth to 1: label sets made from them keep their promise."""
+    up = np.ceil(np.round(np.asarray(values, dtype=np.float64) * STEPS, 9)) / STEPS
+    return np.where(up > PLAIN, 1.0, up)
 
 
 def scores(values: ArrayLike, kind: str) -> Floats:
@@ -59,18 +64,36 @@ def scores(values: ArrayLike, kind: str) -> Floats:
 
 
 def count(n: int) -> int:
-    """A count of examples, to two digits."""
+    """A count of all examples of a kind, to two digits."""
     return int(float(f"{n:.{_DIGITS}g}"))
 
 
+def few(n: int) -> int:
+    """A count of those that matter to one prediction; 10 stands for that and all below."""
+    return max(count(n), FEWEST)
+
+
+# The same for people
+
+
 def percent(value: float) -> str:
-    """A rounded share as people read it.
+    """A rounded share.
 
     >>> percent(0.0), percent(0.07), percent(1.0)
     ('< 1 %', '7 %', '> 99 %')
     """
     whole = round(value * STEPS)
     return "< 1 %" if whole == 0 else "> 99 %" if whole == STEPS else f"{whole} %"
+
+
+def credibility(value: float) -> str:
+    """A rounded credibility."""
+    return f"over {PLAIN:.0%}" if value > PLAIN else percent(value)
+
+
+def confidence(value: float) -> str:
+    """A rounded confidence."""
+    return f"below {1 - PLAIN:.0%}" if value < 1 - PLAIN - 1e-9 else percent(value)
 
 
 class PrivatePrediction(ConformalPrediction):

@@ -24,7 +24,8 @@ def case(explained: Explanation, name: Any, true: Any) -> Html:
     head = tag("h4", f"Example {written(name)}: predicted ", tag("strong", written(explained.label)), " ", verdict)
     kind = "" if explained.private else kind_of(explained.record)
     body = {"image": _images, "text": _text, "table": _table, "": _votes}[kind](explained)
-    said = [tag("p", sentence) for sentence in [*explained.sentences(), _shown_share(explained)]]
+    sentences = explained.sentences() + ([] if explained.private else [_shown_share(explained)])
+    said = [tag("p", sentence) for sentence in sentences]
     return tag("article", head, body, tag("div", *said, class_="said"), class_="case")
 
 
@@ -47,10 +48,10 @@ def bar(share: float, longest: float, *, other: bool = False, said: str = "") ->
 
 
 def _votes(explained: Explanation) -> Html:
-    first = 1 if explained.private else 0  # private voters have no name
+    first = 1 if explained.private else 0  # labels alone
     rows = [(_name(voter), written(voter.label), _bar(voter, explained))[first:] for voter in explained.neighbors]
     head = ("training example", "label", "share of the vote")[first:]
-    return table(head, rows, caption="Who voted, nearest first")
+    return table(head, rows, caption="What was voted for" if explained.private else "Who voted, nearest first")
 
 
 def _bar(voter: Neighbor, explained: Explanation) -> Html:

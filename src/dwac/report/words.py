@@ -20,8 +20,8 @@ LIMITS = (
     "The votes say which training examples the model leaned on. They do not say what causes what in the world.",
 )
 PRIVATE = (
-    "This report is private. Probabilities, shares and p-values are told in whole per cent and counts of training "
-    "examples to two digits, and results are those of the rounded numbers. No training example is shown or named."
+    "This report is private. Shares are told in whole per cent, p-values and credibility above 10 % count as 1, and "
+    "results are those of the rounded numbers. No training example is shown or named."
 )
 STRANGE = 0.05  # credibility below which an example is called strange
 
