@@ -42,7 +42,7 @@ def patients(n: int, seed: int, name: str) -> pd.DataFrame:
     return frame.assign(town=np.where((name == "patient") & (np.arange(n) % 3 == 0), "patient-ville", "Anytown"))
 
 
-def truth(X: pd.DataFrame) -> list[str]:
+def truth(X: pd.DataFrame) -> Any:
     noise = np.random.default_rng(len(X)).normal(size=len(X))
     return np.array(["ill", "well", "unclear"])[np.digitize(X["height"] + 0.7 * noise, [-0.5, 0.5])].tolist()
 
@@ -84,7 +84,7 @@ def groups(clf: DWACClassifier) -> Groups:
 
 
 def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    return rows.to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
 
 
 def of_python(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
@@ -238,7 +238,7 @@ def test_a_calibration_row_does_not_tie_with_itself_alone(kind: str) -> None:
 def test_every_surface_tells_the_same(clf: DWACClassifier, folder: Path, tmp_path: Path) -> None:
     rows = STRANGERS[:8]
     private = load(folder, device="cpu")
-    asked = [{"explain": e.to_dict(), "said": e.sentences()} for e in clf.explain(rows, K, private=True)]
+    asked: list[Any] = [{"explain": e.to_dict(), "said": e.sentences()} for e in clf.explain(rows, K, private=True)]
     # Height, how unlike all training rows a row is, is not stored without them.
     known = of_python(private, rows) if clf.model_.height else asked
     assert [row["explain"]["probabilities"] for row in asked] == [row["explain"]["probabilities"] for row in known]

@@ -88,12 +88,12 @@ def percent(value: float) -> str:
 
 def credibility(value: float) -> str:
     """A rounded credibility."""
-    return f"over {PLAIN:.0%}" if value > PLAIN else percent(value)
+    return f"over {round(PLAIN * STEPS)} %" if value > PLAIN else percent(value)
 
 
 def confidence(value: float) -> str:
     """A rounded confidence."""
-    return f"below {1 - PLAIN:.0%}" if value < 1 - PLAIN - 1e-9 else percent(value)
+    return f"below {round((1 - PLAIN) * STEPS)} %" if value < 1 - PLAIN - 1e-9 else percent(value)
 
 
 class PrivatePrediction(ConformalPrediction):
