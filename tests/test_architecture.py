@@ -14,6 +14,7 @@ FLOORS = [
     "drawing",
     "kernels",
     "conformal",
+    "privacy",
     "metrics",
     "engine",
     "reference",

@@ -600,7 +600,8 @@ def test_a_folder_without_examples_holds_no_record(fitted, tmp_path) -> None:
     folder = fitted.save(tmp_path / "model", include_examples=False)
     again = dwac.load(folder, device="cpu")
     X, _ = people(seed=1)
-    e = again.explain(X[:1])[0]
+    assert again.explain(X[:1])[0].private
+    e = again.explain(X[:1], private=False)[0]
     assert e.neighbors[0].record is None
     assert e.neighbors[0].id == fitted.explain(X[:1])[0].neighbors[0].id
     np.testing.assert_allclose(again.predict_proba(X), fitted.predict_proba(X), atol=1e-12)

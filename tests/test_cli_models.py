@@ -168,7 +168,11 @@ def test_stopped_training_writes_nothing(
 def test_a_private_model_holds_no_record(folder: Path, tmp_path: Path) -> None:
     run("train", folder / "people.csv", "-t", "income", "--epochs", "1", "--private", "-o", tmp_path / "m")
     found = run("explain", tmp_path / "m", folder / "new.csv", "--row", "0", "--json").stdout
-    assert {neighbor["record"] for neighbor in json.loads(found)["neighbors"]} == {None}
+    assert {tuple(neighbor) for neighbor in json.loads(found)["neighbors"]} == {("label", "share")}
+    told = [
+        json.loads(line) for line in run("predict", tmp_path / "m", folder / "new.csv", "--json").stdout.splitlines()
+    ]
+    assert all(row["probability"] == round(row["probability"], 2) for row in told)
     assert "differs in" not in run("explain", tmp_path / "m", folder / "new.csv", "--row", "0").output
 
 
@@ -258,6 +262,13 @@ def test_explain_keeps_secrets_if_asked(folder: Path) -> None:
     shown = run("explain", folder / "model", folder / "new.csv", "--row", "3", "--private").output
     assert not any(f"p{i:03}" in shown for i in range(200))
     assert "share" in shown
+    exact, told = (
+        json.loads(run("predict", folder / "model", folder / "new.csv", "--json", *flag).stdout.splitlines()[0])
+        for flag in ([], ["--private"])
+    )
+    assert told["label"] == exact["label"]
+    assert told["probability"] == pytest.approx(exact["probability"], abs=0.01)
+    assert told["probability"] == round(told["probability"], 2)
 
 
 def test_explain_names_rows_that_are_not_there(folder: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_far_query_still_has_shares() -> None:
     e = explain(refs, [[1e4]], k=3)[0]
     assert e.neighbors[0].weight == 0.0  # underflows
     assert e.neighbors[0].share == pytest.approx(1)
-    assert np.isfinite(e.neighbors[0].log_weight)
+    assert e.neighbors[0].log_weight == pytest.approx(-(1e4**2), rel=1e-3)
     assert (e.label, e.deciding) == (1, 1)
 
 
@@ -252,7 +252,7 @@ def every_text(e: Explanation) -> list[str]:
     return [str(e), repr(e), e.to_html(), json.dumps(e.to_dict()), e.to_frame().to_json()]
 
 
-def test_private_explanations_hold_weights_and_labels_only() -> None:
+def test_private_explanations_hold_labels_and_rounded_shares_only() -> None:
     refs = ReferenceSet([[0.0], [0.4], [3.0]], [0, 0, 1], ids=["secret-ann", "secret-bob", "secret-eve"])
     records = {name: f"record of {name}" for name in refs.ids}
     open_ = explain(refs, [[0.1]], records=records)[0]
@@ -260,8 +260,11 @@ def test_private_explanations_hold_weights_and_labels_only() -> None:
     assert any("secret" in text for text in every_text(open_))
     assert not any("secret" in text or "record of" in text for text in every_text(private))
     assert private._votes is None
-    assert list(private.to_frame().columns) == ["label", "weight", "log_weight", "share"]
-    assert (private.deciding, private.flip_size) == (open_.deciding, open_.flip_size)
+    assert private.to_frame().to_dict("list") == {"label": [0], "share": [1.0]}
+    assert private.probabilities == {0: 1.0, 1: 0.0}
+    assert (open_.deciding, open_.flip_size) == (1, 2)
+    assert (private.deciding, private.flip_size) == (10, 10)  # ten or fewer
+    assert "10 training examples or fewer" in str(private)
     with pytest.raises(PrivacyError, match="flip_size"):
         private.flip_set()
 

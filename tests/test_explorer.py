@@ -417,7 +417,7 @@ def private_pages(table: DWACClassifier, tmp_path: Path) -> Iterator[tuple[Reade
                 yield page, with_data
 
 
-def test_a_private_explorer_tells_nothing_of_training_but_labels_and_weights(
+def test_a_private_explorer_tells_nothing_of_training_but_labels_and_shares(
     table: DWACClassifier, tmp_path: Path
 ) -> None:
     voter_ids = set(table.references_.ids)
@@ -434,7 +434,7 @@ def test_a_private_explorer_tells_nothing_of_training_but_labels_and_weights(
         assert not named & voter_ids
         assert "smith" not in said[-1] or not with_data
         neighbor = page.post("ask", row={**row, "pay": 3000.0})["explanation"]["neighbors"][0]
-        assert set(neighbor) == {"label", "weight", "log_weight", "share"}
+        assert set(neighbor) == {"label", "share"}
         assert len(page.column("label", "<u2")) == len(page.column("xy", "<f4")) // 2 == 60 * with_data
         for refused in (
             page.ask("POST", "edits", {"action": "remove", "point": 0}),

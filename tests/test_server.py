@@ -309,7 +309,7 @@ def test_an_epsilon_too_small_for_the_calibration_is_noted(client: Client) -> No
 
 
 @pytest.mark.parametrize("asked", [True, None])
-def test_a_private_service_and_one_without_examples_show_weights_and_labels_only(
+def test_a_private_service_and_one_without_examples_tell_labels_and_shares_only(
     table: DWACClassifier, tmp_path: Path, asked: bool | None
 ) -> None:
     row = json.loads(people(1).to_json(orient="records", date_format="iso"))
@@ -318,7 +318,7 @@ def test_a_private_service_and_one_without_examples_show_weights_and_labels_only
         (why,) = client.post("/v1/explain", {"rows": row}).json["explanations"]
         card, described = client.get("/v1/model"), client.get("/openapi.json")
     assert why["private"] is True
-    assert {tuple(neighbor) for neighbor in why["neighbors"]} == {("label", "weight", "log_weight", "share")}
+    assert {tuple(neighbor) for neighbor in why["neighbors"]} == {("label", "share")}
     for text in (json.dumps(why["neighbors"]), card.body.decode(), described.body.decode()):
         assert not any(word in text for word in ("person", "smith", "clerk", "nurse"))
 

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.utils.data import Dataset
 
 from dwac import _checks as checks
-from dwac import persistence, storage, training
+from dwac import persistence, privacy, storage, training
 from dwac._settings import check_settings, device_of
 from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity, true_label_scores
 from dwac.encoders import Encoder, Inputs, ModuleEncoder, backbone, choose
@@ -104,6 +104,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         history_: a DataFrame with a row an epoch; `history_.attrs["ended"]` says why training ended.
         encoder_: the fitted encoder. model_: the network. references_: who votes.
         validation_ids_, calibration_ids_: which rows were held out.
+        private_: whether the model was saved without its training examples; then every answer is private unless asked
+            otherwise.
 
     >>> X = pd.DataFrame({"x": range(60)}, index=[f"row{i}" for i in range(60)])
     >>> y = ["low" if x < 30 else "high" for x in X["x"]]
@@ -212,7 +214,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             setattr(self, name, value)
         self.classes_, self.encoder_, self.model_, self.history_ = classes, encoder, model, history
         self._fitted = self.get_params(deep=False)
-        self.examples_ = Examples()
+        self.examples_, self.private_ = Examples(), False
         if isinstance(model, WeightedAverage):
             voters, voter_ids = model.references, names[parts.training]
             model.references = ReferenceSet(
@@ -338,8 +340,13 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """p-values, label sets, confidence and credibility."""
         return self.conformal_of(self.log_class_weights(X))
 
-    def conformal_of(self, log_class_weights: Any) -> ConformalPrediction:
-        """The same from votes that were counted before, (n, K): what else they give needs no second pass."""
+    def conformal_of(self, log_class_weights: Any, *, private: bool = False) -> ConformalPrediction:
+        """The same from votes that were counted before, (n, K): what else they give needs no second pass.
+
+        private: as `dwac.privacy` rounds it.
+        """
+        if private:
+            return privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_)
         return self._calibration().predict(nonconformity(log_class_weights, self._score), classes=self.classes_)
 
     def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
@@ -352,10 +359,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epsilon = checks.epsilon(epsilon)
         return self.conformal(X).label_sets(epsilon)
 
-    def explain(self, X: Any, k: int = 5, *, private: bool = False) -> list[Explanation]:
+    def explain(self, X: Any, k: int = 5, *, private: bool | None = None) -> list[Explanation]:
         """Why each example gets its label: the k nearest training examples with their votes, and what follows.
 
-        private: show labels and weights only, no training id, record or embedding.
+        private: tell labels and rounded shares only, no training id, record, distance or weight; by default so for a
+        model that was saved without its training examples. See `dwac.privacy`.
         """
         self.references_  # noqa: B018 - a softmax has no votes to explain, and says so
         k = checks.positive_int(k, "k")
@@ -370,7 +378,13 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.explain_of(h, k, private=private, shown=shown)
 
     def explain_of(
-        self, h: Any, k: int = 5, *, private: bool = False, shown: Any = None, references: ReferenceSet | None = None
+        self,
+        h: Any,
+        k: int = 5,
+        *,
+        private: bool | None = None,
+        shown: Any = None,
+        references: ReferenceSet | None = None,
     ) -> list[Explanation]:
         """The same from embeddings (n, d) that were computed before.
 
@@ -385,7 +399,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             # tolist would make plain numbers of dates.
             classes=list(self.classes_) if self.classes_.dtype.kind in "mM" else self.classes_.tolist(),
             records=self.examples_,
-            private=private,
+            private=self.private_ if private is None else private,
             shown=shown,
         )
 
@@ -557,8 +571,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | PathLike[str], *, include_examples: bool = True) -> Path:
         """Write the model to a folder: settings as JSON, numbers as safetensors, training examples as Parquet.
 
-        include_examples: False keeps no training record. Embeddings, labels and ids stay: they are who votes, and by
-        the ids an example can still be forgotten. (With `locality` > 0 embeddings of a table hold its numbers.) How
+        include_examples: False keeps no training record, and makes the saved model private: what it tells, on every
+        surface, are labels and rounded shares. Embeddings, labels and ids stay: they are who votes, and by the ids an
+        example can still be forgotten. (With `locality` > 0 embeddings of a table hold its numbers.) How
         unlike them a row is cannot be told any more, so credibility may differ; no probability does.
         """
         check_is_fitted(self, "model_")

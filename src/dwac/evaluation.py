@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac import metrics
+from dwac import metrics, privacy
 from dwac.classifier import DWACClassifier
 from dwac.conformal import ConformalPrediction, nonconformity
 from dwac.explain import plain
@@ -30,6 +30,7 @@ class Predictions:
     log_class_weights: Floats  # (n, K)
     classes: NDArray[Any]  # (K,)
     conformal: ConformalPrediction | None  # None for a model without calibration rows
+    private: bool = False  # whether all but the votes themselves is rounded, as `dwac.privacy` has it
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -43,14 +44,18 @@ class Predictions:
 
     @property
     def log_probabilities(self) -> Floats:
-        """(n, K): log P(y=k given x)."""
+        """(n, K): log P(y=k given x); where private, less than a per cent counts as half of one."""
+        if self.private:
+            told = np.maximum(self.probabilities, 0.5 / privacy.STEPS)
+            return np.asarray(np.log(told / told.sum(axis=1, keepdims=True)))
         votes = self.log_class_weights
         return np.asarray(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True))
 
     @property
     def probabilities(self) -> Floats:
         """(n, K): P(y=k given x)."""
-        return -nonconformity(self.log_class_weights, "probability")
+        exact = -nonconformity(self.log_class_weights, "probability")
+        return privacy.shares(exact) if self.private else exact
 
     def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
         """A row an example: label, probability, confidence, credibility, and the set of labels at error rate ε."""
@@ -61,10 +66,15 @@ class Predictions:
         return pd.DataFrame(found)
 
 
-def predict(clf: DWACClassifier, X: Any) -> Predictions:
-    """What the classifier says of X."""
-    votes = clf.log_class_weights(X)
-    return Predictions(votes, clf.classes_, clf.conformal_of(votes) if len(clf.calibration_y_) else None)
+def predict(clf: DWACClassifier, X: Any, *, private: bool | None = None) -> Predictions:
+    """What the classifier says of X. private: rounded; by default so for a model saved without its examples."""
+    return predictions_of(clf, clf.log_class_weights(X), private=clf.private_ if private is None else private)
+
+
+def predictions_of(clf: DWACClassifier, log_class_weights: Floats, *, private: bool) -> Predictions:
+    """The same from votes that were counted before, (n, K)."""
+    trust = clf.conformal_of(log_class_weights, private=private) if len(clf.calibration_y_) else None
+    return Predictions(log_class_weights, clf.classes_, trust, private)
 
 
 def as_csv(frame: pd.DataFrame, delimiter: str = ",") -> str:

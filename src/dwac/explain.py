@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
+from dwac import privacy
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity
 from dwac.drawing.neighbors import draw_explanation
 from dwac.drawing.records import data_url, is_png, written
@@ -31,11 +32,11 @@ from dwac.reference import Neighbors, ReferenceSet
 
 @dataclass(frozen=True)
 class Neighbor:
-    """One training example's part in a prediction. `id`, `distance` and `record` are None when private."""
+    """One training example's part in a prediction. When private, the share of all examples of that label together."""
 
     label: Any
-    log_weight: float  # log w(h, h_i), with the weight of its class where classes have weights
-    weight: float  # w, 0.0 where it underflows: `share` does not
+    log_weight: float | None  # log w(h, h_i), with the weight of its class where classes have weights
+    weight: float | None  # w, 0.0 where it underflows: `share` does not
     share: float  # of the whole vote, all classes together
     id: Any = None
     distance: float | None = None  # ‖h - h_i‖
@@ -46,13 +47,14 @@ class Neighbor:
 class Explanation:
     """Why one example got its label: made by `dwac.explain.explain`.
 
-    `confidence`, `credibility` and `p_values` are None where no calibration was given.
+    `confidence`, `credibility` and `p_values` are None where no calibration was given. `private`: labels, and numbers
+    as `dwac.privacy` rounds them; no id, record, distance, weight or exact vote is held in any attribute.
     """
 
     label: Any
     probability: float
     probabilities: dict[Any, float]
-    neighbors: tuple[Neighbor, ...]  # nearest first
+    neighbors: tuple[Neighbor, ...]  # nearest first; where private, the labels with votes, largest share first
     n_references: int
     confidence: float | None = None
     credibility: float | None = None
@@ -92,8 +94,10 @@ class Explanation:
         """The neighbours, a row each: id, label, weight, share, distance, and the columns of their records."""
         rows = []
         for n in self.neighbors:
-            votes = {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
-            if not self.private:
+            if self.private:
+                votes = {"label": n.label, "share": n.share}
+            else:
+                votes = {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
                 record = dict(n.record) if isinstance(n.record, Mapping) else {"record": n.record}
                 # A record may have a column called like one of ours: both are kept.
                 extra = {f"record.{k}" if k in {"id", "distance", *votes} else k: v for k, v in record.items()}
@@ -105,8 +109,10 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain Python values, ready for JSON."""
         neighbors = [
-            {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
-            | ({} if self.private else {"id": n.id, "distance": n.distance, "record": n.record})
+            {"label": n.label, "share": n.share}
+            if self.private
+            else {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
+            | {"id": n.id, "distance": n.distance, "record": n.record}
             for n in self.neighbors
         ]
         shown: dict[str, Any] = plain(
@@ -130,14 +136,20 @@ class Explanation:
 
     def sentences(self) -> list[str]:
         """The explanation in plain words, a sentence a fact."""
-        said = [f"Predicted {self.label} with probability {self.probability:.3f}."]
+        told = (privacy.percent, privacy.credibility, privacy.confidence) if self.private else ("{:.3f}".format,) * 3
+        said = [f"Predicted {self.label} with probability {told[0](self.probability)}."]
         if self.credibility is not None and self.confidence is not None:
             said.append(
-                f"Credibility {self.credibility:.3f}: the share of calibration examples that fit their own label no "
-                f"better than this one fits its best. Confidence {self.confidence:.3f}: how firmly every other label "
-                "is rejected."
+                f"Credibility {told[1](self.credibility)}: the share of calibration examples that fit their own label "
+                f"no better than this one fits its best. Confidence {told[2](self.confidence)}: how firmly every other "
+                "label is rejected."
             )
-        if self.n_references == self.deciding:
+        if self.private:
+            said.append(
+                f"The nearest {_about(self.deciding)} settle it: whatever labels all others had, it would stay. "
+                f"There are {_about(self.n_references)}."
+            )
+        elif self.n_references == self.deciding:
             said.append(f"It takes all {self.n_references:,} training examples to settle the label.")
         else:
             few = "example settles" if self.deciding == 1 else f"{self.deciding:,} examples settle"
@@ -145,25 +157,27 @@ class Explanation:
                 f"The nearest {few} it: whatever labels the other {self.n_references - self.deciding:,} training "
                 "examples had, it would stay."
             )
-        said.append(
-            "No removal of training examples would change it."
-            if self.flip_size is None
-            else f"Removing {self.flip_size:,} training example{'s' * (self.flip_size != 1)} would change it."
-        )
+        if self.flip_size is None:
+            said.append("No removal of training examples would change it.")
+        else:
+            n = f"{self.flip_size:,} training example{'s' * (self.flip_size != 1)}"
+            said.append(f"Removing {_about(self.flip_size) if self.private else n} would change it.")
         return said
 
     def __str__(self) -> str:
         """Sentences, then the neighbours as a table."""
-        shown = self.to_frame().drop(columns="log_weight").map(_brief)
+        shown = self.to_frame().drop(columns="log_weight", errors="ignore").map(_brief)
+        if self.private:
+            shown["share"] = shown["share"].map(privacy.percent)
         table = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}")
         return "\n".join([*self.sentences(), "", table])
 
     def to_html(self) -> str:
         """A self-contained piece of HTML: no scripts, no links, every value escaped."""
-        frame = self.to_frame().drop(columns="log_weight")
+        frame = self.to_frame().drop(columns="log_weight", errors="ignore")
         head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
         body = "".join(
-            "<tr>" + "".join(_cell(str(name), row[i]) for i, name in enumerate(frame.columns)) + "</tr>"
+            "<tr>" + "".join(_cell(str(name), row[i], self.private) for i, name in enumerate(frame.columns)) + "</tr>"
             for row in frame.itertuples(index=False, name=None)
         )
         words = _attention(self.attention) if self.attention else _shown(self.record)
@@ -288,7 +302,8 @@ def explain(
         nonconformity_kind: the score the calibration was made from, "weights" or "probability".
         classes: names of the labels 0 … K-1.
         records: the training examples by id, to show beside their votes.
-        private: show weights and labels only. Such an explanation holds no training id, record or embedding.
+        private: tell labels and their rounded shares of the vote alone, as `dwac.privacy` has them, whatever k is: no
+            training id, record, distance or exact number is held.
         shown: what each query is to a person: its "record" and, for a text, its "attention".
 
     >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
@@ -312,26 +327,56 @@ def explain(
     log_total = np.logaddexp.reduce(votes, axis=1)
     trust: list[dict[str, Any]] = [{}] * len(votes)
     if calibration is not None:
-        trust = _trust(calibration.predict(nonconformity(votes, nonconformity_kind)), names)
+        if private:
+            prediction: ConformalPrediction = privacy.conformal(calibration, votes, nonconformity_kind)
+        else:
+            prediction = calibration.predict(nonconformity(votes, nonconformity_kind))
+        trust = _trust(prediction, names)
     explanations = []
     for row, log_votes in enumerate(votes):
         label = int(log_votes.argmax())
         ballot = Votes(index, h[row], label, ids, references.class_weights)
-        explanations.append(
-            Explanation(
-                label=names[label],
-                probability=float(probabilities[row, label]),
-                probabilities=dict(zip(names, probabilities[row].tolist(), strict=True)),
-                neighbors=_neighbors(near, row, float(log_total[row]), names, records, private),
-                n_references=len(references),
-                private=private,
-                _votes=None if private else ballot,
-                _settled=(ballot.deciding(), ballot.flip_size()) if private else None,
-                **trust[row],
-                **({} if shown is None else shown[row]),
-            )
+        explanation = Explanation(
+            label=names[label],
+            probability=float(probabilities[row, label]),
+            probabilities=dict(zip(names, probabilities[row].tolist(), strict=True)),
+            neighbors=_neighbors(near, row, float(log_total[row]), names, None if private else records),
+            n_references=len(references),
+            _votes=ballot,
+            **trust[row],
+            **({} if shown is None else shown[row]),
         )
+        explanations.append(_hidden(explanation) if private else explanation)
     return explanations
+
+
+def _hidden(exact: Explanation) -> Explanation:
+    """What private leaves of an explanation; its p-values are rounded already, where they are made."""
+    told = privacy.shares(list(exact.probabilities.values())).tolist()
+    probabilities = dict(zip(exact.probabilities, told, strict=True))
+    words = exact.attention and tuple((word, privacy.share(weight)) for word, weight in exact.attention)
+    flip_size = exact.flip_size
+    # All examples of a label together: a single share would tell how near the nearest one is.
+    voters = [
+        Neighbor(label, None, None, share) for label, share in probabilities.items() if share or label == exact.label
+    ]
+    return replace(
+        exact,
+        probability=probabilities[exact.label],
+        probabilities=probabilities,
+        neighbors=tuple(sorted(voters, key=lambda voter: -voter.share)),
+        n_references=privacy.count(exact.n_references),
+        attention=words,
+        private=True,
+        _votes=None,
+        _settled=(privacy.few(exact.deciding), None if flip_size is None else privacy.few(flip_size)),
+    )
+
+
+def _about(n: int) -> str:
+    """A rounded number of training examples."""
+    said = f"{n:,} training examples"
+    return f"{said} or fewer" if n == privacy.FEWEST else f"about {said}" if n >= 100 else said
 
 
 def _class_names(classes: Sequence[Any], n_classes: int) -> list[Any]:
@@ -361,22 +406,21 @@ def _trust(prediction: ConformalPrediction, names: list[Any]) -> list[dict[str, 
     ]
 
 
-def _neighbors(
-    near: Neighbors, row: int, log_total: float, names: list[Any], records: Any, private: bool
-) -> tuple[Neighbor, ...]:
+def _neighbors(near: Neighbors, row: int, log_total: float, names: list[Any], records: Any) -> tuple[Neighbor, ...]:
     found = []
     for i, log_w in enumerate(near.log_weights[row].tolist()):
-        vote = {
-            "label": names[near.labels[row, i]],
-            "log_weight": log_w,
-            "weight": float(np.exp(log_w)),
-            "share": float(np.exp(log_w - log_total)),
-        }
-        if not private:
-            name = near.ids[row, i].item() if isinstance(near.ids[row, i], np.generic) else near.ids[row, i]
-            distance = float(np.sqrt(near.squared_distances[row, i]))
-            vote |= {"id": name, "distance": distance, "record": _record(records, name)}
-        found.append(Neighbor(**vote))
+        name = near.ids[row, i].item() if isinstance(near.ids[row, i], np.generic) else near.ids[row, i]
+        found.append(
+            Neighbor(
+                label=names[near.labels[row, i]],
+                log_weight=log_w,
+                weight=float(np.exp(log_w)),
+                share=float(np.exp(log_w - log_total)),
+                id=name,
+                distance=float(np.sqrt(near.squared_distances[row, i])),
+                record=_record(records, name),
+            )
+        )
     return tuple(found)
 
 
@@ -444,7 +488,7 @@ def _value(value: Any) -> str:
     return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
-def _cell(name: str, value: Any) -> str:
-    text = _value(value)
+def _cell(name: str, value: Any, private: bool) -> str:
+    text = html.escape(privacy.percent(value)) if private and name == "share" else _value(value)
     bar = f'<meter value="{value:.6f}" aria-label="share of the vote"></meter>' if name == "share" else ""
     return f"<td>{bar}{text}</td>"

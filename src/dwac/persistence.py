@@ -69,6 +69,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         "height": getattr(clf.model_, "height", 0.0),
         "members": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.members,
         "without_record": [],
+        "private": clf.private_ or not include_examples,
     }
     tensors = {
         f"{part}.{name}": value
@@ -217,6 +218,8 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     if isinstance(encoder, HuggingFaceEncoder):  # a library's network: whether it takes what its tokeniser gives
         with torch.no_grad():
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
+    # Folders of earlier versions do not say: those without records are private.
+    clf.private_ = bool(config.get("private", isinstance(model, WeightedAverage) and len(clf.examples_) == 0))
     clf._fitted = clf.get_params(deep=False)
 
 

@@ -27,6 +27,7 @@ from dwac.cli.output import number, say_json, write
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
 from dwac.explain import Explanation, Neighbor
+from dwac.privacy import percent
 from dwac.reading import Rows, load, read
 
 _DIFFERENCES = 6  # that a cell names
@@ -39,7 +40,9 @@ def explain(
     row: Annotated[list[int] | None, typer.Option("--row", "-r", help="Rows, counted from 0; all by default.")] = None,
     name: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Rows by their id.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
-    private: Annotated[bool, typer.Option("--private", help="Show labels and weights only.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Show labels and rounded shares only; so always for private models.")
+    ] = False,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page instead.")] = None,
     text: TextOption = None,
     ids: Annotated[
@@ -62,7 +65,7 @@ def explain(
     """
     loaded = load(model, device=device)
     rows = _chosen(read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding), row, name)
-    found = loaded.clf.explain(rows.X, k, private=private)
+    found = loaded.clf.explain(rows.X, k, private=True if private else None)
     if page is not None:
         write(page, as_page(found, rows, data).encode())
         Console(stderr=True).print(f"written: {page}", highlight=False, soft_wrap=True)
@@ -111,8 +114,9 @@ def show(explanation: Explanation, title: str, console: Console) -> None:
 
 
 def _cells(neighbor: Neighbor, private: bool) -> list[str]:
-    votes = [str(neighbor.label), f"{neighbor.share:.1%}"]
-    return votes if private else [str(neighbor.id), *votes, number(neighbor.distance)]
+    if private:
+        return [str(neighbor.label), percent(neighbor.share)]
+    return [str(neighbor.id), str(neighbor.label), f"{neighbor.share:.1%}", number(neighbor.distance)]
 
 
 def _details(explanation: Explanation, kind: str) -> list[str]:

@@ -35,7 +35,7 @@ def explore(
         Path | None, typer.Option(metavar="MODEL", help="Another model: where do the two disagree on the data?")
     ] = None,
     private: Annotated[
-        bool, typer.Option("--private", help="Show weights and labels only; so always for models without examples.")
+        bool, typer.Option("--private", help="Tell labels and rounded shares only; so always for private models.")
     ] = False,
     epsilon: EpsilonOption = 0.05,
     target: TargetOption = None,

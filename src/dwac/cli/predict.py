@@ -35,6 +35,9 @@ def predict(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="A .csv, .tsv, .jsonl or .parquet file.")
     ] = None,
     epsilon: EpsilonOption = 0.05,
+    private: Annotated[
+        bool, typer.Option("--private", help="Round to whole per cent; so always for private models.")
+    ] = False,
     text: TextOption = None,
     ids: IdOption = None,
     device: DeviceOption = "auto",
@@ -57,7 +60,7 @@ def predict(
     written = None if output is None else form_of(output)
     loaded = load(model, device=device)
     rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding)
-    frame = predict_rows(loaded.clf, rows.X).frame(epsilon)
+    frame = predict_rows(loaded.clf, rows.X, private=True if private else None).frame(epsilon)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
     console = Console()
     if output is not None and written is not None:

@@ -42,7 +42,7 @@ def report(
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show beside a prediction.")] = 5,
     cases: Annotated[int, typer.Option(min=0, help="How many predictions to explain, of each kind.")] = 3,
     private: Annotated[
-        bool, typer.Option("--private", help="Show ids, labels and weights only, no record; so always for such models.")
+        bool, typer.Option("--private", help="Tell labels and rounded shares only; so always for private models.")
     ] = False,
     text: TextOption = None,
     ids: IdOption = None,
@@ -63,7 +63,8 @@ def report(
     """
     loaded = load(model, device=device)
     rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding)
-    rows, note = fresh(loaded.clf, rows, data)
+    hidden = private or loaded.clf.private_
+    rows, note = fresh(loaded.clf, rows, data, private=hidden)
     console = Console(stderr=True)
     if note:
         console.print(f"dwac: note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
@@ -80,17 +81,22 @@ def report(
             epsilon=epsilon,
             k=k,
             cases=cases,
-            private=True if private else None,
+            private=hidden,
             note=note,
         )
     size = written.stat().st_size / 1e6
     console.print(f"written: {written}, on {len(rows):,} rows, {size:.1f} MB", highlight=False, soft_wrap=True)
 
 
-def fresh(clf: DWACClassifier, rows: Rows, name: str) -> tuple[Rows, str]:
-    """The rows that the model has not met, and what to say of the others; calibration rows where none is new."""
+def fresh(clf: DWACClassifier, rows: Rows, name: str, *, private: bool = False) -> tuple[Rows, str]:
+    """The rows that the model has not met, and what to say of the others; calibration rows where none is new.
+
+    private: not how many it has met, nor whether it has met any.
+    """
     names: pd.Index[Any] = pd.Index(rows.ids, tupleize_cols=False)
     met = reports.seen(clf, names, clf.embed(rows.X))
+    if private and not met.all():
+        return rows.take(np.flatnonzero(~met)), f"rows of {name} that took part in training, if any, are left out here"
     if not met.any():
         return rows, ""
     if not met.all():

@@ -25,7 +25,7 @@ def serve(
     ] = None,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Show weights and labels only; so always for models without examples."),
+        typer.Option("--private", help="Tell labels and rounded shares only; so always for private models."),
     ] = False,
     rows: Annotated[int | None, typer.Option(min=1, help="Most rows of one request; by default 256.")] = None,
     body_bytes: Annotated[int | None, typer.Option(min=1, help="Most bytes of one request; by default 4 MiB.")] = None,

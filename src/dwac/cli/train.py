@@ -62,7 +62,9 @@ def train(
     ] = None,
     encoder: Annotated[str, typer.Option(help="Such as tabular:paper, image:resnet18, huggingface:FOLDER.")] = "auto",
     seed: Annotated[int, typer.Option("--seed", "--random-state", min=0, max=2**32 - 1)] = 0,
-    private: Annotated[bool, typer.Option("--private", help="Keep no training record in the model.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Keep no training record; every answer is rounded.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
     device: DeviceOption = "auto",
     form: FormatOption = None,

@@ -48,7 +48,7 @@ class Explained(Protocol):
 def draw_explanation(explained: Explained) -> Any:
     """Images side by side, a text with its words shaded by attention, a row with the columns that differ marked.
 
-    Where there is no record to show, or the explanation is private, the votes alone.
+    Where there is no record to show, the votes alone; where the explanation is private, those of each label together.
     """
     kind = "" if explained.private else kind_of(explained.record)
     draw = {"image": _images, "text": _text, "table": _table, "": _votes}[kind]
@@ -95,7 +95,8 @@ def _votes(explained: Explained) -> Any:
         mine = voter.label == explained.label
         look = {"color": COLOURS[0]} if mine else {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////"}
         panel.barh(place, voter.share, height=0.7, **look)
-        panel.text(voter.share, place, f" {voter.share:.1%}", fontsize=7, color=INK, va="center")
+        share = f"{voter.share:.0%}" if explained.private else f"{voter.share:.1%}"
+        panel.text(voter.share, place, f" {share}", fontsize=7, color=INK, va="center")
     panel.set_yticks(range(len(voters)), names)
     panel.invert_yaxis()
     panel.set_xlim(0, max(voter.share for voter in voters) * 1.18 or 1)

@@ -66,13 +66,12 @@ def write(
         epsilon: the error rate for which coverage is told class by class.
         k: how many training examples to show beside a prediction.
         cases: how many typical, doubtful and mistaken predictions to explain, of each.
-        private: show no record, neither of training nor of X: ids, labels and weights alone. By default so for a
-            model that was saved without its training examples.
+        private: tell labels and numbers in whole per cent alone: no id or record, neither of training nor of X, no
+            map and no list of suspicious labels. By default so for a model saved without its training examples.
         note: what a reader should know beforehand, such as where the test examples come from.
     """
-    found = find(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon)
-    hidden = len(clf.examples_) == 0 if private is None else private
-    content = page(found, title=title, k=k, n_cases=cases, private=hidden, note=note)
+    found = find(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
+    content = page(found, title=title, k=k, n_cases=cases, note=note)
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))
     except OSError as error:

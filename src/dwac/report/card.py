@@ -43,7 +43,7 @@ def headline(found: Findings) -> list[Fact]:
             Fact("Labels in a set", f"{result.mean_set_size:.2f}", words.set_size(found)),
             Fact("Mean credibility", f"{result.credibility:.2f}", words.credibility(found)),
         ]
-    return [*facts, Fact("Labels to look at", f"{len(found.issues):,}", words.issues(found))]
+    return [*facts, Fact("Labels to look at", f"{found.count(len(found.issues)):,}", words.issues(found))]
 
 
 def data(found: Findings) -> list[Fact]:
@@ -54,14 +54,17 @@ def data(found: Findings) -> list[Fact]:
     columns = getattr(clf, "n_features_in_", None)
     kind = _KINDS.get(clf.encoder_.kind, clf.encoder_.kind) + (f", {columns:,} columns" if columns else "")
     few, many = written(names[counts.argmin()]), written(names[counts.argmax()])
-    balance = f"From {counts.min():,} training examples ({few}) to {counts.max():,} ({many})."
+    fewest, most, n = (found.count(int(count)) for count in (counts.min(), counts.max(), counts.sum()))
+    balance = f"From {fewest:,} training examples ({few}) to {most:,} ({many})."
     new = "All results here are measured on these, which must be new to the model."
     return [
         Fact("Kind", kind, "What an example is."),
         Fact(f"{len(names)} classes", written(", ".join(written(name) for name in names), 200), balance),
-        Fact("Training", f"{counts.sum():,} examples", "The network learned from these, and these vote."),
-        Fact("Validation", f"{len(clf.validation_ids_):,} examples", "Set aside to stop training in time."),
-        Fact("Calibration", f"{len(clf.calibration_y_):,} examples", _calibration(clf)),
+        Fact("Training", f"{n:,} examples", "The network learned from these, and these vote."),
+        Fact(
+            "Validation", f"{found.count(len(clf.validation_ids_)):,} examples", "Set aside to stop training in time."
+        ),
+        Fact("Calibration", f"{found.count(len(clf.calibration_y_)):,} examples", _calibration(clf)),
         Fact("Test", f"{found.result.n:,} examples", new),
     ]
 

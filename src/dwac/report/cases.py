@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from dwac import privacy
 from dwac.drawing.records import Column, compared, data_url, image_of, kind_of, written
 from dwac.explain import Explanation, Neighbor
 from dwac.report.markup import Html, joined, table, tag
@@ -16,14 +17,15 @@ _LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS = 600, 150, 20
 _LARGEST_SIDE, _LARGEST_PNG, _LARGEST_PICTURE = 128, 2**15, 2**25  # pixels, bytes, pixels in all
 
 
-def case(explained: Explanation, name: Any, true: Any, *, private: bool) -> Html:
-    """One prediction, explained. `private`: names, labels and weights alone."""
+def case(explained: Explanation, name: Any, true: Any) -> Html:
+    """One prediction, explained."""
     right = true == explained.label
     verdict = tag("span", "✓ right" if right else f"✗ mistaken: it is {written(true)}", class_="verdict")
     head = tag("h4", f"Example {written(name)}: predicted ", tag("strong", written(explained.label)), " ", verdict)
-    kind = "" if private else kind_of(explained.record)
+    kind = "" if explained.private else kind_of(explained.record)
     body = {"image": _images, "text": _text, "table": _table, "": _votes}[kind](explained)
-    said = [tag("p", sentence) for sentence in [*explained.sentences(), _shown_share(explained)]]
+    sentences = explained.sentences() + ([] if explained.private else [_shown_share(explained)])
+    said = [tag("p", sentence) for sentence in sentences]
     return tag("article", head, body, tag("div", *said, class_="said"), class_="case")
 
 
@@ -38,21 +40,24 @@ def _shown_share(explained: Explanation) -> str:
     )
 
 
-def bar(share: float, longest: float, *, other: bool = False) -> Html:
+def bar(share: float, longest: float, *, other: bool = False, said: str = "") -> Html:
     """A share in figures and as a bar; hatched where it goes to another label."""
     look = {"class_": "bar other" if other else "bar", "style": f"width:{100 * share / (longest or 1):.1f}%"}
     track = tag("span", tag("span", **look), class_="track", aria_hidden="true")
-    return joined((track, tag("span", percent(share), class_="share")))
+    return joined((track, tag("span", said or percent(share), class_="share")))
 
 
 def _votes(explained: Explanation) -> Html:
-    rows = [(_name(voter), written(voter.label), _bar(voter, explained)) for voter in explained.neighbors]
-    return table(("training example", "label", "share of the vote"), rows, caption="Who voted, nearest first")
+    first = 1 if explained.private else 0  # labels alone
+    rows = [(_name(voter), written(voter.label), _bar(voter, explained))[first:] for voter in explained.neighbors]
+    head = ("training example", "label", "share of the vote")[first:]
+    return table(head, rows, caption="What was voted for" if explained.private else "Who voted, nearest first")
 
 
 def _bar(voter: Neighbor, explained: Explanation) -> Html:
     longest = max(v.share for v in explained.neighbors)
-    return bar(voter.share, longest, other=voter.label != explained.label)
+    said = privacy.percent(voter.share) if explained.private else ""
+    return bar(voter.share, longest, other=voter.label != explained.label, said=said)
 
 
 def _name(voter: Neighbor) -> str:

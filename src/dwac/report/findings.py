@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac import metrics
+from dwac import metrics, privacy
 from dwac.classifier import DWACClassifier
 from dwac.evaluation import Evaluation, Predictions, evaluate, predict
 from dwac.preparation import encode_known, row_ids, rows_of
@@ -34,6 +34,15 @@ class Findings:
     said: Predictions
     outside: Predictions | None  # of examples unlike those of training
     result: Evaluation
+
+    @property
+    def private(self) -> bool:
+        """Whether only labels and rounded numbers are told."""
+        return self.said.private
+
+    def count(self, n: int) -> int:
+        """A number of training examples, as far as it may be told."""
+        return privacy.count(n) if self.private else n
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -142,12 +151,16 @@ def find(
     ids: Iterable[Hashable] | None = None,
     unlike: Any = None,
     epsilon: float = 0.05,
+    private: bool | None = None,
 ) -> Findings:
-    """Ask the classifier about test examples X with true labels y, and about examples `unlike` any in training."""
+    """Ask the classifier about test examples X with true labels y, and about examples `unlike` any in training.
+
+    private: tell labels and rounded numbers only; by default so for a model saved without its training examples.
+    """
     clf.references_  # noqa: B018 - a softmax has no votes to report on, and says so
     X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
-    said = predict(clf, X)
+    said = predict(clf, X, private=private)
     n = len(said.log_class_weights)
-    outside = None if unlike is None else predict(clf, unlike)
+    outside = None if unlike is None else predict(clf, unlike, private=private)
     result = evaluate(said, y, epsilon)
     return Findings(clf, X, row_ids(X, ids, n), encode_known(y, n, clf.classes_), said, outside, result)

@@ -29,7 +29,7 @@ _KINDS = {
 }
 
 
-def page(found: Findings, *, title: str, k: int, n_cases: int, private: bool, note: str = "") -> str:
+def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -> str:
     """The whole file."""
     sections = [
         ("short", "In short", _in_short(found)),
@@ -38,16 +38,17 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, private: bool, no
         ("probabilities", "Can its probabilities be believed?", _probabilities(found)),
         ("sets", "Sets of labels, with a promise", _sets(found)),
         ("credibility", "Does it know what it does not know?", _credibility(found)),
-        ("map", "The map", _map(found)),
-        ("predictions", "Predictions, explained", _predictions(found, k, n_cases, private)),
-        ("labels", "Training labels to look at", _labels(found, private)),
+        ("map", "The map", None if found.private else _map(found)),
+        ("predictions", "Predictions, explained", _predictions(found, k, n_cases)),
+        ("labels", "Training labels to look at", _labels(found)),
         ("limits", "What to keep in mind", tag("ul", *(tag("li", text) for text in words.LIMITS))),
     ]
     kept = [(name, head, body) for name, head, body in sections if body]
     items = [tag("li", tag("a", head, href=f"#{name}")) for name, head, _ in kept]
     links = tag("nav", tag("ul", *items), aria_label="Contents")
     parts = [tag("section", tag("h2", head), body, id=name) for name, head, body in kept]
-    notes = [tag("p", tag("strong", "Note: "), text, class_="warning") for text in (note, _met(found)) if text]
+    said = (note, words.PRIVATE if found.private else "", _met(found))
+    notes = [tag("p", tag("strong", "Note: "), text, class_="warning") for text in said if text]
     top = tag("header", tag("h1", title), tag("p", words.LEAD, class_="lead"), *notes, links)
     head = tag(
         "head",
@@ -64,6 +65,8 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, private: bool, no
 
 def _met(found: Findings) -> str:
     n = int(found.met.sum())
+    if n and found.private:
+        return "Some of the test examples took part in training: results are too good."
     return f"{n:,} of the {len(found.met):,} test examples took part in training: results are too good." if n else ""
 
 
@@ -182,7 +185,7 @@ def _sets(found: Findings) -> Html | None:
         for row in asked.to_dict("records")
     ]
     head = ("allowed error rate ε", "promised", "kept", "labels in a set", "a single label", "no label")
-    n = len(found.clf.calibration_y_)
+    n = found.count(len(found.clf.calibration_y_))
     what = (
         "Instead of one label the model can give a set of labels, chosen such that it misses the truth at most as "
         "often as you allow. A smaller ε asks for more safety and gets larger sets. "
@@ -217,7 +220,7 @@ def _map(found: Findings) -> Html:
     return _figure(drawn, alt, said + words.plane(plane.shown))
 
 
-def _predictions(found: Findings, k: int, n_cases: int, private: bool) -> Html:
+def _predictions(found: Findings, k: int, n_cases: int) -> Html:
     parts: list[Html] = []
     names = found.said.classes.tolist()
     for kind, rows in found.cases(n_cases).items():
@@ -225,25 +228,25 @@ def _predictions(found: Findings, k: int, n_cases: int, private: bool) -> Html:
         if not rows:
             parts.append(tag("p", "There is none."))
             continue
-        explained = found.clf.explain(take(found.X, np.array(rows)), k)
+        explained = found.clf.explain(take(found.X, np.array(rows)), k, private=found.private)
         shown = zip(explained, rows, strict=True)
-        parts += [case(e, found.ids[row], names[found.truth[row]], private=private) for e, row in shown]
+        ids = range(len(found.ids)) if found.private else found.ids
+        parts += [case(e, ids[row], names[found.truth[row]]) for e, row in shown]
     return joined(parts)
 
 
-def _labels(found: Findings, private: bool) -> Html:
+def _labels(found: Findings) -> Html:
     said = tag("p", words.issues(found))
-    if found.issues.empty:
+    if found.issues.empty or found.private:
         return said
     head = ["training example", "its label", "the others say", "with probability"]
     rows: list[list[Any]] = [
         [*(written(row[name]) for name in ("id", "label", "suggested")), percent(row["suggested_probability"])]
         for row in found.issues.head(_MOST_ISSUES).to_dict("records")
     ]
-    if not private:
-        head.append("the example")
-        for row, name in zip(rows, found.issues["id"], strict=False):
-            row.append(brief(found.clf.examples_.get(name)))
+    head.append("the example")
+    for row, name in zip(rows, found.issues["id"], strict=False):
+        row.append(brief(found.clf.examples_.get(name)))
     caption = f"The first {len(rows)} of {len(found.issues):,}, the most doubtful first"
     note = "Each was asked as if it were new: its own vote is left out. `dwac.report.label_issues(clf)` gives them all."
     return joined((said, table(head, rows, caption=caption, numbers=[3]), tag("p", note, class_="note")))

@@ -19,6 +19,10 @@ LIMITS = (
     "Label sets keep their promise on average over examples, not for each single one, and not for other kinds of data.",
     "The votes say which training examples the model leaned on. They do not say what causes what in the world.",
 )
+PRIVATE = (
+    "This report is private. Shares are told in whole per cent, p-values and credibility above 10 % count as 1, and "
+    "results are those of the rounded numbers. No training example is shown or named."
+)
 STRANGE = 0.05  # credibility below which an example is called strange
 
 
@@ -95,8 +99,9 @@ def coverage(found: Findings) -> str:
         return f"{said} That is more than chance explains: sets could be smaller on examples like these."
     if result.coverage >= 1 - result.epsilon:
         return f"{said} The promise is kept."
+    n = found.count(len(found.clf.calibration_y_))
     return (
-        f"{said} With {len(found.clf.calibration_y_):,} calibration examples, chance alone moves this between "
+        f"{said} With {n:,} calibration examples, chance alone moves this between "
         f"{percent(low)} and {percent(high)}: nothing speaks against the promise."
     )
 
@@ -142,7 +147,7 @@ def outside(found: Findings) -> str:
 
 def issues(found: Findings) -> str:
     """How many training labels look wrong."""
-    n, m = len(found.issues), len(found.clf.references_)
+    n, m = found.count(len(found.issues)), found.count(len(found.clf.references_))
     if n == 0:
         return "No training example is out-voted by the others: no label looks wrong."
     return (

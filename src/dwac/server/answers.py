@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dwac import privacy
 from dwac.classifier import DWACClassifier
 from dwac.conformal import label_sets, smallest_calibration
 from dwac.errors import CalibrationError
@@ -47,7 +48,7 @@ class Answers:
         X = self.reader.read([row for rows in requests for row in rows])
         parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, requests)]).tolist())]
         if k == VOTES:
-            said = predict(self.model, X)
+            said = predict(self.model, X, private=self.private)
             return [_part(said, rows) for rows in parts]
         told = [explanation.to_dict() for explanation in self.model.explain(X, k, private=self.private)]
         return [told[rows] for rows in parts]
@@ -100,7 +101,12 @@ class Answers:
         by_class = np.bincount(y, minlength=len(self.model.classes_)) if self.model.class_conditional else [len(y)]
         if len(y) == 0 or min(by_class) >= needed:
             return None
-        return f"to leave out a label at this epsilon takes {needed} calibration rows; there are {min(by_class)}"
+        there = self.count(min(by_class))
+        return f"to leave out a label at this epsilon takes {needed} calibration rows; there are {there}"
+
+    def count(self, n: int) -> int:
+        """A number of examples, as far as it may be told."""
+        return privacy.count(n) if self.private else int(n)
 
 
 def _part(said: Predictions, rows: slice) -> Predictions:

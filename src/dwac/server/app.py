@@ -45,8 +45,8 @@ def create_app(
         model: never changed by what is asked here.
         token: required as `Authorization: Bearer …`, except for health and the pages themselves.
         limits: of each request and all together.
-        private: explanations hold weights and labels only: no id, distance or record of a training example;
-            by default so for a model that was saved without its training examples.
+        private: answers hold labels and numbers in whole per cent only: no id, distance, weight or record of a
+            training example; by default so for a model that was saved without its training examples.
         hosts: names the service may be asked for under; None for any.
         routers: further routes, behind the same gate; `app.state.service` is what they may use.
     """

@@ -72,12 +72,12 @@ class Sets(_Told):
 
 
 class Neighbor(BaseModel):
-    """A training example's part in the vote; without id, distance and record where the service is private."""
+    """A training example's part in the vote; where the service is private, its label and rounded share alone."""
 
     label: Any
-    weight: float
-    log_weight: float
-    share: float = Field(description="Of the whole vote.")
+    share: float = Field(description="Of the whole vote; in whole per cent where the service is private.")
+    weight: float | None = None
+    log_weight: float | None = None
     id: Any = None
     distance: float | None = None
     record: Any = None

@@ -42,11 +42,10 @@ class Service:
 
     @classmethod
     def of(cls, model: DWACClassifier, limits: Limits, private: bool | None) -> Service:
-        """For a fitted model; private by default where it has voters but was saved without their examples."""
+        """For a fitted model; private by default where it was saved without its training examples."""
         if not isinstance(model, DWACClassifier) or not hasattr(model, "model_"):
             raise InputError(f"a fitted DWACClassifier can be served; got {type(model).__name__}")
-        hidden = model.head == "dwac" and len(model.examples_) == 0 if private is None else private
-        return cls(model, limits, hidden)
+        return cls(model, limits, model.private_ if private is None else private)
 
     def __post_init__(self) -> None:
         self.reader = reader_of(self.model, self.limits, private=self.private)
@@ -97,8 +96,8 @@ class Service:
             "head": self.model.head,
             "kernel": self.model.kernel,
             "classes": self.answers.labels,
-            "n_references": len(self.model.references_) if voters else 0,
-            "n_calibration": len(self.model.calibration_y_),
+            "n_references": self.answers.count(len(self.model.references_)) if voters else 0,
+            "n_calibration": self.answers.count(len(self.model.calibration_y_)),
             "columns": self.reader.columns(),
             "row": self.reader.schema(),
             "example": self.reader.example(),

@@ -180,7 +180,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "card": card,
         "colours": COLOURS,
         "markers": MARKERS,
-        "plane": words_on_plane(points.plane.shown),
+        "plane": words_on_plane(points.shown),
         "guide": GUIDE,
         "private": explorer.private,
         "n_training": points.n_training,

@@ -145,7 +145,7 @@ def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict
         "changed": listed,
         "n_changed": len(rows),
         "n_asked": len(explorer.examples),
-        "n_references": len(view.clf.references_),
+        "n_references": explorer.count(len(view.clf.references_)),
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dwac import privacy
 from dwac.errors import InputError
 from dwac.explain import plain
 from dwac.reference import ReferenceSet
@@ -19,6 +20,7 @@ from dwac.server.explorer.views import Examples, View
 
 NONE = 65535  # a code for "no label"
 _DATA, _REMOVED, _RELABELLED = 1, 2, 4
+_SPREADS = 6.0  # standard deviations across a private map
 COLUMNS = ("xy", "label", "predicted", "credibility", "state", "p_values")
 
 
@@ -30,12 +32,28 @@ class Points:
     examples: Examples
     plane: Plane
     n_training: int  # 0 where these are private
+    step: float | None = None  # of a private map, on which places are told in whole steps
 
     @classmethod
     def of(cls, references: ReferenceSet, examples: Examples, *, private: bool) -> Points:
         """The plane is that of the training examples, shown or not."""
-        plane = plane_of(references.embeddings.cpu().numpy())
-        return cls(references, examples, plane, 0 if private else len(references))
+        ref_h = references.embeddings.cpu().numpy()
+        plane = plane_of(ref_h)
+        if not private:
+            return cls(references, examples, plane, len(references))
+        step = float(plane.place(ref_h).std(axis=0).max()) * _SPREADS / privacy.STEPS
+        return cls(references, examples, plane, 0, step or 1.0)
+
+    def place(self, h: Any) -> NDArray[np.float64]:
+        """(n, 2): where embeddings lie on the map; on a private one in whole hundredths of it."""
+        xy = self.plane.place(h)
+        return xy if self.step is None else np.round(xy / self.step) + 0.0
+
+    @property
+    def shown(self) -> float:
+        """How much of the spread of the training examples the map shows."""
+        exact = self.plane.shown
+        return exact if self.step is None or exact >= 1 else min(privacy.share(exact), 1 - 1 / privacy.STEPS)
 
     @property
     def n_data(self) -> int:
@@ -72,7 +90,7 @@ class Points:
             case "xy":
                 parts = [self.references.embeddings.cpu().numpy()] if self.n_training else []
                 parts += [] if self.examples.of_training else [self.examples.h]
-                placed = [self.plane.place(h) for h in parts]
+                placed = [self.place(h) for h in parts]
                 return np.concatenate([np.zeros((0, 2)), *placed]).astype("<f4")
             case "label":
                 return self.labels(view)

@@ -1,6 +1,6 @@
 """The explorer of one model: its points, what it says of them, and the edits of each page.
 
-explorer = Explorer.of(clf, X, y)                  # private=True: weights and labels only
+explorer = Explorer.of(clf, X, y)                  # private=True: labels and rounded shares only
 explorer.point(session, 3, k=5)                    # one example: what the model says, and why
 explorer.edit(session, 3, None)                    # without training example 3; undo, redo
 """
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dwac import privacy
 from dwac.classifier import DWACClassifier
 from dwac.drawing.records import image_of, kind_of
 from dwac.encoders import ImageEncoder
@@ -47,9 +48,14 @@ class Rival:
     said: Predictions
     name: str
 
-    def explain(self, row: int, k: int, *, private: bool) -> Explanation:
+    @classmethod
+    def of(cls, clf: DWACClassifier, X: Any, name: str, *, private: bool) -> Rival:
+        """It keeps its own privacy, too."""
+        return cls(clf, X, predict(clf, X, private=private or clf.private_), name)
+
+    def explain(self, row: int, k: int) -> Explanation:
         """Why it says so of one row."""
-        return self.clf.explain(take(self.X, np.array([row])), k, private=private)[0]
+        return self.clf.explain(take(self.X, np.array([row])), k, private=self.said.private)[0]
 
 
 @dataclass(eq=False)
@@ -94,13 +100,13 @@ class Explorer:
             progress: is told how many rows are done, and of how many.
             words: title, note and epsilon of the page.
         """
-        hidden = len(clf.examples_) == 0 if private is None else private
+        hidden = clf.private_ if private is None else private
         asked = Examples.none(clf) if hidden and X is None else Examples.of(clf, X, y, ids=ids, most=most)
         if rival is not None and X is None:
             raise InputError("two models are compared on rows of data; give some")
-        other = None if rival is None else Rival(rival[0], rival[1], predict(rival[0], rival[1]), rival[2])
+        other = None if rival is None else Rival.of(*rival, private=hidden)
         points = Points.of(clf.references_, asked, private=hidden)
-        return cls(clf, asked, points, first_view(clf, asked, progress), hidden, other, **words)
+        return cls(clf, asked, points, first_view(clf, asked, progress, private=hidden), hidden, other, **words)
 
     @cached_property
     def labels(self) -> list[Any]:
@@ -164,6 +170,10 @@ class Explorer:
         if self.private:
             raise PrivacyError(f"this explorer is private: {why}")
 
+    def count(self, n: int) -> int:
+        """A number of training examples, as far as it may be told."""
+        return privacy.count(n) if self.private else n
+
     # One example
 
     def point(self, session: str, point: int, k: int) -> dict[str, Any]:
@@ -173,11 +183,10 @@ class Explorer:
         view = self.view(session)
         found = self._explained(view, point, k)
         answer = {"point": point, **told(found, self.points), "editable": self.source(point) is not None}
-        answer["xy"] = self.points.plane.place(self._h(point)[None])[0].tolist()
+        answer["xy"] = self.points.place(self._h(point)[None])[0].tolist()
         answer["before"] = told(self._explained(self.first, point, 1), self.points) if view.edits else None
         if data and self.rival is not None:
-            why = self.rival.explain(row, k, private=self.private)
-            answer["rival"] = told(self._hidden(why), None)
+            answer["rival"] = told(self._hidden(self.rival.explain(row, k)), None)
         return answer
 
     def ask(self, session: str, X: Any, k: int) -> dict[str, Any]:
@@ -185,7 +194,7 @@ class Explorer:
         view = self.view(session)
         found = view.clf.explain(X, k, private=self.private)[0]
         before = self.first.clf.explain(X, 1, private=self.private)[0] if view.edits else None
-        xy = self.points.plane.place(view.clf.embed(X))[0].tolist()
+        xy = self.points.place(view.clf.embed(X))[0].tolist()
         return {
             "point": None, **told(found, self.points), "xy": xy, "editable": True,
             "before": None if before is None else told(before, self.points),
@@ -236,7 +245,7 @@ class Explorer:
         h = self._h(point)[None].copy()
         if isinstance(clf.model_, WeightedAverage) and clf.model_.height:
             h[:, -1] = clf.model_.left_out_heights([name]).cpu().numpy()
-        return clf.explain_of(h, k, shown=[shown], references=voters)[0]
+        return clf.explain_of(h, k, private=self.private, shown=[shown], references=voters)[0]
 
     def _hidden(self, explanation: Explanation) -> Explanation:
         """Without the loaded row's own record, where that is private."""

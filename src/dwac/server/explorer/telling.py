@@ -16,7 +16,7 @@ def told(explanation: Explanation, points: Points | None) -> dict[str, Any]:
     neighbors = explanation.neighbors
     kind = kind_of(explanation.record)
     records = [neighbor.record for neighbor in neighbors]
-    columns = compared(explanation.record, records, _LETTERS) if kind == "table" else []
+    columns = compared(explanation.record, records, _LETTERS) if kind == "table" and not explanation.private else []
     open_ = points is not None and points.n_training and not explanation.private
     places = points.references.positions([n.id for n in neighbors]).tolist() if points is not None and open_ else None
     return {

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from dwac.classifier import DWACClassifier
-from dwac.evaluation import Predictions
+from dwac.evaluation import Predictions, predictions_of
 from dwac.nn import WeightedAverage
 from dwac.preparation import count, encode_known, row_ids, rows_of, take
 from dwac.report.label_issues import leave_one_out
@@ -93,14 +93,16 @@ class View:
     edits: Edits
 
 
-def first_view(clf: DWACClassifier, examples: Examples, progress: Progress | None = None) -> View:
-    """Before any edit."""
+def first_view(
+    clf: DWACClassifier, examples: Examples, progress: Progress | None = None, *, private: bool = False
+) -> View:
+    """Before any edit. private: what is said is rounded."""
     votes = [np.zeros((0, len(clf.classes_)))]
     for start in range(0, len(examples), _ROWS):
         votes.append(_votes(clf, examples, np.arange(start, min(start + _ROWS, len(examples))), {}))
         if progress is not None:
             progress(min(start + _ROWS, len(examples)), len(examples))
-    return _view(clf, np.concatenate(votes), {})
+    return _view(clf, np.concatenate(votes), {}, private)
 
 
 def view_after(first: View, examples: Examples, edits: Edits) -> View:
@@ -111,12 +113,12 @@ def view_after(first: View, examples: Examples, edits: Edits) -> View:
         return _votes(clf, examples, rows, edits)
 
     votes = votes_after(first.said.log_class_weights, examples.h, examples.own, first.clf.references_, edits, afresh)
-    return _view(clf, votes, edits)
+    return _view(clf, votes, edits, first.said.private)
 
 
-def _view(clf: DWACClassifier, votes: NDArray[np.float64], edits: Edits) -> View:
-    trust = clf.conformal_of(votes) if len(clf.calibration_y_) and len(votes) else None
-    return View(clf, Predictions(votes, clf.classes_, trust), edits)
+def _view(clf: DWACClassifier, votes: NDArray[np.float64], edits: Edits, private: bool) -> View:
+    none = Predictions(votes, clf.classes_, None, private)
+    return View(clf, predictions_of(clf, votes, private=private) if len(votes) else none, edits)
 
 
 def _votes(clf: DWACClassifier, examples: Examples, rows: Ints, edits: Edits) -> NDArray[np.float64]:

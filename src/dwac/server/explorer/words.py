@@ -38,5 +38,8 @@ GUIDE = {
     ),
     "what_if": "Change the example and ask again: the dashed line on the map shows how it moves.",
     "compare": "Loaded examples to which the two models give different labels.",
-    "private": "Privacy: training examples are not shown. Labels and weights alone leave the server.",
+    "private": (
+        "Private: training examples are not shown. Labels and their shares of the vote leave the server, in whole per "
+        "cent; p-values above 10 % count as 1, and a count of 10 stands for that and fewer."
+    ),
 }

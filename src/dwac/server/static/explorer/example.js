@@ -64,8 +64,8 @@ function facts(app, { explanation: e, sentences }) {
   const [settled, flipped] = sentences.slice(-2);
   const rows = [
     ["Probability", number("probability", e.probability), guide.probability],
-    ["Confidence", number("confidence", e.confidence), guide.confidence],
-    ["Credibility", number("credibility", e.credibility), guide.credibility],
+    ["Confidence", e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence), guide.confidence],
+    ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
     ["Deciding", number("deciding", e.deciding), settled],
     ["To change it", number("flip_size", e.flip_size), flipped],
   ];

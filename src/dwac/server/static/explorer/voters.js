@@ -10,10 +10,10 @@ export function showVoters(app, answer) {
   const show = { image: images, text: texts, table, "": votes }[e.private ? "" : kind] ?? votes;
   const share = e.neighbors.reduce((sum, voter) => sum + voter.share, 0);
   return el("section", { id: "voters", "aria-labelledby": "voters-title" },
-    el("h3", { id: "voters-title" }, "Who voted, nearest first"),
-    el("p", {}, el("label", {}, "Show ", many), ` of ${e.n_references.toLocaleString("en")}; these hold ${percent(share)} of the vote.`),
+    el("h3", { id: "voters-title" }, e.private ? "What was voted for" : "Who voted, nearest first"),
+    e.private ? null : el("p", {}, el("label", {}, "Show ", many), ` of ${e.n_references.toLocaleString("en")}; these hold ${percent(share)} of the vote.`),
     show(app, answer),
-    el("p", { class: "note" }, `Share: ${app.start.guide.share} Weight: ${app.start.guide.weight}`));
+    el("p", { class: "note" }, e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight: ${app.start.guide.weight}`));
 }
 
 const against = (voter, e) => voter.label !== e.label;
@@ -25,9 +25,12 @@ function bar(voter, e) {
     el("span", { class: against(voter, e) ? "bar other" : "bar", style: { width } }));
 }
 
-const votesOf = (voter) => el("span", {
-  class: "share", data: { share: String(voter.share), weight: String(voter.weight) }, title: `weight ${voter.weight}`,
-}, `${percent(voter.share)}, weight ${short(voter.weight)}`);
+// A private share is that of a label, in whole per cent; it has no weight.
+const votesOf = (voter) => (voter.weight === undefined
+  ? el("span", { class: "share", data: { share: String(voter.share) } }, percent(voter.share))
+  : el("span", {
+    class: "share", data: { share: String(voter.share), weight: String(voter.weight) }, title: `weight ${voter.weight}`,
+  }, `${percent(voter.share)}, weight ${short(voter.weight)}`));
 
 function actions(app, answer, i) {
   const point = answer.neighbor_points?.[i];

@@ -1,0 +1,429 @@
+"""Private answers: the same on every surface, too coarse to tell who took part, and nothing of anybody in them."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+from dwac import DWACClassifier, ReferenceSet, load, privacy, report, storage
+from dwac.cli.app import app
+from dwac.conformal import Calibration, label_sets, nonconformity
+from dwac.evaluation import evaluate, predict
+from dwac.explain import Explanation, explain
+from dwac.metrics import ood_scores
+from dwac.server import Limits, create_app
+from dwac.server.explorer import Explorer, explorer_app
+from tests.test_server import TOKEN, served
+
+K = 10
+ASKED = 50
+NUMBERS = ["height", "weight", "pulse", "sugar"]
+MOVED = 0.001
+OWN = {"record"}  # the asker's own row comes back as it was
+GIVEN = {"epsilon", "limits", "point", "id"}  # what the asker or the operator chose
+
+
+def patients(n: int, seed: int, name: str) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(n, 4)), columns=NUMBERS, index=[f"{name}-{i:03}" for i in range(n)])
+    return frame.assign(town=np.where((name == "patient") & (np.arange(n) % 3 == 0), "patient-ville", "Anytown"))
+
+
+def truth(X: pd.DataFrame) -> Any:
+    noise = np.random.default_rng(len(X)).normal(size=len(X))
+    return np.array(["ill", "well", "unclear"])[np.digitize(X["height"] + 0.7 * noise, [-0.5, 0.5])].tolist()
+
+
+X = patients(400, 1, "patient")
+STRANGERS = patients(ASKED, 2, "stranger")
+
+
+def moved(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(**{name: rows[name] + MOVED for name in NUMBERS})
+
+
+@pytest.fixture(scope="module")
+def clf() -> DWACClassifier:
+    return DWACClassifier(epochs=30, random_state=0, device="cpu", verbose=False).fit(X, truth(X))
+
+
+@pytest.fixture(scope="module")
+def folder(clf: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return clf.save(tmp_path_factory.mktemp("private") / "model", include_examples=False)
+
+
+@dataclass
+class Groups:
+    """Rows by what they were to the model."""
+
+    training: pd.DataFrame
+    calibration: pd.DataFrame
+    strangers: pd.DataFrame
+
+
+@pytest.fixture(scope="module")
+def groups(clf: DWACClassifier) -> Groups:
+    voters, calibration = X.loc[list(clf.references_.ids)[:ASKED]], X.loc[clf.calibration_ids_[:ASKED]]
+    return Groups(voters, calibration, STRANGERS)
+
+
+# What each surface says of rows: one JSON value a row
+
+
+def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
+
+
+def of_python(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
+    return [{"explain": e.to_dict(), "said": e.sentences()} for e in model.explain(rows, K)]
+
+
+def of_predictions(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
+    said = predict(model, rows)
+    frame = said.frame().to_dict("records")
+    return [{**row, "p": p} for row, p in zip(frame, said.probabilities.tolist(), strict=True)]
+
+
+def of_service(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
+    asked = json_rows(rows)
+    with served(create_app(model, limits=Limits(explained=ASKED))) as client:
+        told = [
+            client.post("/v1/predict", {"rows": asked}).json["predictions"],
+            client.post("/v1/sets", {"rows": asked, "epsilon": 0.0437}).json["sets"],
+            client.post("/v1/explain", {"rows": asked, "k": K}).json["explanations"],
+        ]
+        card = client.get("/v1/model").json
+    return [{"predict": a, "sets": b, "explain": c, "card": card} for a, b, c in zip(*told, strict=True)]
+
+
+def of_explorer(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
+    session = {"authorization": f"Bearer {TOKEN}", "x-session": "0123456789abcdef"}
+    with served(explorer_app(Explorer.of(model, rows), token=TOKEN)) as client:
+
+        def ask(path: str, body: Any = None) -> Any:
+            answer = client.ask("GET" if body is None else "POST", f"/explorer/{path}", body, session)
+            assert answer.status == 200, answer.body
+            return answer
+
+        columns = {
+            name: np.frombuffer(ask(f"columns/{name}").body, dtype).astype(float).reshape(len(rows), -1).round(6)
+            for name, dtype in {"xy": "<f4", "predicted": "<u2", "credibility": "<f4", "p_values": "<f8"}.items()
+        }
+        table = list(csv.DictReader(io.StringIO(ask("examples.csv").body.decode())))
+        start = ask("start").json
+        return [
+            {
+                "shown": ask(f"points/{row}?k={K}").json,
+                "asked": ask("ask", {"row": asked, "k": K}).json,
+                "columns": {name: column[row].tolist() for name, column in columns.items()},
+                "table": {name: float(table[row][name]) for name in ("probability", "confidence", "credibility")},
+                "start": {name: start[name] for name in ("n_references", "plane", "card")},
+            }
+            for row, asked in enumerate(json_rows(rows))
+        ]
+
+
+def of_commands(folder: Path, rows: pd.DataFrame, place: Path) -> list[Any]:
+    rows.rename_axis("who").to_csv(place / "rows.csv")
+    told = []
+    for words in (["predict", "--id", "who"], ["explain", "-k", str(K), "--id-column", "who"]):
+        done = CliRunner().invoke(app, [words[0], str(folder), str(place / "rows.csv"), *words[1:], "--json"])
+        assert done.exit_code == 0, done.output
+        told.append([json.loads(line) for line in done.stdout.splitlines()])
+    return [{"predict": a, "explain": b} for a, b in zip(*told, strict=True)]
+
+
+SURFACES = ("python", "predictions", "service", "explorer", "commands")
+
+
+def answers(surface: str, folder: Path, rows: pd.DataFrame, place: Path) -> list[Any]:
+    if surface == "commands":
+        return of_commands(folder, rows, place)
+    ask = {"python": of_python, "predictions": of_predictions, "service": of_service, "explorer": of_explorer}[surface]
+    return ask(load(folder, device="cpu"), rows)
+
+
+def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """Every number in a JSON value, those in sentences too, by where it stands."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if name not in OWN | GIVEN:
+                yield from numbers(part, f"{path}.{name}")
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from numbers(part, f"{path}[{place}]")
+    elif isinstance(value, str):
+        for place, found in enumerate(re.findall(r"\d[\d,]*\.?\d*", value)):
+            yield f"{path} word {place}", float(found.replace(",", ""))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, float(value)
+
+
+def all_numbers(told: list[Any]) -> pd.DataFrame:
+    """A row an answer, a column a place where a number stands; -1 where there is none."""
+    return pd.DataFrame([dict(numbers(row)) for row in told]).fillna(-1)
+
+
+def aurocs(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
+    """How well each number alone tells two groups of answers apart."""
+    names = [*one.columns.union(other.columns)]
+    one, other = (part.reindex(columns=names, fill_value=-1) for part in (one, other))
+    return {name: ood_scores(one[name], other[name]).auroc for name in names}
+
+
+# Who was among the training examples?
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_no_number_tells_who_took_part(surface: str, folder: Path, groups: Groups, tmp_path: Path) -> None:
+    told = {who: all_numbers(answers(surface, folder, rows, tmp_path)) for who, rows in vars(groups).items()}
+    for who, rows in vars(groups).items():
+        near = all_numbers(answers(surface, folder, moved(rows), tmp_path))
+        for name, auroc in aurocs(told[who], near).items():
+            assert abs(auroc - 0.5) < 0.05, (who, "near copies", name, auroc)
+        # Row by row, too: hardly an answer changes where a row is moved a little, whoever it is.
+        assert (told[who] != near.reindex(columns=told[who].columns)).any(axis=1).mean() <= 0.2
+        for name, auroc in aurocs(told[who], told["strangers"]).items():
+            # 50 rows of each: chance alone gives .5 ± .17 one time in 300, and there are many numbers.
+            assert abs(auroc - 0.5) < 0.25, (who, "new rows", name, auroc)
+
+
+def test_a_network_that_knows_its_training_rows_by_heart_tells_none() -> None:
+    digits = load_digits()
+    images, y = digits.images, digits.target
+    clf = DWACClassifier(epochs=8, random_state=0, device="cpu", verbose=False).fit(images[:1200], y[:1200])
+    rows = (images[np.array(clf.references_.ids[:200], dtype=int)], images[1200:1400])
+    shown = [[{**e.to_dict(), "record": None} for e in clf.explain(X, private=True)] for X in rows]
+    for name, auroc in aurocs(*map(all_numbers, shown)).items():
+        assert abs(auroc - 0.5) < 0.15, (name, auroc)
+    shares = [[e.neighbors[0].share for e in clf.explain(X, 1)] for X in rows]
+    assert ood_scores(*shares).auroc > 0.85  # whereas the share of the nearest one alone tells most of them
+
+
+def test_exact_answers_do_tell_them_apart(clf: DWACClassifier, groups: Groups) -> None:
+    there, near = (
+        pd.Series([e.neighbors[0].log_weight for e in clf.explain(rows, 1)])
+        for rows in (groups.training, moved(groups.training))
+    )
+    assert ood_scores(there, near).auroc > 0.95  # so the test above can fail
+
+
+@pytest.mark.parametrize("kind", ["weights", "probability"])
+def test_a_calibration_row_does_not_tie_with_itself_alone(kind: str) -> None:
+    votes = np.random.default_rng(0).normal(scale=3, size=(60, 2))
+    beside = votes - [1e-5, 0.0]  # fits its label a little less
+    calibration = Calibration(nonconformity(votes, kind)[:, 0])
+    exact = [calibration.p_values(nonconformity(rows, kind))[:, 0] for rows in (votes, beside)]
+    assert (exact[0] > exact[1]).all()
+    told = [privacy.conformal(calibration, rows, kind).p_values[:, 0] for rows in (votes, beside)]
+    assert (told[0] == told[1]).all()
+
+
+# The same everywhere, and nothing else
+
+
+def test_every_surface_tells_the_same(clf: DWACClassifier, folder: Path, tmp_path: Path) -> None:
+    rows = STRANGERS[:8]
+    private = load(folder, device="cpu")
+    asked: list[Any] = [{"explain": e.to_dict(), "said": e.sentences()} for e in clf.explain(rows, K, private=True)]
+    # Height, how unlike all training rows a row is, is not stored without them.
+    known = of_python(private, rows) if clf.model_.height else asked
+    assert [row["explain"]["probabilities"] for row in asked] == [row["explain"]["probabilities"] for row in known]
+    told = {surface: answers(surface, folder, rows, tmp_path) for surface in SURFACES}
+    for row, wanted in enumerate(known):
+        why = wanted["explain"]
+        service, page, command = (told[name][row] for name in ("service", "explorer", "commands"))
+        assert json.loads(json.dumps(told["python"][row])) == json.loads(json.dumps(wanted))
+        assert service["explain"] == page["asked"]["explanation"] == command["explain"] == why
+        assert {**page["shown"]["explanation"], "record": why["record"]} == why
+        assert page["shown"]["sentences"] == page["asked"]["sentences"] == wanted["said"]
+        trust = {name: why[name] for name in ("confidence", "credibility")}
+        brief = {"label": why["label"], "probability": why["probability"], **trust}
+        for said in (service["predict"], command["predict"], told["predictions"][row]):
+            assert {name: said[name] for name in brief} == brief
+        assert service["predict"]["probabilities"] == why["probabilities"]
+        assert list(why["probabilities"].values()) == told["predictions"][row]["p"]
+        assert service["sets"]["p_values"] == why["p_values"]
+        assert page["columns"]["p_values"] == list(why["p_values"].values())
+        assert page["columns"]["credibility"] == [why["credibility"]]
+        assert page["table"] == {name: brief[name] for name in page["table"]}
+        held = [label for label, p in why["p_values"].items() if p > 0.05]
+        assert service["predict"]["label_set"] == command["predict"]["set"] == held
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_nothing_of_a_training_row_and_no_exact_number_leaves(surface: str, folder: Path, tmp_path: Path) -> None:
+    told = answers(surface, folder, STRANGERS[:8], tmp_path)
+    text = json.dumps(told)
+    assert "patient" not in text
+    for value in X[NUMBERS].to_numpy().ravel():
+        assert f"{value:.5f}"[:-1] not in text
+    for row in told:
+        for path, number in numbers(row):
+            assert abs(number * 100 - round(number * 100)) < 1e-9, (path, number)
+    if surface != "predictions":
+        for row in told:
+            shown = row["shown"]["explanation"] if surface == "explorer" else row["explain"]
+            assert {tuple(neighbor) for neighbor in shown["neighbors"]} == {("label", "share")}
+
+
+def held(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Everything that an object holds, however deep."""
+    yield path, value
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from held(part, f"{path}.{name}")
+    elif isinstance(value, list | tuple):
+        for place, part in enumerate(value):
+            yield from held(part, f"{path}[{place}]")
+    elif hasattr(value, "__dict__"):
+        yield from held(vars(value), path)
+
+
+def test_a_private_explanation_holds_no_more_than_it_tells(clf: DWACClassifier) -> None:
+    for explanation in clf.explain(X[:5], K, private=True):
+        texts = [str(explanation), explanation.to_html(), explanation.to_frame().to_json(), str(explanation.to_dict())]
+        own = vars(explanation).pop("record")
+        explanation.deciding, explanation.flip_size  # noqa: B018 - cached values are held too
+        for path, value in held(explanation):
+            assert not isinstance(value, torch.Tensor | np.ndarray | pd.DataFrame), path
+            assert not (isinstance(value, float) and abs(value * 100 - round(value * 100)) > 1e-9), (path, value)
+            assert "patient" not in str(value)
+        assert own is not None
+        for text in texts:
+            assert "patient-0" not in text
+            assert "distance" not in text
+
+
+def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> None:
+    """A new field of an explanation must be thought of here, and in `dwac.explain._hidden`."""
+    assert set(Explanation.__dataclass_fields__) == {
+        "label", "probability", "probabilities", "neighbors", "n_references", "confidence", "credibility", "p_values",
+        "private", "record", "attention", "_votes", "_settled",
+    }  # fmt: skip
+    assert clf.explain(X[:1], private=True)[0]._votes is None
+
+
+def test_attention_is_rounded_too() -> None:
+    refs = ReferenceSet([[0.0], [1.0]], [0, 1])
+    shown = [{"record": {"text": "so so"}, "attention": (("so", 0.12345), ("so", 0.87655))}]
+    assert explain(refs, [[0.2]], private=True, shown=shown)[0].attention == (("so", 0.12), ("so", 0.88))
+
+
+# A model that is saved private
+
+
+def test_a_private_model_stays_private_whatever_is_done_with_it(
+    clf: DWACClassifier, folder: Path, tmp_path: Path
+) -> None:
+    model = load(folder, device="cpu")
+    assert not clf.private_
+    assert model.private_
+    model.add_references(STRANGERS[:5], ["ill"] * 5)
+    again = load(model.save(tmp_path / "again"), device="cpu")
+    for private in (model, again):
+        assert len(private.examples_) == 5
+        assert private.explain(X[:1])[0].private
+        assert predict(private, X[:1]).private
+        assert Explorer.of(private).private
+        with served(create_app(private)) as client:
+            assert client.get("/v1/model").json["private"] is True
+    assert not again.explain(X[:1], private=False)[0].private  # who has the folder may look
+    assert not again.fit(X, truth(X)).private_
+
+
+def test_a_folder_of_before_without_records_is_private(folder: Path, tmp_path: Path) -> None:
+    stored = storage.read_model(folder)
+    assert stored.config.pop("private") is True
+    assert load(storage.write_model(tmp_path / "old", *stored), device="cpu").private_
+
+
+def test_a_private_rival_is_told_as_such(clf: DWACClassifier, folder: Path) -> None:
+    rival = load(folder, device="cpu")
+    explorer = Explorer.of(clf, STRANGERS, rival=(rival, STRANGERS, "other"))
+    assert not explorer.private
+    answer = explorer.point("s", explorer.points.n_training, K)
+    assert answer["explanation"]["private"] is False
+    assert answer["rival"]["explanation"]["private"] is True
+
+
+def test_a_private_map_has_places_in_whole_steps_and_no_training_example(clf: DWACClassifier) -> None:
+    explorer = Explorer.of(clf, STRANGERS, private=True)
+    xy = explorer.points.column("xy", explorer.first)
+    assert xy.shape == (ASKED, 2)
+    assert (xy == np.round(xy)).all()
+    assert 20 < np.ptp(xy) < 400  # a map can still be read
+
+
+def test_a_private_report_names_nobody(folder: Path, tmp_path: Path) -> None:
+    page = report.write(load(folder, device="cpu"), STRANGERS, truth(STRANGERS), tmp_path / "r.html").read_text()
+    text = re.sub(r"data:image/svg\+xml;base64,[\w+/=]+", "", page)
+    assert "patient" not in text
+    assert "stranger" not in text
+    assert "This report is private" in text
+    assert 'id="map"' not in text
+    assert "share of the vote" in text
+
+
+# The grid
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40).filter(sum))
+def test_rounded_shares_still_sum_to_one_and_keep_their_order(weights: list[float]) -> None:
+    exact = np.array(weights) / np.sum(weights)
+    told = privacy.shares(exact)
+    assert told.sum() == pytest.approx(1)
+    assert (np.abs(told - exact) < 0.01 + 1e-9).all()
+    more = exact[:, None] > exact + 1e-9
+    assert (told[:, None] >= told)[more].all()
+    assert told[exact.argmax()] == told.max()
+    assert told.tolist() == [round(value, 2) for value in told.tolist()]
+
+
+@given(st.integers(1, 400), st.integers(0, 400), st.sampled_from([0.01, 0.05, 0.1, 0.2]))
+def test_rounded_p_values_give_the_same_sets_up_to_ten_per_cent(n: int, above: int, epsilon: float) -> None:
+    p = (min(above, n) + 1) / (n + 1)
+    told = privacy.p_values([[p]])
+    assert p - 1e-12 <= told[0, 0]
+    if epsilon <= privacy.PLAIN and abs(p - epsilon) > 1e-12:
+        assert label_sets(told, epsilon).item() == (p > epsilon)
+    assert label_sets(told, epsilon).item() >= (p > epsilon + 1e-12)
+
+
+@given(st.lists(st.floats(-700, 700), min_size=2, max_size=6), st.sampled_from(["weights", "probability"]))
+def test_scores_on_the_grid_never_make_a_label_less_likely(votes: list[float], kind: str) -> None:
+    calibration = Calibration(np.linspace(-1, 0, 50) if kind == "probability" else np.linspace(-700, 700, 50))
+    exact = calibration.p_values(nonconformity([votes], kind))
+    told = privacy.conformal(calibration, [votes], kind)
+    assert (told.p_values >= exact - 1e-12).all()
+    assert (told.credibility <= 1).all()
+
+
+def test_private_sets_keep_their_promise(clf: DWACClassifier, folder: Path) -> None:
+    fresh = patients(2000, 3, "new")
+    y = truth(fresh)
+    exact, told = (evaluate(predict(clf, fresh, private=private), y) for private in (False, True))
+    assert told.coverage is not None
+    assert exact.coverage is not None
+    assert told.coverage >= exact.coverage
+    assert told.mean_set_size == pytest.approx(exact.mean_set_size, abs=0.25)
+    assert told.accuracy == exact.accuracy
+    assert told.log_loss == pytest.approx(exact.log_loss, abs=0.05)
+
+
+@pytest.mark.parametrize(("n", "told"), [(0, 0), (7, 7), (99, 99), (101, 100), (1234, 1200), (99_999, 100_000)])
+def test_counts_have_two_digits(n: int, told: int) -> None:
+    assert privacy.count(n) == told
