@@ -33,6 +33,7 @@ FLOORS = [
     "training",
     "progress",
     "preparation",
+    "readable",
     "_settings",
     "persistence",
     "classifier",

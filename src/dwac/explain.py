@@ -60,6 +60,7 @@ class Explanation:
     private: bool = False
     record: Any = None  # the explained example itself
     attention: tuple[tuple[str, float], ...] | None = None  # a text's words, and how much the network read each
+    unreadable: str | None = None  # why the example could not be read: then nobody voted, and all else is the prior
     _votes: Votes | None = field(default=None, repr=False)
     _settled: tuple[int, int | None] | None = field(default=None, repr=False)
 
@@ -80,7 +81,7 @@ class Explanation:
         """
         if self.private:
             raise PrivacyError("a private explanation holds no ids; flip_size says how many examples it takes")
-        rows = self._held.flip_rows()
+        rows = None if self.unreadable else self._held.flip_rows()
         return None if rows is None else self._held.ids[rows].tolist()
 
     @property
@@ -90,6 +91,8 @@ class Explanation:
 
     def to_frame(self) -> pd.DataFrame:
         """The neighbours, a row each: id, label, weight, share, distance, and the columns of their records."""
+        if self.unreadable:
+            return pd.DataFrame(columns=["label", "weight", "log_weight", "share"])
         rows = []
         for n in self.neighbors:
             votes = {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
@@ -117,7 +120,8 @@ class Explanation:
                 "confidence": self.confidence,
                 "credibility": self.credibility,
                 "p_values": self.p_values,
-                "deciding": self.deciding,
+                "unreadable": self.unreadable,
+                "deciding": None if self.unreadable else self.deciding,
                 "flip_size": self.flip_size,
                 "n_references": self.n_references,
                 "private": self.private,
@@ -130,6 +134,12 @@ class Explanation:
 
     def sentences(self) -> list[str]:
         """The explanation in plain words, a sentence a fact."""
+        if self.unreadable:
+            return [
+                f"This example could not be read: {self.unreadable}.",
+                f"Nobody voted on it. {self.label} is the commonest label, with {self.probability:.3f} of all votes; "
+                "no label fits, and none is credible.",
+            ]
         said = [f"Predicted {self.label} with probability {self.probability:.3f}."]
         if self.credibility is not None and self.confidence is not None:
             said.append(
@@ -154,6 +164,8 @@ class Explanation:
 
     def __str__(self) -> str:
         """Sentences, then the neighbours as a table."""
+        if self.unreadable:
+            return "\n".join(self.sentences())
         shown = self.to_frame().drop(columns="log_weight").map(_brief)
         table = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}")
         return "\n".join([*self.sentences(), "", table])
@@ -168,7 +180,7 @@ class Explanation:
         )
         words = _attention(self.attention) if self.attention else _shown(self.record)
         words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences())
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        table = "" if self.unreadable else f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f'<div class="dwac-explanation">{_STYLE}{words}{table}</div>'
 
     def _repr_html_(self) -> str:
@@ -322,6 +334,26 @@ def explain(
             )
         )
     return explanations
+
+
+def unreadable(
+    why: str, shares: NDArray[np.float64], classes: Sequence[Any], n_references: int, *, calibrated: bool, private: bool
+) -> Explanation:
+    """Of an example that could not be read: why, (K,) shares of the classes, and no voters."""
+    best = int(shares.argmax())
+    return Explanation(
+        label=classes[best],
+        probability=float(shares[best]),
+        probabilities=dict(zip(classes, shares.tolist(), strict=True)),
+        neighbors=(),
+        n_references=n_references,
+        confidence=0.0 if calibrated else None,
+        credibility=0.0 if calibrated else None,
+        p_values=dict.fromkeys(classes, 0.0) if calibrated else None,
+        private=private,
+        unreadable=why,
+        _settled=(0, None),
+    )
 
 
 def _class_names(classes: Sequence[Any], n_classes: int) -> list[Any]:

@@ -111,12 +111,31 @@ class HuggingFaceEncoder(Encoder):
         self._require_fit()
         if self._tokenizer is None:
             self._tokenizer = _required("tokenizers").Tokenizer.from_str(self._tokenizer_json)
-        encodings = self._tokenizer.encode_batch(texts_of(X))
+        encodings = self._encodings(texts_of(X))
         length = self._tokenizer.padding["length"]
         return (
             torch.tensor([encoding.ids for encoding in encodings], dtype=torch.int64).view(-1, length),
             torch.tensor([encoding.attention_mask for encoding in encodings], dtype=torch.int64).view(-1, length),
         )
+
+    def _encodings(self, texts: list[str]) -> list[Any]:
+        """What the tokeniser makes of texts; an error knows all that it fails on, or finds nothing in."""
+        found = self._tokenized(texts)
+        lost = [row for row, encoding in enumerate(found) if encoding is None or not any(encoding.attention_mask)]
+        if lost:
+            fault = "the tokeniser finds nothing in the text, or fails on it"
+            raise InputError(f"row {lost[0]}: {fault}", rows=dict.fromkeys(lost, fault))
+        return found
+
+    def _tokenized(self, texts: list[str]) -> list[Any]:
+        """All at once or, where that fails, each by itself; None for a text that fails even so."""
+        try:
+            return list(self._tokenizer.encode_batch(texts))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a panic in the tokeniser, which is written in Rust, is no Exception
+            self._tokenizer = _required("tokenizers").Tokenizer.from_str(self._tokenizer_json)  # it may be left broken
+            return [None] if len(texts) == 1 else [self._tokenized([text])[0] for text in texts]
 
     def network(self) -> nn.Module:
         """The pretrained model, or one of the same architecture where this encoder was restored from a config."""

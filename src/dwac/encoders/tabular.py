@@ -24,7 +24,7 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Inputs, Recipe, array_of
 from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork
-from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.errors import DwacError, InputError, KindError, NonFiniteError, ShapeError
 
 Floats = NDArray[np.float64]
 Name = str | int
@@ -260,12 +260,27 @@ class TabularEncoder(Encoder):
         does not read that, for training has nothing but 0 there; it is one of the row's coordinates.
         """
         frame = self.records(X)
-        features = [column.features(frame.iloc[:, i]) for i, column in enumerate(self.columns)]
+        features = self._features(frame)
         numeric = [x for part in features for x in part.continuous] + [x for part in features for x in part.plain]
         if numeric and self.watchful:
             numeric.append(_beyond(features, len(frame)))
         indices = [index for part in features for index in part.indices]
         return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
+
+    def _features(self, frame: pd.DataFrame) -> list[Features]:
+        """Of every column; an error knows all rows that do not fit, in whichever column."""
+        features, errors = [], []
+        for i, column in enumerate(self.columns):
+            try:
+                features.append(column.features(frame.iloc[:, i]))
+            except InputError as error:
+                errors.append(error)
+        if errors:
+            gravest = min(errors, key=lambda error: (bool(error.rows), not isinstance(error, KindError)))
+            if gravest.rows:
+                gravest.rows = {row: why for error in reversed(errors) for row, why in error.rows.items()}
+            raise gravest
+        return features
 
     def records(self, X: Any) -> pd.DataFrame:
         """The rows of X with fit's columns in fit's order; an error names a column that is missing or too many."""
@@ -393,12 +408,25 @@ def _numbers(series: pd.Series[Any], name: Name) -> Floats:
     try:
         x: Floats = series.to_numpy(np.float64, na_value=np.nan)
     except OverflowError as error:
-        raise NonFiniteError(f"column {name!r} must hold numbers up to 1e308: {error}") from None
+        wrong = f"column {name!r} must hold numbers up to 1e308"
+        large = [row for row, value in series.items() if not pd.isna(value) and _overflows(value)]
+        raise NonFiniteError(f"{wrong}: {error}", rows=dict.fromkeys(large, wrong)) from None
     infinite = np.isinf(x)
     if infinite.any():
-        row = int(infinite.argmax())
-        raise NonFiniteError(f"column {name!r} must be finite; got {x[row]} in row {row}; drop or repair such rows")
+        row, wrong = int(infinite.argmax()), f"column {name!r} must be finite; got"
+        raise NonFiniteError(
+            f"{wrong} {x[row]} in row {row}; drop or repair such rows",
+            rows={int(row): f"{wrong} {x[row]}" for row in np.flatnonzero(infinite)},
+        )
     return np.clip(x, -_LARGEST, _LARGEST)
+
+
+def _overflows(value: Any) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return True
+    return False
 
 
 def _times(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
@@ -415,10 +443,13 @@ def _times(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
 
 
 def _refuse(series: pd.Series[Any], name: Name, fits: Callable[[Any], bool], wanted: str) -> None:
-    """An error that names the first value which is there and does not fit, and its row."""
-    for row, value in series[series.notna()].items():
-        if not fits(value):
-            raise InputError(f"column {name!r} must hold {wanted}; got {value!r} in row {row}")
+    """An error that names the first value which is there and does not fit, and its row; it knows all such rows."""
+    wrong, there = f"column {name!r} must hold {wanted}; got", series[series.notna()]
+    rows = {row: f"{wrong} {value!r:.80}" for row, value in there.items() if not fits(value)}
+    if rows:
+        row, said = next(iter(rows.items()))
+        error = KindError if len(rows) == len(there) else InputError
+        raise error(f"{said} in row {row}", rows=rows)
 
 
 def _codes(series: pd.Series[Any], name: Name) -> tuple[NDArray[np.intp], list[Value]]:
