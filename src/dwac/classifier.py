@@ -334,7 +334,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not rows.inputs:
             return np.zeros((0, len(self.classes_)))
         votes = training.log_class_weights(self.model_, rows.inputs).cpu().numpy()
-        if np.isnan(votes).any():
+        # A class without voters has -inf; a softmax has a number for every class.
+        if not np.isfinite(votes.max(axis=1) if isinstance(self.model_, WeightedAverage) else votes).all():
             raise NonFiniteError("the network gives no finite embedding for some rows")
         return votes
 
@@ -359,7 +360,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def unreadable(self, X: Any) -> dict[int, str]:
         """Which rows of X cannot be read, by number, and why; such rows are answered for with a flag."""
-        return {row: why for row, why in enumerate(self._sift(X).reasons) if why is not None}
+        rows = self._sift(X)
+        if rows.inputs:
+            rows = self._embedded(rows)[0]
+        return {row: why for row, why in enumerate(rows.reasons) if why is not None}
 
     def log_class_weights(self, X: Any) -> Floats:
         """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax its logits.

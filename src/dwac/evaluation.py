@@ -7,6 +7,7 @@ evaluate(said, y, epsilon=0.05).to_dict() # accuracy, log loss, calibration erro
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,9 @@ from dwac.errors import InputError
 from dwac.explain import plain
 from dwac.preparation import encode_known
 from dwac.readable import Reasons
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # what a formula may begin with
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 Floats = NDArray[np.float64]
 
@@ -91,10 +95,25 @@ def predict(clf: DWACClassifier, X: Any) -> Predictions:
     return Predictions(votes, clf.classes_, trust, reasons)
 
 
-def as_csv(frame: pd.DataFrame, delimiter: str = ",") -> str:
-    """A frame of predictions as a file's text, the labels of a set joined by |."""
+def as_csv(frame: pd.DataFrame, delimiter: str = ",", *, harmless: bool = False) -> str:
+    """A frame of predictions as a file's text, the labels of a set joined by |.
+
+    harmless: for a spreadsheet, which would take cells such as =1+1 for formulas.
+    """
     joined = frame.map(lambda value: "|".join(map(str, value)) if isinstance(value, list) else value)
+    if harmless:
+        joined = joined.map(harmless_cell).rename(columns=harmless_cell)
     return str(joined.to_csv(index=False, sep=delimiter, lineterminator="\n"))
+
+
+def harmless_cell(value: Any) -> Any:
+    """A cell, or a column's name, that no spreadsheet takes for a formula: an apostrophe makes it a text.
+
+    >>> harmless_cell("=HYPERLINK(1)"), harmless_cell("-3.5"), harmless_cell(-3.5)
+    ("'=HYPERLINK(1)", '-3.5', -3.5)
+    """
+    formula = isinstance(value, str) and value.startswith(_FORMULAS) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if formula else value
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import struct
 import sys
 import zlib
@@ -33,6 +34,7 @@ from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 Array = NDArray[Any]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
 _GREY = {"1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N"}
+_ADDRESS = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>")  # as Pillow names what has no name
 _ACCEPTED = "an array (n, H, W), (n, H, W, C) or (n, C, H, W), or a list of arrays, PIL images or file paths"
 
 
@@ -467,7 +469,7 @@ def _decoded(items: list[Any], mode: str, size: Any) -> Array:
         try:
             array[row] = _pixels(row, items[row], mode, size)
         except InputError as error:
-            faults[row] = str(error).removeprefix(f"row {row}: ")
+            faults[row] = _ADDRESS.sub("", str(error).removeprefix(f"row {row}: "))
 
     # Pillow decodes files outside Python's lock; images already open might share a file, so one at a time.
     workers = None if all(_is_path(item) for item in items) else 1

@@ -438,17 +438,22 @@ def _times(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
     series = series.astype(object)
     _refuse(series, name, lambda value: isinstance(value, str | date), "dates")
     times = pd.to_datetime(series, utc=True, errors="coerce", format="ISO8601")
-    _refuse(series[times.isna()], name, pd.isna, "dates such as 2024-05-31T14:00")
+    _refuse(series[times.isna()], name, pd.isna, "dates such as 2024-05-31T14:00", of=int(series.notna().sum()))
     return times
 
 
-def _refuse(series: pd.Series[Any], name: Name, fits: Callable[[Any], bool], wanted: str) -> None:
-    """An error that names the first value which is there and does not fit, and its row; it knows all such rows."""
+def _refuse(
+    series: pd.Series[Any], name: Name, fits: Callable[[Any], bool], wanted: str, of: int | None = None
+) -> None:
+    """An error that names the first value which is there and does not fit, and its row; it knows all such rows.
+
+    of: how many values are there in all, where these are but some of them.
+    """
     wrong, there = f"column {name!r} must hold {wanted}; got", series[series.notna()]
     rows = {row: f"{wrong} {value!r:.80}" for row, value in there.items() if not fits(value)}
     if rows:
         row, said = next(iter(rows.items()))
-        error = KindError if len(rows) == len(there) else InputError
+        error = KindError if len(rows) == (of or len(there)) else InputError
         raise error(f"{said} in row {row}", rows=rows)
 
 

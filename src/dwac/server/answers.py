@@ -104,4 +104,3 @@ class Answers:
         if len(y) == 0 or min(by_class) >= needed:
             return None
         return f"to leave out a label at this epsilon takes {needed} calibration rows; there are {min(by_class)}"
-

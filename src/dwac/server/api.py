@@ -75,7 +75,12 @@ def router(service: Service) -> APIRouter:
         """Whether the process answers."""
         return told({"status": "alive"})
 
-    @api.get("/health/ready", response_model=schemas.Health, summary="Ready?", responses=_refusals({503: "Busy, or failed.", 504: "No answer in time."}))
+    @api.get(
+        "/health/ready",
+        response_model=schemas.Health,
+        summary="Ready?",
+        responses=_refusals({503: "Busy, or failed.", 504: "No answer in time."}),
+    )
     async def ready() -> Response:
         """Whether a prediction would be taken now."""
         await service.require_ready()

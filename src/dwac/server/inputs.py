@@ -220,7 +220,7 @@ class NumberReader(Reader):
                 raise ShapeError(f"the row must be numbers in the shape {self._shape}; it differs at axis {axis}")
             parts = list(chain.from_iterable(parts))
         if not {*map(type, parts)} <= {int, float}:
-            raise InputError(f"the row must hold numbers alone; something else is among them")
+            raise InputError("the row must hold numbers alone; something else is among them")
         try:
             values = np.array(parts, dtype=np.float64)
         except OverflowError:
@@ -229,7 +229,7 @@ class NumberReader(Reader):
             raise NonFiniteError(f"the row must hold numbers from {self._low:g} to {self._high:g}")
         if self._dtype.kind != "f":
             if not (values == np.floor(values)).all():
-                raise InputError(f"the row must hold whole numbers, as the training data did")
+                raise InputError("the row must hold whole numbers, as the training data did")
             values = np.array([int(part) for part in parts], dtype=self._dtype)
         return values.reshape(self._shape)
 
@@ -302,7 +302,8 @@ class ImageReader(Reader):
         except Exception:  # Pillow's readers raise whatever a broken file makes them
             raise InputError("the row must be a whole PNG or JPEG file in base64; this one cannot be read") from None
         if width * height > self._pixels:
-            raise InputError(f"the picture has {width}×{height} pixels; at most {self._pixels:,} are read; send it smaller")
+            said = f"the picture has {width}×{height} pixels"
+            raise InputError(f"{said}; at most {self._pixels:,} are read; send it smaller")
 
 
 def _typical(column: Any) -> Any:
