@@ -81,6 +81,9 @@ class Case:
 
 def case(kind: str, tmp_path: Path) -> Case:
     rng = np.random.default_rng(0)
+    X: Any
+    asked: Any
+    said: Any
     match kind:
         case "texts":
             asked = ["good film", "", " \t", None, 7, "half \ud800", "bad film"]
@@ -296,7 +299,7 @@ def test_an_encoder_of_ones_own_that_names_no_rows_refuses_all() -> None:
             raise InputError("something about everything")
 
         network = config = records = lambda self, *_: None  # type: ignore[assignment]
-        from_config = classmethod(lambda cls, config: cls())  # type: ignore[assignment]
+        from_config = classmethod(lambda cls, config: cls())
 
     with pytest.raises(InputError, match="about everything"):
         sift(Own(), [1, 2])

@@ -676,9 +676,12 @@ def test_clients_that_never_read_do_not_hold_up_the_end(
     extra.add_api_route("/large", lambda: Response(b"x" * 2**26))
     aborted: list[object] = []
     lost = running.Connection.connection_lost
-    monkeypatch.setattr(
-        running.Connection, "connection_lost", lambda self, error: (aborted.append(self), lost(self, error))[1]
-    )
+
+    def connection_lost(self: running.Connection, error: Exception | None) -> None:
+        aborted.append(self)
+        lost(self, error)
+
+    monkeypatch.setattr(running.Connection, "connection_lost", connection_lost)
     with served(create_app(digits, routers=[extra])) as client:
         socks = [client.raw(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n") for _ in range(3)]
         for sock in socks:

@@ -9,6 +9,7 @@ print(clf.explain(X, k=5)[0])          # who voted, and how much
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, cast
@@ -47,7 +48,7 @@ from dwac.preparation import (
     take,
 )
 from dwac.progress import progress_bar
-from dwac.readable import Reasons, Sifted, sift, warn_of
+from dwac.readable import Reasons, Sifted, readable, sift, warn_of
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -352,8 +353,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         has no voters, of the calibration rows and one row more a class."""
         if isinstance(self.model_, WeightedAverage):
             references = self.references_
-            counts = np.bincount(references.labels.cpu().numpy(), minlength=references.n_classes)
-            counts = counts * references.class_weights
+            voters = np.bincount(references.labels.cpu().numpy(), minlength=references.n_classes)
+            counts: NDArray[Any] = voters * references.class_weights
         else:
             counts = np.bincount(self.calibration_y_, minlength=len(self.classes_)) + 1.0
         return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
@@ -401,7 +402,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def conformal_of(self, log_class_weights: Any, reasons: Reasons | None = None) -> ConformalPrediction:
         """The same from what `votes` gave before, (n, K) and (n,): what else they give needs no second pass."""
         said = self._calibration().predict(nonconformity(log_class_weights, self._score), classes=self.classes_)
-        return said if reasons is None else said.without(np.not_equal(reasons, None).astype(bool))
+        return said if reasons is None else said.without(~readable(reasons))
 
     def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
         """(n, K): sets of labels that miss the true one at most a share `epsilon` of the time.
@@ -423,9 +424,15 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if rows.inputs:
             rows, h = self._embedded(rows)
             found = iter(self.explain_of(h, k, private=private, shown=self._shown(rows.X)) if rows.inputs else [])
-        prior: tuple[Any, ...] = (np.exp(self._log_shares()), self._names, len(self.references_))
-        held = {"calibrated": len(self.calibration_y_) > 0, "private": private}
-        return [next(found) if why is None else unreadable(why, *prior, **held) for why in rows.reasons]
+        prior = partial(
+            unreadable,
+            shares=np.exp(self._log_shares()),
+            classes=self._names,
+            n_references=len(self.references_),
+            calibrated=len(self.calibration_y_) > 0,
+            private=private,
+        )
+        return [next(found) if why is None else prior(why) for why in rows.reasons]
 
     def _shown(self, X: Any) -> list[dict[str, Any]]:
         """What each row is to a person, for `explain_of`."""

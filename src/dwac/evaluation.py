@@ -21,7 +21,7 @@ from dwac.conformal import ConformalPrediction, nonconformity
 from dwac.errors import InputError
 from dwac.explain import plain
 from dwac.preparation import encode_known
-from dwac.readable import Reasons
+from dwac.readable import Reasons, readable
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # what a formula may begin with
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -41,8 +41,7 @@ class Predictions:
     @property
     def readable(self) -> NDArray[np.bool_]:
         """(n,): which rows could be read."""
-        held = np.full(len(self.log_class_weights), None) if self.reasons is None else self.reasons
-        return np.equal(held, None).astype(bool)
+        return np.ones(len(self.codes), dtype=bool) if self.reasons is None else readable(self.reasons)
 
     def part(self, rows: Any) -> Predictions:
         """What is said of some rows: a slice, numbers or a mask."""

@@ -24,6 +24,11 @@ Bools = NDArray[np.bool_]
 Reasons = NDArray[np.object_]  # (n,): None, or why a row could not be read
 
 
+def readable(reasons: Reasons) -> Bools:
+    """(n,): which rows have none."""
+    return np.fromiter((why is None for why in reasons), dtype=np.bool_, count=len(reasons))
+
+
 @dataclass(frozen=True)
 class Partial:
     """n rows, some of which could not even become part of X; a classifier answers for all of them, each by itself.
@@ -46,7 +51,7 @@ class Sifted:
     @property
     def readable(self) -> Bools:
         """(n,)."""
-        return np.equal(self.reasons, None).astype(bool)
+        return readable(self.reasons)
 
     def only(self, kept: Bools, why: str) -> Sifted:
         """Without some of those that can be read; kept says of each whether it stays."""
@@ -70,7 +75,7 @@ def sift(encoder: Encoder, X: Any, prepared: Callable[[Any], Any] = lambda X: X)
         reasons[row] = why
     inputs: Inputs = ()
     while X is not None:
-        rows = np.flatnonzero(np.equal(reasons, None))
+        rows = np.flatnonzero(readable(reasons))
         try:
             inputs = encoder.transform(X)
             break
@@ -86,7 +91,7 @@ def sift(encoder: Encoder, X: Any, prepared: Callable[[Any], Any] = lambda X: X)
 
 def warn_of(reasons: Reasons, *, stacklevel: int = 3) -> None:
     """Say how many rows could not be read, and why the first one."""
-    bad = np.flatnonzero(np.not_equal(reasons, None))
+    bad = np.flatnonzero(~readable(reasons))
     if len(bad):
         warnings.warn(
             f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}): they get the "

@@ -409,7 +409,7 @@ def _numbers(series: pd.Series[Any], name: Name) -> Floats:
         x: Floats = series.to_numpy(np.float64, na_value=np.nan)
     except OverflowError as error:
         wrong = f"column {name!r} must hold numbers up to 1e308"
-        large = [row for row, value in series.items() if not pd.isna(value) and _overflows(value)]
+        large = [row for row, value in enumerate(series) if not pd.isna(value) and _overflows(value)]
         raise NonFiniteError(f"{wrong}: {error}", rows=dict.fromkeys(large, wrong)) from None
     infinite = np.isinf(x)
     if infinite.any():
@@ -450,7 +450,7 @@ def _refuse(
     of: how many values are there in all, where these are but some of them.
     """
     wrong, there = f"column {name!r} must hold {wanted}; got", series[series.notna()]
-    rows = {row: f"{wrong} {value!r:.80}" for row, value in there.items() if not fits(value)}
+    rows: dict[Any, str] = {row: f"{wrong} {value!r:.80}" for row, value in there.items() if not fits(value)}
     if rows:
         row, said = next(iter(rows.items()))
         error = KindError if len(rows) == (of or len(there)) else InputError

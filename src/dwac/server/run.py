@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
 
     def _too_late(self) -> None:
         self._stop("head")
-        if self._head == b"":
+        if self._head is not None and not self._head:
             self.close()  # nothing was asked, and nobody waits for an answer
         else:
             said = f"line and headers did not arrive within {HEAD_SECONDS:g} s"

@@ -19,8 +19,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class _Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
-    rows: list[Any] = Field(min_length=1, description="The examples, in the form that the model takes.")
-    strict: bool = Field(False, description="Refuse all rows where one of them cannot be read.")
+    rows: list[Any] = Field(
+        min_length=1, description="The examples, in the form that the model takes; others are told to be unreadable."
+    )
+    strict: bool = Field(False, description="Refuse the whole request where a row cannot be read.")
 
 
 class Ask(_Asked):
@@ -165,7 +167,7 @@ def request_body(kind: type[_Asked], reader: Reader, limits: Limits) -> dict[str
     schema = kind.model_json_schema()
     why = kind is AskWhy
     schema["properties"]["rows"] |= {
-        "items": {"anyOf": [reader.schema(), {"description": "Anything else is told to be unreadable."}]},
+        "items": {"anyOf": [reader.schema(), {}]},  # what is of no such form is told to be unreadable
         "maxItems": limits.rows_to_explain if why else limits.rows,
     }
     schema["if"] = {"properties": {"strict": {"const": True}}, "required": ["strict"]}
