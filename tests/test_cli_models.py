@@ -398,6 +398,8 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     why = run("explain", folder / "model", tmp_path / "bad.csv", "--row", "3", "--row", "4", ends=3)
     assert "This example could not be read: column 'age' must hold numbers; got 'old'." in why.stdout
     assert "settle" in why.stdout
+    alone = run("explain", folder / "model", tmp_path / "bad.csv", "--id", "p203", "--json", ends=3)
+    assert json.loads(alone.stdout)["unreadable"] == "column 'age' must hold numbers; got 'old'"
     assert "line 5" in said("explain", folder / "model", tmp_path / "bad.csv", "--strict")
     measured = json.loads(run("evaluate", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout)
     assert (measured["n"], measured["unreadable"]) == (39, 1)

@@ -692,6 +692,28 @@ def test_clients_that_never_read_do_not_hold_up_the_end(
         sock.close()
 
 
+def test_a_call_that_does_not_come_back_does_not_hold_up_the_end(
+    digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "GRACE_SECONDS", 1)
+    monkeypatch.setattr("dwac.server.service._PATIENCE", 0.1)
+    slow, finished = Slow(monkeypatch), threading.Event()
+    asked = Answers.run
+    monkeypatch.setattr(Answers, "run", lambda *given: (asked(*given), finished.set())[0])  # type: ignore[func-returns-value]
+    with ThreadPoolExecutor(1) as pool:
+        with served(create_app(digits)) as client:
+            slow.go.clear()
+            finished.clear()
+            waiting = pool.submit(client.post, "/v1/predict", {"rows": rows_of(1)})
+            assert slow.busy.wait(10)
+        assert not finished.is_set()  # the service has ended, and the call has not
+        slow.go.set()
+        answer = waiting.result()
+    assert (answer.status, answer.code) == (503, "stopping")
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert finished.wait(10)
+
+
 def test_an_endless_head_is_cut_off(client: Client) -> None:
     sock = client.raw(HEAD)
     with suppress(OSError):

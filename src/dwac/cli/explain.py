@@ -29,6 +29,7 @@ from dwac.cli.output import number, say_json, write
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
 from dwac.explain import Explanation, Neighbor
+from dwac.readable import Partial
 from dwac.reading import Rows, load, read
 
 _DIFFERENCES = 6  # that a cell names
@@ -68,7 +69,7 @@ def explain(
     loaded = load(model, device=device)
     rows = _chosen(read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding), row, name)
     with unreadable.located(rows):
-        found = loaded.clf.explain(rows.X, k, private=private)
+        found = loaded.clf.explain(Partial(rows.X, {}), k, private=private)  # each row by itself
     bad = unreadable.by_row([explanation.unreadable for explanation in found])
     unreadable.tell(bad, rows, strict=strict, fate="have no voters")
     if page is not None:

@@ -18,6 +18,7 @@ from dwac.server.limits import Limits
 from dwac.server.refusals import RefusalError
 
 _STUCK = 2  # times as long as anyone waits for an answer: then the call is not merely slow
+THREAD = "dwac-model"  # how its thread's name begins
 Run = Callable[[Any, list[Any]], Sequence[Any]]
 
 
@@ -82,12 +83,13 @@ class Batcher:
     async def serve(self) -> None:
         """Answer what comes, until `stop` was called and the queue is empty."""
         self._serving = True
+        pool = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         try:
-            with ThreadPoolExecutor(1, thread_name_prefix="dwac-model") as pool:
-                while await self._some():
-                    await self._answer(self._take(), pool)
+            while await self._some():
+                await self._answer(self._take(), pool)
         finally:
             self._serving = False
+            pool.shutdown(wait=False)
 
     async def _answer(self, jobs: list[_Job], pool: ThreadPoolExecutor) -> None:
         """One call of the model: whatever comes of it, everyone who waits for it hears."""

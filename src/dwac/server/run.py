@@ -7,6 +7,7 @@ interfaces of asyncio: bytes that come, bytes that go, and requests that reach t
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -17,9 +18,10 @@ from http import HTTPStatus
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from dwac.server.batching import THREAD
 from dwac.server.gate import HEADERS
 from dwac.server.refusals import CLOSE, RefusalError
 
@@ -47,9 +49,23 @@ class Doors:
         if door is None:
             await self.app(scope, receive, send)
             return
+        started = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
         door.begin()
         try:
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, send_on)
+        except asyncio.CancelledError:
+            if not self.ending:
+                raise
+            if not started:  # the grace is over
+                said = RefusalError(503, "stopping", "the service is shutting down; ask another one", CLOSE).response()
+                said.headers.update(HEADERS)
+                await said(scope, receive, send)
         finally:
             door.end()
 
@@ -249,3 +265,10 @@ def serve(app: Any, sockets: list[Any], *, on_start: Callable[[], None] | None =
     finally:
         for sig, handler in before.items():
             signal.signal(sig, handler)
+    for thread in threading.enumerate():
+        if thread.name.startswith(THREAD):
+            thread.join(END_SECONDS / 2)
+            if thread.is_alive():  # a call of the model that nobody waits for any more; Python would wait for it
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)

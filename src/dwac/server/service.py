@@ -27,6 +27,7 @@ from dwac.server.refusals import CLOSE, RefusalError
 log = logging.getLogger("dwac.server")
 
 _LINGER = 1.0  # seconds
+_PATIENCE = 2.0  # seconds for the model to end its call when the service ends
 _LONG = 2**16  # bytes of JSON that are read beside the event loop
 
 
@@ -66,7 +67,9 @@ class Service:
             yield
         finally:
             self.batcher.stop()
-            await worker
+            _, late = await asyncio.wait({worker}, timeout=_PATIENCE)
+            for task in late:  # in a call that nobody waits for any more
+                task.cancel()
 
     async def _work(self, batcher: Batcher) -> None:
         """The worker, started anew should it ever fail."""
