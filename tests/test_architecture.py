@@ -34,6 +34,7 @@ FLOORS = [
     "training",
     "progress",
     "preparation",
+    "readable",
     "_settings",
     "persistence",
     "classifier",

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import dwac
 from dwac.cli.app import app
 from dwac.encoders import TabularEncoder
+from dwac.evaluation import as_csv, harmless_cell
 from dwac.reading import load, read
 
 DWAC = Path(sys.executable).parent / "dwac"
@@ -189,7 +190,8 @@ def test_predict_gives_what_python_gives(folder: Path) -> None:
     rows = read(folder / "new.csv", like=model)
     conformal = model.clf.conformal(rows.X)
     frame = pd.read_csv(io.StringIO(run("predict", folder / "model", folder / "new.csv", "-e", "0.2").stdout))
-    assert list(frame.columns) == ["id", "label", "probability", "confidence", "credibility", "set"]
+    assert list(frame.columns) == ["id", "label", "probability", "confidence", "credibility", "set", "unreadable"]
+    assert frame["unreadable"].isna().all()
     assert frame["id"].tolist() == [f"p{i}" for i in range(200, 240)]
     assert frame["label"].tolist() == model.clf.predict(rows.X).tolist()
     np.testing.assert_allclose(frame["probability"], model.clf.predict_proba(rows.X).max(axis=1), atol=1e-12)
@@ -306,6 +308,7 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
         "coverage": dwac.metrics.coverage(codes, sets),
         "mean_set_size": sets.sum(axis=1).mean(),
         "credibility": model.clf.conformal(rows.X).credibility.mean(),
+        "unreadable": 0,
     }
     by_class = found.pop("by_class")
     assert found == pytest.approx(expected)
@@ -379,6 +382,110 @@ def test_from_a_folder_of_images_to_predictions(tmp_path: Path) -> None:
     piped = run("predict", tmp_path / "m", "-", "--json", given=picture.read_bytes()).stdout
     assert json.loads(piped)["probability"] == one["probability"]
     assert "light/" in run("explain", tmp_path / "m", picture, "-k", "1").output
+
+
+# Rows that cannot be read
+
+
+def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(folder / "new.csv")[["name", "age", "work", "income"]].astype(object)
+    bad = frame.copy()
+    bad.loc[3, "age"] = "old"
+    bad.to_csv(tmp_path / "bad.csv", index=False)
+    whole = pd.read_csv(io.StringIO(run("predict", folder / "model", folder / "new.csv").stdout))
+    shown = run("predict", folder / "model", tmp_path / "bad.csv", ends=3)
+    found = pd.read_csv(io.StringIO(shown.stdout))
+    assert found.drop(index=3).equals(whole.drop(index=3).astype({"unreadable": found["unreadable"].dtype}))
+    assert found["unreadable"][3] == "column 'age' must hold numbers; got 'old'"
+    assert (found["credibility"][3], found["confidence"][3], found["set"].isna()[3]) == (0, 0, True)
+    expected = (
+        f"1 of 40 rows could not be read and are answered by the commonest label; first {tmp_path}/bad.csv line 5"
+    )
+    assert expected in shown.stderr
+    lines = run("predict", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout.splitlines()
+    assert [row["id"] for row in map(json.loads, lines) if row["unreadable"]] == ["p203"]
+    strict = said("predict", folder / "model", tmp_path / "bad.csv", "--strict")
+    assert strict == f"dwac: {tmp_path}/bad.csv line 5: column 'age' must hold numbers; got 'old'"
+    why = run("explain", folder / "model", tmp_path / "bad.csv", "--row", "3", "--row", "4", ends=3)
+    assert "This example could not be read: column 'age' must hold numbers; got 'old'." in why.stdout
+    assert "settle" in why.stdout
+    alone = run("explain", folder / "model", tmp_path / "bad.csv", "--id", "p203", "--json", ends=3)
+    assert json.loads(alone.stdout)["unreadable"] == "column 'age' must hold numbers; got 'old'"
+    assert "line 5" in said("explain", folder / "model", tmp_path / "bad.csv", "--strict")
+    measured = json.loads(run("evaluate", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout)
+    assert (measured["n"], measured["unreadable"]) == (39, 1)
+    shown = run("evaluate", folder / "model", tmp_path / "bad.csv", ends=3).stdout
+    assert "39 rows, 1 more could not be read" in " ".join(shown.split())
+    page = run("report", folder / "model", tmp_path / "bad.csv", "-o", tmp_path / "report.html", ends=3)
+    assert "on 39 rows" in page.stderr
+    assert "could not be read and are left out here" in (tmp_path / "report.html").read_text()
+    for command in ("evaluate", "report"):
+        assert "line 5" in said(command, folder / "model", tmp_path / "bad.csv", "--strict")
+
+
+def test_data_that_is_wrong_throughout_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "words.csv").write_text("name,age,work\np1,old,state\np2,young,self\n")
+    assert "words.csv line 2: column 'age' must hold numbers; got 'old'" in said(
+        "predict", folder / "model", tmp_path / "words.csv"
+    )
+
+
+def test_blank_texts_and_nested_cells_are_told_row_by_row(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": [f"a {word} film {i}" for i in range(60) for word in ("good", "bad")]})
+    frame["label"] = ["pos", "neg"] * 60
+    frame.to_csv(tmp_path / "films.csv", index=False)
+    run("train", tmp_path / "films.csv", "-t", "label", "--text", "text", "-o", tmp_path / "m", "--epochs", "3")
+    (tmp_path / "new.csv").write_text("id,text\na,a good film\nb,\nc,a bad film\n")
+    table = run("predict", tmp_path / "m", tmp_path / "new.csv", ends=3).stdout
+    assert [line.split(",")[-1] for line in table.splitlines()] == ["unreadable", "", "the text is empty", ""]
+    lines = '{"text": "a good film"}\n{"text": ["nested"]}\n{"text": null}\n{"text": 7}\n'
+    told = run("predict", tmp_path / "m", "-", "--json", given=lines, ends=3).stdout.splitlines()
+    said_of = [json.loads(line)["unreadable"] for line in told]
+    assert said_of == [None, "the text is list \"['nested']\"", "the text is empty", None]
+
+
+def test_a_damaged_picture_is_told_beside_the_others(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for label, level in (("dark", 20), ("light", 180)):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for i in range(30):
+            image = rng.integers(level, level + 50, (8, 8), dtype=np.uint8)
+            pillow.fromarray(image).save(tmp_path / "photos" / label / f"{i}.png")
+    run("train", tmp_path / "photos", "-o", tmp_path / "m", "--epochs", "2")
+    bad = tmp_path / "photos" / "dark" / "3.png"
+    bad.write_bytes(bad.read_bytes()[:60])
+    shown = run("predict", tmp_path / "m", tmp_path / "photos", "--json", "-e", "0.2", ends=3)
+    told = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [row["id"] for row in told if row["unreadable"]] == ["dark/3.png"]
+    assert f"1 of 60 rows could not be read and are answered by the commonest label; first {bad}" in shown.stderr
+
+
+# In a spreadsheet
+
+
+@pytest.mark.parametrize(
+    ("cell", "safe"),
+    [("=1+1", "'=1+1"), ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"), ("-2+3", "'-2+3"), ("@SUM(A1)", "'@SUM(A1)"),
+     ("\t=1", "'\t=1"), ("\r=1", "'\r=1"), ("\n=1", "'\n=1"), ("＝1+1", "'＝1+1"), ("-3.5", "-3.5"), ("+1e-3", "+1e-3"),
+     ("-.5", "-.5"), ("-", "'-"), ("- 5", "'- 5"), ("a=b", "a=b"), ("", ""), (-3.5, -3.5), (None, None), (True, True)],
+)  # fmt: skip
+def test_a_cell_that_begins_like_a_formula_is_made_a_text(cell: Any, safe: Any) -> None:
+    assert harmless_cell(cell) == safe
+
+
+def test_exports_for_a_spreadsheet_hold_no_formula(folder: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(folder / "new.csv").head(3).assign(name=["=1+1", "-3.5", "@x"])
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    words = ("predict", folder / "model", tmp_path / "new.csv")
+    assert [line.split(",")[0] for line in run(*words).stdout.splitlines()] == ["id", "=1+1", "-3.5", "@x"]
+    plain, safe = run(*words).stdout, run(*words, "--spreadsheet-safe").stdout
+    assert safe == plain.replace("=1+1", "'=1+1").replace("@x", "'@x")
+    run(*words, "--spreadsheet-safe", "-o", tmp_path / "safe.tsv")
+    assert (tmp_path / "safe.tsv").read_text().splitlines()[1].startswith("'=1+1\t")
+    assert "for CSV and TSV" in said(*words, "--spreadsheet-safe", "--json")
+    content = as_csv(pd.DataFrame({"=head": [["=a", "b"]], "n": [-1.5]}), harmless=True)
+    assert content == "'=head,n\n'=a|b,-1.5\n"
 
 
 # As other programs meet it

@@ -25,7 +25,7 @@ def test_one_pass_gives_what_the_classifier_gives() -> None:
 def test_without_calibration_there_is_no_trust_to_tell() -> None:
     clf = DWACClassifier(epochs=1, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, Y)
     said = predict(clf, X)
-    assert list(said.frame().columns) == ["label", "probability"]
+    assert list(said.frame().columns) == ["label", "probability", "unreadable"]
     found = evaluate(said, Y)
     assert (found.coverage, found.mean_set_size, found.credibility) == (None, None, None)
     assert list(found.by_class.columns) == ["label", "n", "recall", "precision"]

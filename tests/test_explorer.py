@@ -332,6 +332,32 @@ def test_the_table_has_every_loaded_example(fresh: Reader, table: DWACClassifier
     assert float(rows[0]["credibility"]) == pytest.approx(table.conformal(AGES[200:201]).credibility[0])
 
 
+def test_the_table_holds_no_formula(table: DWACClassifier) -> None:
+    X = AGES[200:203].set_axis(["=1+1", "-3.5", "@x"])
+    for page in reading(Explorer.of(table, X)):
+        rows = list(csv.DictReader(io.StringIO(page.ask("GET", "examples.csv?epsilon=0.2").body.decode())))
+        assert [row["id"] for row in rows] == ["'=1+1", "-3.5", "'@x"]
+
+
+def test_rows_that_cannot_be_read_are_left_out_and_counted(table: DWACClassifier) -> None:
+    X = AGES[200:210].astype({"age": object})
+    X.iloc[4, 0] = "old"
+    explorer = Explorer.of(table, X, TRUTH[200:210], note="Look.", rival=(table, X, "twin"))
+    assert explorer.unreadable == {4: "column 'age' must hold numbers; got 'old'"}
+    assert explorer.note == f"Look. 1 row could not be read and is left out; row 4: {explorer.unreadable[4]}."
+    assert "old" not in Explorer.of(table, X, private=True).note
+    whole = Explorer.of(table, AGES[200:210].drop(X.index[4]), np.delete(TRUTH[200:210], 4))
+    assert explorer.examples.ids.tolist() == whole.examples.ids.tolist()
+    assert explorer.examples.truth.tolist() == whole.examples.truth.tolist()
+    np.testing.assert_array_equal(explorer.first.said.codes, whole.first.said.codes)
+    for page in reading(explorer):
+        assert page.get("start")["n_data"] == 9
+        refused = page.ask("POST", "ask", {"row": {"age": "old"}})
+        assert (refused.status, refused.code) == (422, "invalid_input")
+    with pytest.raises(InputError, match="no row of X could be read"):
+        Explorer.of(table, X.iloc[[4, 4]].assign(age=[np.inf, np.inf]))
+
+
 def test_edits_are_exported_by_id_with_what_they_change(fresh: Reader, table: DWACClassifier) -> None:
     fresh.post("edits", action="remove", point=4)
     content = fresh.get("edits.json")

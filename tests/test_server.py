@@ -35,12 +35,15 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from sklearn.datasets import load_digits
+from starlette.responses import Response
 
 from dwac import DWACClassifier, load
-from dwac.errors import InputError
+from dwac.errors import InputError, UnreadableWarning
 from dwac.server import Limits, create_app
 from dwac.server import run as running
 from dwac.server.answers import Answers
+from dwac.server.batching import Batcher
+from dwac.server.gate import HEADERS
 
 DWAC = Path(sys.executable).parent / "dwac"
 TOKEN = "correct-horse-battery-staple"
@@ -231,7 +234,7 @@ def test_a_table_without_names_is_asked_by_lists() -> None:
     model = fitted(X, X[:, 0] > 0)
     with served(create_app(model)) as client:
         told = client.post("/v1/predict", {"rows": X[:4].tolist()}).json["predictions"]
-        short = client.post("/v1/predict", {"rows": [[1, 2]]})
+        short = client.post("/v1/predict", {"rows": [[1, 2]], "strict": True})
     assert [list(row["probabilities"].values()) for row in told] == model.predict_proba(X[:4]).tolist()
     assert [row["label"] for row in told] == model.predict(X[:4]).tolist()
     assert short.code == "invalid_input"
@@ -241,10 +244,22 @@ def test_texts_are_asked_as_strings(texts: DWACClassifier) -> None:
     X = ["red apple 3", "a green plum"]
     with served(create_app(texts)) as client:
         told = client.post("/v1/explain", {"rows": X}).json["explanations"]
-        empty = client.post("/v1/predict", {"rows": ["fine", " "]})
+        empty = client.post("/v1/predict", {"rows": ["fine", " "], "strict": True})
+        answers = client.post("/v1/predict", {"rows": ["fine", " ", 7]}).json["predictions"]
+        (fine,) = client.post("/v1/predict", {"rows": ["fine"]}).json["predictions"]
+        sets = client.post("/v1/sets", {"rows": ["fine", " "]}).json["sets"]
+        why = client.post("/v1/explain", {"rows": [" "]}).json["explanations"]
+    assert answers[0] == fine
+    assert [row["unreadable"] for row in answers] == [None, "the text is blank", "the row must be a text; got a number"]
+    with pytest.warns(UnreadableWarning, match="1 of 2 rows could not be read .row 1: the text is empty"):
+        assert list(answers[1]["probabilities"].values()) == texts.predict_proba(["x", ""])[1].tolist()
+    assert (answers[1]["credibility"], answers[1]["confidence"], answers[1]["label_set"]) == (0, 0, [])
+    assert (sets[1]["unreadable"], sets[1]["label_set"]) == ("the text is blank", [])
+    assert why == [e.to_dict() for e in texts.explain([" "])]
+    assert (why[0]["neighbors"], why[0]["deciding"], why[0]["unreadable"]) == ([], None, "the text is blank")
     assert told == json.loads(json.dumps([e.to_dict() for e in texts.explain(X)]))
     assert [word for word, _ in told[0]["attention"]] == ["red", "apple", "3"]
-    assert "row 1 is blank" in empty.json["error"]["message"]
+    assert empty.json["error"]["message"] == "row 1: the text is blank"
 
 
 def png(array: Any) -> bytes:
@@ -344,17 +359,15 @@ def test_concurrent_requests_share_a_call_and_each_gets_its_own_answer(digits: D
     assert int(calls[1]) < 8  # 16 requests and the first call that warms up
 
 
-def test_a_bad_request_in_a_batch_is_refused_alone(table: DWACClassifier) -> None:
+def test_a_bad_row_in_a_batch_is_flagged_and_changes_no_other(table: DWACClassifier) -> None:
     good = json.loads(people(8).to_json(orient="records", date_format="iso"))
     bad = {**good[3], "age": "old"}
     asked = [[row] for row in good[:3]] + [[good[0], bad]] + [[row] for row in good[4:]]
     told = Answers(table, create_app(table).state.service.reader, False).run(0, asked)
-    assert [type(answer).__name__ for answer in told] == ["Predictions"] * 3 + ["InputError"] + ["Predictions"] * 4
-    assert str(told[3]) == "column 'age' must hold numbers; got 'old' in row 1"
-    np.testing.assert_allclose(
-        np.concatenate([answer.probabilities for answer in told if not isinstance(answer, Exception)]),
-        table.predict_proba(people(8).drop("person3")), atol=1e-6,
-    )  # fmt: skip
+    assert told[3].reasons.tolist() == [None, "column 'age' must hold numbers; got 'old'"]
+    said = np.concatenate([answer.probabilities[answer.readable] for answer in told])
+    expected = table.predict_proba(people(8).iloc[[0, 1, 2, 0, 4, 5, 6, 7]])
+    np.testing.assert_allclose(said, expected, atol=1e-6)
 
 
 class Slow:
@@ -435,15 +448,15 @@ ONE = json.dumps(rows_of(1)[0]).encode()
         (b'{"rows": [' + ONE + b'], "epsilon": "0.1"}', 422, "invalid_request"),
         (b'{"rows": [' + ONE + b'], "epsilon": 1e400}', 422, "invalid_request"),
         (b'{"rows": [' + ONE + b'], "__class__": 1}', 422, "invalid_request"),
-        (b'{"rows": [null]}', 422, "invalid_input"),
-        (b'{"rows": [[1, 2]]}', 422, "invalid_input"),
-        (b'{"rows": [[[1], [1, 2]]]}', 422, "invalid_input"),
-        (b'{"rows": ["/etc/passwd"]}', 422, "invalid_input"),
-        (b'{"rows": [{"a": 1}]}', 422, "invalid_input"),
-        (b'{"rows": [' + ONE.replace(b"0.0", b"true", 1) + b"]}", 422, "invalid_input"),
-        (b'{"rows": [' + ONE.replace(b"0.0", b"1e300", 1) + b"]}", 422, "invalid_input"),
-        (b'{"rows": [' + ONE.replace(b"0.0", b"1" + b"0" * 400, 1) + b"]}", 422, "invalid_input"),
-        (b'{"rows": [' + ONE.replace(b"0.0", b'"\\u0000"', 1) + b"]}", 422, "invalid_input"),
+        (b'{"rows": [null], "strict": true}', 422, "invalid_input"),
+        (b'{"rows": [[1, 2]], "strict": true}', 422, "invalid_input"),
+        (b'{"rows": [[[1], [1, 2]]], "strict": true}', 422, "invalid_input"),
+        (b'{"rows": ["/etc/passwd"], "strict": true}', 422, "invalid_input"),
+        (b'{"rows": [{"a": 1}], "strict": true}', 422, "invalid_input"),
+        (b'{"rows": [' + ONE.replace(b"0.0", b"true", 1) + b'], "strict": true}', 422, "invalid_input"),
+        (b'{"rows": [' + ONE.replace(b"0.0", b"1e300", 1) + b'], "strict": true}', 422, "invalid_input"),
+        (b'{"rows": [' + ONE.replace(b"0.0", b"1" + b"0" * 400, 1) + b'], "strict": true}', 422, "invalid_input"),
+        (b'{"rows": [' + ONE.replace(b"0.0", b'"\\u0000"', 1) + b'], "strict": true}', 422, "invalid_input"),
         (b'{"rows": [' + b",".join([ONE] * 257) + b"]}", 422, "too_many_rows"),
         (b'{"rows": ["' + b"x" * (4 * 2**20) + b'"]}', 413, "too_large"),
     ],
@@ -482,6 +495,9 @@ def test_what_is_not_there_is_refused_in_the_same_form(client: Client, method: s
     assert answer.code in ("not_found", "method_not_allowed")
 
 
+GOOD = {"age": 40, "pay": 3000, "job": "nurse", "since": "2021-05-01", "member": True}
+
+
 @pytest.mark.parametrize(
     "row",
     [{}, {"age": 1}, "age", 7, [1, 2, 3, 4, 5],
@@ -494,9 +510,14 @@ def test_what_is_not_there_is_refused_in_the_same_form(client: Client, method: s
 )  # fmt: skip
 def test_a_row_that_does_not_fit_the_table_is_named(table: DWACClassifier, row: Any) -> None:
     with served(create_app(table)) as client:
-        answer = client.post("/v1/predict", {"rows": [row]})
+        answer = client.post("/v1/predict", {"rows": [row], "strict": True})
+        beside = client.post("/v1/predict", {"rows": [GOOD, row, GOOD]}).json["predictions"]
+        alone = client.post("/v1/predict", {"rows": [row]}).json["predictions"]
     assert (answer.status, answer.code) == (422, "invalid_input")
-    assert "row 0" in answer.json["error"]["message"]
+    assert answer.json["error"]["message"] == f"row 0: {beside[1]['unreadable']}"
+    assert alone == [beside[1]]
+    assert beside[0] == beside[2]
+    assert beside[0]["unreadable"] is None
 
 
 def test_strange_but_possible_values_of_a_table_are_answered(table: DWACClassifier) -> None:
@@ -525,18 +546,24 @@ def bomb() -> bytes:
 )  # fmt: skip
 def test_a_picture_that_is_none_is_refused(pictures: DWACClassifier, picture: str) -> None:
     with served(create_app(pictures)) as client:
-        answer = client.post("/v1/predict", {"rows": [pixels(1)[0].tolist(), picture]})
-        mixed = client.post("/v1/predict", {"rows": [picture]})
-    assert (answer.status, answer.code) == (mixed.status, mixed.code) == (422, "invalid_input")
+        answer = client.post("/v1/predict", {"rows": [pixels(1)[0].tolist(), picture], "strict": True})
+        alone = client.post("/v1/predict", {"rows": [picture], "strict": True})
+        good = base64.b64encode(png(pixels(1)[0])).decode()
+        beside = client.post("/v1/predict", {"rows": [pixels(1)[0].tolist(), picture, good]}).json["predictions"]
+    assert (answer.status, answer.code) == (alone.status, alone.code) == (422, "invalid_input")
+    assert [row["unreadable"] is None for row in beside] == [True, False, True]
+    assert beside[0] == beside[2]
+    assert beside[1]["credibility"] == 0
+    assert beside[1]["label_set"] == []
 
 
 def test_a_picture_of_too_many_pixels_is_refused_by_its_head_alone(pictures: DWACClassifier) -> None:
     big = base64.b64encode(png(np.zeros((300, 300), dtype=np.uint8))).decode()
     with served(create_app(pictures, limits=Limits(pixels=89_999))) as client:
-        answer = client.post("/v1/predict", {"rows": [big]})
-        bombed = client.post("/v1/predict", {"rows": [base64.b64encode(bomb()).decode()]})
-    assert "300×300 pixels; at most 89,999" in answer.json["error"]["message"]
-    assert bombed.code == "invalid_input"
+        (first,) = client.post("/v1/predict", {"rows": [big]}).json["predictions"]
+        (bombed,) = client.post("/v1/predict", {"rows": [base64.b64encode(bomb()).decode()]}).json["predictions"]
+    assert "300×300 pixels; at most 89,999" in first["unreadable"]
+    assert bombed["unreadable"].startswith("the row must be a whole PNG or JPEG file")
 
 
 HEAD = b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -574,8 +601,10 @@ def test_slow_bodies_and_slow_heads_are_let_go(digits: DWACClassifier, monkeypat
         assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200  # meanwhile
         for sock in slow:
             assert sock.recv(12) == b"HTTP/1.1 408"
-        for sock in headless:
-            assert sock.recv(100) == b""
+        for sock in headless[:10]:
+            assert sock.recv(100) == b""  # who asked nothing is told nothing
+        for sock in headless[10:]:
+            assert sock.recv(12) == b"HTTP/1.1 408"
         for sock in (*slow, *headless):
             sock.close()
         again = client.raw(b"GET /v1/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -588,6 +617,101 @@ def test_slow_bodies_and_slow_heads_are_let_go(digits: DWACClassifier, monkeypat
             while sock.recv(1000):
                 pass
             sock.close()
+
+
+def read_raw(sock: socket.socket) -> Answer:
+    """What a client that speaks no proper HTTP is told, until the connection ends."""
+    response = http.client.HTTPResponse(sock)
+    response.begin()
+    answer = Answer(response.status, dict(response.getheaders()), response.read())
+    sock.close()
+    return answer
+
+
+def test_every_refusal_has_one_form_and_keeps_a_browser_safe(
+    digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "HEAD_SECONDS", 0.3)
+    with served(create_app(digits, token=TOKEN, limits=Limits(seconds=0.3, body_bytes=1000))) as client:
+        right = {"authorization": f"Bearer {TOKEN}"}
+        head = HEAD + f"authorization: Bearer {TOKEN}\r\n".encode()
+        refused = {
+            "not_found": client.ask("GET", "/nosuch", None, right),
+            "method_not_allowed": client.ask("PUT", "/v1/predict", None, right),
+            "unauthorized": client.get("/v1/model"),
+            "wrong_host": client.get("/v1/model", host="evil.example"),
+            "unsupported_media_type": client.ask("POST", "/v1/predict", b"{}", {**right, "content-type": "text/plain"}),
+            "not_json": client.ask("POST", "/v1/predict", b"{", right | {"content-type": "application/json"}),
+            "too_large": client.ask("POST", "/v1/predict", {"rows": ["x" * 2000]}, right),
+            "invalid_request": client.ask("POST", "/v1/predict", {}, right),
+            "invalid_input": client.ask("POST", "/v1/predict", {"rows": [7], "strict": True}, right),
+            "slow_body": read_raw(client.raw(head + b"content-length: 100\r\n\r\n{")),
+            "slow_head": read_raw(client.raw(b"GET /v1/health")),
+            "not_http": read_raw(client.raw(b"\x16\x03\x01 no HTTP at all\r\n\r\n")),
+            "head_too_large": read_raw(client.raw(b"GET / HTTP/1.1\r\nx: " + b"x" * 2**17)),
+        }
+        monkeypatch.setattr(running, "CONNECTIONS", 0)
+        refused["busy"] = read_raw(client.raw(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"))
+        monkeypatch.setattr(running, "CONNECTIONS", 512)
+        slow = Slow(monkeypatch)
+        slow.go.clear()
+        asked = {"rows": [[[0] * 8] * 8]}
+        refused["timeout"] = client.ask("POST", "/v1/predict", asked, right)
+        slow.go.set()
+        monkeypatch.setattr("dwac.server.service.Service.card", lambda *_: 1 / 0)
+        refused["internal"] = client.ask("GET", "/v1/model", None, right)
+    for code, answer in refused.items():
+        assert answer.code == code
+        assert answer.status >= 400
+        assert answer.headers["content-type"] == "application/json", code
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value, (code, name)
+
+
+def test_clients_that_never_read_do_not_hold_up_the_end(
+    digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "END_SECONDS", 0.2)
+    extra = APIRouter()
+    extra.add_api_route("/large", lambda: Response(b"x" * 2**26))
+    aborted: list[object] = []
+    lost = running.Connection.connection_lost
+
+    def connection_lost(self: running.Connection, error: Exception | None) -> None:
+        aborted.append(self)
+        lost(self, error)
+
+    monkeypatch.setattr(running.Connection, "connection_lost", connection_lost)
+    with served(create_app(digits, routers=[extra])) as client:
+        socks = [client.raw(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n") for _ in range(3)]
+        for sock in socks:
+            assert sock.recv(12) == b"HTTP/1.1 200"  # and no more
+        assert not aborted
+    assert len(aborted) == 3  # not by the end of the grace, which lasts longer than a client that never reads
+    for sock in socks:
+        sock.close()
+
+
+def test_a_call_that_does_not_come_back_does_not_hold_up_the_end(
+    digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "GRACE_SECONDS", 1)
+    monkeypatch.setattr("dwac.server.service._PATIENCE", 0.1)
+    slow, finished = Slow(monkeypatch), threading.Event()
+    asked = Answers.run
+    monkeypatch.setattr(Answers, "run", lambda *given: (asked(*given), finished.set())[0])  # type: ignore[func-returns-value]
+    with ThreadPoolExecutor(1) as pool:
+        with served(create_app(digits)) as client:
+            slow.go.clear()
+            finished.clear()
+            waiting = pool.submit(client.post, "/v1/predict", {"rows": rows_of(1)})
+            assert slow.busy.wait(10)
+        assert not finished.is_set()  # the service has ended, and the call has not
+        slow.go.set()
+        answer = waiting.result()
+    assert (answer.status, answer.code) == (503, "stopping")
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert finished.wait(10)
 
 
 def test_an_endless_head_is_cut_off(client: Client) -> None:
@@ -623,6 +747,77 @@ def test_an_unforeseen_error_is_logged_and_not_told(
         assert (answer.status, answer.code) == (500, "internal")
         assert "division" not in answer.body.decode()
     assert caplog.text.count("ZeroDivisionError") == 2
+
+
+class PanicException(BaseException):
+    """What pyo3 makes of a panic in Rust."""
+
+
+def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
+    digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Answers._together
+
+    def together(answers: Answers, k: int, requests: Any) -> Any:
+        if any(row == rows_of(2)[1] for rows in requests for row in rows):
+            raise PanicException("index out of bounds")
+        return asked(answers, k, requests)
+
+    with served(create_app(digits)) as client, ThreadPoolExecutor(6) as pool:
+        monkeypatch.setattr(Answers, "_together", together)
+        bodies = [{"rows": rows_of(2)[i == 3 :][:1]} for i in range(6)]
+        told = list(pool.map(lambda body: client.post("/v1/predict", body), bodies))
+        assert [answer.status for answer in told] == [200, 200, 200, 500, 200, 200]
+        assert told[3].code == "internal"
+        assert client.get("/v1/health/ready").status == 200
+        monkeypatch.setattr(Answers, "_together", lambda *_: (_ for _ in ()).throw(PanicException("for ever")))
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 500
+        failing = client.get("/v1/health/ready")
+        assert (failing.status, failing.code) == (503, "failing")
+        monkeypatch.undo()
+        assert client.get("/v1/health/ready").status == 200  # it was asked, and answered
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+
+
+def test_a_worker_that_fails_is_started_anew(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, take = create_app(digits), Batcher._take
+    with served(app) as client:
+        failed: list[str] = []
+
+        def broken(batcher: Batcher) -> Any:
+            jobs = take(batcher)
+            if not failed:
+                failed.append("once")
+                for job in jobs:
+                    job.answer.set_exception(RuntimeError("lost"))
+                raise RuntimeError("the worker itself")
+            return jobs
+
+        monkeypatch.setattr(Batcher, "_take", broken)
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 500
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+        app.state.service.batcher._serving = False  # ended for good
+        for answer in (client.get("/v1/health/ready"), client.post("/v1/predict", {"rows": rows_of(1)})):
+            assert (answer.status, answer.code) == (503, "failed")
+
+
+def test_a_model_that_never_comes_back_is_not_ready(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(monkeypatch)
+    with served(create_app(digits, limits=Limits(seconds=0.1))) as client:
+        slow.go.clear()
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).code == "timeout"
+        while (ready := client.get("/v1/health/ready")).status == 200:
+            time.sleep(0.01)
+        slow.go.set()
+        assert (ready.status, ready.code) == (503, "stuck")
+        while client.get("/v1/health/ready").status != 200:
+            time.sleep(0.01)
+
+
+def test_the_root_leads_to_the_documentation(client: Client) -> None:
+    answer = client.get("/")
+    assert (answer.status, answer.headers["location"]) == (307, "/docs")
+    assert client.get("/docs").status == 200
 
 
 @pytest.mark.parametrize("kind", ["digits", "table", "texts", "pictures"])

@@ -32,9 +32,9 @@ class Judged(NamedTuple):
         """The candidate with the lowest loss, if it earns its place over the usual one; else that one.
 
         However few mistakes there are among n examples, the next one must be reckoned with (Laplace's rule of
-        succession): one mistake, at what it costs on average, is added to the losses. And every example is judged by the
-        candidate that the others would choose: what that gains is the gain out of sample, and it must be more than its
-        own standard error.
+        succession): one mistake, at what it costs on average, is added to the losses. And every example is judged by
+        the candidate that the others would choose: that is the gain out of sample, and it must be more than its own
+        standard error.
         """
         n, mistakes = self.losses.shape[1], self.rivals.mean(dim=1)
         totals = self.losses.sum(dim=1) + mistakes + torch.tensor(prior).to(self.losses)

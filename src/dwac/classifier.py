@@ -8,7 +8,8 @@ print(clf.explain(X, k=5)[0])          # who voted, and how much
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, cast
@@ -28,8 +29,8 @@ from dwac._settings import check_settings, device_of
 from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity, true_label_scores
 from dwac.encoders import Encoder, Inputs, ModuleEncoder, backbone, choose
 from dwac.encoders.module import gathered
-from dwac.errors import CalibrationError, HeadError, IdError, InputError
-from dwac.explain import Explanation, explain
+from dwac.errors import CalibrationError, HeadError, IdError, InputError, NonFiniteError
+from dwac.explain import Explanation, explain, unreadable
 from dwac.inference import on
 from dwac.known import Known
 from dwac.nn import SoftmaxTwin, WeightedAverage
@@ -47,6 +48,7 @@ from dwac.preparation import (
     take,
 )
 from dwac.progress import progress_bar
+from dwac.readable import Reasons, Sifted, readable, sift, warn_of
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -303,18 +305,81 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any) -> tuple[Any, Inputs]:
         """The rows of X, and as the network takes them; an error names the column or row that does not fit."""
         check_is_fitted(self, "model_")
+        X = self._checked(X)
+        return X, self.encoder_.transform(X)
+
+    def _checked(self, X: Any) -> Any:
+        """The rows of X, if it has the columns of fit."""
         X = _rows(X, self.encoder_)
         if _has_columns(X, self.encoder_):
             validate_data(self, X, reset=False, skip_check_array=True)
-        return X, self.encoder_.transform(X)
+        return X
 
-    def _inputs(self, X: Any) -> Inputs:
-        return self._read(X)[1]
+    def _sift(self, X: Any) -> Sifted:
+        """The rows that can be read, and why others cannot; an error where that concerns all."""
+        check_is_fitted(self, "model_")
+        return sift(self.encoder_, X, self._checked)
+
+    def votes(self, X: Any) -> tuple[Floats, Reasons]:
+        """log_class_weights (n, K), and (n,) None, or why a row could not be read.
+
+        Such a row, an empty text or a damaged file say, gets the votes that the classes have before anything is
+        known: log Σ_i I(y_i=k), times the class's weight, as shares of all.
+        """
+        rows = self._sift(X)
+        try:
+            counted = self._counted(rows)
+        except NonFiniteError:  # where the network overflows
+            rows = self._embedded(rows)[0]
+            counted = self._counted(rows)
+        votes = np.tile(self._log_shares(), (len(rows.reasons), 1))
+        votes[rows.readable] = counted
+        return votes, rows.reasons
+
+    def _counted(self, rows: Sifted) -> Floats:
+        if not rows.inputs:
+            return np.zeros((0, len(self.classes_)))
+        votes = training.log_class_weights(self.model_, rows.inputs).cpu().numpy()
+        # A class without voters has -inf; a softmax has a number for every class.
+        if not np.isfinite(votes.max(axis=1) if isinstance(self.model_, WeightedAverage) else votes).all():
+            raise NonFiniteError("the network gives no finite embedding for some rows")
+        return votes
+
+    def _embedded(self, rows: Sifted) -> tuple[Sifted, torch.Tensor]:
+        """h of the rows that can be read; one whose h is not finite is none of them."""
+        h = training.embed(self.model_, rows.inputs)
+        finite = h.isfinite().all(dim=1)
+        if not finite.all():
+            rows = rows.only(finite.cpu().numpy(), "the network gives no finite embedding for it")
+        return rows, h[finite]
+
+    def _log_shares(self) -> Floats:
+        """log of each class's share of all votes if every voter were equally near, (K,), finite; of a softmax, which
+        has no voters, of the calibration rows and one row more a class."""
+        if isinstance(self.model_, WeightedAverage):
+            references = self.references_
+            voters = np.bincount(references.labels.cpu().numpy(), minlength=references.n_classes)
+            counts: NDArray[Any] = voters * references.class_weights
+        else:
+            counts = np.bincount(self.calibration_y_, minlength=len(self.classes_)) + 1.0
+        return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
+
+    def unreadable(self, X: Any) -> dict[int, str]:
+        """Which rows of X cannot be read, by number, and why; such rows are answered for with a flag."""
+        rows = self._sift(X)
+        if rows.inputs:
+            rows = self._embedded(rows)[0]
+        return {row: why for row, why in enumerate(rows.reasons) if why is not None}
 
     def log_class_weights(self, X: Any) -> Floats:
-        """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax its logits."""
-        inputs = self._inputs(X)
-        return training.log_class_weights(self.model_, inputs).cpu().numpy()
+        """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax its logits.
+
+        A row that cannot be read, an empty text say, gets the logs of the classes' shares, and a warning is given;
+        `votes` and `conformal` flag such rows.
+        """
+        votes, reasons = self.votes(X)
+        warn_of(reasons, stacklevel=4)
+        return votes
 
     def predict_proba(self, X: Any) -> Floats:
         """P(y=k given x), (n, K), in the order of `classes_`."""
@@ -327,27 +392,30 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right labels; labels that training did not have count as wrong."""
-        predicted = self.log_class_weights(X).argmax(axis=1)
+        predicted = self.log_class_weights(X).argmax(axis=1)  # those that cannot be read as the classes' shares say
         truth = encode_known(y, len(predicted), self.classes_, strict=False)
         return float(np.average(predicted == truth, weights=row_weights(sample_weight, len(truth))))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
         """The vectors that vote: h, of several members one after the other, with what a table's numbers add to it."""
-        inputs = self._inputs(X)
-        return training.embed(self.model_, inputs).cpu().numpy()
+        return training.embed(self.model_, self._read(X)[1]).cpu().numpy()
 
     def conformal(self, X: Any) -> ConformalPrediction:
-        """p-values, label sets, confidence and credibility."""
-        return self.conformal_of(self.log_class_weights(X))
+        """p-values, label sets, confidence and credibility; rows that cannot be read have none, and are flagged."""
+        return self.conformal_of(*self.votes(X))
 
-    def conformal_of(self, log_class_weights: Any, *, private: bool = False) -> ConformalPrediction:
-        """The same from votes that were counted before, (n, K): what else they give needs no second pass.
+    def conformal_of(
+        self, log_class_weights: Any, reasons: Reasons | None = None, *, private: bool = False
+    ) -> ConformalPrediction:
+        """The same from what `votes` gave before, (n, K) and (n,): what else they give needs no second pass.
 
         private: as `dwac.privacy` rounds it.
         """
         if private:
-            return privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_)
-        return self._calibration().predict(nonconformity(log_class_weights, self._score), classes=self.classes_)
+            said = privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_)
+        else:
+            said = self._calibration().predict(nonconformity(log_class_weights, self._score), classes=self.classes_)
+        return said if reasons is None else said.without(~readable(reasons))
 
     def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
         """(n, K): sets of labels that miss the true one at most a share `epsilon` of the time.
@@ -367,15 +435,33 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self.references_  # noqa: B018 - a softmax has no votes to explain, and says so
         k = checks.positive_int(k, "k")
-        X, inputs = self._read(X)
-        h = training.embed(self.model_, inputs)
+        rows = self._sift(X)
+        found: Iterator[Explanation] = iter([])
+        if rows.inputs:
+            rows, h = self._embedded(rows)
+            found = iter(self.explain_of(h, k, private=private, shown=self._shown(rows.X)) if rows.inputs else [])
+        prior = partial(
+            unreadable,
+            shares=np.exp(self._log_shares()),
+            classes=self._names,
+            n_references=len(self.references_),
+            calibrated=len(self.calibration_y_) > 0,
+            private=self.private_ if private is None else private,
+        )
+        return [next(found) if why is None else prior(why) for why in rows.reasons]
+
+    def _shown(self, X: Any) -> list[dict[str, Any]]:
+        """What each row is to a person, for `explain_of`."""
         attention = self.encoder_.attention(self.model_.backbone, X)
-        records = self.encoder_.records(X).to_dict("records")
-        shown = [
+        return [
             {"record": record or None} | ({} if attention is None else {"attention": attention[row]})
-            for row, record in enumerate(records)
+            for row, record in enumerate(self.encoder_.records(X).to_dict("records"))
         ]
-        return self.explain_of(h, k, private=private, shown=shown)
+
+    @property
+    def _names(self) -> list[Any]:
+        """The classes; tolist would make plain numbers of dates."""
+        return list(self.classes_) if self.classes_.dtype.kind in "mM" else self.classes_.tolist()
 
     def explain_of(
         self,
@@ -396,8 +482,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             k=k,
             calibration=self._calibration() if len(self.calibration_y_) else None,
             nonconformity_kind=self._score,
-            # tolist would make plain numbers of dates.
-            classes=list(self.classes_) if self.classes_.dtype.kind in "mM" else self.classes_.tolist(),
+            classes=self._names,
             records=self.examples_,
             private=self.private_ if private is None else private,
             shown=shown,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -223,6 +223,13 @@ class ConformalPrediction:
     n_calibration: int | tuple[int, ...] | None  # in all, or a class; None if p-values may be below 1/(n_cal + 1)
     classes: NDArray[Any] | None = None  # (K,) names of the labels; None: they are 0 … K-1
     calibration: Calibration | None = None  # what the p-values were made with, where it can tell what to expect
+    unreadable: Bools | None = None  # (n,): rows that could not be read; None: there is none
+
+    def without(self, unreadable: Bools) -> ConformalPrediction:
+        """The same, but no label fits those rows that could not be read, (n,): p = 0, confidence and credibility 0."""
+        if not unreadable.any():
+            return self
+        return replace(self, p_values=np.where(unreadable[:, None], 0.0, self.p_values), unreadable=unreadable)
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -233,7 +240,8 @@ class ConformalPrediction:
     @property
     def confidence(self) -> Floats:
         """(n,): 1 - the second largest p-value. High: every other label is rejected."""
-        return confidence(self.p_values)
+        found = confidence(self.p_values)
+        return found if self.unreadable is None else np.where(self.unreadable, 0.0, found)
 
     @property
     def credibility(self) -> Floats:

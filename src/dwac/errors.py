@@ -4,13 +4,26 @@ Every class is a `DwacError`, so one `except` catches them all, and also the bui
 (`ValueError`, `RuntimeError`, `OSError`), so code that knows nothing of dwac still catches them.
 """
 
+from collections.abc import Mapping
+
 
 class DwacError(Exception):
     """Base of every error that dwac raises on purpose."""
 
 
 class InputError(DwacError, ValueError):
-    """An argument is not what was required."""
+    """An argument is not what was required.
+
+    `rows`: where single rows are to blame and the others are fine, what is wrong with each, by its number.
+    """
+
+    def __init__(self, *said: object, rows: Mapping[int, str] | None = None) -> None:
+        super().__init__(*said)
+        self.rows = dict(rows or {})
+
+
+class KindError(InputError):
+    """No row is of the type that is required: something else was given."""
 
 
 class ShapeError(InputError):
@@ -71,6 +84,10 @@ class StorageError(DwacError, OSError):
 
 class PrivacyError(DwacError, RuntimeError):
     """A private explanation was asked for what it does not hold."""
+
+
+class UnreadableWarning(UserWarning):
+    """Rows to predict could not be read; each got an answer that says so, with prior probabilities."""
 
 
 class CalibrationWarning(UserWarning):

@@ -7,7 +7,8 @@ evaluate(said, y, epsilon=0.05).to_dict() # accuracy, log loss, calibration erro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,13 @@ from numpy.typing import NDArray
 from dwac import metrics, privacy
 from dwac.classifier import DWACClassifier
 from dwac.conformal import ConformalPrediction, nonconformity
+from dwac.errors import InputError
 from dwac.explain import plain
 from dwac.preparation import encode_known
+from dwac.readable import Reasons, readable
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # what a formula may begin with
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +36,22 @@ class Predictions:
     log_class_weights: Floats  # (n, K)
     classes: NDArray[Any]  # (K,)
     conformal: ConformalPrediction | None  # None for a model without calibration rows
+    reasons: Reasons | None = None  # (n,): None, or why a row could not be read, and was given the classes' shares
     private: bool = False  # whether all but the votes themselves is rounded, as `dwac.privacy` has it
+
+    @property
+    def readable(self) -> NDArray[np.bool_]:
+        """(n,): which rows could be read."""
+        return np.ones(len(self.codes), dtype=bool) if self.reasons is None else readable(self.reasons)
+
+    def part(self, rows: Any) -> Predictions:
+        """What is said of some rows: a slice, numbers or a mask."""
+        trust = self.conformal
+        if trust is not None:
+            bad = None if trust.unreadable is None else trust.unreadable[rows]
+            trust = replace(trust, p_values=trust.p_values[rows], scores=trust.scores[rows], unreadable=bad)
+        reasons = None if self.reasons is None else self.reasons[rows]
+        return replace(self, log_class_weights=self.log_class_weights[rows], conformal=trust, reasons=reasons)
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -58,36 +79,61 @@ class Predictions:
         return privacy.shares(exact) if self.private else exact
 
     def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
-        """A row an example: label, probability, confidence, credibility, and the set of labels at error rate ε."""
+        """A row an example: label, probability, confidence, credibility, and the set of labels at error rate ε.
+
+        `unreadable` says why a row could not be read, where that is so: its label is then the commonest one, its
+        credibility 0 and its set empty.
+        """
         found: dict[str, Any] = {"label": self.labels.tolist(), "probability": self.probabilities.max(axis=1)}
         if self.conformal is not None:
             found |= {"confidence": self.conformal.confidence, "credibility": self.conformal.credibility}
             found["set"] = [self.classes[held].tolist() for held in self.conformal.label_sets(epsilon)]
+        found["unreadable"] = pd.Series([None] * len(self.codes) if self.reasons is None else self.reasons, dtype="str")
         return pd.DataFrame(found)
 
 
 def predict(clf: DWACClassifier, X: Any, *, private: bool | None = None) -> Predictions:
-    """What the classifier says of X. private: rounded; by default so for a model saved without its examples."""
-    return predictions_of(clf, clf.log_class_weights(X), private=clf.private_ if private is None else private)
+    """What the classifier says of X; rows that cannot be read are flagged.
+
+    private: rounded; by default so for a model saved without its examples.
+    """
+    return predictions_of(clf, *clf.votes(X), private=clf.private_ if private is None else private)
 
 
-def predictions_of(clf: DWACClassifier, log_class_weights: Floats, *, private: bool) -> Predictions:
+def predictions_of(
+    clf: DWACClassifier, log_class_weights: Floats, reasons: Reasons | None = None, *, private: bool
+) -> Predictions:
     """The same from votes that were counted before, (n, K)."""
-    trust = clf.conformal_of(log_class_weights, private=private) if len(clf.calibration_y_) else None
-    return Predictions(log_class_weights, clf.classes_, trust, private)
+    trust = clf.conformal_of(log_class_weights, reasons, private=private) if len(clf.calibration_y_) else None
+    return Predictions(log_class_weights, clf.classes_, trust, reasons, private)
 
 
-def as_csv(frame: pd.DataFrame, delimiter: str = ",") -> str:
-    """A frame of predictions as a file's text, the labels of a set joined by |."""
+def as_csv(frame: pd.DataFrame, delimiter: str = ",", *, harmless: bool = False) -> str:
+    """A frame of predictions as a file's text, the labels of a set joined by |.
+
+    harmless: for a spreadsheet, which would take cells such as =1+1 for formulas.
+    """
     joined = frame.map(lambda value: "|".join(map(str, value)) if isinstance(value, list) else value)
+    if harmless:
+        joined = joined.map(harmless_cell).rename(columns=harmless_cell)
     return str(joined.to_csv(index=False, sep=delimiter, lineterminator="\n"))
+
+
+def harmless_cell(value: Any) -> Any:
+    """A cell, or a column's name, that no spreadsheet takes for a formula: an apostrophe makes it a text.
+
+    >>> harmless_cell("=HYPERLINK(1)"), harmless_cell("-3.5"), harmless_cell(-3.5)
+    ("'=HYPERLINK(1)", '-3.5', -3.5)
+    """
+    formula = isinstance(value, str) and value.startswith(_FORMULAS) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if formula else value
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """How predictions compare with the truth; what needs calibration is None where a model has none."""
 
-    n: int
+    n: int  # rows that could be read
     accuracy: float
     log_loss: float
     calibration_error: float
@@ -95,6 +141,7 @@ class Evaluation:
     coverage: float | None
     mean_set_size: float | None
     credibility: float | None  # mean
+    unreadable: int  # rows that could not be read, and are left out of all else
     by_class: pd.DataFrame  # a row a class: n, recall, precision, coverage, mean_set_size, credibility
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,8 +151,12 @@ class Evaluation:
 
 
 def evaluate(said: Predictions, y: Any, epsilon: float = 0.05) -> Evaluation:
-    """Compare with true labels y (n,), each one of the classes."""
+    """Compare with true labels y (n,), each one of the classes. Rows that could not be read are counted, no more."""
     truth = encode_known(y, len(said.log_class_weights), said.classes)
+    readable = said.readable
+    if said.reasons is not None and not readable.any():
+        raise InputError(f"no row could be read, so there is nothing to compare; row 0: {said.reasons[0]}")
+    said, truth = said.part(readable), truth[readable]
     trust = said.conformal
     sets = None if trust is None else trust.label_sets(epsilon)
     return Evaluation(
@@ -117,6 +168,7 @@ def evaluate(said: Predictions, y: Any, epsilon: float = 0.05) -> Evaluation:
         coverage=None if sets is None else metrics.coverage(truth, sets),
         mean_set_size=None if sets is None else metrics.set_sizes(sets).mean,
         credibility=None if trust is None else float(trust.credibility.mean()),
+        unreadable=int((~readable).sum()),
         by_class=_by_class(said, truth, sets),
     )
 

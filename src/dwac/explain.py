@@ -62,6 +62,7 @@ class Explanation:
     private: bool = False
     record: Any = None  # the explained example itself
     attention: tuple[tuple[str, float], ...] | None = None  # a text's words, and how much the network read each
+    unreadable: str | None = None  # why the example could not be read: then nobody voted, and all else is the prior
     _votes: Votes | None = field(default=None, repr=False)
     _settled: tuple[int, int | None] | None = field(default=None, repr=False)
 
@@ -82,7 +83,7 @@ class Explanation:
         """
         if self.private:
             raise PrivacyError("a private explanation holds no ids; flip_size says how many examples it takes")
-        rows = self._held.flip_rows()
+        rows = None if self.unreadable else self._held.flip_rows()
         return None if rows is None else self._held.ids[rows].tolist()
 
     @property
@@ -92,6 +93,8 @@ class Explanation:
 
     def to_frame(self) -> pd.DataFrame:
         """The neighbours, a row each: id, label, weight, share, distance, and the columns of their records."""
+        if self.unreadable:
+            return pd.DataFrame(columns=["label", "weight", "log_weight", "share"])
         rows = []
         for n in self.neighbors:
             if self.private:
@@ -123,7 +126,8 @@ class Explanation:
                 "confidence": self.confidence,
                 "credibility": self.credibility,
                 "p_values": self.p_values,
-                "deciding": self.deciding,
+                "unreadable": self.unreadable,
+                "deciding": None if self.unreadable else self.deciding,
                 "flip_size": self.flip_size,
                 "n_references": self.n_references,
                 "private": self.private,
@@ -137,6 +141,12 @@ class Explanation:
     def sentences(self) -> list[str]:
         """The explanation in plain words, a sentence a fact."""
         told = (privacy.percent, privacy.credibility, privacy.confidence) if self.private else ("{:.3f}".format,) * 3
+        if self.unreadable:
+            return [
+                f"This example could not be read: {self.unreadable}.",
+                f"Nobody voted on it. {self.label} is the commonest label, with {told[0](self.probability)} of all "
+                "votes; no label fits, and none is credible.",
+            ]
         said = [f"Predicted {self.label} with probability {told[0](self.probability)}."]
         if self.credibility is not None and self.confidence is not None:
             said.append(
@@ -166,6 +176,8 @@ class Explanation:
 
     def __str__(self) -> str:
         """Sentences, then the neighbours as a table."""
+        if self.unreadable:
+            return "\n".join(self.sentences())
         shown = self.to_frame().drop(columns="log_weight", errors="ignore").map(_brief)
         if self.private:
             shown["share"] = shown["share"].map(privacy.percent)
@@ -182,7 +194,7 @@ class Explanation:
         )
         words = _attention(self.attention) if self.attention else _shown(self.record)
         words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences())
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        table = "" if self.unreadable else f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f'<div class="dwac-explanation">{_STYLE}{words}{table}</div>'
 
     def _repr_html_(self) -> str:
@@ -377,6 +389,28 @@ def _about(n: int) -> str:
     """A rounded number of training examples."""
     said = f"{n:,} training examples"
     return f"{said} or fewer" if n == privacy.FEWEST else f"about {said}" if n >= 100 else said
+
+
+def unreadable(
+    why: str, shares: NDArray[np.float64], classes: Sequence[Any], n_references: int, *, calibrated: bool, private: bool
+) -> Explanation:
+    """Of an example that could not be read: why, (K,) shares of the classes, and no voters."""
+    best = int(shares.argmax())
+    if private:
+        shares, n_references = privacy.shares(shares), privacy.count(n_references)
+    return Explanation(
+        label=classes[best],
+        probability=float(shares[best]),
+        probabilities=dict(zip(classes, shares.tolist(), strict=True)),
+        neighbors=(),
+        n_references=n_references,
+        confidence=0.0 if calibrated else None,
+        credibility=0.0 if calibrated else None,
+        p_values=dict.fromkeys(classes, 0.0) if calibrated else None,
+        private=private,
+        unreadable=why,
+        _settled=(0, None),
+    )
 
 
 def _class_names(classes: Sequence[Any], n_classes: int) -> list[Any]:

@@ -7,6 +7,7 @@ import warnings
 import pandas as pd
 from rich.console import Console
 
+from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
     DeviceOption,
@@ -15,6 +16,7 @@ from dwac.cli.options import (
     FormatOption,
     JsonOption,
     ModelArgument,
+    StrictOption,
     TargetOption,
     TextOption,
 )
@@ -35,10 +37,12 @@ def evaluate(
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
     json: JsonOption = False,
+    strict: StrictOption = False,
 ) -> None:
     """Compare a model's predictions with known labels: accuracy, calibration, coverage of label sets, credibility.
 
     Give rows that the model was not trained on. The target is the one of training, unless --target names another.
+    Rows that cannot be read are counted and left out; the command then ends with 3.
 
     Example:
 
@@ -46,12 +50,18 @@ def evaluate(
     """
     loaded = load(model, device=device)
     rows = read(data, like=loaded, target=target, text=text, labelled=True, form=form, encoding=encoding)
-    _warn_of_voters(loaded, rows)
-    found = evaluate_rows(predict(loaded.clf, rows.X), rows.y, epsilon)
+    with unreadable.located(rows):
+        said = predict(loaded.clf, rows.X)
+    bad = unreadable.by_row(said.reasons)
+    unreadable.tell(bad, rows, strict=strict, fate="are left out")
+    _warn_of_voters(loaded, unreadable.without(rows, bad))
+    found = evaluate_rows(said, rows.y, epsilon)
     if json:
         say_json(found.to_dict())
     else:
-        Console().print(*evaluation_tables(found, f"{data}: {len(rows):,} rows"))
+        left = f", {len(bad):,} more could not be read" if bad else ""
+        Console().print(*evaluation_tables(found, f"{data}: {found.n:,} rows{left}"))
+    unreadable.end(bad)
 
 
 def _warn_of_voters(model: Model, rows: Rows) -> None:

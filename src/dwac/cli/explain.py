@@ -14,6 +14,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
     DeviceOption,
@@ -21,6 +22,7 @@ from dwac.cli.options import (
     FormatOption,
     JsonOption,
     ModelArgument,
+    StrictOption,
     TextOption,
 )
 from dwac.cli.output import number, say_json, write
@@ -28,6 +30,7 @@ from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
 from dwac.explain import Explanation, Neighbor
 from dwac.privacy import percent
+from dwac.readable import Partial
 from dwac.reading import Rows, load, read
 
 _DIFFERENCES = 6  # that a cell names
@@ -52,8 +55,11 @@ def explain(
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
     json: JsonOption = False,
+    strict: StrictOption = False,
 ) -> None:
     """Say why rows get their labels: the training examples that vote most, and what hangs on them.
+
+    Of a row that cannot be read it says so, and ends with 3.
 
     Examples:
 
@@ -65,7 +71,11 @@ def explain(
     """
     loaded = load(model, device=device)
     rows = _chosen(read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding), row, name)
-    found = loaded.clf.explain(rows.X, k, private=True if private else None)
+    with unreadable.located(rows):
+        # Each row by itself.
+        found = loaded.clf.explain(Partial(rows.X, {}), k, private=True if private else None)
+    bad = unreadable.by_row([explanation.unreadable for explanation in found])
+    unreadable.tell(bad, rows, strict=strict, fate="have no voters")
     if page is not None:
         write(page, as_page(found, rows, data).encode())
         Console(stderr=True).print(f"written: {page}", highlight=False, soft_wrap=True)
@@ -76,6 +86,7 @@ def explain(
     else:
         for explanation, id_, place in zip(found, rows.ids, range(len(rows)), strict=True):
             show(explanation, f"{id_}  ({rows.where(place)})", Console())
+    unreadable.end(bad)
 
 
 def _chosen(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:
@@ -104,6 +115,9 @@ def show(explanation: Explanation, title: str, console: Console) -> None:
         console.print(Text.assemble(*words))
     for sentence in explanation.sentences():
         console.print(sentence, highlight=False, markup=False)
+    if explanation.unreadable:
+        console.print()
+        return
     told = any(neighbor.record is not None for neighbor in explanation.neighbors)
     head = ["label", "share"] if explanation.private else ["id", "label", "share", "distance"]
     table = Table(*head, *(["differs in" if kind == "table" else "example"] if told else []))

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from dwac.cli import unreadable
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
 from dwac.cli.options import (
     DeviceOption,
@@ -19,6 +20,7 @@ from dwac.cli.options import (
     FormatOption,
     IdOption,
     ModelArgument,
+    StrictOption,
     TargetOption,
     TextOption,
 )
@@ -51,6 +53,7 @@ def explore(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    strict: StrictOption = False,
 ) -> None:
     """See and question every prediction in a local page: a map, who voted, and what if they had not; until Ctrl-C.
 
@@ -93,6 +96,8 @@ def explore(
             title=model.resolve().name,
             epsilon=epsilon,
         )
+    if rows is not None:
+        unreadable.tell(explorer.unreadable, rows, strict=strict, fate="are left out")
     token = read_token(token_file) or secrets.token_urlsafe(24)
     app = explorer_app(explorer, token=token, hosts=(*LOOPBACK, host) if is_loopback(host) else None)
     listener = listen(host, port)

@@ -33,6 +33,10 @@ FormatOption = Annotated[
 ]
 EncodingOption = Annotated[str, typer.Option(help="Of text files: utf-8, latin-1, utf-16, …")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for machines, not tables for people.")]
+StrictOption = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse all data where a row cannot be read, rather than say so beside the rest."),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, …")]
 
 

@@ -38,15 +38,17 @@ def form_of(path: Path) -> str:
     return form
 
 
-def packed(frame: pd.DataFrame, form: str) -> bytes:
-    """A table as the bytes of a file: "csv", "tsv", "jsonl" or "parquet"."""
+def packed(frame: pd.DataFrame, form: str, *, harmless: bool = False) -> bytes:
+    """A table as the bytes of a file: "csv", "tsv", "jsonl" or "parquet"; harmless: to a spreadsheet."""
+    if harmless and form not in ("csv", "tsv"):
+        raise InputError(f"--spreadsheet-safe is for CSV and TSV, which spreadsheets open; got {form}")
     if form == "jsonl":
         return "".join(f"{as_json(row)}\n" for row in frame.to_dict("records")).encode()
     if form == "parquet":
         data = io.BytesIO()
         frame.to_parquet(data, index=False)
         return data.getvalue()
-    return as_csv(frame, "\t" if form == "tsv" else ",").encode()
+    return as_csv(frame, "\t" if form == "tsv" else ",", harmless=harmless).encode()
 
 
 def write(path: Path, data: bytes) -> None:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
     DeviceOption,
@@ -19,6 +20,7 @@ from dwac.cli.options import (
     IdOption,
     JsonOption,
     ModelArgument,
+    StrictOption,
     TextOption,
 )
 from dwac.cli.output import form_of, number, packed, write
@@ -44,10 +46,16 @@ def predict(
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
     json: JsonOption = False,
+    strict: StrictOption = False,
+    safe: Annotated[
+        bool, typer.Option("--spreadsheet-safe", help="Put ' before CSV cells that a spreadsheet takes for formulas.")
+    ] = False,
 ) -> None:
     """Predict the label of each row of new data, and how far to trust it.
 
     A terminal shows a table, a pipe gets CSV. Columns may come in any order; those the model does not know are ignored.
+    A row that cannot be read gets the commonest label, credibility 0, no label set, and in the column "unreadable" the
+    reason; the command then ends with 3.
 
     Examples:
 
@@ -60,16 +68,21 @@ def predict(
     written = None if output is None else form_of(output)
     loaded = load(model, device=device)
     rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding)
-    frame = predict_rows(loaded.clf, rows.X, private=True if private else None).frame(epsilon)
+    with unreadable.located(rows):
+        found = predict_rows(loaded.clf, rows.X, private=True if private else None)
+    bad = unreadable.by_row(found.reasons)
+    unreadable.tell(bad, rows, strict=strict, fate="are answered by the commonest label")
+    frame = found.frame(epsilon)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
     console = Console()
     if output is not None and written is not None:
-        write(output, packed(frame, "jsonl" if json else written))
+        write(output, packed(frame, "jsonl" if json else written, harmless=safe))
         Console(stderr=True).print(f"written: {output}, {len(frame):,} rows", highlight=False, soft_wrap=True)
     elif json or not console.is_terminal:
-        typer.echo(packed(frame, "jsonl" if json else "csv").decode(), nl=False)
+        typer.echo(packed(frame, "jsonl" if json else "csv", harmless=safe).decode(), nl=False)
     else:
-        show(frame, epsilon, console)
+        show(frame if bad else frame.drop(columns="unreadable"), epsilon, console)
+    unreadable.end(bad)
 
 
 def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
@@ -82,7 +95,7 @@ def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
             if name == "set"
             else number(value)
             if name in ("probability", "confidence", "credibility")
-            else str(value)
+            else ("" if name == "unreadable" and pd.isna(value) else str(value))
             for name, value in row.items()
         )
         table.add_row(*cells)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from dwac import report as reports
 from dwac.classifier import DWACClassifier
+from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
     DeviceOption,
@@ -20,6 +21,7 @@ from dwac.cli.options import (
     FormatOption,
     IdOption,
     ModelArgument,
+    StrictOption,
     TargetOption,
     TextOption,
 )
@@ -49,11 +51,13 @@ def report(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    strict: StrictOption = False,
 ) -> None:
     """Write a report to read, mail or print: one page that needs no network.
 
     It has results on DATA, whose labels are known; a map; predictions, explained; and training labels that look wrong.
     Rows of DATA that the model was trained on are left out, so the file that was trained on with --test-size will do.
+    So are those that cannot be read; the command then ends with 3.
 
     Examples:
 
@@ -64,11 +68,17 @@ def report(
     loaded = load(model, device=device)
     rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding)
     hidden = private or loaded.clf.private_
+    rows, bad = _readable(loaded.clf, rows, strict=strict)
     rows, note = fresh(loaded.clf, rows, data, private=hidden)
+    if bad:
+        note = f"{len(bad):,} rows of {data} could not be read and are left out here" + (f"; {note}" if note else "")
     console = Console(stderr=True)
     if note:
         console.print(f"dwac: note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
-    strange = None if unlike is None else read(unlike, like=loaded, labelled=False, encoding=encoding).X
+    strange = None
+    if unlike is not None:
+        others = read(unlike, like=loaded, labelled=False, encoding=encoding)
+        strange = _readable(loaded.clf, others, strict=strict)[0].X
     with console.status(f"asking about {len(rows):,} rows …"):
         written = reports.write(
             loaded.clf,
@@ -86,6 +96,15 @@ def report(
         )
     size = written.stat().st_size / 1e6
     console.print(f"written: {written}, on {len(rows):,} rows, {size:.1f} MB", highlight=False, soft_wrap=True)
+    unreadable.end(bad)
+
+
+def _readable(clf: DWACClassifier, rows: Rows, *, strict: bool) -> tuple[Rows, dict[int, str]]:
+    """The rows that can be read, and why others cannot."""
+    with unreadable.located(rows):
+        bad = clf.unreadable(rows.X)
+    unreadable.tell(bad, rows, strict=strict, fate="are left out")
+    return unreadable.without(rows, bad), bad
 
 
 def fresh(clf: DWACClassifier, rows: Rows, name: str, *, private: bool = False) -> tuple[Rows, str]:

@@ -99,7 +99,7 @@ def _votes(explained: Explained) -> Any:
         panel.text(voter.share, place, f" {share}", fontsize=7, color=INK, va="center")
     panel.set_yticks(range(len(voters)), names)
     panel.invert_yaxis()
-    panel.set_xlim(0, max(voter.share for voter in voters) * 1.18 or 1)
+    panel.set_xlim(0, max((voter.share for voter in voters), default=0) * 1.18 or 1)
     tidy(panel, title=plain(_title(explained), 80), x="share of the vote")
     return figure
 

@@ -67,18 +67,31 @@ def tokens_of(tokenizer: Any, texts: list[str], n_words: int) -> tuple[Tensor, T
 
 
 def encoded(tokenizer: Any, texts: list[str]) -> list[Any]:
-    """The library's encoding of each text; an error names a row that cannot be read."""
+    """The library's encoding of each text; an error knows all rows that it fails on, or finds nothing in."""
     try:
-        return list(_guarded(lambda: tokenizer.encode_batch(texts)))
+        found = list(_guarded(lambda: tokenizer.encode_batch(texts)))
     except InputError:
-        return [_alone(tokenizer, row, text) for row, text in enumerate(texts)]
+        found = [_alone(tokenizer, text) for text in texts]
+    faults = {row: fault for row, encoding in enumerate(found) if (fault := _fault(encoding))}
+    if faults:
+        row = min(faults)
+        raise InputError(f"row {row}: {faults[row]}", rows=faults)
+    return found
 
 
-def _alone(tokenizer: Any, row: int, text: str) -> Any:
+def _alone(tokenizer: Any, text: str) -> Any:
+    """The encoding of one text, or the error that came instead."""
     try:
         return _guarded(lambda: tokenizer.encode(text))
     except InputError as error:
-        raise InputError(f"row {row}: the tokeniser cannot read this text ({error}); drop or shorten it") from None
+        return error
+
+
+def _fault(encoding: Any) -> str:
+    """What is wrong with an encoding, or with the error in its place; empty if nothing is."""
+    if isinstance(encoding, InputError):
+        return f"the tokeniser cannot read this text ({encoding}); drop or shorten it"
+    return "" if any(encoding.attention_mask) else "the tokeniser finds nothing in this text"
 
 
 def _guarded(work: Callable[[], Any]) -> Any:

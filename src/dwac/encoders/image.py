@@ -11,6 +11,7 @@ import importlib
 import io
 import math
 import os
+import re
 import struct
 import sys
 import zlib
@@ -38,6 +39,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"  # how such a file begins
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
 _GREY = {"1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N"}
 _SMALLER = f"at most {MOST_PIXELS:,} are read; make it smaller"
+_ADDRESS = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>")  # as Pillow names what has no name
 _ACCEPTED = "an array (n, H, W), (n, H, W, C) or (n, C, H, W), or a list of arrays, PIL images or file paths"
 
 
@@ -170,7 +172,7 @@ class ImageEncoder(Encoder):
 
     def transform(self, X: Any) -> Inputs:
         """One tensor (n, C, H, W): uint8 where fit saw whole numbers 0 … 255, else float32."""
-        return (self._images(_gathered(X)),)
+        return (self._images(_gathered(X, self.seen.lengths)),)
 
     def _images(self, data: Array | list[Any]) -> Tensor:
         seen = self.seen
@@ -336,8 +338,11 @@ def _is_picture(item: Any) -> bool:
     return _is_path(item) or isinstance(item, bytes) or (pillow is not None and isinstance(item, pillow.Image))
 
 
-def _gathered(X: Any) -> Array | list[Any]:
-    """X as an array (n, …) of numbers, or as a list of pictures: paths, PIL images, or the bytes of image files."""
+def _gathered(X: Any, lengths: tuple[int, ...] | None = None) -> Array | list[Any]:
+    """X as an array (n, …) of numbers, or as a list of pictures: paths, PIL images, or the bytes of image files.
+
+    lengths: the shape that an image must have, where it is known.
+    """
     if isinstance(X, pd.DataFrame) or _is_picture(X):
         raise InputError(f"X must be {_ACCEPTED}; got one {type(X).__name__}; a column of paths is fine: X['path']")
     X = array_of(X) if isinstance(X, Tensor) else X
@@ -346,31 +351,45 @@ def _gathered(X: Any) -> Array | list[Any]:
         raise InputError(f"X must be {_ACCEPTED}; got {type(X).__name__}")
     if array is None or array.dtype.kind in "OUSTV":
         items = list(X)
-        array = None if items and any(map(_is_picture, items)) else _stacked(items)
+        array = None if items and any(map(_is_picture, items)) else _stacked(items, lengths)
         if array is None:
-            for row, item in enumerate(items):
-                if not _is_picture(item):
-                    raise InputError(f"row {row} is a {type(item).__name__} among pictures; give pictures only")
-                if _is_path(item) and not os.path.isfile(item):
-                    raise InputError(f"row {row}: there is no file {os.fspath(item)!r}")
+            _refuse({row: fault for row, item in enumerate(items) if (fault := _fault(item))})
             return items
     if not array.size:
         raise InputError(f"X must hold at least one image of at least one pixel; got shape {array.shape}")
     return array
 
 
-def _stacked(items: list[Any]) -> Array:
+def _fault(item: Any) -> str:
+    """What is wrong with one of several pictures; nothing if it may be fine."""
+    if not _is_picture(item):
+        return f"it is a {type(item).__name__} among pictures; give pictures only"
+    return f"there is no file {os.fspath(item)!r}" if _is_path(item) and not os.path.isfile(item) else ""
+
+
+def _refuse(faults: dict[int, str]) -> None:
+    """An error that names the first row with a fault, and knows them all."""
+    for row, fault in faults.items():
+        raise InputError(f"row {row}: {fault}", rows=faults)
+
+
+def _stacked(items: list[Any], lengths: tuple[int, ...] | None) -> Array:
     arrays = []
     for row, item in enumerate(items):
         try:
             arrays.append(array_of(item) if isinstance(item, Tensor) else np.asarray(item))
         except ValueError as error:
-            raise InputError(f"row {row} is no image: {error}") from None
-        if arrays[row].shape != arrays[0].shape:
-            raise ShapeError(
-                f"every image must have the same shape; row {row} has {arrays[row].shape}, row 0 {arrays[0].shape}; "
-                "resize them, or give PIL images or files, which are resized to size=…"
-            )
+            fault = f"no image: {error}"
+            raise InputError(f"row {row} is {fault}", rows={row: fault}) from None
+    shapes = [array.shape for array in arrays]
+    wanted = lengths if lengths in shapes else shapes[0] if shapes else ()
+    odd = [row for row, shape in enumerate(shapes) if shape != wanted]
+    if odd:
+        raise ShapeError(
+            f"every image must have the same shape; row {odd[0]} has {shapes[odd[0]]}, others {wanted}; "
+            "resize them, or give PIL images or files, which are resized to size=…",
+            rows={row: f"the image must have the shape {wanted}; got {shapes[row]}" for row in odd},
+        )
     return np.stack(arrays) if arrays else np.empty(0)
 
 
@@ -404,8 +423,11 @@ def _match_numbers(array: Array, seen: Seen) -> None:
     if seen.numbers == "uint8" and came != "uint8":
         outside = ((array < 0) | (array > 255)).reshape(len(array), -1).any(axis=1)
         if outside.any():
-            row = int(outside.argmax())
-            raise InputError(f"the training images were {seen}; row {row} holds numbers outside 0 … 255")
+            rows = [int(row) for row in np.flatnonzero(outside)]
+            raise InputError(
+                f"the training images were {seen}; row {rows[0]} holds numbers outside 0 … 255",
+                rows=dict.fromkeys(rows, "the image holds numbers outside 0 … 255"),
+            )
 
 
 def _tensor(array: Array, layout: str, numbers: str) -> Tensor:
@@ -415,7 +437,11 @@ def _tensor(array: Array, layout: str, numbers: str) -> Tensor:
     if numbers == "float":
         finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
         if not finite.all():
-            raise NonFiniteError(f"pixels must be finite; row {int(finite.argmin())} holds NaN or infinity; repair it")
+            rows = [int(row) for row in np.flatnonzero(~finite)]
+            raise NonFiniteError(
+                f"pixels must be finite; row {rows[0]} holds NaN or infinity; repair it",
+                rows=dict.fromkeys(rows, "the image holds NaN or infinity"),
+            )
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
     return {"HW": tensor[:, None], "CHW": tensor}.get(layout, tensor.movedim(-1, 1)).contiguous()
 
@@ -495,18 +521,25 @@ def _mode(items: list[Any]) -> str:
 
 def _decoded(items: list[Any], mode: str, size: Any) -> Array:
     """(n, H, W) or (n, H, W, C) uint8: every picture upright, in one mode and size (the first one's if None)."""
-    first = _pixels(0, items[0], mode, size)
-    _require_size(first.shape)
-    array = np.empty((len(items), *first.shape), dtype=np.uint8)
+    _pillow("Image")
+    size = _pixels(0, items[0], mode, None).shape[:2] if size is None else size
+    channels = {"L": ()}.get(mode, (len(mode),))
+    _require_size((*size, *channels))
+    array = np.empty((len(items), *size, *channels), dtype=np.uint8)
+    faults: dict[int, str] = {}
 
     def fill(row: int) -> None:
-        array[row] = _pixels(row, items[row], mode, first.shape[:2])
+        try:
+            array[row] = _pixels(row, items[row], mode, size)
+        except InputError as error:
+            faults[row] = _ADDRESS.sub("", str(error).removeprefix(f"row {row}: "))
 
     # Pillow decodes files outside Python's lock; images already open might share a file, so one at a time.
     workers = None if all(_is_path(item) for item in items) else 1
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(fill, range(len(items))):
             pass
+    _refuse(dict(sorted(faults.items())))
     return array
 
 

@@ -133,7 +133,11 @@ def _tensor(value: Any, name: str) -> Tensor:
     tensor = tensor.detach().cpu()
     tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
     if tensor.is_floating_point() and tensor.ndim and not bool((finite := torch.isfinite(tensor)).all()):
-        raise NonFiniteError(f"{name} must be finite; row {int((~finite).nonzero()[0, 0])} holds NaN or infinity")
+        rows = (~finite).view(len(tensor), -1).any(dim=1).nonzero()[:, 0].tolist()
+        raise NonFiniteError(
+            f"{name} must be finite; row {rows[0]} holds NaN or infinity",
+            rows=dict.fromkeys(rows, f"{name} holds NaN or infinity"),
+        )
     return tensor
 
 

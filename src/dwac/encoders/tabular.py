@@ -25,7 +25,7 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Inputs, Recipe, array_of
 from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork
-from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.errors import DwacError, InputError, KindError, NonFiniteError, ShapeError
 
 Floats = NDArray[np.float64]
 Name = str | int
@@ -262,12 +262,27 @@ class TabularEncoder(Encoder):
         does not read that, for training has nothing but 0 there; it is one of the row's coordinates.
         """
         frame = self.records(X)
-        features = [column.features(frame.iloc[:, i]) for i, column in enumerate(self.columns)]
+        features = self._features(frame)
         numeric = [x for part in features for x in part.continuous] + [x for part in features for x in part.plain]
         if numeric and self.watchful:
             numeric.append(_beyond(features, len(frame)))
         indices = [index for part in features for index in part.indices]
         return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
+
+    def _features(self, frame: pd.DataFrame) -> list[Features]:
+        """Of every column; an error knows all rows that do not fit, in whichever column."""
+        features, errors = [], []
+        for i, column in enumerate(self.columns):
+            try:
+                features.append(column.features(frame.iloc[:, i]))
+            except InputError as error:
+                errors.append(error)
+        if errors:
+            gravest = min(errors, key=lambda error: (bool(error.rows), not isinstance(error, KindError)))
+            if gravest.rows:
+                gravest.rows = {row: why for error in reversed(errors) for row, why in error.rows.items()}
+            raise gravest
+        return features
 
     def records(self, X: Any) -> pd.DataFrame:
         """The rows of X with fit's columns in fit's order; an error names a column that is missing or too many."""
@@ -440,12 +455,25 @@ def _numbers(series: pd.Series[Any], name: Name) -> Floats:
     try:
         x: Floats = series.to_numpy(np.float64, na_value=np.nan)
     except OverflowError as error:
-        raise NonFiniteError(f"column {name!r} must hold numbers up to 1e308: {error}") from None
+        wrong = f"column {name!r} must hold numbers up to 1e308"
+        large = [row for row, value in enumerate(series) if not pd.isna(value) and _overflows(value)]
+        raise NonFiniteError(f"{wrong}: {error}", rows=dict.fromkeys(large, wrong)) from None
     infinite = np.isinf(x)
     if infinite.any():
-        row = int(infinite.argmax())
-        raise NonFiniteError(f"column {name!r} must be finite; got {x[row]} in row {row}; drop or repair such rows")
+        row, wrong = int(infinite.argmax()), f"column {name!r} must be finite; got"
+        raise NonFiniteError(
+            f"{wrong} {x[row]} in row {row}; drop or repair such rows",
+            rows={int(row): f"{wrong} {x[row]}" for row in np.flatnonzero(infinite)},
+        )
     return np.clip(x, -_LARGEST, _LARGEST)
+
+
+def _overflows(value: Any) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return True
+    return False
 
 
 def _times(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
@@ -457,15 +485,23 @@ def _times(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
     series = series.astype(object)
     _refuse(series, name, lambda value: isinstance(value, str | date), "dates")
     times = pd.to_datetime(series, utc=True, errors="coerce", format="ISO8601")
-    _refuse(series[times.isna()], name, pd.isna, "dates such as 2024-05-31T14:00")
+    _refuse(series[times.isna()], name, pd.isna, "dates such as 2024-05-31T14:00", of=int(series.notna().sum()))
     return times
 
 
-def _refuse(series: pd.Series[Any], name: Name, fits: Callable[[Any], bool], wanted: str) -> None:
-    """An error that names the first value which is there and does not fit, and its row."""
-    for row, value in series[series.notna()].items():
-        if not fits(value):
-            raise InputError(f"column {name!r} must hold {wanted}; got {value!r} in row {row}")
+def _refuse(
+    series: pd.Series[Any], name: Name, fits: Callable[[Any], bool], wanted: str, of: int | None = None
+) -> None:
+    """An error that names the first value which is there and does not fit, and its row; it knows all such rows.
+
+    of: how many values are there in all, where these are but some of them.
+    """
+    wrong, there = f"column {name!r} must hold {wanted}; got", series[series.notna()]
+    rows: dict[Any, str] = {row: f"{wrong} {value!r:.80}" for row, value in there.items() if not fits(value)}
+    if rows:
+        row, said = next(iter(rows.items()))
+        error = KindError if len(rows) == (of or len(there)) else InputError
+        raise error(f"{said} in row {row}", rows=rows)
 
 
 def _codes(series: pd.Series[Any], name: Name) -> tuple[NDArray[np.intp], list[Value]]:

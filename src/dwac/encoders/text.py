@@ -24,7 +24,7 @@ from dwac import _checks as checks
 from dwac.committee import Committee
 from dwac.encoders.base import Encoder, Inputs, Recipe
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
-from dwac.errors import DwacError, InputError, ShapeError
+from dwac.errors import DwacError, InputError, KindError, ShapeError
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint32]
@@ -411,18 +411,25 @@ def texts_of(X: Any) -> list[str]:
         what = f"an array of shape {X.shape}" if isinstance(X, np.ndarray) else type(X).__name__
         raise InputError(f"X must be texts: a list, array or Series of str; got {what}")
     texts = X.tolist() if isinstance(X, pd.Series | np.ndarray) else list(X)
-    for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            missing = text is None or text is pd.NA or (isinstance(text, float) and np.isnan(text))
-            what = "missing; drop such rows" if missing else f"{type(text).__name__} {str(text)[:40]!r}"
-            raise InputError(f"every text must be a str; row {row} is {what}")
-        if not text or text.isspace():
-            raise InputError(
-                f"every text must have a word; row {row} is {'blank' if text else 'empty'}; drop such rows"
-            )
-        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise InputError(f"row {row} holds half of a surrogate pair; decode its bytes with errors='replace'")
+    faults = {row: fault for row, text in enumerate(texts) if (fault := _fault(text))}
+    if faults:
+        row, fault = next(iter(faults.items()))
+        error = InputError if any(isinstance(text, str) for text in texts) else KindError
+        rows = {row: f"the text {fault}" for row, fault in faults.items()}
+        raise error(f"every text must be a str with a word; row {row} {fault}; drop or repair it", rows=rows)
     return texts
+
+
+def _fault(text: Any) -> str:
+    """What is wrong with a text; nothing if it is fine."""
+    if not isinstance(text, str):
+        missing = text is None or text is pd.NA or (isinstance(text, float) and np.isnan(text))
+        return "is missing" if missing else f"is {type(text).__name__} {str(text)[:40]!r}"
+    if not text or text.isspace():
+        return "is blank" if text else "is empty"
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        return "holds half of a surrogate pair: its bytes were decoded wrongly"
+    return ""
 
 
 def _high(counts: Ints, limit: int) -> int:

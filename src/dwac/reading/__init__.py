@@ -52,7 +52,8 @@ def read(
         target: the column with the labels.
         text: the column with the text to classify; found by itself where it is the only one.
         ids: the column with the rows' names; otherwise rows are numbered from 0.
-        like: a model to read for: its columns, in their types.
+        like: a model to read for: its columns, in their types. Cells of other types, and gaps among texts, stay as
+            they are written: the model says which rows it cannot read.
         labelled: whether labels are needed; by default for learning (without `like`), and not for a model.
         form: one of FORMATS; by default as the name ends, or as the data looks.
         encoding: of text files.
@@ -73,7 +74,7 @@ def read(
         return _finished(rows, like, name)
     form = "csv" if form == "text" else form  # columns were named: a table whose name ends unusually
     asked = Columns(target, text, ids)
-    table = read_table(data, name, form, encoding=encoding, texts=_worded(asked, like))
+    table = read_table(data, name, form, encoding=encoding, texts=_worded(asked, like), nested=like is not None)
     if like is None:
         return arrange(table, name, asked, labelled=labelled)
     if like.kind != "text":

@@ -65,9 +65,12 @@ def arrange_like(
     ids = _ids(frame, id_column, where)
     rest = frame.drop(columns=[c for c in (target, id_column) if c is not None])
     if isinstance(clf.encoder_, TabularEncoder):
-        return Rows(_features(rest, clf.encoder_, name, where), y, ids, "tabular", found, where)
+        return Rows(_features(rest, clf.encoder_, name), y, ids, "tabular", found, where)
     text = asked.text or _text_column(rest, name, learned.text)
-    return Rows(_texts(frame[text], text, where), y, ids, "text", Columns(target, text, id_column), where)
+    # What is no text is for the model to judge, row by row.
+    texts = ["" if gone else value if isinstance(value, list | dict) else str(value)
+             for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)]  # fmt: skip
+    return Rows(texts, y, ids, "text", Columns(target, text, id_column), where)
 
 
 def looks_like_text(values: pd.Series[Any]) -> bool:
@@ -195,7 +198,7 @@ def _written(label: Any) -> str:
 # What a table's model learned from
 
 
-def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str, where: Callable[[int], str]) -> pd.DataFrame:
+def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str) -> pd.DataFrame:
     wanted: list[Any] = [column.name for column in encoder.columns]
     if not any(isinstance(column, str) for column in wanted):  # trained on an array: known by position
         if frame.shape[1] != len(wanted):
@@ -207,11 +210,12 @@ def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str, where: Ca
     if lacking:
         shown = ", ".join(map(repr, lacking[:10])) + ", …" * (len(lacking) > 10)
         raise InputError(f"{name} lacks what the model was trained on: column {shown}; {_columns(frame)}")
-    return pd.DataFrame({column.name: _as_learned(frame[column.name], column, where) for column in encoder.columns})
+    return pd.DataFrame({column.name: _as_learned(frame[column.name], column) for column in encoder.columns})
 
 
-def _as_learned(values: pd.Series[Any], column: Column, where: Callable[[int], str]) -> pd.Series[Any]:
-    """A column's values in the type that they had in training."""
+def _as_learned(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
+    """A column's values in the type that they had in training; those that have none stay as they are written, for the
+    model to judge, row by row."""
     if column.kind == "categorical":
         if all(isinstance(value, str | None) for value in column.categories) and not is_text(values):
             return values.map(str, na_action="ignore").astype(object)
@@ -225,10 +229,4 @@ def _as_learned(values: pd.Series[Any], column: Column, where: Callable[[int], s
     else:
         found = pd.to_numeric(values, errors="coerce")
     lost = found.isna() & ~missing(values)
-    if lost.any():
-        row = int(lost.argmax())
-        what = {"datetime": "dates such as 2024-12-31", "boolean": "true or false"}.get(column.kind, "numbers")
-        raise InputError(
-            f"{where(row)}: column {column.name!r} must hold {what}, as in training; got {values.iloc[row]!r}"
-        )
-    return found
+    return found.astype(object).mask(lost, values) if lost.any() else found

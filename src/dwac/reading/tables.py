@@ -33,15 +33,18 @@ class Table(NamedTuple):
     where: Callable[[int], str]
 
 
-def read_table(data: bytes, name: str, form: str, *, encoding: str, texts: Collection[str]) -> Table:
+def read_table(
+    data: bytes, name: str, form: str, *, encoding: str, texts: Collection[str], nested: bool = False
+) -> Table:
     """The table in the bytes of a file of this form: "csv", "tsv", "jsonl" or "parquet".
 
     texts: columns that stay as they are written, rather than become numbers or dates. In CSV a blank is a gap in any.
+    nested: let lists and objects in the cells of JSON be, for whoever looks at single rows.
     """
     if form == "parquet":
         table = Table(_parquet(data, name), lambda row: f"{name} row {row}")
     elif form == "jsonl":
-        table = _json_lines(decoded(data, name, encoding), name, texts)
+        table = _json_lines(decoded(data, name, encoding), name, texts, nested)
     else:
         table = _csv(decoded(data, name, encoding), name, form, texts)
     if len(table.frame) == 0:
@@ -179,7 +182,7 @@ def _refuse_ragged(text: str, name: str, delimiter: str) -> None:
 # JSON Lines
 
 
-def _json_lines(text: str, name: str, texts: Collection[str]) -> Table:
+def _json_lines(text: str, name: str, texts: Collection[str], nested: bool) -> Table:
     rows, lines = [], []
     first: dict[str, Any] = {}  # value of each column that is not a gap
     for line, written in enumerate(text.split("\n"), start=1):
@@ -194,7 +197,7 @@ def _json_lines(text: str, name: str, texts: Collection[str]) -> Table:
         if not isinstance(row, dict):
             raise InputError(f"{name} line {line} must be one JSON object, {{…}}; got {written.strip()[:40]!r}")
         for column, value in row.items():
-            if isinstance(value, list | dict):
+            if isinstance(value, list | dict) and not nested:
                 raise InputError(f"{name} line {line}: {column!r} must be a single value; got {json.dumps(value)[:40]}")
             if first.get(column) is None:
                 first[column] = value

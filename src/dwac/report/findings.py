@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dwac import metrics, privacy
 from dwac.classifier import DWACClassifier
 from dwac.evaluation import Evaluation, Predictions, evaluate, predict
-from dwac.preparation import encode_known, row_ids, rows_of
+from dwac.preparation import encode_known, row_ids, rows_of, take
 from dwac.report.chance import honest_coverage
 from dwac.report.label_issues import label_issues
 from dwac.report.seen import seen
@@ -163,4 +163,9 @@ def find(
     n = len(said.log_class_weights)
     outside = None if unlike is None else predict(clf, unlike, private=private)
     result = evaluate(said, y, epsilon)
-    return Findings(clf, X, row_ids(X, ids, n), encode_known(y, n, clf.classes_), said, outside, result)
+    names, truth = row_ids(X, ids, n), encode_known(y, n, clf.classes_)
+    if result.unreadable:
+        rows = np.flatnonzero(said.readable)
+        X, names, truth, said = take(X, rows), names[rows], truth[rows], said.part(rows)
+    outside = None if outside is None or not outside.readable.any() else outside.part(outside.readable)
+    return Findings(clf, X, names, truth, said, outside, result)

@@ -5,7 +5,7 @@ The numbers are those of `dwac.evaluation.predict` and `Explanation.to_dict`: th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -38,18 +38,20 @@ class Answers:
         """
         try:
             return self._together(k, requests)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic below Python is no Exception
             if len(requests) == 1:
                 return [error]
             half = len(requests) // 2
             return [*self.run(k, requests[:half]), *self.run(k, requests[half:])]
 
     def _together(self, k: int, requests: list[list[Any]]) -> list[Any]:
-        X = self.reader.read([row for rows in requests for row in rows])
+        X = self.reader.sift([row for rows in requests for row in rows])
         parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, requests)]).tolist())]
         if k == VOTES:
             said = predict(self.model, X, private=self.private)
-            return [_part(said, rows) for rows in parts]
+            return [said.part(rows) for rows in parts]
         told = [explanation.to_dict() for explanation in self.model.explain(X, k, private=self.private)]
         return [told[rows] for rows in parts]
 
@@ -87,12 +89,13 @@ class Answers:
         return dict(zip(self.keys, row, strict=True))
 
     def _trust(self, said: Predictions, epsilon: float) -> list[dict[str, Any]]:
-        names, trust = ("confidence", "credibility", "label_set"), said.conformal
+        names, trust = ("unreadable", "confidence", "credibility", "label_set"), said.conformal
+        reasons: list[str | None] = [None] * len(said.codes) if said.reasons is None else said.reasons.tolist()
         if trust is None:
-            return [dict.fromkeys(names) for _ in said.codes]
+            return [{**dict.fromkeys(names), "unreadable": why} for why in reasons]
         held = label_sets(trust.p_values, epsilon).tolist()
         sets = [[label for label, there in zip(self.labels, row, strict=True) if there] for row in held]
-        columns = (trust.confidence.tolist(), trust.credibility.tolist(), sets)
+        columns = (reasons, trust.confidence.tolist(), trust.credibility.tolist(), sets)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _note(self, epsilon: float) -> str | None:
@@ -107,11 +110,3 @@ class Answers:
     def count(self, n: int) -> int:
         """A number of examples, as far as it may be told."""
         return privacy.count(n) if self.private else int(n)
-
-
-def _part(said: Predictions, rows: slice) -> Predictions:
-    """What is said of some of the rows."""
-    trust = said.conformal
-    if trust is not None:
-        trust = replace(trust, p_values=trust.p_values[rows], scores=trust.scores[rows])
-    return replace(said, log_class_weights=said.log_class_weights[rows], conformal=trust)

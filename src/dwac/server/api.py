@@ -19,7 +19,7 @@ _ASKED = {
     409: "This model has no such answer.",
     413: "Too much.",
     415: "Not application/json.",
-    422: "A field or row does not fit.",
+    422: "A field does not fit; or, where `strict`, a row.",
     503: "Busy: try again.",
     504: "No answer in time.",
 }
@@ -44,14 +44,15 @@ def router(service: Service) -> APIRouter:
         """Label, probabilities, confidence, credibility and label set of each row."""
         ask = schemas.checked(schemas.Ask, await service.read(request))
         service.check_rows(ask.rows, limits.rows)
-        return told(service.answers.predictions(await service.votes(ask.rows), ask.epsilon))
+        said = await service.votes(ask.rows, strict=ask.strict)
+        return told(service.answers.predictions(said, ask.epsilon))
 
     @api.post("/sets", response_model=schemas.Sets, summary="Label sets", **asked(schemas.Ask))
     async def sets(request: Request) -> Response:
         """The labels that cannot be rejected at error rate ε, and the p-value of every label."""
         ask = schemas.checked(schemas.Ask, await service.read(request))
         service.check_rows(ask.rows, limits.rows)
-        return told(service.answers.sets(await service.votes(ask.rows), ask.epsilon))
+        return told(service.answers.sets(await service.votes(ask.rows, strict=ask.strict), ask.epsilon))
 
     @api.post("/explain", response_model=schemas.Explanations, summary="Explain", **asked(schemas.AskWhy))
     async def explain(request: Request) -> Response:
@@ -62,7 +63,7 @@ def router(service: Service) -> APIRouter:
             raise RefusalError(
                 422, "invalid_request", f"k: at most {limits.neighbors} neighbours are shown; got {ask.k}"
             )
-        return told({"explanations": await service.explanations(ask.rows, ask.k)})
+        return told({"explanations": await service.explanations(ask.rows, ask.k, strict=ask.strict)})
 
     @api.get("/model", response_model=schemas.Card, summary="The model")
     async def model() -> Response:
@@ -74,10 +75,15 @@ def router(service: Service) -> APIRouter:
         """Whether the process answers."""
         return told({"status": "alive"})
 
-    @api.get("/health/ready", response_model=schemas.Health, summary="Ready?", responses=_refusals({503: "Busy."}))
+    @api.get(
+        "/health/ready",
+        response_model=schemas.Health,
+        summary="Ready?",
+        responses=_refusals({503: "Busy, or failed.", 504: "No answer in time."}),
+    )
     async def ready() -> Response:
         """Whether a prediction would be taken now."""
-        service.queue()
+        await service.require_ready()
         return told({"status": "ready"})
 
     @api.get("/metrics", response_class=Response, summary="Metrics",

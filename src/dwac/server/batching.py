@@ -7,6 +7,7 @@ await batcher.submit("votes", payload, size=1)
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ from typing import Any
 from dwac.server.limits import Limits
 from dwac.server.refusals import RefusalError
 
+_STUCK = 2  # times as long as anyone waits for an answer: then the call is not merely slow
+THREAD = "dwac-model"  # how its thread's name begins
 Run = Callable[[Any, list[Any]], Sequence[Any]]
 
 
@@ -38,6 +41,9 @@ class Batcher:
         self._jobs: deque[_Job] = deque()
         self._wake = asyncio.Event()
         self._stopping = False
+        self._serving = False
+        self._since: float | None = None  # when the call that is under way began
+        self.panicked = False  # whether the last call ended in something worse than an Exception
 
     @property
     def waiting(self) -> int:
@@ -48,6 +54,11 @@ class Batcher:
         """Refuse whoever would have to wait too long."""
         if self._stopping:
             raise RefusalError(503, "stopping", "the service is shutting down; ask another one", {"retry-after": "5"})
+        if not self._serving:
+            raise RefusalError(503, "failed", "the model's worker has ended; try again", {"retry-after": "5"})
+        if self._since is not None and time.monotonic() - self._since > _STUCK * self._limits.seconds:
+            raise RefusalError(503, "stuck", "the model does not come back from a call; try again later",
+                               {"retry-after": "5"})  # fmt: skip
         if len(self._jobs) >= self._limits.waiting:
             raise RefusalError(
                 503, "busy", f"{self._limits.waiting} requests are waiting already; try again", {"retry-after": "1"}
@@ -71,18 +82,31 @@ class Batcher:
 
     async def serve(self) -> None:
         """Answer what comes, until `stop` was called and the queue is empty."""
-        loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1, thread_name_prefix="dwac-model") as pool:
+        self._serving = True
+        pool = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
+        try:
             while await self._some():
-                jobs = self._take()
-                results = await loop.run_in_executor(pool, self._answers, jobs)
-                for job, result in zip(jobs, results, strict=True):
-                    if job.answer.done():
-                        continue
-                    if isinstance(result, Exception):
-                        job.answer.set_exception(result)
-                    else:
-                        job.answer.set_result(result)
+                await self._answer(self._take(), pool)
+        finally:
+            self._serving = False
+            pool.shutdown(wait=False)
+
+    async def _answer(self, jobs: list[_Job], pool: ThreadPoolExecutor) -> None:
+        """One call of the model: whatever comes of it, everyone who waits for it hears."""
+        self._since = time.monotonic()
+        try:
+            results = await asyncio.get_running_loop().run_in_executor(pool, self._answers, jobs)
+        except Exception as error:
+            results = [error] * len(jobs)
+        finally:
+            self._since = None
+        for job, result in zip(jobs, results, strict=True):
+            if job.answer.done():
+                continue
+            if isinstance(result, Exception):
+                job.answer.set_exception(result)
+            else:
+                job.answer.set_result(result)
 
     def stop(self) -> None:
         """Refuse new requests; those in the queue are still answered."""
@@ -114,7 +138,19 @@ class Batcher:
         return taken
 
     def _answers(self, jobs: list[_Job]) -> Sequence[Any]:
+        """A result or an Exception for each: a panic below Python, which is none, would end the worker for all."""
         try:
-            return self._run(jobs[0].key, [job.payload for job in jobs])
-        except Exception as error:  # a thread that died would leave everyone waiting
-            return [error] * len(jobs)
+            found: list[Any] = list(self._run(jobs[0].key, [job.payload for job in jobs]))
+            if len(found) != len(jobs):
+                raise RuntimeError(f"{len(jobs)} requests got {len(found)} answers")
+        except BaseException as error:
+            found = [error] * len(jobs)
+        worse = [isinstance(each, BaseException) and not isinstance(each, Exception) for each in found]
+        self.panicked = any(worse)
+        return [_wrapped(each) if bad else each for each, bad in zip(found, worse, strict=True)]
+
+
+def _wrapped(error: BaseException) -> Exception:
+    wrapped = RuntimeError(f"{type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

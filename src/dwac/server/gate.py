@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import time
@@ -81,7 +82,9 @@ class Gate:
             await self.app(scope, receive, send_safely)
         except ClientDisconnect:
             status = status or 499  # nobody is there to be answered
-        except Exception as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic below Python is no Exception
             refusal = refusal_of(error)
             if refusal.status == 500:
                 log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)

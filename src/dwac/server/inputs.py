@@ -2,6 +2,7 @@
 
 reader = reader_of(model, Limits())
 X = reader.read([{"age": 31, "job": "nurse"}])       # a table; texts are strings, images pictures or nested numbers
+rows = reader.sift([{"age": 31, "job": "nurse"}, 7])  # those that can be read, and why others cannot
 
 How a row is read never depends on the rows beside it, which may be another client's.
 """
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from dwac.classifier import DWACClassifier
 from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder
 from dwac.errors import InputError, NonFiniteError, ShapeError
+from dwac.readable import Partial
 from dwac.server.limits import Limits
 
 Schema = dict[str, Any]
@@ -41,8 +43,29 @@ class Reader(ABC):
         """A row that can be read, for the documentation."""
 
     @abstractmethod
+    def item(self, row: Any) -> Any:
+        """One row, checked; an error says why it cannot be read."""
+
+    @abstractmethod
+    def joined(self, items: list[Any]) -> Any:
+        """Such rows as X."""
+
+    def sift(self, rows: list[Any]) -> Partial:
+        """The rows as X, but for those that cannot be read."""
+        items, unreadable = [], {}
+        for i, row in enumerate(rows):
+            try:
+                items.append(self.item(row))
+            except InputError as error:
+                unreadable[i] = str(error)
+        return Partial(self.joined(items) if items else None, unreadable)
+
     def read(self, rows: list[Any]) -> Any:
-        """The rows as X; an error names the row that cannot be."""
+        """All rows as X; an error names the first that cannot be."""
+        found = self.sift(rows)
+        for i, why in found.unreadable.items():
+            raise InputError(f"row {i}: {why}", rows=found.unreadable)
+        return found.X
 
     def columns(self) -> list[dict[str, Any]] | None:
         """A table's columns: name, kind, and the values a category has of its own."""
@@ -74,9 +97,15 @@ class TextReader(Reader):
         """Any text."""
         return "A text to classify"
 
-    def read(self, rows: list[Any]) -> Any:
-        """The strings as they are: the encoder names what is none."""
-        return rows
+    def item(self, row: Any) -> str:
+        """The string as it is."""
+        if not isinstance(row, str):
+            raise InputError(f"the row must be a text; got {_kind(row)}")
+        return row
+
+    def joined(self, items: list[Any]) -> list[str]:
+        """A list."""
+        return items
 
 
 class TableReader(Reader):
@@ -116,37 +145,37 @@ class TableReader(Reader):
         values = [None if self._private else _typical(column) for column in self._columns]
         return dict(zip(self._names, values, strict=True)) if self._named else values
 
-    def read(self, rows: list[Any]) -> pd.DataFrame:
+    def joined(self, items: list[Any]) -> pd.DataFrame:
         """A frame of objects: pandas finds no common type, so that one row cannot change another."""
-        table = [self._values(i, row) for i, row in enumerate(rows)]
-        cells = np.empty((len(table), len(self._names)), dtype=object)
-        for i, values in enumerate(table):
+        cells = np.empty((len(items), len(self._names)), dtype=object)
+        for i, values in enumerate(items):
             cells[i, :] = values
         return pd.DataFrame(cells, columns=self._names)
 
-    def _values(self, i: int, row: Any) -> list[Any]:
+    def item(self, row: Any) -> list[Any]:
+        """The values in the order of the columns."""
         if self._named and isinstance(row, dict):
-            self._check_names(i, row)
+            self._check_names(row)
             values = [row[name] for name in self._names]
         elif not self._named and isinstance(row, list):
             values = row
         else:
             wanted = f"an object with the columns {_some(self._names)}" if self._named else "a list of values"
-            raise InputError(f"row {i} must be {wanted}; got {_kind(row)}")
+            raise InputError(f"the row must be {wanted}; got {_kind(row)}")
         if len(values) != len(self._names):
-            raise ShapeError(f"row {i} must have {len(self._names)} values; got {len(values)}")
+            raise ShapeError(f"the row must have {len(self._names)} values; got {len(values)}")
         for name, value in zip(self._names, values, strict=True):
             if isinstance(value, dict | list):
-                raise InputError(f"row {i}, column {name!r} must be a single value; got {_kind(value)}")
+                raise InputError(f"column {name!r} must be a single value; got {_kind(value)}")
         return values
 
-    def _check_names(self, i: int, row: dict[str, Any]) -> None:
+    def _check_names(self, row: dict[str, Any]) -> None:
         missing = [name for name in self._names if name not in row]
         if missing:
-            raise InputError(f"row {i} lacks the column {_some(missing)}; give null where a value is not known")
+            raise InputError(f"the row lacks the column {_some(missing)}; give null where a value is not known")
         if len(row) > len(self._names):
             extra = [name for name in row if name not in self._known]
-            raise InputError(f"row {i} has the column {_some(extra)}, which the model does not know; leave it out")
+            raise InputError(f"the row has the column {_some(extra)}, which the model does not know; leave it out")
 
 
 class NumberReader(Reader):
@@ -179,28 +208,28 @@ class NumberReader(Reader):
         """All zero."""
         return np.zeros(self._shape, dtype=self._dtype).tolist()
 
-    def read(self, rows: list[Any]) -> NDArray[Any]:
+    def joined(self, items: list[Any]) -> NDArray[Any]:
         """(n, *shape)."""
-        return np.stack([self.array(i, row) for i, row in enumerate(rows)])
+        return np.stack(items)
 
-    def array(self, i: int, row: Any) -> NDArray[Any]:
-        """One row; level by level, so that neither depth nor raggedness can surprise."""
+    def item(self, row: Any) -> NDArray[Any]:
+        """An array; level by level, so that neither depth nor raggedness can surprise."""
         parts = [row]
         for axis, length in enumerate(self._shape):
             if not all(type(part) is list and len(part) == length for part in parts):
-                raise ShapeError(f"row {i} must be numbers in the shape {self._shape}; it differs at axis {axis}")
+                raise ShapeError(f"the row must be numbers in the shape {self._shape}; it differs at axis {axis}")
             parts = list(chain.from_iterable(parts))
         if not {*map(type, parts)} <= {int, float}:
-            raise InputError(f"row {i} must hold numbers alone; something else is among them")
+            raise InputError("the row must hold numbers alone; something else is among them")
         try:
             values = np.array(parts, dtype=np.float64)
         except OverflowError:
-            raise NonFiniteError(f"row {i} must hold numbers up to {self._high:g}") from None
+            raise NonFiniteError(f"the row must hold numbers up to {self._high:g}") from None
         if not ((values >= self._low) & (values <= self._high)).all():
-            raise NonFiniteError(f"row {i} must hold numbers from {self._low:g} to {self._high:g}")
+            raise NonFiniteError(f"the row must hold numbers from {self._low:g} to {self._high:g}")
         if self._dtype.kind != "f":
             if not (values == np.floor(values)).all():
-                raise InputError(f"row {i} must hold whole numbers, as the training data did")
+                raise InputError("the row must hold whole numbers, as the training data did")
             values = np.array([int(part) for part in parts], dtype=self._dtype)
         return values.reshape(self._shape)
 
@@ -210,6 +239,7 @@ class ImageReader(Reader):
 
     def __init__(self, encoder: ImageEncoder, pixels: int) -> None:
         seen = encoder.seen
+        self._layout = seen.layout
         self._pictures, self._pixels = seen.numbers == "uint8" and seen.shape[0] in (1, 3, 4), pixels
         kind: tuple[Any, float, float] = {
             "uint8": (np.int64, 0, 255),
@@ -229,25 +259,36 @@ class ImageReader(Reader):
         """A black image."""
         return self._numbers.example()
 
-    def read(self, rows: list[Any]) -> list[Any]:
-        """Arrays, or the bytes of files; never a path."""
-        return [
-            self._picture(i, row) if isinstance(row, str) else self._numbers.array(i, row) for i, row in enumerate(rows)
-        ]
+    def item(self, row: Any) -> Any:
+        """An array, or the bytes of a file; never a path."""
+        return self._picture(row) if isinstance(row, str) else self._numbers.item(row)
 
-    def _picture(self, i: int, row: str) -> bytes:
+    def joined(self, items: list[Any]) -> list[Any]:
+        """A list; arrays that come with files become pictures too, which an encoder reads alike."""
+        if not any(isinstance(item, bytes) for item in items):
+            return items
+        return [item if isinstance(item, bytes) else self._drawn(item) for item in items]
+
+    def _drawn(self, array: NDArray[Any]) -> Any:
+        from PIL import Image
+
+        pixels = array.astype(np.uint8)
+        pixels = np.moveaxis(pixels, 0, -1) if self._layout == "CHW" else pixels
+        return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+
+    def _picture(self, row: str) -> bytes:
         if not self._pictures:
-            raise InputError(f"row {i} must be nested numbers, as the training images were arrays; got a string")
+            raise InputError("the row must be nested numbers, as the training images were arrays; got a string")
         if row.startswith("data:"):
             row = row.partition(",")[2]
         try:
             data = base64.b64decode(row, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InputError(f"row {i} must be a picture in base64: {error}") from None
-        self._check_picture(i, data)
+            raise InputError(f"the row must be a picture in base64: {error}") from None
+        self._check_picture(data)
         return data
 
-    def _check_picture(self, i: int, data: bytes) -> None:
+    def _check_picture(self, data: bytes) -> None:
         """Look at the head alone: a small file may claim to be a huge picture."""
         try:
             from PIL import Image
@@ -259,9 +300,10 @@ class ImageReader(Reader):
                 with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
                     width, height = image.size
         except Exception:  # Pillow's readers raise whatever a broken file makes them
-            raise InputError(f"row {i} must be a whole PNG or JPEG file in base64; this one cannot be read") from None
+            raise InputError("the row must be a whole PNG or JPEG file in base64; this one cannot be read") from None
         if width * height > self._pixels:
-            raise InputError(f"row {i} has {width}×{height} pixels; at most {self._pixels:,} are read; send it smaller")
+            said = f"the picture has {width}×{height} pixels"
+            raise InputError(f"{said}; at most {self._pixels:,} are read; send it smaller")
 
 
 def _typical(column: Any) -> Any:

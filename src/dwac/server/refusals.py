@@ -23,7 +23,7 @@ class RefusalError(DwacError):
         return JSONResponse({"error": {"code": self.code, "message": self.message}}, self.status, self.headers)
 
 
-def refusal_of(error: Exception) -> RefusalError:
+def refusal_of(error: BaseException) -> RefusalError:
     """How an error of the model is told: what the client can mend is named, anything else stays inside."""
     match error:
         case RefusalError():

@@ -19,7 +19,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class _Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
-    rows: list[Any] = Field(min_length=1, description="The examples, in the form that the model takes.")
+    rows: list[Any] = Field(
+        min_length=1, description="The examples, in the form that the model takes; others are told to be unreadable."
+    )
+    strict: bool = Field(False, description="Refuse the whole request where a row cannot be read.")
 
 
 class Ask(_Asked):
@@ -35,11 +38,15 @@ class AskWhy(_Asked):
 
 
 class Prediction(BaseModel):
-    """The label of a row, and how far to trust it; without calibration rows the last three are null."""
+    """The label of a row, and how far to trust it; without calibration rows the last three are null.
+
+    A row that cannot be read has the commonest label, the classes' shares for probabilities, and credibility 0.
+    """
 
     label: Any
     probability: Share
     probabilities: dict[str, float] = Field(description="By class.")
+    unreadable: str | None = Field(description="Why the row could not be read, where that is so.")
     confidence: Share | None = Field(description="1 - the second largest p-value: how firmly others are rejected.")
     credibility: Share | None = Field(description="The largest p-value: near 0 for what is unlike anything seen.")
     label_set: list[Any] | None = Field(description="Labels with p > ε: they miss the true one at most ε of the time.")
@@ -59,6 +66,7 @@ class Predictions(_Told):
 class LabelSet(BaseModel):
     """The labels of a row that cannot be rejected at ε."""
 
+    unreadable: str | None = Field(description="Why the row could not be read, where that is so: no label fits it.")
     label_set: list[Any]
     p_values: dict[str, float] = Field(description="By class.")
     confidence: Share
@@ -92,7 +100,8 @@ class Why(BaseModel):
     confidence: float | None
     credibility: float | None
     p_values: dict[str, float] | None
-    deciding: int = Field(description="So few nearest examples fix the label, whatever labels the others have.")
+    unreadable: str | None = Field(description="Why the row could not be read, where that is so: nobody voted.")
+    deciding: int | None = Field(description="So few nearest examples fix the label, whatever labels the others have.")
     flip_size: int | None = Field(description="How many training examples must go to change the label.")
     n_references: int
     private: bool
@@ -158,9 +167,11 @@ def request_body(kind: type[_Asked], reader: Reader, limits: Limits) -> dict[str
     schema = kind.model_json_schema()
     why = kind is AskWhy
     schema["properties"]["rows"] |= {
-        "items": reader.schema(),
+        "items": {"anyOf": [reader.schema(), {}]},  # what is of no such form is told to be unreadable
         "maxItems": limits.rows_to_explain if why else limits.rows,
     }
+    schema["if"] = {"properties": {"strict": {"const": True}}, "required": ["strict"]}
+    schema["then"] = {"properties": {"rows": {"items": reader.schema()}}}
     if why:
         schema["properties"]["k"]["maximum"] = limits.neighbors
     example = {"rows": [reader.example()], **({"k": 5} if why else {"epsilon": 0.05})}

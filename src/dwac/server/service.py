@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -23,7 +24,10 @@ from dwac.server.limits import Limits
 from dwac.server.metrics import Metrics
 from dwac.server.refusals import CLOSE, RefusalError
 
+log = logging.getLogger("dwac.server")
+
 _LINGER = 1.0  # seconds
+_PATIENCE = 2.0  # seconds for the model to end its call when the service ends
 _LONG = 2**16  # bytes of JSON that are read beside the event loop
 
 
@@ -55,13 +59,25 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Answer requests while the context lasts; at its end those in the queue are still answered."""
         self.batcher = Batcher(self.answers.run, self.limits, self.metrics.batch_rows.add)
-        worker = asyncio.create_task(self.batcher.serve())
+        worker = asyncio.create_task(self._work(self.batcher))
+        await asyncio.sleep(0)  # it begins
         try:
             await self._warm_up()
             yield
         finally:
             self.batcher.stop()
-            await worker
+            _, late = await asyncio.wait({worker}, timeout=_PATIENCE)
+            for task in late:  # in a call that nobody waits for any more
+                task.cancel()
+
+    async def _work(self, batcher: Batcher) -> None:
+        """The worker, started anew should it ever fail."""
+        while True:
+            try:
+                await batcher.serve()
+                return
+            except Exception:
+                log.exception("the model's worker failed; it is started anew")
 
     async def _warm_up(self) -> None:
         """The first call makes what later ones reuse; an example that the model does not take is no harm."""
@@ -75,14 +91,28 @@ class Service:
         self.batcher.admit()
         return self.batcher
 
-    async def votes(self, rows: list[Any]) -> Predictions:
-        """What the model says of rows."""
+    async def require_ready(self) -> None:
+        """Refuse where a prediction would be refused; after a panic the model has to show first that it answers."""
+        if self.queue().panicked:
+            try:
+                await self.votes([self.reader.example()])
+            except Exception as error:
+                if isinstance(error, RefusalError):
+                    raise
+                raise RefusalError(503, "failing", "the model fails; the log says why", {"retry-after": "5"}) from error
+
+    async def votes(self, rows: list[Any], *, strict: bool = False) -> Predictions:
+        """What the model says of rows; strict: an error where one cannot be read."""
         said: Predictions = await self._ask(VOTES, rows)
+        if strict and said.reasons is not None:
+            _require_all(said.reasons.tolist())
         return said
 
-    async def explanations(self, rows: list[Any], k: int) -> list[dict[str, Any]]:
+    async def explanations(self, rows: list[Any], k: int, *, strict: bool = False) -> list[dict[str, Any]]:
         """Why it says so."""
         told: list[dict[str, Any]] = await self._ask(k, rows)
+        if strict:
+            _require_all([each["unreadable"] for each in told])
         return told
 
     async def _ask(self, k: int, rows: list[Any]) -> Any:
@@ -145,6 +175,12 @@ class Service:
         """Refuse more rows than one request may have."""
         if len(rows) > most:
             raise RefusalError(422, "too_many_rows", f"a request may have {most} rows; got {len(rows)}; divide them")
+
+
+def _require_all(reasons: list[str | None]) -> None:
+    for row, why in enumerate(reasons):
+        if why is not None:
+            raise RefusalError(422, "invalid_input", f"row {row}: {why}")
 
 
 async def _drain(stream: AsyncIterator[bytes]) -> None:

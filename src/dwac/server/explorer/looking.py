@@ -179,4 +179,5 @@ def table(explorer: Explorer, session: str, epsilon: float) -> str:
     codes = explorer.points.labels(view)[explorer.points.asked]
     frame = pd.DataFrame({"id": [plain(name) for name in explorer.examples.ids]})
     frame["label"] = [label_name(explorer, int(code)) for code in codes]
-    return as_csv(pd.concat([frame, said.rename(columns={"label": "predicted"})], axis=1))
+    said = said.rename(columns={"label": "predicted"}).drop(columns="unreadable")  # what was not read is not here
+    return as_csv(pd.concat([frame, said], axis=1), harmless=True)

@@ -26,7 +26,7 @@ from dwac.errors import DwacError, InputError, PrivacyError
 from dwac.evaluation import Predictions, predict
 from dwac.explain import Explanation, plain
 from dwac.nn import WeightedAverage
-from dwac.preparation import take
+from dwac.preparation import count, row_ids, rows_of, take
 from dwac.report.seen import CLOSE
 from dwac.server.explorer.edits import Edits, History
 from dwac.server.explorer.points import Points
@@ -71,6 +71,7 @@ class Explorer:
     title: str = "model"
     note: str = ""
     epsilon: float = 0.05
+    unreadable: Mapping[int, str] = field(default_factory=dict)  # rows of data that are left out, and why
     _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
     _views: OrderedDict[tuple[tuple[int, int | None], ...], View] = field(default_factory=OrderedDict)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -101,12 +102,17 @@ class Explorer:
             words: title, note and epsilon of the page.
         """
         hidden = clf.private_ if private is None else private
+        bad: dict[int, str] = {}
+        if X is not None:
+            X, y, ids, rival, bad = _readable(clf, X, y, ids, rival)
+            words["note"] = " ".join(filter(None, [words.get("note"), _left_out(bad, private=hidden)]))
         asked = Examples.none(clf) if hidden and X is None else Examples.of(clf, X, y, ids=ids, most=most)
         if rival is not None and X is None:
             raise InputError("two models are compared on rows of data; give some")
         other = None if rival is None else Rival.of(*rival, private=hidden)
         points = Points.of(clf.references_, asked, private=hidden)
-        return cls(clf, asked, points, first_view(clf, asked, progress, private=hidden), hidden, other, **words)
+        view = first_view(clf, asked, progress, private=hidden)
+        return cls(clf, asked, points, view, hidden, other, unreadable=bad, **words)
 
     @cached_property
     def labels(self) -> list[Any]:
@@ -261,3 +267,33 @@ class Explorer:
                 return [record["text"]]
             case _:
                 return pd.DataFrame([record])
+
+
+def _readable(
+    clf: DWACClassifier, X: Any, y: Any, ids: Iterable[Hashable] | None, rival: tuple[DWACClassifier, Any, str] | None
+) -> tuple[Any, Any, Any, Any, dict[int, str]]:
+    """X, y, ids and the rival's X without rows that one of the two models cannot read; and why they cannot."""
+    X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
+    bad = clf.unreadable(X)
+    if rival is not None:
+        bad = {**rival[0].unreadable(rival[1]), **bad}
+    if not bad:
+        return X, y, ids, rival, bad
+    n = count(X)
+    stays = np.setdiff1d(np.arange(n), list(bad))
+    if len(stays) == 0:
+        row, why = next(iter(bad.items()))
+        raise InputError(f"no row of X could be read; row {row}: {why}")
+    names = row_ids(X, ids, n)[stays]
+    labels = None if y is None else list(y)
+    truth = None if labels is None else [labels[row] for row in stays]
+    other = None if rival is None else (rival[0], take(rows_of(rival[1]), stays), rival[2])
+    return take(X, stays), truth, names, other, dict(sorted(bad.items()))
+
+
+def _left_out(bad: Mapping[int, str], *, private: bool) -> str:
+    if not bad:
+        return ""
+    row, why = next(iter(bad.items()))
+    who = "1 row could not be read and is" if len(bad) == 1 else f"{len(bad):,} rows could not be read and are"
+    return f"{who} left out." if private else f"{who} left out; row {row}: {why}."

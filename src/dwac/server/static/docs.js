@@ -81,8 +81,11 @@ function fields(api, schema, depth = 0) {
 
 const said = (schema) => (schema.description ? ` ${schema.description}` : "");
 
+/** A schema itself, behind a reference; of what is wanted or anything else, what is wanted. */
 function resolve(api, schema) {
-  return schema.$ref ? schema.$ref.split("/").slice(1).reduce((part, name) => part[name], api) : schema;
+  const plain = schema.$ref ? schema.$ref.split("/").slice(1).reduce((part, name) => part[name], api) : schema;
+  const other = plain.anyOf?.at(-1);
+  return other && Object.keys(other).length === 0 ? resolve(api, plain.anyOf[0]) : plain;
 }
 
 function kind(api, schema) {

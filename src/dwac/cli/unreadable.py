@@ -1,0 +1,62 @@
+"""Rows that could not be read, told beside the answers of the others: on standard error, and by exit code 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import typer
+
+from dwac.errors import InputError
+from dwac.reading import Rows
+
+SOME_UNREADABLE = 3  # the exit code
+
+
+@contextmanager
+def located(rows: Rows) -> Iterator[None]:
+    """Errors that concern single rows name the line or file that they came from."""
+    try:
+        yield
+    except InputError as error:
+        if not error.rows:
+            raise
+        row, why = next(iter(error.rows.items()))
+        raise InputError(f"{rows.where(row)}: {why}") from None
+
+
+def tell(unreadable: Mapping[int, str], rows: Rows, *, strict: bool, fate: str) -> None:
+    """Say how many rows could not be read, where the first is, and what becomes of them; strict: refuse them all."""
+    if not unreadable:
+        return
+    row, why = next(iter(unreadable.items()))
+    first, more = f"{rows.where(row)}: {why}", len(unreadable) - 1
+    if strict:
+        raise InputError(first + (f" ({more:,} more such rows)" if more else ""))
+    typer.secho(
+        f"dwac: {len(unreadable):,} of {len(rows):,} rows could not be read and {fate}; first {first}; "
+        "--strict refuses such data",
+        fg="yellow",
+        err=True,
+    )
+
+
+def end(unreadable: Mapping[int, str]) -> None:
+    """End with 3 where rows could not be read."""
+    if unreadable:
+        raise typer.Exit(SOME_UNREADABLE)
+
+
+def without(rows: Rows, unreadable: Mapping[int, str]) -> Rows:
+    """The rows that could be read; an error where there is none."""
+    if len(unreadable) == len(rows):
+        row, why = next(iter(unreadable.items()))
+        raise InputError(f"no row could be read; first {rows.where(row)}: {why}")
+    return rows.take(np.setdiff1d(np.arange(len(rows)), list(unreadable))) if unreadable else rows
+
+
+def by_row(reasons: Any) -> dict[int, str]:
+    """Why rows could not be read, by number, from (n,) reasons or None."""
+    return {} if reasons is None else {row: why for row, why in enumerate(reasons) if why is not None}

@@ -1,0 +1,101 @@
+"""Rows that an encoder can read, and why it cannot read the others: one bad row must not cost the rest their answers.
+
+rows = sift(encoder, X)
+rows.inputs                     # of those that can be read, as the network takes them
+rows.reasons                    # (n,): None, or why a row cannot be read
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dwac.encoders import Encoder, Inputs
+from dwac.errors import InputError, KindError, UnreadableWarning
+from dwac.preparation import count, take
+
+Bools = NDArray[np.bool_]
+Reasons = NDArray[np.object_]  # (n,): None, or why a row could not be read
+
+
+def readable(reasons: Reasons) -> Bools:
+    """(n,): which rows have none."""
+    return np.fromiter((why is None for why in reasons), dtype=np.bool_, count=len(reasons))
+
+
+@dataclass(frozen=True)
+class Partial:
+    """n rows, some of which could not even become part of X; a classifier answers for all of them, each by itself.
+
+    X holds the others, in order; None where there is none.
+    """
+
+    X: Any
+    unreadable: Mapping[int, str]  # why, by row
+
+
+@dataclass(frozen=True, eq=False)
+class Sifted:
+    """n rows: those that can be read, and why the others cannot."""
+
+    X: Any  # those that can; None where there is none
+    inputs: Inputs  # of these; () where there is none
+    reasons: Reasons
+
+    @property
+    def readable(self) -> Bools:
+        """(n,)."""
+        return readable(self.reasons)
+
+    def only(self, kept: Bools, why: str) -> Sifted:
+        """Without some of those that can be read; kept says of each whether it stays."""
+        reasons = self.reasons.copy()
+        reasons[np.flatnonzero(self.readable)[~kept]] = why
+        rows = np.flatnonzero(kept)
+        inputs = tuple(part[torch.as_tensor(rows)] for part in self.inputs) if len(rows) else ()
+        return Sifted(take(self.X, rows) if len(rows) else None, inputs, reasons)
+
+
+def sift(encoder: Encoder, X: Any, prepared: Callable[[Any], Any] = lambda X: X) -> Sifted:
+    """Leave out rows one by one, as far as the encoder's errors name them; other errors concern all, and are raised.
+
+    prepared: what is to be done to X, or checked in it, first.
+    """
+    one_by_one = isinstance(X, Partial)
+    early, X = (X.unreadable, X.X) if isinstance(X, Partial) else ({}, X)
+    X = None if X is None else prepared(X)
+    reasons = np.full((0 if X is None else count(X)) + len(early), None, dtype=object)
+    for row, why in early.items():
+        reasons[row] = why
+    inputs: Inputs = ()
+    while X is not None:
+        rows = np.flatnonzero(readable(reasons))
+        try:
+            inputs = encoder.transform(X)
+            break
+        except InputError as error:
+            if not error.rows or (isinstance(error, KindError) and not one_by_one):
+                raise
+            for row, why in error.rows.items():
+                reasons[rows[row]] = why
+            stays = np.setdiff1d(np.arange(len(rows)), list(error.rows))
+            X = take(X, stays) if len(stays) else None
+    return Sifted(X, inputs, reasons)
+
+
+def warn_of(reasons: Reasons, *, stacklevel: int = 3) -> None:
+    """Say how many rows could not be read, and why the first one."""
+    bad = np.flatnonzero(~readable(reasons))
+    if len(bad):
+        warnings.warn(
+            f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}): they get the "
+            "classes' shares of the vote for probabilities, credibility 0 and no label set",
+            UnreadableWarning,
+            stacklevel=stacklevel,
+        )

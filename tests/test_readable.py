@@ -1,0 +1,327 @@
+"""One bad row costs no other row its answer: what is said of rows that cannot be read, by every encoder."""
+
+import io
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from dwac import DWACClassifier, load
+from dwac.encoders import Encoder, HuggingFaceEncoder
+from dwac.errors import InputError, KindError, NonFiniteError, UnreadableWarning
+from dwac.evaluation import evaluate, predict
+from dwac.preparation import take
+from dwac.readable import Partial, sift
+from dwac.report.findings import find
+
+N = 90
+Y = np.array(["a", "b", "b"] * (N // 3))
+
+
+def fitted(X: Any, **options: Any) -> DWACClassifier:
+    return DWACClassifier(**{"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False, **options}).fit(X, Y)
+
+
+def png(seed: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(0, 255, (8, 8), dtype=np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def texts() -> Any:
+    return [f"{'good' if label == 'a' else 'bad'} film {i}" for i, label in enumerate(Y)]
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": rng.uniform(20, 70, N),
+            "job": rng.choice(["nurse", "clerk"], N),
+            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 1000, N), unit="D"),
+        }
+    )
+
+
+def with_cells(frame: pd.DataFrame, column: str, *cells: Any) -> pd.DataFrame:
+    """Some good rows, and one more for each cell."""
+    good = frame.iloc[:3].astype(object)
+    bad = pd.concat([good.iloc[:1]] * len(cells), ignore_index=True)
+    bad[column] = pd.Series(list(cells), dtype=object)
+    return pd.concat([good.iloc[:1], bad, good.iloc[1:]], ignore_index=True)
+
+
+class Shaky(nn.Module):
+    """A network that overflows on large numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(torch.exp(x.abs()))  # type: ignore[no-any-return]
+
+
+@dataclass
+class Case:
+    train: Any
+    asked: Any  # rows, the first and the last of which are fine
+    bad: dict[int, str]  # the others, and what is said of them
+    options: dict[str, Any]
+
+
+def case(kind: str, tmp_path: Path) -> Case:
+    rng = np.random.default_rng(0)
+    X: Any
+    asked: Any
+    said: Any
+    match kind:
+        case "texts":
+            asked = ["good film", "", " \t", None, 7, "half \ud800", "bad film"]
+            said = ["is empty", "is blank", "is missing", "is int '7'", "half of a surrogate"]
+            return Case(texts(), asked, dict(enumerate(said, 1)), {})
+        case "numbers":
+            said = ["'age' must hold numbers; got 'old'", "'age' must be finite; got inf", "'age' must hold numbers up"]
+            asked = with_cells(table(), "age", "old", np.inf, 10**400)
+            return Case(table(), asked, dict(enumerate(said, 1)), {})
+        case "categories":
+            asked = with_cells(table(), "job", ["nurse"], {})
+            return Case(table(), asked, dict.fromkeys((1, 2), "'job' must hold single values"), {})
+        case "dates":
+            asked = with_cells(table(), "since", "soon", 5)
+            return Case(table(), asked, dict.fromkeys((1, 2), "'since' must hold dates"), {})
+        case "arrays":
+            X = rng.normal(size=(N, 8, 8)).astype(np.float32)
+            asked = [X[0], np.full((8, 8), np.nan), np.zeros((8, 9)), None, X[1]]
+            said = ["holds NaN or infinity", r"must have the shape \(8, 8\); got \(8, 9\)", r"got \(\)"]
+            return Case(X, asked, dict(enumerate(said, 1)), {})
+        case "pixels":
+            X = rng.integers(0, 255, (N, 8, 8))
+            asked = X[:4].copy()
+            asked[1, 0, 0], asked[2, 0, 0] = 256, -1
+            return Case(X, asked, dict.fromkeys((1, 2), "numbers outside 0 … 255"), {})
+        case "files":
+            for i in range(N):
+                (tmp_path / f"{i}.png").write_bytes(png(i))
+            paths = [str(tmp_path / f"{i}.png") for i in range(N)]
+            for name, data in (("cut.png", png(0)[:50]), ("empty.png", b""), ("text.png", b"no picture")):
+                (tmp_path / name).write_bytes(data)
+            bad = [*(str(tmp_path / f"{name}.png") for name in ("cut", "empty", "text", "gone")), b"bytes", None]
+            said = [*["cannot be read"] * 3, "there is no file", "cannot be read", "a NoneType among pictures"]
+            return Case(paths, [paths[0], *bad, paths[1]], dict(enumerate(said, 1)), {})
+        case "pictures":
+            pictures = [Image.open(io.BytesIO(png(i))) for i in range(N)]
+            return Case(
+                pictures, [pictures[0], 7, png(3)[:40], pictures[1]], {1: "a int among", 2: "cannot be read"}, {}
+            )
+        case "tensors":
+            X = torch.as_tensor(rng.normal(size=(N, 3)), dtype=torch.float32)
+            asked = X[:4].clone()
+            asked[1, 0], asked[2, 2] = float("nan"), 1e4
+            said = {1: "input 0 holds NaN or infinity", 2: "no finite embedding"}
+            return Case(X, asked, said, {"encoder": Shaky(), "embedding_size": 2})
+        case _:
+            pytest.fail(kind)
+
+
+KINDS = ["texts", "numbers", "categories", "dates", "arrays", "pixels", "files", "pictures", "tensors"]
+
+
+@pytest.mark.parametrize("head", ["dwac", "softmax"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_cannot_be_read_are_flagged_and_change_no_other(kind: str, head: str, tmp_path: Path) -> None:
+    given = case(kind, tmp_path)
+    clf = fitted(given.train, head=head, **given.options)
+    n, bad = len(given.asked), list(given.bad)
+    fine = [row for row in range(n) if row not in bad]
+    alone = take(given.asked, np.array(fine))
+
+    votes, reasons = clf.votes(given.asked)
+    assert [row for row in range(n) if reasons[row] is not None] == bad
+    for row, said in given.bad.items():
+        assert re.search(said, reasons[row]), reasons[row]
+    np.testing.assert_array_equal(votes[fine], clf.log_class_weights(alone))
+    assert np.isfinite(votes).all()
+    assert clf.unreadable(given.asked) == {row: reasons[row] for row in bad}
+
+    counts = np.bincount(clf.references_.labels if head == "dwac" else np.append(clf.calibration_y_, [0, 1]))
+    prior = counts / counts.sum()
+    with pytest.warns(UnreadableWarning, match=f"{len(bad)} of {n} rows could not be read .row 1: "):
+        probabilities = clf.predict_proba(given.asked)
+    np.testing.assert_allclose(probabilities[bad], np.tile(prior, (len(bad), 1)), rtol=1e-12)
+    with pytest.warns(UnreadableWarning):
+        assert clf.predict(given.asked)[bad].tolist() == ["b"] * len(bad)
+
+    trust, expected = clf.conformal(given.asked), clf.conformal(alone)
+    assert trust.unreadable is not None
+    assert np.flatnonzero(trust.unreadable).tolist() == bad
+    np.testing.assert_array_equal(trust.p_values[fine], expected.p_values)
+    np.testing.assert_array_equal(trust.confidence[fine], expected.confidence)
+    for column in (trust.p_values, trust.credibility, trust.confidence):
+        assert not column[bad].any()
+    assert not trust.label_sets(0.2)[bad].any()
+    assert not clf.predict_set(given.asked, 0.2)[bad].any()
+
+    frame = predict(clf, given.asked).frame(0.2)
+    assert frame["unreadable"].notna().to_numpy().nonzero()[0].tolist() == bad
+    assert frame["set"][bad].tolist() == [[]] * len(bad)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_explanation_says_plainly_that_a_row_was_not_read(kind: str, tmp_path: Path) -> None:
+    given = case(kind, tmp_path)
+    clf = fitted(given.train, **given.options)
+    found = clf.explain(given.asked, k=3)
+    assert [row for row, e in enumerate(found) if e.unreadable] == list(given.bad)
+    for row in given.bad:
+        e = found[row]
+        assert (e.label, e.neighbors, e.credibility, e.confidence, e.record) == ("b", (), 0, 0, None)
+        assert math.isclose(sum(e.probabilities.values()), 1)
+        assert e.sentences()[0] == f"This example could not be read: {e.unreadable}."
+        told = json.loads(json.dumps(e.to_dict(), allow_nan=False))
+        assert (told["deciding"], told["flip_size"], told["neighbors"]) == (None, None, [])
+        assert told["unreadable"] == e.unreadable
+        assert e.flip_set() is None
+        assert "Nobody voted" in str(e)
+        assert "<table>" not in e.to_html()
+        assert len(e.to_frame()) == 0
+        e.plot()
+    first = found[0]
+    assert len(first.neighbors) == 3
+    assert first.unreadable is None
+
+
+def test_one_empty_text_alone_is_answered_too() -> None:
+    clf = fitted(texts())
+    assert clf.conformal([""]).credibility.tolist() == [0]
+    with pytest.warns(UnreadableWarning, match="1 of 1 rows"):
+        assert clf.predict([""]).tolist() == ["b"]
+    assert clf.explain([""])[0].unreadable == "the text is empty"
+
+
+def test_the_prior_counts_class_weights_and_follows_edits() -> None:
+    clf = fitted(texts(), class_weight={"a": 6.0, "b": 1.0})
+    labels = clf.references_.labels.numpy()
+    weighted = np.array([6 * (labels == 0).sum(), (labels == 1).sum()])
+    np.testing.assert_allclose(np.exp(clf.votes([""])[0][0]), weighted / weighted.sum())
+    clf.forget([name for name, label in zip(clf.references_.ids, labels, strict=True) if label == 0])
+    votes = clf.votes([""])[0]
+    assert np.isfinite(votes).all()  # a class without voters, too
+    assert np.exp(votes)[0].tolist() == [pytest.approx(0), 1]
+
+
+def test_what_is_of_another_kind_altogether_is_refused() -> None:
+    with pytest.raises(KindError, match="row 0 is int '1'"):
+        fitted(texts()).predict([1, 2])
+    with pytest.raises(KindError, match="column 'age' must hold numbers; got 'old' in row 0"):
+        fitted(table()).predict(table().assign(age="old"))
+    clf = fitted(table())
+    assert (
+        clf.votes(Partial(table().assign(age="old").iloc[:2], {}))[1].tolist()
+        == ["column 'age' must hold numbers; got 'old'"] * 2
+    )
+
+
+def test_training_and_edits_still_refuse_such_rows() -> None:
+    clf = fitted(texts())
+    for refuse in (clf.embed, lambda X: clf.add_references(X, ["a", "b"]), lambda X: clf.recalibrate(X, ["a", "b"])):
+        with pytest.raises(InputError, match="row 1 is empty"):
+            refuse(["fine", ""])
+    with pytest.raises(NonFiniteError, match="row 1"):
+        fitted(np.where(np.arange(N)[:, None] == 1, np.inf, np.arange(N)[:, None]))
+
+
+def test_a_saved_model_says_the_same(tmp_path: Path) -> None:
+    clf = fitted(texts())
+    again = load(clf.save(tmp_path / "model"), device="cpu")
+    for one, other in zip(clf.votes(["x", ""]), again.votes(["x", ""]), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_row_left_out_before_is_answered_in_its_place() -> None:
+    clf = fitted(texts())
+    votes, reasons = clf.votes(Partial(["good film", "", "bad film"], {0: "corrupt", 3: "gone"}))
+    assert reasons.tolist() == ["corrupt", None, "the text is empty", "gone", None]
+    np.testing.assert_array_equal(votes[[1, 4]], clf.log_class_weights(["good film", "bad film"]))
+    assert clf.votes(Partial(None, {0: "gone"}))[1].tolist() == ["gone"]
+
+
+def test_a_tokeniser_that_panics_on_a_text_costs_that_text_alone(tmp_path: Path) -> None:
+    class PanicException(BaseException):
+        pass
+
+    class Panics:
+        """Fails on one text, and after that on every other: as a poisoned lock does."""
+
+        def __init__(self) -> None:
+            self.broken = False
+
+        def encode_batch(self, texts: list[str]) -> list[Any]:
+            self.broken |= "boom" in texts
+            if self.broken:
+                raise PanicException("index out of bounds")
+            return [type("Encoding", (), {"ids": [1], "attention_mask": [0 if text == "#" else 1]})() for text in texts]
+
+        @property
+        def padding(self) -> dict[str, int]:
+            return {"length": 1}
+
+    encoder = HuggingFaceEncoder("any")
+    encoder._model, encoder._tokenizer, encoder._tokenizer_json = {}, Panics(), "{}"
+    rows = None
+    with pytest.MonkeyPatch.context() as patch:
+        tokenizers = type(
+            "Tokenizers", (), {"Tokenizer": type("T", (), {"from_str": staticmethod(lambda _: Panics())})}
+        )
+        patch.setattr("dwac.encoders.huggingface._required", lambda _: tokenizers)
+        rows = sift(encoder, ["good", "boom", "#", "bad"])
+    assert [row for row, why in enumerate(rows.reasons) if why is not None] == [1, 2]
+    assert rows.inputs[0].shape == (2, 1)
+
+
+def test_an_encoder_of_ones_own_that_names_no_rows_refuses_all() -> None:
+    class Own(Encoder):
+        kind = "own"
+
+        def fit(self, X: Any, y: Any = None) -> Any:
+            return self
+
+        def transform(self, X: Any) -> Any:
+            raise InputError("something about everything")
+
+        network = config = records = lambda self, *_: None  # type: ignore[assignment]
+        from_config = classmethod(lambda cls, config: cls())
+
+    with pytest.raises(InputError, match="about everything"):
+        sift(Own(), [1, 2])
+
+
+# What is measured, is measured on rows that were read
+
+
+def test_an_evaluation_counts_rows_that_were_not_read_and_leaves_them_out() -> None:
+    clf = fitted(texts())
+    X, y = [*texts()[:6], ""], [*Y[:6], "a"]
+    found, expected = evaluate(predict(clf, X), y, 0.2), evaluate(predict(clf, X[:6]), y[:6], 0.2)
+    assert (found.n, found.unreadable, expected.unreadable) == (6, 1, 0)
+    assert found.to_dict() == {**expected.to_dict(), "unreadable": 1}
+    with pytest.raises(InputError, match=r"no row could be read.*the text is empty"):
+        evaluate(predict(clf, ["", ""]), ["a", "b"])
+
+
+def test_a_report_is_on_rows_that_were_read() -> None:
+    clf = fitted(texts())
+    found = find(clf, ["", *texts()[:6]], ["a", *Y[:6]], ids=list("xabcdef"), unlike=["", "zzz"], epsilon=0.2)
+    assert found.ids.tolist() == list("abcdef")
+    assert len(found.h) == len(found.truth) == len(found.said.codes) == 6
+    assert found.outside is not None
+    assert len(found.outside.codes) == 1
