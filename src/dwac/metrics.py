@@ -236,7 +236,7 @@ class _Bins:
         ends = self.p.cumsum(axis=1)
         ends = ends / ends[:, -1:] + rows[:, None]  # increasing from row to row, so that one search finds all
         cells = np.searchsorted(ends.ravel(), rng.random((draws, len(rows))) + rows, side="right")
-        return np.minimum(cells, self.first + self.n_classes - 1)
+        return np.asarray(np.minimum(cells, self.first + self.n_classes - 1))
 
     def resampled(self, truth: NDArray[np.int64], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """(draws, (K + 1)·B): the gaps in the bins, with rows drawn again with replacement."""

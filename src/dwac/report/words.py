@@ -80,23 +80,25 @@ def beside_chance(error: AgainstChance) -> str:
     """An error beside what chance alone does."""
     return (
         f"Off by {_points(error.value)} percentage points on average. With these examples, a perfectly calibrated "
-        f"model would be off by {_points(error.expected)} by chance alone, and rarely by more than {_points(error.limit)}. "
-        f"The true error most likely lies between {_points(error.low)} and {_points(error.high)} points."
+        f"model would be off by {_points(error.expected)} by chance alone, and rarely by more than "
+        f"{_points(error.limit)}. The true error most likely lies between {_points(error.low)} and "
+        f"{_points(error.high)} points."
     )
 
 
 def _points(share: float) -> str:
     """In percentage points: two digits, so that small errors over many classes are not all 0.0."""
-    return f"{100 * share:.2g}" if share < 0.1 else f"{100 * share:.0f}"
+    return "0" if share < 5e-5 else f"{100 * share:.2g}" if share < 0.1 else f"{100 * share:.0f}"
 
 
 def _judged(found: Findings) -> str:
     """What the errors say of the probabilities: nothing, nothing against them, or how far to trust them."""
     test = found.calibration
     if not test.informative:
+        off = "That is more than chance explains. And" if test.miscalibrated else "But"
         return (
-            "But the probabilities do not tell these examples apart any better than chance would: they say how common "
-            "each label is and nothing of the single example."
+            f"{off} the probabilities tell these examples apart no better than chance would: at best they say how "
+            "common each label is, and nothing of the single example."
         )
     if not test.miscalibrated:
         few = " More test examples would tell more." if max(test.error.high, test.top_label.high) > _OFF else ""
