@@ -173,6 +173,118 @@ def test_calibration_error_lies_in_the_unit_interval(seed: int, n: int, n_classe
     assert 0 <= metrics.calibration_error(y, p, n_bins) <= 1
 
 
+# --- calibration against chance
+
+
+def constant_rates(n: int, n_classes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Labels, and for every row alike the shares of their classes."""
+    y = np.random.default_rng(0).permutation(np.arange(n) % n_classes)
+    return y, np.tile(np.bincount(y, minlength=n_classes) / n, (n, 1))
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 20])
+@pytest.mark.parametrize("n", [60, 600, 6000])
+def test_calibrated_probabilities_are_almost_never_called_miscalibrated(n: int, n_classes: int) -> None:
+    seeds = range(100, 140 if n < 6000 else 106)
+    tests = [metrics.calibration_test(*draw_probabilities(seed, n, n_classes), n_draws=200) for seed in seeds]
+    assert sum(test.miscalibrated for test in tests) <= 2
+    for test in tests:
+        for error in (test.error, test.top_label):
+            assert error.beyond or error.low == 0
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 20])
+def test_overconfident_probabilities_are_called_miscalibrated_at_600_rows(n_classes: int) -> None:
+    for seed in range(10):
+        y, p = draw_probabilities(seed, 600, n_classes)
+        sharpened = p**2 / (p**2).sum(axis=1, keepdims=True)
+        test = metrics.calibration_test(y, sharpened, n_draws=200)
+        assert test.miscalibrated
+        assert test.informative
+        assert test.top_label.low > 0
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 20])
+def test_constant_base_rates_are_calibrated_and_uninformative(n_classes: int) -> None:
+    test = metrics.calibration_test(*constant_rates(600, n_classes))
+    assert not test.miscalibrated
+    assert not test.informative
+    assert test.resolution == pytest.approx(0, abs=1e-12)
+
+
+def test_probabilities_that_vary_at_random_are_uninformative() -> None:
+    informative = 0
+    for seed in range(20):
+        _, p = draw_probabilities(seed, 300, 4)
+        y = np.random.default_rng(seed).integers(4, size=300)
+        informative += metrics.calibration_test(y, p, n_draws=200).informative
+    assert informative <= 1
+
+
+def test_sure_and_right_probabilities_explain_everything() -> None:
+    y = np.arange(200) % 2
+    test = metrics.calibration_test(y, np.eye(2)[y])
+    assert test.resolution == pytest.approx(1)
+    assert (test.error.value, test.error.high, test.miscalibrated, test.informative) == (0, 0, False, True)
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 60), n_classes=st.integers(2, 5), n_bins=st.integers(1, 12))
+@relaxed
+def test_what_is_compared_with_chance_is_the_error_itself(seed: int, n: int, n_classes: int, n_bins: int) -> None:
+    y, p = draw_probabilities(seed, n, n_classes)
+    p = p.round(1)  # ties
+    p[:, 0] += 1 - p.sum(axis=1)
+    p = np.abs(p) / np.abs(p).sum(axis=1, keepdims=True)
+    test = metrics.calibration_test(y, p, n_bins, n_draws=3)
+    assert test.error.value == pytest.approx(metrics.calibration_error(y, p, n_bins), abs=1e-12)
+    assert test.top_label.value == pytest.approx(metrics.top_label_error(y, p, n_bins), abs=1e-12)
+    assert 0 <= test.resolution <= 1 + 1e-9
+
+
+def test_the_errors_of_chance_are_those_of_labels_drawn_from_the_probabilities() -> None:
+    _, p = draw_probabilities(0, 80, 3)
+    rng = np.random.default_rng(1)
+    drawn = [[rng.choice(3, p=row) for row in p] for _ in range(400)]
+    test = metrics.calibration_test(drawn[0], p, n_draws=2000)
+    assert test.error.expected == pytest.approx(np.mean([metrics.calibration_error(y, p) for y in drawn]), rel=0.03)
+    assert test.top_label.expected == pytest.approx(np.mean([metrics.top_label_error(y, p) for y in drawn]), rel=0.05)
+    assert np.mean([metrics.calibration_error(y, p) > test.error.limit for y in drawn]) < 0.02
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_the_interval_holds_the_true_error(n_classes: int) -> None:
+    def off(seed: int, n: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        y, p = draw_probabilities(seed, n, n_classes)
+        return y, p**1.6 / (p**1.6).sum(axis=1, keepdims=True)
+
+    true = metrics.calibration_error(*off(1, 100_000))
+    tests = [metrics.calibration_test(*off(seed, 800), n_draws=200).error for seed in range(2, 32)]
+    assert sum(test.low <= true <= test.high for test in tests) >= 25
+
+
+def test_a_calibration_test_is_the_same_every_time() -> None:
+    y, p = draw_probabilities(3, 100, 3)
+    assert metrics.calibration_test(y, p) == metrics.calibration_test(y, p)
+    assert metrics.calibration_test(y, p) != metrics.calibration_test(y, p, random_state=1)
+
+
+def test_top_label_error_by_hand() -> None:
+    p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+    # Two bins: .6 and .7 hold one right of two, .8 and .9 two of two.
+    assert metrics.top_label_error([0, 1, 0, 0], p, n_bins=2) == pytest.approx((0.15 + 0.15) / 2)
+
+
+def test_coverage_falls_into_its_interval_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    limits = np.sort(rng.random((20_000, 19)), axis=1)[:, 18]  # ε = .05: the 19th of 19 calibration scores
+    covered = rng.binomial(50, limits) / 50
+    for level in (0.9, 0.999):
+        low, high = metrics.coverage_interval(0.05, 19, 50, level) or (1, 0)
+        assert level - 0.005 <= np.mean((low <= covered) & (covered <= high)) <= level + (1 - level) * 0.9
+    assert metrics.coverage_interval(0.05, 18, 50) is None
+    assert metrics.coverage_interval(0.05, 19, 0) is None
+
+
 # --- coverage, set sizes
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,14 @@ from dwac import datasets, metrics, paper
 from dwac.classifier import DWACClassifier
 from dwac.cli.app import app
 from dwac.encoders import TabularEncoder
-from dwac.paper import agreement, domain, explanations, fit, peers, published, settings
+from dwac.paper import accuracy, agreement, domain, explanations, fit, peers, published, records, sets, settings
 from dwac.paper.cases import Case
 from dwac.paper.catalogue import wanted_by
 from dwac.paper.records import FIELDS, Records, default_folder
 from dwac.paper.report import _busy, write_report
 from dwac.paper.rows import Library
-from dwac.paper.tables import Found
+from dwac.paper.tables import STALE, Found
+from dwac.paper.tuning import Journal, climb
 
 WORDS = ["red", "green", "blue", "fast", "slow", "old", "new", "good", "bad", "long"]
 HELD = ("lending_club", "amazon_beauty")  # nobody has these
@@ -53,7 +55,7 @@ def examples(kind: str, y: Any, rng: np.random.Generator, *, colour: bool) -> An
     return images
 
 
-def other_trees(X: Any, y: Any, seed: int, values: dict[str, Any]) -> peers.Peer:
+def other_trees(X: Any, y: Any, seed: int, values: dict[str, Any], journal: Any = None) -> peers.Peer:
     """In place of XGBoost, which few have: the frequencies of the classes."""
     votes = np.log(np.bincount(y) / len(y))
     return peers.Peer(lambda X: np.full(len(X), votes.argmax()), lambda X: np.tile(votes, (len(X), 1)), {"seed": seed})
@@ -228,12 +230,77 @@ def test_a_record_of_another_recipe_is_made_anew(patched: pytest.MonkeyPatch, tm
     fit._recipe.cache_clear()
 
 
-def test_the_report_counts_records_that_earlier_code_made(quick: Any, report: str, tmp_path: Path) -> None:
-    assert "earlier state" not in report
+def test_a_stale_record_is_called_so_beside_its_number(quick: Any, report: str, tmp_path: Path) -> None:
+    assert "stale" not in report
+    assert STALE not in report
     kept = Records(tmp_path)
-    record = next(record for record in Records(quick[1]) if record["case"]["head"] == "dwac")
-    kept.write(Case(**record["case"]), {**record, "code": "of yesterday"})
-    assert "1 of them were made by an earlier state" in write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
+    for record in Records(quick[1]):
+        if Case(**record["case"]).plain and record["case"]["dataset"] == "adult":
+            old = record["case"]["setting"] == "best" and record["case"]["head"] == "dwac"
+            kept.write(Case(**record["case"]), {**record, "code": "of yesterday"} if old else record)
+    text = write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
+    assert "1 of them are **stale**" in text
+    row = next(line for line in text.splitlines() if line.startswith("| Adult | 0.851 / 0.850"))
+    marked = [STALE in cell for cell in row.split("|")[3:-1]]  # four models, the peer, the target, the verdict
+    assert marked == [False, False, False, True, False, False, True]
+
+
+def test_stale_records_alone_are_made_anew(quick: Any, patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept = Records(tmp_path)
+    cases = [Case("adult", "paper", head, embedding_size=2) for head in settings.HEADS]
+    for case, code in zip(cases, ("of yesterday", records.code()), strict=True):
+        record = Records(quick[1]).read(case)
+        assert record is not None
+        kept.write(case, {**record, "code": code})
+    asked = ["paper", "run", "--stale", "--datasets", "adult", "--quick", "--device", "cpu", "--records", str(tmp_path)]
+    shown = CliRunner().invoke(app, asked, env={"COLUMNS": "120"})
+    assert shown.exit_code == 0, shown.output
+    assert "1 of 1  adult-paper-dwac-h2-0" in shown.output
+    made = kept.read(cases[0])
+    assert made is not None
+    assert made["code"] == records.code()
+    assert [Case(**record["case"]) for record in kept] == cases  # what has no record still has none
+    assert "0 fits recorded" in CliRunner().invoke(app, asked, env={"COLUMNS": "120"}).output
+
+
+def test_the_stamp_covers_every_source_that_can_change_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Path(records.__file__).parent.parent
+    copied = tmp_path / "dwac"
+    shutil.copytree(package, copied, ignore=shutil.ignore_patterns("__pycache__", "static"))
+    monkeypatch.setattr(records, "__file__", str(copied / "paper" / "records.py"))
+
+    def changed(name: str, added: str = "\n# changed\n") -> bool:
+        file, before = copied / name, stamp()
+        text = file.read_text()
+        file.write_text(added + text)
+        after = stamp()
+        file.write_text(text)
+        return before != after
+
+    def stamp() -> str:
+        records.code.cache_clear()
+        return records.code()
+
+    matters = {
+        "classifier.py",
+        "conformal.py",
+        "metrics.py",
+        "engine/exact.py",
+        "encoders/text.py",
+        "datasets/adult.py",
+    }
+    matters |= {"paper/fit.py", "paper/peers.py", "paper/tuning.py", "paper/rows.py", "paper/sets.py", "explain.py"}
+    tells = {"cli/paper.py", "report/words.py", "server/app.py", "paper/report.py", "paper/published.py"}
+    tells |= {"paper/settings.py"}  # compared by value
+    assert {name for name in matters | tells if changed(name)} == matters
+    for name in ("accuracy", "agreement", "dimension", "domain", "explanations", "maps", "sets", "tried"):
+        text = (copied / "paper" / f"{name}.py").read_text()
+        measured, told = text.split(records.TOLD_BELOW)
+        assert "\ndef measure(" in measured
+        assert "\ndef report(" in told
+    records.code.cache_clear()
 
 
 def test_quick_and_real_records_never_mix(quick: Any, patched: pytest.MonkeyPatch) -> None:
@@ -464,13 +531,93 @@ def test_domain_says_how_credible_strangers_are(fitted: dict[str, fit.Fitted]) -
 
 def test_explanations_show_a_right_a_doubtful_and_a_wrong_one(fitted: dict[str, fit.Fitted]) -> None:
     one = fitted["dwac"]
-    rows, y = explanations.examples(one), one.trial.y_test
+    rows, y = {kind: order[0] for kind, order in explanations.examples(one).items()}, one.trial.y_test
     assert one.labels[rows["typical"]] == y[rows["typical"]]
     assert one.labels[rows["mistaken"]] != y[rows["mistaken"]]
     assert one.votes[rows["doubtful"]].max() == one.votes.max(axis=1).min()
     found = explanations.measure(one)
     assert len(found["typical"]["neighbors"]) == explanations.K
     assert set(found["typical"]["record"]) == {"x", "z", "job"}
+
+
+def test_an_example_with_a_slur_is_passed_over(fitted: dict[str, fit.Fitted], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = fitted["dwac"]
+    first = explanations.measure(one)["typical"]
+    job = str(first["record"]["job"])
+    monkeypatch.setattr(explanations, "UNPRINTED", (job[1:3],))  # part of a word is enough
+    found = explanations.measure(one)
+    assert "typical" not in found or found["typical"]["row"] != first["row"]
+    assert not explanations.quotable(first)
+    for kind in found.values():
+        assert all(job not in str(shown["record"]) for shown in (kind, *kind["neighbors"]))
+
+
+def test_the_report_quotes_no_slur_of_an_old_record(
+    quick: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record = Records(quick[1]).read(Case("subjectivity", "best", "dwac"))
+    assert record is not None
+    Records(tmp_path).write(Case(**record["case"]), record)
+    monkeypatch.setattr(explanations, "UNPRINTED", ("thing",))  # in every made-up text
+    text = write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
+    assert "not quoted, for a voter holds a slur" in text
+    assert "thing |" not in text
+
+
+def test_sizes_are_those_of_sets_that_are_not_empty(fitted: dict[str, fit.Fitted]) -> None:
+    one = fitted["dwac"]
+    record = {"case": one.case.to_dict() | {"without": None}, "metrics": {"sets": sets.measure(one)}}
+    curves = sets._curves(Found([record]), "covertype", "paper", "DWAC probability")
+    for place, epsilon in enumerate(sets.EPSILONS):
+        sizes = (one.p_values("probability", one.votes) > epsilon).sum(axis=1)
+        if (sizes > 0).any():
+            assert curves["size"][place] == pytest.approx(sizes[sizes > 0].mean(), abs=1e-3)
+
+
+def test_class_conditional_coverage_is_that_of_a_plain_loop(fitted: dict[str, fit.Fitted]) -> None:
+    one = fitted["dwac"]
+    found, y = sets.measure(one), one.trial.y_test
+    held, labels = one.held_votes, one.clf.calibration_y_
+    for epsilon in sets.JUDGED:
+        covered = np.zeros(6, dtype=int)
+        for votes, label in zip(one.votes, y, strict=True):
+            own = held[labels == label, label]
+            covered[label] += ((own <= votes[label]).sum() + 1) / (len(own) + 1) > epsilon
+        assert found["weights"]["by_class"][epsilon]["covered"] == covered.tolist()
+    assert found["by_class"]["n_test"] == np.bincount(y, minlength=6).tolist()
+
+
+def test_coverage_is_judged_by_its_law_trial_by_trial_and_class_by_class(quick: Any, report: str) -> None:
+    assert "Adult | DWAC weights" in report
+    record = Records(quick[1]).read(Case("adult", "best", "dwac"))
+    assert record is not None
+    assert sets._inside(0.1, 1000, 10_000, 8647) is True
+    assert sets._inside(0.1, 1000, 10_000, 8646) is False
+    assert sets._inside(0.1, 1000, 10_000, 9301) is False
+    assert sets._inside(0.05, 18, 100, 100) is None  # nothing is promised
+    low = {**record["metrics"]["sets"], "n_calibration": 10_000}
+    low["weights"] = {**low["weights"], "coverage": [0.1] * len(sets.EPSILONS)}
+    changed = {**record, "metrics": {**record["metrics"], "sets": low}}
+    assert sets._promise_row(Found([changed]), "adult", "best", "DWAC weights")[2:4] == ["0 of 3", "**missed** so far"]
+    del low["by_class"]
+    assert sets._promise_row(Found([changed]), "adult", "best", "DWAC weights")[4] == "not in this record"
+
+
+def test_verdicts_that_answered_test_rows_are_called_not_blind(report: str) -> None:
+    for name in ("covertype", "cifar10"):
+        start = f"| {settings.DATASETS[name].title} | {published.ACCURACY[name]['softmax']:.3f}"
+        row = next(line for line in report.splitlines() if line.startswith(start))
+        assert row.endswith(", not blind |")
+    assert "not on validation rows alone" in report
+
+
+def test_published_deviations_are_used_once_they_are_there(quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Found(Records(quick[1]))
+    assert "not at hand" in accuracy.report(found).text
+    monkeypatch.setattr(published, "ACCURACY_DEVIATIONS", {"adult": {"softmax": 0.002, "dwac": 0.123}})
+    text = accuracy.report(found).text
+    assert "not at hand" not in text
+    assert "| 12.30 |" in text
 
 
 def test_accuracy_of_a_case_is_that_of_its_labels(quick: Any) -> None:
@@ -511,7 +658,8 @@ def test_records_hold_no_path_of_the_machine(quick: Any, tmp_path: Path) -> None
 def test_the_svm_chooses_its_setting_on_training_rows(patched: pytest.MonkeyPatch) -> None:
     data = made_up("stackoverflow").split(0.2)
     model = peers.svm(data.X_train, data.y_train, 0, settings.SVM)
-    assert model.chosen["C"] in settings.SVM["C"]
+    assert model.chosen["C"] in settings.SVM["grid"]["C"]
+    assert {"C": model.chosen["C"]}.items() <= min(model.tried, key=lambda tried: tried["loss"]).items()
     assert data.y_test is not None
     assert metrics.accuracy(data.y_test, model.predict(data.X_test)) > 0.9
 
@@ -526,6 +674,86 @@ def test_xgboost_gives_margins_for_all_classes(name: str) -> None:
     assert model.margins is not None
     assert model.margins(X_test).shape == (len(X_test), settings.DATASETS[name].n_classes)
     np.testing.assert_array_equal(model.margins(X_test).argmax(axis=1), model.predict(X_test))
+    assert "n_estimators" in model.edges  # a quick run may have five rounds and wants more
+
+
+@pytest.mark.parametrize("name", ["adult", "covertype", "lending_club", "imdb", "stackoverflow"])
+def test_every_peer_has_room_on_both_sides_of_where_it_starts(name: str) -> None:
+    values = settings.peer_settings(name, str(settings.DATASETS[name].peer))
+    for setting, of in values["grid"].items():
+        assert of == sorted(of)
+        assert values["start"][setting] in of
+        if setting != "max_cat_to_onehot":
+            assert of[0] < values["start"][setting] < of[-1]
+
+
+def test_climbing_finds_the_best_and_names_an_edge() -> None:
+    def loss(values: dict[str, Any]) -> dict[str, Any]:
+        return {"loss": (values["x"] - 3) ** 2 + (values["y"] - 9) ** 2}
+
+    found = climb({"x": [0, 1, 2, 3, 4, 5], "y": [1, 2, 3, 4]}, {"x": 1, "y": 2}, loss)
+    assert found.best == {"x": 3, "y": 4}
+    assert found.edges == ["y"]  # it would be better beyond
+    points = [(tried["x"], tried["y"]) for tried in found.tried]
+    assert len(set(points)) == len(points)
+    assert {(2, 4), (4, 4), (3, 3)} <= set(points)
+    columns = climb(
+        {"colsample_bytree": [0.5, 1.0]},
+        {"colsample_bytree": 0.5},
+        lambda values: {"loss": -values["colsample_bytree"]},
+    )
+    assert (columns.best, columns.edges) == ({"colsample_bytree": 1.0}, [])  # there is no more than all
+
+
+def test_a_stopped_search_goes_on_where_it_was(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def measure(values: dict[str, Any]) -> dict[str, Any]:
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        asked.append(values["x"])
+        return {"loss": abs(values["x"] - 5)}
+
+    def search(stamp: str = "now") -> Any:
+        journal = Journal(tmp_path / "a.tuning.jsonl", stamp)
+        return climb({"x": list(range(9))}, {"x": 2}, lambda values: journal.score(values, lambda: measure(values)))
+
+    with pytest.raises(KeyboardInterrupt):
+        search()
+    with (tmp_path / "a.tuning.jsonl").open("a") as file:
+        file.write('{"stamp": "now", "val')  # as a kill leaves it
+    first, asked[:] = asked[:], []
+    assert search().best == {"x": 5}
+    assert not set(first) & set(asked)
+    asked[:] = []
+    with pytest.raises(KeyboardInterrupt):  # other code: nothing is known
+        search("later")
+
+
+def test_the_record_of_a_peer_holds_what_it_tried_and_no_journal_stays(
+    patched: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[Any] = []
+    paper.run(
+        ["accuracy"],
+        datasets=["imdb"],
+        heads=["svm"],
+        quick=True,
+        records=tmp_path,
+        on_tried=lambda *one: told.append(one),
+    )
+    record = Records(tmp_path).read(Case("imdb", "best", "svm"))
+    assert record is not None
+    assert [tried["C"] for tried in record["tuning"]["tried"]] == [values["C"] for _, values, _ in told] == [0.3]
+    assert record["tuning"]["edges"] == ["C"]  # a quick run has but one to choose from
+    assert not list(tmp_path.rglob("*.jsonl"))
+    text = write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
+    assert "| IMDB | svm | C 0.3 | 1.0 | C |" in text
+
+
+def test_single_trials_can_be_chosen() -> None:
+    some = paper.select(["accuracy"], datasets=["adult"], heads=["xgboost"], trials=[1, 3])
+    assert [case.trial for case in some] == [1, 3]
 
 
 # Records
@@ -564,8 +792,8 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_fitted
 def test_merging_takes_the_later_of_two_records(tmp_path: Path) -> None:
     case, other = Case("adult", "paper", "dwac"), Case("adult", "paper", "dwac", 1)
     here, there = Records(tmp_path / "here"), Records(tmp_path / "there")
-    for records, name, date in ((here, case, "2026-01-02"), (there, case, "2026-01-01"), (there, other, "2026-01-01")):
-        records.write(name, WHOLE | {"case": name.to_dict(), "date": date, "metrics": {"x": {"y": np.float64(0.1)}}})
+    for kept, name, date in ((here, case, "2026-01-02"), (there, case, "2026-01-01"), (there, other, "2026-01-01")):
+        kept.write(name, WHOLE | {"case": name.to_dict(), "date": date, "metrics": {"x": {"y": np.float64(0.1)}}})
     assert here.merge(there.folder) == 1
     assert [record["date"] for record in here] == ["2026-01-02", "2026-01-01"]
 

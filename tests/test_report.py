@@ -429,6 +429,47 @@ def test_honest_sets_fall_into_the_range_of_chance_99_times_of_100() -> None:
     assert honest_coverage(0.001, 99, 300) is None
 
 
+def calibration_said(y: Any, p: Any) -> str:
+    right = p.argmax(axis=1) == y
+    found: Any = SimpleNamespace(calibration=metrics.calibration_test(y, p), probability=p.max(axis=1), right=right)
+    return words.calibration(found)
+
+
+def drawn(n: int, n_classes: int, power: float = 1.0) -> tuple[Any, Any]:
+    """Labels as calibrated probabilities have them, and these probabilities to a power: above 1, too sure."""
+    rng = np.random.default_rng(n + n_classes)
+    p = rng.dirichlet(np.full(n_classes, 0.5), size=n)
+    y = (rng.random((n, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(max=n_classes - 1)
+    return y, p**power / (p**power).sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 20])
+@pytest.mark.parametrize("n", [60, 600])
+def test_a_perfectly_calibrated_model_is_no_rough_guide_however_few_the_rows(n: int, n_classes: int) -> None:
+    said = calibration_said(*drawn(n, n_classes))
+    assert "nothing speaks against taking the probabilities at their word" in said
+
+
+@pytest.mark.parametrize(("power", "how"), [(2.0, "too sure"), (0.4, "too modest")])
+def test_a_model_that_is_off_by_more_than_chance_is_told_so(power: float, how: str) -> None:
+    said = calibration_said(*drawn(600, 5, power))
+    assert "more than chance explains" in said
+    assert how in said
+    assert "rough guide" in said
+
+
+def test_constant_base_rates_are_said_to_say_nothing() -> None:
+    y = np.arange(600) % 20
+    said = calibration_said(y, np.full((600, 20), 0.05))
+    assert "nothing of the single example" in said
+    assert "at their word" not in said
+
+
+def test_nobody_is_told_that_training_examples_were_asked_as_if_new(page: str) -> None:
+    assert "as if it were new" not in page
+    assert words.LEARNED in Reader(page).words
+
+
 def luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]

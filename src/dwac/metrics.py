@@ -6,11 +6,13 @@ Arrays in, numbers out: this module knows no model. Labels are whole numbers 0 �
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.stats import betabinom
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from dwac import _checks as checks
@@ -78,6 +80,203 @@ def _bin_gap(p: NDArray[np.float64], hit: NDArray[np.bool_], n_bins: int) -> flo
     shared = (np.bincount(group, weights=hit[order]) / np.bincount(group))[group]
     bins = np.array_split(p[order] - shared, min(n_bins, len(p)))
     return float(np.mean([abs(gap.mean()) for gap in bins]))
+
+
+def top_label_error(y: ArrayLike, probabilities: ArrayLike, n_bins: int = 10) -> float:
+    """Mean absolute gap between the predicted label's probability and how often that label is right.
+
+    In bins of equal count, as for `calibration_error`; from probabilities (n, K).
+
+    >>> round(top_label_error([0, 1], [[0.8, 0.2], [0.6, 0.4]], n_bins=1), 3)
+    0.2
+    """
+    p = checks.probabilities(probabilities, "probabilities")
+    truth = _truth(y, n=len(p), n_classes=p.shape[1])
+    return _bin_gap(p.max(axis=1), truth == p.argmax(axis=1), checks.positive_int(n_bins, "n_bins"))
+
+
+class AgainstChance(NamedTuple):
+    """A measured error, where the true one lies with 95 % confidence, and what chance alone gives a perfect model.
+
+    `expected`: on average; `limit`: what chance exceeds once in 200 times.
+    """
+
+    value: float
+    low: float
+    high: float
+    expected: float
+    limit: float
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the error is more than chance explains."""
+        return self.value > self.limit
+
+    @property
+    def excess(self) -> float:
+        """By how much it exceeds what chance gives on average; at least 0."""
+        return max(0.0, self.value - self.expected)
+
+
+class CalibrationTest(NamedTuple):
+    """Whether probabilities are off by more than chance explains, and whether they say anything at all.
+
+    error: `calibration_error`; top_label: `top_label_error`; each beside what a perfectly calibrated model would have.
+    resolution: the share of the labels' variance that the bins explain, Σ_k mean_b (s_kb - s_k)² / Σ_k s_k (1 - s_k)
+        with s_kb the share of class k in its bin b, s_k that in all rows; 0 where all labels are the same.
+    chance_resolution: what probabilities that know nothing of the labels exceed once in 200 times.
+    """
+
+    error: AgainstChance
+    top_label: AgainstChance
+    resolution: float
+    chance_resolution: float
+
+    @property
+    def miscalibrated(self) -> bool:
+        """Whether either error is more than chance explains."""
+        return self.error.beyond or self.top_label.beyond
+
+    @property
+    def informative(self) -> bool:
+        """Whether the probabilities tell rows apart better than shuffled ones would."""
+        return self.resolution > self.chance_resolution
+
+
+_LIMIT = 0.995  # of what chance gives: two tests at this level call a perfect model off at most once in 100 times
+_AT_ONCE = 4_000_000  # labels drawn
+
+
+def calibration_test(
+    y: ArrayLike, probabilities: ArrayLike, n_bins: int = 10, *, n_draws: int = 600, random_state: int = 0
+) -> CalibrationTest:
+    """Compare the calibration error, the top label's error and the resolution with what chance alone gives.
+
+    Both errors are positive even for a perfect model, the more so the fewer rows there are: a bin of 6 rows is off by
+    some 15 points. So labels are drawn from the stated probabilities, again and again: the errors against these are
+    those of a perfect model. Intervals come from rows drawn again with replacement (the bootstrap), in bins as they
+    are. A resampled gap has the noise of both draws on it, each c on average: it counts as √(error² - 2c²).
+
+    Args:
+        y: (n,) true labels.
+        probabilities: (n, K).
+        n_bins: bins of equal count for each class.
+        n_draws: how often labels are drawn, labels shuffled and rows resampled.
+        random_state: seed; the same arguments give the same numbers.
+    """
+    p = checks.probabilities(probabilities, "probabilities")
+    truth = _truth(y, n=len(p), n_classes=p.shape[1])
+    bins, rng = _Bins(p, checks.positive_int(n_bins, "n_bins")), np.random.default_rng(random_state)
+    seen = bins.shares(bins.first + truth[None])
+    errors, resolution = bins.errors(bins.stated - seen)[0], bins.resolution(seen)[0]
+    perfect, shuffled, resampled, noise = [], [], [], []
+    left, batch = checks.positive_int(n_draws, "n_draws"), max(1, _AT_ONCE // len(p))
+    for size in [batch] * (left // batch) + [left % batch] * (left % batch > 0):
+        perfect.append(bins.errors(bins.stated - bins.shares(bins.drawn(size, rng))))
+        shuffled.append(bins.resolution(bins.shares(bins.first + rng.permuted(np.tile(truth, (size, 1)), axis=1))))
+        gaps = bins.resampled(truth, size, rng)
+        resampled.append(bins.errors(gaps))
+        noise.append(bins.errors(gaps - (bins.stated - seen)))
+    by_chance, c = np.concatenate(perfect), np.concatenate(noise).mean(axis=0)
+    true = np.sqrt(np.maximum(np.concatenate(resampled) ** 2 - 2 * c**2, 0))
+    low, high = np.quantile(true, [0.025, 0.975], axis=0)
+    limit = np.quantile(by_chance, _LIMIT, axis=0)
+    low = np.where(errors > limit, low, 0)  # what chance explains may be none
+    both = [
+        AgainstChance(*map(float, values))
+        for values in zip(errors, low, high, by_chance.mean(axis=0), limit, strict=True)
+    ]
+    return CalibrationTest(both[0], both[1], float(resolution), float(np.quantile(np.concatenate(shuffled), _LIMIT)))
+
+
+class _Bins:
+    """The bins of `calibration_error` and `top_label_error` for fixed probabilities (n, K), and any number of labels.
+
+    A cell i·K + k stands for "row i has label k". `_of` (n·K, (K + 1)·B) says how much each cell, if true, adds to the
+    shares in the B bins of its class, and of the top label, which come last; rows with equal probabilities share alike.
+    """
+
+    def __init__(self, p: NDArray[np.float64], n_bins: int) -> None:
+        (n, self.n_classes), self.n_bins = p.shape, min(n_bins, len(p))
+        self.p, self.first, top = p, np.arange(n) * self.n_classes, p.argmax(axis=1)
+        columns = [(p[:, k], self.first + k) for k in range(self.n_classes)] + [(p.max(axis=1), self.first + top)]
+        parts = [self._column(place, values, cells) for place, (values, cells) in enumerate(columns)]
+        cells, bins, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
+        shape = (n * self.n_classes, len(columns) * self.n_bins)
+        self._of = sparse.csr_array((weights, (cells, bins)), shape=shape)
+        self.stated = self._of.T @ p.ravel()  # the mean probability in each bin
+
+    def _column(self, place: int, values: NDArray[Any], cells: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        """(cell, bin, weight) of a class, or of the top label."""
+        order = np.argsort(values, kind="stable")
+        _, starts, group, sizes = np.unique(values[order], return_index=True, return_inverse=True, return_counts=True)
+        edges = np.cumsum([0, *(len(part) for part in np.array_split(order, self.n_bins))])
+        ends, found = starts + sizes, []
+        low, high = (np.searchsorted(edges, at, side="right") - 1 for at in (starts, ends - 1))
+        for step in range(int((high - low).max()) + 1):  # a group of equals may lie in several bins
+            held = low + step
+            mine = np.flatnonzero((held <= high)[group])
+            g, b = group[mine], held[group[mine]]
+            inside = np.minimum(ends[g], edges[b + 1]) - np.maximum(starts[g], edges[b])
+            found.append((cells[order[mine]], place * self.n_bins + b, inside / sizes[g] / (edges[b + 1] - edges[b])))
+        cell, bin_, weight = (np.concatenate(part) for part in zip(*found, strict=True))
+        return cell, bin_, weight
+
+    def shares(self, cells: NDArray[Any]) -> NDArray[np.float64]:
+        """(draws, (K + 1)·B): how often the label of each bin came, from the true cells (draws, n)."""
+        draws, n = cells.shape
+        true = sparse.csr_array(
+            (np.ones(cells.size), cells.ravel(), np.arange(draws + 1) * n), (draws, self._of.shape[0])
+        )
+        return np.asarray((true @ self._of).toarray())
+
+    def drawn(self, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """(draws, n): true cells, if labels came as the probabilities say."""
+        rows = np.arange(len(self.p))
+        ends = self.p.cumsum(axis=1)
+        ends = ends / ends[:, -1:] + rows[:, None]  # increasing from row to row, so that one search finds all
+        cells = np.searchsorted(ends.ravel(), rng.random((draws, len(rows))) + rows, side="right")
+        return np.asarray(np.minimum(cells, self.first + self.n_classes - 1))
+
+    def resampled(self, truth: NDArray[np.int64], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """(draws, (K + 1)·B): the gaps in the bins, with rows drawn again with replacement."""
+        n = len(truth)
+        row = sparse.csr_array((self.p.ravel(), np.arange(self.p.size), np.arange(n + 1) * self.n_classes))
+        gaps = row @ self._of - self._of[self.first + truth]  # (n, …): what each row adds
+        counts = rng.multinomial(n, np.full(n, 1 / n), size=draws)
+        return np.asarray((gaps.T @ counts.T).T)
+
+    def errors(self, gaps: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(draws, 2): the error over classes, and that of the top label, from gaps (draws, (K + 1)·B)."""
+        means = np.abs(gaps).reshape(len(gaps), -1, self.n_bins).mean(axis=2)
+        return np.stack([means[:, :-1].mean(axis=1), means[:, -1]], axis=1)
+
+    def resolution(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(draws,), from shares (draws, (K + 1)·B)."""
+        by_class = shares.reshape(len(shares), -1, self.n_bins)[:, :-1]
+        overall = by_class.mean(axis=2, keepdims=True)
+        variance = (overall * (1 - overall)).sum(axis=(1, 2))
+        explained = ((by_class - overall) ** 2).mean(axis=2).sum(axis=1)
+        return np.asarray(explained / np.where(variance > 0, variance, 1))
+
+
+def coverage_interval(
+    epsilon: float, n_calibration: int, n_test: int, level: float = 0.999
+) -> tuple[float, float] | None:
+    """Where the coverage of sets at error rate ε falls with probability `level`, if rows are exchangeable.
+
+    covered ~ BetaBinomial(n_test, k, n_cal + 1 - k), k = ⌈(1 - ε)(n_cal + 1)⌉; with ties coverage may be higher. None
+    where there are too few calibration rows to leave a label out.
+
+    >>> low, high = coverage_interval(0.1, 1_000, 10_000)
+    >>> round(low, 4), round(high, 4)
+    (0.8647, 0.93)
+    """
+    k = int(np.ceil(round((1 - epsilon) * (n_calibration + 1), 9)))  # .95 · 20 is 19, not the next above
+    if k > n_calibration or n_test == 0:
+        return None
+    low, high = betabinom(n_test, k, n_calibration + 1 - k).interval(level)
+    return float(low) / n_test, float(high) / n_test
 
 
 def coverage(y: ArrayLike, sets: ArrayLike) -> float:

@@ -25,20 +25,22 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="Small slices, one ep
 
 @paper.command("list")
 def list_experiments(records: RecordsOption = None, quick: QuickOption = False) -> None:
-    """Say which experiments there are, and how many of their fits have a record.
+    """Say which experiments there are, how many of their fits have a record, and how many of these are stale.
 
     Example: dwac paper list
     """
     console, kept = Console(), _records(records, quick)
     done = {experiments.Case(**record["case"]): record["metrics"] for record in kept if experiments.current(record)}
+    stale = {experiments.Case(**record["case"]) for record in kept if experiments.stale(record)}
     by_name = Table("experiment", "what", "fits recorded")
     for name, experiment in experiments.EXPERIMENTS.items():
         cases = experiments.select([name], quick=quick)
         by_name.add_row(name, experiment.TITLE, f"{sum(name in done.get(case, {}) for case in cases)} of {len(cases)}")
-    by_dataset = Table("dataset", "fits recorded")
+    by_dataset = Table("dataset", "fits recorded", "stale")
     for name in experiments.DATASETS:
         cases = experiments.select(datasets=[name], quick=quick)
-        by_dataset.add_row(name, f"{sum(case in done for case in cases)} of {len(cases)}")
+        old = sum(case in stale for case in cases)
+        by_dataset.add_row(name, f"{sum(case in done for case in cases)} of {len(cases)}", str(old))
     console.print(by_name, by_dataset, f"records: {kept.folder}", soft_wrap=True)
 
 
@@ -52,16 +54,20 @@ def run(
     settings: Annotated[list[str] | None, typer.Option(help="paper: the paper's models. best: ours.")] = None,
     heads: Annotated[list[str] | None, typer.Option(help="dwac, softmax, and the peers xgboost and svm.")] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="The first so many trials of each.")] = None,
+    trial: Annotated[list[int] | None, typer.Option(min=0, help="Just this trial, from 0; may be repeated.")] = None,
     quick: QuickOption = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Make stale records anew, of other code or settings than now; nothing else.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
     records: RecordsOption = None,
 ) -> None:
     """Fit and measure whatever has no record yet; a stopped run goes on where it was.
 
     A record is made anew if its settings, or the recipe of its encoder, have changed since. Other changes of the code
-    are not noticed: remove the records that they concern.
+    make it stale, which the report says beside its numbers: --stale makes such records anew.
 
-    Example: dwac paper run accuracy --datasets adult,covertype --settings paper
+    Example: dwac paper run accuracy --datasets adult,covertype --heads xgboost
     """
     console, kept = Console(), _records(records, quick)
 
@@ -70,17 +76,23 @@ def run(
         line = f"{done} of {total}  {case.key}  accuracy {record['accuracy']:.4f}  {seconds:.1f} s"
         console.print(line, highlight=False, soft_wrap=True)
 
+    def tried(case: Any, values: dict[str, Any], found: dict[str, Any]) -> None:
+        told = "  ".join(f"{name} {value:.6g}" for name, value in {**values, **found}.items())
+        console.print(f"  {case.key} tried  {told}", highlight=False, soft_wrap=True)
+
     try:
         outcome = experiments.run(
             _split(names),
             datasets=_split(datasets),
             settings=_split(settings),
             heads=_split(heads),
-            trials=trials,
+            trials=trial or trials,
             quick=quick,
+            stale=stale,
             device=device,
             records=kept.folder,
             on_done=show,
+            on_tried=tried,
         )
     except KeyboardInterrupt:
         n = sum(1 for _ in kept)

@@ -14,8 +14,8 @@ from dwac.encoders.text import tokenise
 def random_sentences(texts: Iterable[str], n: int, seed: int = 0) -> list[str]:
     """n sentences of words drawn uniformly from the vocabulary of `texts`, as long as texts drawn from them.
 
-    Every distinct word has the same chance, however often it occurs, so frequent words are rare here: the paper's
-    strangers to a classifier of texts. Words are those of `dwac.encoders.text.tokenise`.
+    Every distinct word has the same chance, however often it occurs, so frequent words are rare here. The paper
+    has no such strangers: they are ours, for a classifier of texts. Words are those of `dwac.encoders.text.tokenise`.
 
     >>> random_sentences(["sort a list", "parse json"], 2)
     ['list json', 'json a']

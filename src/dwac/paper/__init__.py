@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dwac.paper.cases import Case, PaperError
 from dwac.paper.catalogue import EXPERIMENTS
-from dwac.paper.fit import current
+from dwac.paper.fit import current, stale
 from dwac.paper.records import Records, default_folder
 from dwac.paper.report import write_report
 from dwac.paper.runner import Outcome, run, select
@@ -29,5 +29,6 @@ __all__ = [
     "default_folder",
     "run",
     "select",
+    "stale",
     "write_report",
 ]

@@ -34,6 +34,9 @@ def measure(fitted: Fitted) -> dict[str, Any]:
     return {"rows": len(chosen), "share": agreed}
 
 
+# The report
+
+
 def report(found: Found) -> Section:
     """A row a dataset: published / paper's model / best, for each k."""
     how = (

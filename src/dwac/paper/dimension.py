@@ -30,6 +30,9 @@ def measure(fitted: Fitted) -> dict[str, Any]:
     return {"accuracy": metrics.accuracy(fitted.trial.y_test, fitted.labels)}
 
 
+# The report
+
+
 def report(found: Found) -> Section:
     """Accuracy by |h|, as a table and as curves."""
     values = {

@@ -20,8 +20,9 @@ from dwac.encoders import Encoder, ImageEncoder, TabularEncoder, TextEncoder
 from dwac.nn import WeightedAverage
 from dwac.paper import peers
 from dwac.paper.cases import Case
-from dwac.paper.records import Record, plain
+from dwac.paper.records import Record, code, plain
 from dwac.paper.rows import Ints, Library, Trial, rows
+from dwac.paper.tuning import Journal
 
 Floats = NDArray[np.float64]
 _ENCODERS: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "text": TextEncoder}
@@ -90,10 +91,11 @@ class Fitted:
         h = torch.as_tensor(self.embed(rows(self.trial.X, learned))).to(model.device)
         return h, torch.as_tensor(self.trial.y[learned]).to(model.device)
 
-    def p_values(self, kind: str, votes: Floats) -> Floats:
-        """(n, K), of any votes, by nonconformity "weights" or "probability"."""
-        held = true_label_scores(nonconformity(self.held_votes, kind), self.clf.calibration_y_)
-        return Calibration(held).p_values(nonconformity(votes, kind))
+    def p_values(self, kind: str, votes: Floats, *, by_class: bool = False) -> Floats:
+        """(n, K), of any votes, by nonconformity "weights" or "probability"; `by_class`: class-conditional ones."""
+        labels = self.clf.calibration_y_
+        held = true_label_scores(nonconformity(self.held_votes, kind), labels)
+        return Calibration(held, labels if by_class else None).p_values(nonconformity(votes, kind))
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -101,13 +103,18 @@ class Fitted:
         return ("weights", "probability") if self.case.head == "dwac" else ("probability",)
 
 
-def fit(case: Case, library: Library, *, device: str = "auto") -> tuple[Fitted, dict[str, Any]]:
-    """Fit a case and predict its test rows; what the record says of that: rows, seconds, epochs."""
+def fit(
+    case: Case, library: Library, *, device: str = "auto", journal: Journal | None = None
+) -> tuple[Fitted, dict[str, Any]]:
+    """Fit a case and predict its test rows; what the record says of that: rows, seconds, epochs.
+
+    journal: where a peer's search keeps its scores.
+    """
     trial, values = library.trial(case), case.settings(quick=library.quick)
     start = time.perf_counter()
     model: DWACClassifier | peers.Peer
     if case.is_peer:
-        model = peers.FITTERS[case.head](trial.X, trial.y, case.trial, values)
+        model = peers.FITTERS[case.head](trial.X, trial.y, case.trial, values, journal)
     else:
         settings = values | {"encoder": build_encoder(values["encoder"], library), "head": case.head, "device": device}
         model = DWACClassifier(**settings, random_state=case.trial, verbose=False).fit(trial.X, trial.y)
@@ -132,7 +139,8 @@ def build_encoder(specification: dict[str, Any], library: Library) -> Encoder:
 def _facts(fitted: Fitted) -> dict[str, Any]:
     counts = {"training": len(fitted.trial.y), "test": len(fitted.trial.y_test)}
     if isinstance(fitted.model, peers.Peer):
-        return {"rows": counts, "epochs": None, "chosen": fitted.model.chosen}
+        tuning = {"tried": fitted.model.tried, "edges": fitted.model.edges}
+        return {"rows": counts, "epochs": None, "chosen": fitted.model.chosen, "tuning": tuning}
     clf = fitted.clf
     own = np.setdiff1d(clf.calibration_ids_, clf.validation_ids_)  # none where the validation rows serve for both
     counts |= {"validation": len(clf.validation_ids_), "calibration": len(own)}
@@ -160,6 +168,11 @@ def current(record: Record) -> bool:
     size = now["members"] * (now["embedding_size"] or len(record["classes"]))
     used = record.get("trained_with", {})
     return used.get("embedding_size") == size and all(used.get(name) == plain(now[name]) for name in names)
+
+
+def stale(record: Record) -> bool:
+    """Whether a record was made by another state of the code than this, or with other settings than these."""
+    return record.get("code") != code() or not current(record)
 
 
 @cache

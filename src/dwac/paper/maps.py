@@ -13,7 +13,7 @@ from dwac.paper import figures
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
 from dwac.paper.settings import DATASETS as DATA
-from dwac.paper.tables import NOT_RUN, Draw, Found, Section, paragraphs, picture
+from dwac.paper.tables import NOT_RUN, STALE, Draw, Found, Section, paragraphs, picture
 
 TITLE = "Maps (Figure 2)"
 DATASETS = ("fashion_mnist", "covertype", "stackoverflow", "amazon_beauty")
@@ -39,6 +39,9 @@ def _points(h: Any, labels: Any) -> dict[str, list[Any]]:
     return {"x": h[:, 0].round(3).tolist(), "y": h[:, 1].round(3).tolist(), "label": labels.tolist()}
 
 
+# The report
+
+
 def report(found: Found) -> Section:
     """A map a dataset."""
     parts = [
@@ -52,7 +55,7 @@ def report(found: Found) -> Section:
         if measured is None:
             parts.append(f"**{title}**: {NOT_RUN}.")
             continue
-        parts.append(f"**{title}**, accuracy {measured['accuracy']:.4f}:")
+        parts.append(f"**{title}**, accuracy {measured['accuracy']:.4f}{STALE * (case in found.stale)}:")
         parts.append(picture(name, f"Two-dimensional embeddings of {title}: training and test examples by class"))
         drawn[name] = partial(_draw, measured, found.by_case[case]["classes"])
     return Section(TITLE, paragraphs(*parts), drawn)

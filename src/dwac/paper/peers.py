@@ -1,6 +1,6 @@
 """What a user would pick instead: XGBoost for tables, a linear SVM on TF-IDF for texts.
 
-Each may choose settings on a fifth of the training rows, then learns from all of them.
+Each chooses settings on a fifth of the training rows (`dwac.paper.tuning`), then learns from all of them.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import product
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dwac.paper.tuning import Journal, Scored, Tuned, Values, climb
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A fitted peer: labels, margins (n, K) or None, and the settings it chose."""
+    """A fitted peer: labels, margins (n, K) or None, the settings it chose, from which, and at which edges."""
 
     predict: Callable[[Any], Any]
     margins: Callable[[Any], NDArray[np.float64]] | None
-    chosen: dict[str, Any]
+    chosen: Values
+    tried: list[Values] = field(default_factory=list)
+    edges: list[str] = field(default_factory=list)
     packages: tuple[str, ...] = field(default=())
 
 
@@ -35,37 +39,35 @@ def lacks(peer: str) -> str | None:
     return None
 
 
-def xgboost(X: Any, y: Ints, seed: int, settings: dict[str, Any]) -> Peer:
-    """XGBoost with histograms; where `settings` give choices, the one with the lowest log-loss on held-out rows."""
+def xgboost(X: Any, y: Ints, seed: int, settings: Values, journal: Journal | None = None) -> Peer:
+    """XGBoost with histograms; its settings by the log-loss on held-out rows, which also says after how many rounds."""
     import xgboost as xgb
 
-    fixed = {"tree_method": "hist", "enable_categorical": True, "random_state": seed, "n_jobs": os.cpu_count()}
-    best = _tuned_trees(xgb, X, y, seed, fixed, settings) if "depths" in settings else settings
-    model = xgb.XGBClassifier(**fixed, **best).fit(X, y)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    fixed = {"tree_method": "hist", "enable_categorical": True, "random_state": seed, "n_jobs": cores}
+    fixed |= settings["fixed"]
+    held, kept = _held_out(len(y), seed)
+
+    def measure(values: Values) -> Scored:
+        stops = {"n_estimators": settings["rounds"], "early_stopping_rounds": settings["early_stopping"]}
+        model = xgb.XGBClassifier(**fixed, **values, **stops)
+        model.fit(X.iloc[kept], y[kept], eval_set=[(X.iloc[held], y[held])], verbose=False)
+        return {"loss": float(model.best_score), "n_estimators": int(model.best_iteration) + 1}
+
+    tuned = _tuned(settings, measure, journal)
+    rounds = tuned.found["n_estimators"]
+    edges = [*tuned.edges, *(["n_estimators"] if rounds > settings["rounds"] - settings["early_stopping"] else [])]
+    model = xgb.XGBClassifier(**fixed, **tuned.best, n_estimators=rounds).fit(X, y)
 
     def margins(X: Any) -> NDArray[np.float64]:
         raw = np.asarray(model.predict(X, output_margin=True), dtype=np.float64)
         return raw if raw.ndim == 2 else np.stack([np.zeros_like(raw), raw], axis=1)
 
-    return Peer(model.predict, margins, best, ("xgboost", "xgboost-cpu"))
+    best = {**tuned.best, **settings["fixed"], "n_estimators": rounds}
+    return Peer(model.predict, margins, best, tuned.tried, edges, ("xgboost", "xgboost-cpu"))
 
 
-def _tuned_trees(
-    xgb: Any, X: Any, y: Ints, seed: int, fixed: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, Any]:
-    held, kept = _held_out(len(y), seed)
-    trials = []
-    for depth, columns, one_hot in product(settings["depths"], settings["columns"], settings["one_hot"]):
-        values = {"max_depth": depth, "colsample_bytree": columns, "max_cat_to_onehot": one_hot}
-        values |= {name: settings[name] for name in ("learning_rate", "subsample")}
-        stops = {"n_estimators": settings["rounds"], "early_stopping_rounds": settings["early_stopping"]}
-        model = xgb.XGBClassifier(**fixed, **values, **stops)
-        model.fit(X.iloc[kept], y[kept], eval_set=[(X.iloc[held], y[held])], verbose=False)
-        trials.append((float(model.best_score), values | {"n_estimators": int(model.best_iteration) + 1}))
-    return min(trials, key=lambda trial: trial[0])[1]
-
-
-def svm(X: list[str], y: Ints, seed: int, settings: dict[str, Any]) -> Peer:
+def svm(X: list[str], y: Ints, seed: int, settings: Values, journal: Journal | None = None) -> Peer:
     """LinearSVC on TF-IDF of words and pairs of words and of 2 to 5 characters; C by accuracy on held-out rows."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline, make_union
@@ -75,17 +77,25 @@ def svm(X: list[str], y: Ints, seed: int, settings: dict[str, Any]) -> Peer:
         words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\S+")
         return make_union(words, TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True))
 
-    best = settings["C"][0]
-    if len(settings["C"]) > 1:
+    @cache
+    def parts() -> tuple[Any, ...]:  # read once, and not at all where every score is known already
         held, kept = _held_out(len(y), seed)
-        texts = np.array(X, dtype=object)
-        union = features()
-        learned, judged = union.fit_transform(texts[kept]), union.transform(texts[held])
-        scores = {C: LinearSVC(C=C, random_state=seed).fit(learned, y[kept]).score(judged, y[held])
-                  for C in settings["C"]}  # fmt: skip
-        best = max(scores, key=lambda C: scores[C])
-    model = make_pipeline(features(), LinearSVC(C=best, random_state=seed)).fit(X, y)
-    return Peer(model.predict, None, {"C": best})
+        texts, union = np.array(X, dtype=object), features()
+        return union.fit_transform(texts[kept]), y[kept], union.transform(texts[held]), y[held]
+
+    def measure(values: Values) -> Scored:
+        learned, labels, judged, truth = parts()
+        return {"loss": 1 - float(LinearSVC(**values, random_state=seed).fit(learned, labels).score(judged, truth))}
+
+    tuned = _tuned(settings, measure, journal)
+    parts.cache_clear()
+    model = make_pipeline(features(), LinearSVC(**tuned.best, random_state=seed)).fit(X, y)
+    return Peer(model.predict, None, tuned.best, tuned.tried, tuned.edges)
+
+
+def _tuned(settings: Values, measure: Callable[[Values], Scored], journal: Journal | None) -> Tuned:
+    kept = journal or Journal()
+    return climb(settings["grid"], settings["start"], lambda values: kept.score(values, lambda: measure(values)))
 
 
 def _held_out(n: int, seed: int) -> tuple[Ints, Ints]:

@@ -56,6 +56,10 @@ class Records:
         for path in sorted(self.folder.glob("*/*.json")):
             yield _read(path)
 
+    def journal(self, case: Case) -> Path:
+        """Where the scores of a search are kept until its record is written."""
+        return self.folder / case.dataset / f"{case.key}.tuning.jsonl"
+
     def write(self, case: Case, record: Record) -> Path:
         """Write a record whole or not at all."""
         path = self.path(case)
@@ -151,20 +155,24 @@ def versions(*more: str) -> dict[str, str]:
     return found
 
 
-_MODELLING = (
-    *("encoders", "kernels.py", "loss.py", "_triton_loss.py", "committee.py", "nn.py", "scale.py", "training.py"),
-    *("_steps.py", "_held_out.py", "preparation.py"),
-)
+# What shows results and makes none, and what `dwac.paper.fit.current` compares by value.
+_APART = ("cli", "reading", "report", "server")
+_APART_OF_PAPER = ("figures.py", "published.py", "report.py", "settings.py", "tables.py", "variants.py")
+TOLD_BELOW = "\n# The report\n"  # in an experiment's file, what follows only tells of records
 
 
 @cache
 def code() -> str:
-    """What the modelling code is, in short: it changes with any of the files that decide what a fit learns."""
+    """The state of the package in short: it changes with any source that can change what a record holds."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        if path.relative_to(package).parts[0] in _MODELLING:
-            digest.update(path.read_bytes())
+        parts = path.relative_to(package).parts
+        if parts[0] in _APART or (parts[0] == "paper" and parts[-1] in _APART_OF_PAPER):
+            continue
+        text = path.read_text(encoding="utf-8")
+        text = text.partition(TOLD_BELOW)[0] if parts[0] == "paper" else text
+        digest.update("/".join(parts).encode() + b"\0" + text.encode() + b"\0")
     return digest.hexdigest()[:12]
 
 

@@ -25,11 +25,14 @@ from dwac.paper import settings as frozen
 from dwac.paper.cases import ALL_HEADS, Case, chosen
 from dwac.paper.catalogue import EXPERIMENTS, wanted_by
 from dwac.paper.fit import current, fit
+from dwac.paper.fit import stale as is_stale
 from dwac.paper.records import Record, Records, code, default_folder, device_name, plain, versions
 from dwac.paper.rows import Library
+from dwac.paper.tuning import Journal
 
 logger = logging.getLogger(__name__)
 OnDone = Callable[[Case, Record, int, int], None]
+OnTried = Callable[[Case, dict[str, Any], dict[str, Any]], None]
 
 
 @dataclass
@@ -53,43 +56,53 @@ def run(
     datasets: Iterable[str] | None = None,
     settings: Iterable[str] | None = None,
     heads: Iterable[str] | None = None,
-    trials: int | None = None,
+    trials: int | Iterable[int] | None = None,
     quick: bool = False,
+    stale: bool = False,
     device: str = "auto",
     records: str | PathLike[str] | None = None,
     on_done: OnDone | None = None,
+    on_tried: OnTried | None = None,
 ) -> Outcome:
     """Fit and measure every case of the experiments that has no record yet. None means all of a kind.
+
+    A stopped run goes on where it was: records are written one by one, and a peer's search keeps each of its scores.
 
     Args:
         experiments: names of `EXPERIMENTS`.
         datasets: names of the paper's datasets; those without files are listed in the outcome and left out.
         settings: "paper", "best".
         heads: "dwac", "softmax", "xgboost", "svm".
-        trials: the first so many.
+        trials: the first so many, or those listed.
         quick: small slices, one epoch: does everything, proves nothing; its records have a folder of their own.
         device: of the networks.
         records: the folder; by default docs/results/paper in a checkout, else dwac-paper.
+        stale: make stale records anew (of other code or settings than now), and nothing else.
         on_done: called after each case with the case, its record, and how many of how many are done.
+        on_tried: called after each setting that a peer tried, with the case, the setting and what was found.
     """
     kept = Records(default_folder(quick=quick) if records is None else records)
     asked = chosen(experiments, EXPERIMENTS, "experiment")
     todo = select(asked, datasets=datasets, settings=settings, heads=heads, trials=trials, quick=quick)
     kept.require(quick=quick)
+    if stale:
+        todo = [case for case in todo if (old := kept.read(case)) is not None and is_stale(old)]
     library, outcome = Library(quick=quick), Outcome(kept.folder)
     with _one_thread() if quick else nullcontext():
         for done, case in enumerate(todo, start=1):
             old = kept.read(case)
-            have = set(old["metrics"]) if old is not None and current(old) else set()
+            have = set(old["metrics"]) if old is not None and current(old) and not stale else set()
             can: set[str] = set()
             if lacking := set(asked) & set(wanted_by(case)) - have:
                 can = _possible(case, library, outcome)
             if not lacking & can:
                 outcome.kept += bool(have)
                 continue
-            record = _measured(case, library, can, device)
+            journal = Journal(kept.journal(case), code(), partial(on_tried, case) if on_tried else None)
+            record = _measured(case, library, can, device, journal)
             gc.collect()  # networks that refer to themselves would keep the GPU's memory until some later time
             kept.write(case, record)
+            journal.done()
             outcome.fitted.append(case.key)
             logger.info("%s done: %s of %s", case.key, done, len(todo))
             if on_done is not None:
@@ -116,10 +129,11 @@ def select(
     datasets: Iterable[str] | None = None,
     settings: Iterable[str] | None = None,
     heads: Iterable[str] | None = None,
-    trials: int | None = None,
+    trials: int | Iterable[int] | None = None,
     quick: bool = False,
 ) -> list[Case]:
     """The cases of experiments, each once, one dataset and trial after the other."""
+    wanted = None if trials is None else set(range(trials) if isinstance(trials, int) else trials)
     names = chosen(datasets, frozen.DATASETS, "dataset")
     which = chosen(settings, frozen.SETTINGS, "setting")
     who = chosen(heads, ALL_HEADS, "head")
@@ -128,7 +142,7 @@ def select(
         for name in chosen(experiments, EXPERIMENTS, "experiment")
         for case in EXPERIMENTS[name].cases()
         if case.dataset in names and case.setting in which and case.head in who
-        if (trials is None or case.trial < trials) and (case.quick or not quick)
+        if (wanted is None or case.trial in wanted) and (case.quick or not quick)
     )
     return sorted(found, key=lambda case: (names.index(case.dataset), case.trial))
 
@@ -162,9 +176,9 @@ def _here(what: str, outcome: Outcome, load: Callable[[], object]) -> bool:
     return what not in outcome.missing
 
 
-def _measured(case: Case, library: Library, experiments: set[str], device: str) -> Record:
+def _measured(case: Case, library: Library, experiments: set[str], device: str, journal: Journal) -> Record:
     """Fit a case and measure all that the experiments want of it: its record."""
-    fitted, facts = fit(case, library, device=device)
+    fitted, facts = fit(case, library, device=device, journal=journal)
     start = time.perf_counter()
     metrics = {name: EXPERIMENTS[name].measure(fitted) for name in EXPERIMENTS if name in experiments}
     facts["seconds"]["measure"] = time.perf_counter() - start

@@ -13,6 +13,8 @@ from dwac.paper.records import Record
 
 NOT_RUN = "not run"
 NONE = "–"  # where there is nothing to run
+STALE = "†"  # beside a number of a record that another state of the code made
+NOT_HELD = "not in this record"  # what records of earlier code did not hold
 MODELS = {"paper": "The paper's models", "best": "Our best models"}
 NAMES = {"dwac": "DWAC", "softmax": "softmax"}
 FIGURES = "FIGURES"  # stands for the folder of figures until the report knows where it lies
@@ -29,14 +31,33 @@ class Section:
     figures: dict[str, Draw] = field(default_factory=dict)
 
 
+class Value(float):
+    """A number from records, and whether one of them is stale."""
+
+    stale = False
+
+    @classmethod
+    def of(cls, value: float, stale: bool) -> Value:
+        """The number with its mark."""
+        marked = cls(value)
+        marked.stale = stale
+        return marked
+
+
+def mark(*values: Any) -> str:
+    """What stands beside a number that is made of these."""
+    return STALE if any(getattr(value, "stale", False) for value in values) else ""
+
+
 class Found:
-    """Records that a report is made from.
+    """Records that a report is made from, and which of them are stale.
 
     `fields` are a case's embedding_size, without and variant: None unless given.
     """
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    def __init__(self, records: Iterable[Record], stale: Callable[[Record], bool] | None = None) -> None:
         self.by_case = {Case(**record["case"]): record for record in records}
+        self.stale = {case for case, record in self.by_case.items() if stale is not None and stale(record)}
         self._by_cell: dict[Case, list[Record]] = {}  # all trials, under the first one's case
         for case in sorted(self.by_case, key=lambda case: case.trial):
             self._by_cell.setdefault(replace(case, trial=0), []).append(self.by_case[case])
@@ -51,13 +72,21 @@ class Found:
 
     def values(self, cell: Cell, *path: Any, **fields: Any) -> list[Any]:
         """One value of each trial: where `path` leads within a record's metrics."""
-        found = (_at(record["metrics"], path) for record in self.of(cell, **fields))
-        return [value for value in found if value is not None]
+        found = []
+        for record in self.of(cell, **fields):
+            if (value := _at(record["metrics"], path)) is not None:
+                old = Case(**record["case"]) in self.stale
+                found.append(Value.of(value, old) if isinstance(value, float | int) else value)
+        return found
+
+    def is_stale(self, cell: Cell, **fields: Any) -> bool:
+        """Whether any trial's record is stale."""
+        return any(Case(**record["case"]) in self.stale for record in self.of(cell, **fields))
 
     def mean(self, cell: Cell, *path: Any, **fields: Any) -> float | None:
         """The mean of `values`, or None of none."""
         values = self.values(cell, *path, **fields)
-        return float(np.mean(values)) if values else None
+        return Value.of(float(np.mean(values)), bool(mark(*values))) if values else None
 
 
 def _at(values: Any, path: Sequence[Any]) -> Any:
@@ -77,22 +106,24 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
     if not len(values):
         return NOT_RUN
     off = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.{digits}f}{off} ({len(values)})"
+    return f"{np.mean(values):.{digits}f}{off} ({len(values)}){mark(*values)}"
 
 
 def number(value: float | None, style: str = ".3f", none: str = NOT_RUN) -> str:
     """A number, or what stands for none."""
-    return none if value is None else format(value, style)
+    return none if value is None else format(float(value), style) + mark(value)
 
 
 def points(a: float | None, b: float | None) -> str:
     """How much a is above b, in hundredths."""
-    return NOT_RUN if a is None or b is None else f"{100 * (a - b):+.2f}"
+    return NOT_RUN if a is None or b is None else f"{100 * (a - b):+.2f}{mark(a, b)}"
 
 
-def verdict(met: bool | None, *, whole: bool = True) -> str:
+def verdict(met: bool | None, *, whole: bool = True, stale: bool = False) -> str:
     """A claim met, missed, or with nothing to judge it by; `whole`: whether all trials were run."""
-    return NOT_RUN if met is None else ("**met**" if met else "**missed**") + ("" if whole else " so far")
+    if met is None:
+        return NOT_RUN
+    return ("**met**" if met else "**missed**") + ("" if whole else " so far") + STALE * stale
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ from dwac import metrics
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
 from dwac.paper.settings import DATASETS
-from dwac.paper.tables import NONE, Found, Section, paragraphs, points, spread, table
+from dwac.paper.tables import NONE, Found, Section, Value, mark, paragraphs, points, spread, table
 from dwac.paper.variants import TRIED
 
 TITLE = "What was tried"
@@ -34,6 +34,9 @@ def measure(fitted: Fitted) -> dict[str, Any]:
         "accuracy": metrics.accuracy(y, fitted.labels),
         "true_label": p_values[np.arange(len(y)), y].mean(),
     }
+
+
+# The report
 
 
 def report(found: Found) -> Section:
@@ -72,7 +75,7 @@ def _measured(found: Found, name: str, variant: str) -> tuple[Measured, Measured
     """By trial, what was measured with the change and without."""
     changed, frozen = (
         {
-            record["seed"]: record["metrics"][experiment]
+            record["seed"]: _marked(record["metrics"][experiment], Case(**record["case"]) in found.stale)
             for record in found.of((name, TRIED[variant].setting, "dwac"), variant=which)
             if "held_out" in record["metrics"].get(experiment, {})
         }
@@ -81,8 +84,13 @@ def _measured(found: Found, name: str, variant: str) -> tuple[Measured, Measured
     return changed, frozen
 
 
+def _marked(measured: dict[str, float], stale: bool) -> dict[str, float]:
+    return {what: Value.of(value, stale) for what, value in measured.items()}
+
+
 def _gain(changed: Measured, frozen: Measured, what: str) -> str:
     """In points, over the trials that both have."""
     both = sorted(changed.keys() & frozen.keys())
-    ours, theirs = (sum(by[trial][what] for trial in both) / max(len(both), 1) for by in (changed, frozen))
+    sides = [[by[trial][what] for trial in both] for by in (changed, frozen)]
+    ours, theirs = (Value.of(sum(of) / max(len(of), 1), bool(mark(*of))) for of in sides)
     return points(ours, theirs if both else None)

@@ -106,9 +106,12 @@ def _changed(clf: DWACClassifier) -> list[str]:
 
 def probabilities(found: Findings) -> list[Fact]:
     """How far stated probabilities are to be trusted."""
-    result = found.result
+    result, test = found.result, found.calibration
+    top = words.beside_chance(test.top_label)
     return [
-        Fact("Calibration error", f"{result.calibration_error:.4f}", words.calibration(found)),
+        Fact("Calibration error", f"{test.error.value:.4f}", f"Over all classes. {words.beside_chance(test.error)}"),
+        Fact("Top label's error", f"{test.top_label.value:.4f}", f"Of the predicted label alone. {top}"),
+        Fact("Resolution", words.percent(test.resolution), words.resolution(found)),
         Fact("Log loss", f"{result.log_loss:.4f}", words.log_loss(found)),
     ]
 

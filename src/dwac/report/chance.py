@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import betabinom
+
+from dwac import metrics
 
 
 def likely_share(hits: ArrayLike, z: float = 1.96) -> tuple[float, float]:
@@ -30,8 +31,4 @@ def honest_coverage(epsilon: float, n_calibration: int, n_test: int) -> tuple[fl
     >>> round(low, 3), round(high, 3)
     (0.873, 0.924)
     """
-    k = int(np.ceil((1 - epsilon) * (n_calibration + 1)))
-    if k > n_calibration:
-        return None
-    low, high = betabinom(n_test, k, n_calibration + 1 - k).interval(0.99)
-    return float(low) / n_test, float(high) / n_test
+    return metrics.coverage_interval(epsilon, n_calibration, n_test, 0.99)

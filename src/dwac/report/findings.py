@@ -78,6 +78,11 @@ class Findings:
         return seen(self.clf, self.ids, self.h) & ~self.ids.isin(self.clf.calibration_ids_)
 
     @cached_property
+    def calibration(self) -> metrics.CalibrationTest:
+        """How far probabilities are off, beside what chance alone gives with as many examples and classes."""
+        return metrics.calibration_test(self.truth, self.said.probabilities)
+
+    @cached_property
     def issues(self) -> pd.DataFrame:
         """Suspicious training labels."""
         return label_issues(self.clf)

@@ -1,8 +1,11 @@
 """Training labels that look wrong: examples whose own neighbours vote for another label.
 
-Each training example is asked as if it were new, with its own vote left out:
+The votes on each training example are counted with its own left out:
 
     L_k = log Σ_{i≠j} I(y_i=k) w(h_j, h_i)
+
+That is not what a new example would get: the network learned from the label y_j, and h_j may lie where it lies because
+of it. So wrong labels that the network learned by heart are not found.
 
 One sweep gives the sums with its own vote in; it weighs w(h_j, h_j) = 1. Taking 1 away is safe where the rest weighs
 something too. Where an example's own vote is nearly all that its class has, the difference would be rounding: there the
@@ -34,7 +37,8 @@ def label_issues(clf: DWACClassifier, rows: NDArray[np.int64] | None = None) -> 
     Columns: `id`; its `label`; the label that the others `suggested`; the `probability` that they give its own label
     and the `suggested_probability`; and by how much they out-vote it, `log_odds` = log of the ratio of these two.
 
-    Not every one is mistaken: an example may be rare, or lie between classes. All of them are worth a look.
+    Not every one is mistaken: an example may be rare, or lie between classes. All of them are worth a look. Nor are all
+    mistakes among them: the network learned from every label, and may have moved an example to where its label is.
 
     rows: which training examples to ask about, by their places in `references_`; by default all.
     """

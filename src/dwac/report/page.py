@@ -248,5 +248,5 @@ def _labels(found: Findings) -> Html:
     for row, name in zip(rows, found.issues["id"], strict=False):
         row.append(brief(found.clf.examples_.get(name)))
     caption = f"The first {len(rows)} of {len(found.issues):,}, the most doubtful first"
-    note = "Each was asked as if it were new: its own vote is left out. `dwac.report.label_issues(clf)` gives them all."
+    note = "Each one's own vote is left out. `dwac.report.label_issues(clf)` gives them all."
     return joined((said, table(head, rows, caption=caption, numbers=[3]), tag("p", note, class_="note")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dwac.drawing.records import written
+from dwac.metrics import AgainstChance
 from dwac.report.chance import likely_share
 from dwac.report.findings import Findings
 
@@ -23,7 +24,12 @@ PRIVATE = (
     "This report is private. Shares are told in whole per cent, p-values and credibility above 10 % count as 1, and "
     "results are those of the rounded numbers. No training example is shown or named."
 )
+LEARNED = (  # of training examples that were asked about
+    "The network learned from these labels, wrong ones too, and may have moved an example towards its label: wrong "
+    "labels that it learned by heart are not found here."
+)
 STRANGE = 0.05  # credibility below which an example is called strange
+_OFF = 0.03  # an error, beyond that of chance, from which on probabilities are a rough guide only
 
 
 def percent(share: float) -> str:
@@ -66,13 +72,58 @@ def accuracy(found: Findings) -> str:
 
 
 def calibration(found: Findings) -> str:
-    """How far stated probabilities are from what happens."""
-    points = 100 * found.result.calibration_error
-    grades = ((1, "can be taken at their word"), (3, "are close to the truth"), (np.inf, "are a rough guide only"))
-    grade = next(said for most, said in grades if points < most)
+    """How far stated probabilities are from what happens, and what is to be made of that."""
+    test = found.calibration
     return (
-        f"A stated probability is off by {points:.1f} percentage points on average from how often it comes true. "
-        f"The probabilities {grade}."
+        f"A stated probability is off by {_points(test.error.value)} percentage points on average from how often it "
+        f"comes true, that of the predicted label by {_points(test.top_label.value)}. {_judged(found)}"
+    )
+
+
+def beside_chance(error: AgainstChance) -> str:
+    """An error beside what chance alone does."""
+    return (
+        f"Off by {_points(error.value)} percentage points on average. With these examples, a perfectly calibrated "
+        f"model would be off by {_points(error.expected)} by chance alone, and rarely by more than "
+        f"{_points(error.limit)}. The true error most likely lies between {_points(error.low)} and "
+        f"{_points(error.high)} points."
+    )
+
+
+def _points(share: float) -> str:
+    """In percentage points: two digits, so that small errors over many classes are not all 0.0."""
+    return "0" if share < 5e-5 else f"{100 * share:.2g}" if share < 0.1 else f"{100 * share:.0f}"
+
+
+def _judged(found: Findings) -> str:
+    """What the errors say of the probabilities: nothing, nothing against them, or how far to trust them."""
+    test = found.calibration
+    if not test.informative:
+        off = "That is more than chance explains. And" if test.miscalibrated else "But"
+        return (
+            f"{off} the probabilities tell these examples apart no better than chance would: at best they say how "
+            "common each label is, and nothing of the single example."
+        )
+    if not test.miscalibrated:
+        few = " More test examples would tell more." if max(test.error.high, test.top_label.high) > _OFF else ""
+        return f"Chance explains all of it: nothing speaks against taking the probabilities at their word.{few}"
+    excess = max(error.excess for error in (test.error, test.top_label) if error.beyond)
+    sure = "sure" if found.probability.mean() > found.right.mean() else "modest"
+    grades = (
+        (0.01, "but are close to the truth"),
+        (_OFF, "and are somewhat off"),
+        (np.inf, "and are a rough guide only"),
+    )
+    grade = next(said for most, said in grades if excess < most)
+    return f"That is more than chance explains: the probabilities are too {sure} on the whole, {grade}."
+
+
+def resolution(found: Findings) -> str:
+    """How much of what differs between examples the probabilities know."""
+    return (
+        "Of the variance of the labels, so much is explained by the stated probabilities, in bins of a tenth of the "
+        f"examples each. Probabilities that know nothing reach {percent(found.calibration.chance_resolution)} by "
+        "chance; perfect ones about 100\u00a0%."
     )
 
 
@@ -149,10 +200,10 @@ def issues(found: Findings) -> str:
     """How many training labels look wrong."""
     n, m = found.count(len(found.issues)), found.count(len(found.clf.references_))
     if n == 0:
-        return "No training example is out-voted by the others: no label looks wrong."
+        return f"No training example is out-voted by the others. {LEARNED}"
     return (
         f"{n:,} of {m:,} training examples ({percent(n / m)}) would get another label from all the others. Some are "
-        "mislabelled, some are rare or lie between two classes. A look at the first ones pays most."
+        f"mislabelled, some are rare or lie between two classes. A look at the first ones pays most. {LEARNED}"
     )
 
 

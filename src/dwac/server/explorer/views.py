@@ -69,7 +69,9 @@ class Examples:
             own = np.arange(m) if m <= most else np.linspace(0, m - 1, most).astype(np.int64)
             h = references.embeddings.cpu().numpy()[own]
             names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
-            if isinstance(clf.model_, WeightedAverage) and clf.model_.height:  # as if each were new
+            if (
+                isinstance(clf.model_, WeightedAverage) and clf.model_.height
+            ):  # as a new row's, by the distance to the nearest other
                 h[:, -1] = clf.model_.left_out_heights(names).cpu().numpy()
             return cls(names, h, references.labels.cpu().numpy()[own], own)
         X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)

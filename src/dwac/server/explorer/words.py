@@ -29,9 +29,12 @@ GUIDE = {
     ),
     "issues": (
         "Training examples that all others out-vote, the most doubtful first. Some are mislabelled, some are rare or "
-        "lie between two classes."
+        "lie between two classes. Wrong labels that the network learned by heart are not among them."
     ),
-    "training": "A training example is asked as if it were new: its own vote is left out.",
+    "training": (
+        "A training example's own vote is left out. But the network learned from its label: the others may agree with "
+        "it more than they would on a new example."
+    ),
     "edits": (
         "Take training examples out, or give them another label, and see at once what changes. Nothing is trained anew "
         "and the stored model stays as it is: edits belong to this page."
