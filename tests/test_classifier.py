@@ -637,7 +637,7 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
     ("X", "y", "error", "said"),
     [
         (np.zeros((4, 2)), [0, 0, 0, 0], LabelError, "only one class"),
-        (np.zeros((4, 2)), [0, 1, 2, 3], LabelError, "4 rows of 4 classes"),
+        (np.zeros((4, 2)), [0, 1, 2, 3], LabelError, "4 classes in 4 rows"),
         (np.zeros((4, 2)), [0, 1, 0], InputError, "X has 4 rows, y has 3"),
         (np.zeros((4, 2)), [0, 1, np.nan, 0], LabelError, "row 2 is nan"),
         (["a", "", "b", "c"] * 10, [0, 1, 0, 1] * 10, InputError, "row 1 is empty"),

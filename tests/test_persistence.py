@@ -227,14 +227,14 @@ def test_a_config_without_sense_is_named_with_the_folder(folder, change, said) -
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t.update(calibration_y=t["calibration_y"] + 3), "calibration labels must lie in 0 … 2"),
+        (lambda t: t.update(calibration_y=t["calibration_y"] + 3), "calibration labels must lie in -1 … 2"),
         (lambda t: t.update(calibration_y=t["calibration_y"].float()), "whole numbers"),
         (lambda t: t.update(calibration_h=t["calibration_h"][1:]), "as many ids"),
         (lambda t: t.update(calibration_h=t["calibration_h"][:, 1:]), "as many ids"),
         (lambda t: t.update(calibration_h=t["calibration_h"] * float("nan")), "finite"),
         (lambda t: t.update(calibration_h=t["calibration_h"].double() * 1e300), "calibration_h must hold finite"),
         (lambda t: t.update(calibration_z=t["calibration_z"].to(torch.complex64)), "calibration_z must hold finite"),
-        (lambda t: t.update(known_z=t["known_z"] * float("nan")), "known_z must hold finite"),
+        (lambda t: t.update(ref_h=t["ref_h"] * float("nan")), "ref_h must hold finite"),
         (lambda t: t.update({"backbone.bias": t["backbone.bias"] * float("inf")}), "backbone.bias must hold finite"),
         (lambda t: t.update(ref_y=t["ref_y"] + 1), "must lie in 0 … 2"),
         (lambda t: t.update(ref_h=t["ref_h"][:, 1:]), "voters' embeddings"),

@@ -276,13 +276,10 @@ def test_a_tokeniser_that_panics_on_a_text_costs_that_text_alone(tmp_path: Path)
             return {"length": 1}
 
     encoder = HuggingFaceEncoder("any")
-    encoder._model, encoder._tokenizer, encoder._tokenizer_json = {}, Panics(), "{}"
-    rows = None
+    encoder._model, encoder._tokenizer, encoder._tokenizer_json = {"vocab_size": 9}, Panics(), "{}"
     with pytest.MonkeyPatch.context() as patch:
-        tokenizers = type(
-            "Tokenizers", (), {"Tokenizer": type("T", (), {"from_str": staticmethod(lambda _: Panics())})}
-        )
-        patch.setattr("dwac.encoders.huggingface._required", lambda _: tokenizers)
+        patch.setattr("dwac.encoders.hf_tokenizer.built", lambda _: Panics())
+        patch.setattr("dwac.encoders.huggingface.restored", lambda *_: Panics())
         rows = sift(encoder, ["good", "boom", "#", "bad"])
     assert [row for row, why in enumerate(rows.reasons) if why is not None] == [1, 2]
     assert rows.inputs[0].shape == (2, 1)

@@ -54,7 +54,7 @@ from dwac.reference import ReferenceSet
 Floats = NDArray[np.float64]
 
 # Scores closer than this may be one score: rounding differs between devices.
-_ROUNDING = {"weights": 1e-4, "probability": 1e-5}
+_ROUNDING = {"weights": 1e-5, "probability": 1e-6}
 
 
 class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -411,6 +411,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         private: as `dwac.privacy` rounds it.
         """
+        said: ConformalPrediction
         if private:
             said = privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_)
         else:

@@ -253,15 +253,8 @@ class ConformalPrediction:
         sets = label_sets(self.p_values, epsilon)
         if self.n_calibration is not None:
             _warn_if_too_small(self.n_calibration, sets.shape[1], epsilon)
-            expected = None if self.calibration is None else self.calibration.expected_sets(epsilon)
-            able = np.min(self.n_calibration) >= smallest_calibration(epsilon)
-            if able and expected is not None and expected.full_share is not None and expected.full_share > 0.5:
-                warnings.warn(
-                    f"most prediction sets hold every label: {expected}. "
-                    "Calibrate with more examples or ask for a larger epsilon",
-                    CalibrationWarning,
-                    stacklevel=2,
-                )
+            if self.calibration is not None and sets.shape[1] > 1 and len(sets) and sets.all():
+                _warn_if_all_full(self.calibration.expected_sets(epsilon))
         return sets
 
 
@@ -339,6 +332,18 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
         CalibrationWarning,
         stacklevel=3,
     )
+
+
+def _warn_if_all_full(expected: ExpectedSets) -> None:
+    """Say so where sets that hold every label are what calibration leads to, not a doubt about these examples."""
+    able = expected.n_calibration >= smallest_calibration(expected.epsilon)
+    if able and expected.full_share is not None and expected.full_share > 0.9:
+        warnings.warn(
+            f"every prediction set holds every label. {expected}. "
+            "Calibrate with more examples, ask for a larger epsilon, or train longer",
+            CalibrationWarning,
+            stacklevel=3,
+        )
 
 
 def confidence(p_values: ArrayLike) -> Floats:

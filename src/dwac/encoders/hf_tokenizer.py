@@ -41,7 +41,7 @@ def restored(text: Any, n_words: int) -> Any:
     length = _length(content)
     _check_steps(content)
     try:
-        tokenizer = _guarded(lambda: required("tokenizers").Tokenizer.from_str(json.dumps(content)))
+        tokenizer = _guarded(lambda: built(json.dumps(content)))
         if _guarded(lambda: tokenizer.num_special_tokens_to_add(False)) > length:
             raise InputError(f"its special tokens are more than the {length} that a text has")
         tokens_of(tokenizer, list(_PROBES), n_words)
@@ -50,9 +50,12 @@ def restored(text: Any, n_words: int) -> Any:
     return tokenizer
 
 
-def tokens_of(tokenizer: Any, texts: list[str], n_words: int) -> tuple[Tensor, Tensor]:
-    """ids and attention mask, (n, length) int64 each; an error names a row that cannot be read."""
-    length, encodings = tokenizer.padding["length"], encoded(tokenizer, texts)
+def tokens_of(tokenizer: Any, texts: list[str], n_words: int, source: str = "") -> tuple[Tensor, Tensor]:
+    """ids and attention mask, (n, length) int64 each; an error names the rows that cannot be read.
+
+    source: the tokeniser as JSON, from which it is built anew after a panic.
+    """
+    length, encodings = tokenizer.padding["length"], encoded(tokenizer, texts, source)
     for row, encoding in enumerate(encodings):
         if len(encoding.ids) != length or len(encoding.attention_mask) != length or max(encoding.ids) >= n_words:
             raise InputError(
@@ -66,12 +69,12 @@ def tokens_of(tokenizer: Any, texts: list[str], n_words: int) -> tuple[Tensor, T
     )
 
 
-def encoded(tokenizer: Any, texts: list[str]) -> list[Any]:
+def encoded(tokenizer: Any, texts: list[str], source: str = "") -> list[Any]:
     """The library's encoding of each text; an error knows all rows that it fails on, or finds nothing in."""
     try:
         found = list(_guarded(lambda: tokenizer.encode_batch(texts)))
     except InputError:
-        found = [_alone(tokenizer, text) for text in texts]
+        found = [_alone(tokenizer if not source else built(source), text) for text in texts]
     faults = {row: fault for row, encoding in enumerate(found) if (fault := _fault(encoding))}
     if faults:
         row = min(faults)
@@ -79,10 +82,15 @@ def encoded(tokenizer: Any, texts: list[str]) -> list[Any]:
     return found
 
 
+def built(source: str) -> Any:
+    """The tokeniser of a JSON text; what a panic leaves of one may be broken."""
+    return required("tokenizers").Tokenizer.from_str(source)
+
+
 def _alone(tokenizer: Any, text: str) -> Any:
     """The encoding of one text, or the error that came instead."""
     try:
-        return _guarded(lambda: tokenizer.encode(text))
+        return _guarded(lambda: tokenizer.encode_batch([text]))[0]
     except InputError as error:
         return error
 

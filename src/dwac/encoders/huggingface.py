@@ -119,7 +119,11 @@ class HuggingFaceEncoder(Encoder):
         self._require_fit()
         if self._tokenizer is None:
             self._tokenizer = restored(self._tokenizer_json, self._n_words)
-        return tokens_of(self._tokenizer, texts_of(X), self._n_words)
+        try:
+            return tokens_of(self._tokenizer, texts_of(X), self._n_words, self._tokenizer_json)
+        except InputError:
+            self._tokenizer = None  # a panic may have left it broken
+            raise
 
     def check(self) -> None:
         """Refuse a model that takes more steps or memory than its weights do, and a tokeniser that does not work."""

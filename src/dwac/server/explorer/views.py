@@ -119,7 +119,7 @@ def view_after(first: View, examples: Examples, edits: Edits) -> View:
 
 
 def _view(clf: DWACClassifier, votes: NDArray[np.float64], edits: Edits, private: bool) -> View:
-    none = Predictions(votes, clf.classes_, None, private)
+    none = Predictions(votes, clf.classes_, None, private=private)
     return View(clf, predictions_of(clf, votes, private=private) if len(votes) else none, edits)
 
 
