@@ -309,6 +309,7 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
         "mean_set_size": sets.sum(axis=1).mean(),
         "credibility": model.clf.conformal(rows.X).credibility.mean(),
         "unreadable": 0,
+        "unseen": 0,
     }
     by_class = found.pop("by_class")
     assert found == pytest.approx(expected)

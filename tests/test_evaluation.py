@@ -46,3 +46,17 @@ def test_unknown_labels_are_refused() -> None:
     clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, Y)
     with pytest.raises(LabelError, match="'huge'"):
         evaluate(predict(clf, X[:2]), ["low", "huge"])
+    with pytest.raises(LabelError, match="'a'"):
+        evaluate(predict(clf, X[:2]), ["a", "b"], strict=False)
+
+
+def test_unknown_labels_count_as_wrong_and_missed_where_they_are_let_in() -> None:
+    clf = DWACClassifier(epochs=3, random_state=0, device="cpu").fit(X, Y)
+    all_known = evaluate(predict(clf, X), Y, epsilon=0.3)
+    y = np.where(np.arange(120) % 4 == 0, "huge", Y)
+    found = evaluate(predict(clf, X), y, epsilon=0.3, strict=False)
+    assert (found.n, found.unseen, all_known.unseen) == (120, 30, 0)
+    hit = clf.predict_set(X, 0.3)[np.arange(120), np.searchsorted(clf.classes_, Y)] & (y == Y)
+    assert found.coverage == pytest.approx(hit.mean())
+    assert found.accuracy == clf.score(X, y)
+    assert np.isfinite(found.log_loss)

@@ -139,7 +139,7 @@ class Calibration:
     def expected_sets(self, epsilon: float) -> ExpectedSets:
         """What prediction sets at error rate ε will be like, as far as the calibration examples tell."""
         epsilon = checks.epsilon(epsilon)
-        n = min(len(part) for part in self._sorted)
+        n = int(self.n_calibration(len(self._sorted) if self._table is None else self._table.shape[1]).min())
         left_out = int(np.floor(epsilon * (n + 1) + 1e-9))  # so many of the highest scores may be missed
         low, high = beta.ppf([0.05, 0.95], n + 1 - left_out, left_out) if left_out else (1.0, 1.0)
         if self._table is None:

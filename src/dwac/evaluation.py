@@ -142,6 +142,7 @@ class Evaluation:
     mean_set_size: float | None
     credibility: float | None  # mean
     unreadable: int  # rows that could not be read, and are left out of all else
+    unseen: int  # rows whose labels training did not have: wrong, missed by every set, and left out of the two errors
     by_class: pd.DataFrame  # a row a class: n, recall, precision, coverage, mean_set_size, credibility
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,25 +151,33 @@ class Evaluation:
         return content
 
 
-def evaluate(said: Predictions, y: Any, epsilon: float = 0.05) -> Evaluation:
-    """Compare with true labels y (n,), each one of the classes. Rows that could not be read are counted, no more."""
-    truth = encode_known(y, len(said.log_class_weights), said.classes)
+def evaluate(said: Predictions, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Evaluation:
+    """Compare with true labels y (n,). Rows that could not be read are counted, no more.
+
+    strict: refuse labels that training did not have. Otherwise their rows are wrong and missed, as the promise of
+    prediction sets counts them; where there are no other labels, y is not the right column, and an error says so.
+    """
+    truth = encode_known(y, len(said.log_class_weights), said.classes, strict=strict)
+    if not (truth >= 0).any():
+        encode_known(y, len(truth), said.classes)  # an error names the first
     readable = said.readable
     if said.reasons is not None and not readable.any():
         raise InputError(f"no row could be read, so there is nothing to compare; row 0: {said.reasons[0]}")
     said, truth = said.part(readable), truth[readable]
+    seen = truth >= 0
     trust = said.conformal
     sets = None if trust is None else trust.label_sets(epsilon)
     return Evaluation(
         n=len(truth),
-        accuracy=metrics.accuracy(truth, said.codes),
-        log_loss=metrics.log_loss(truth, said.log_probabilities),
-        calibration_error=metrics.calibration_error(truth, said.probabilities),
+        accuracy=_mean(said.codes == truth),
+        log_loss=metrics.log_loss(truth[seen], said.log_probabilities[seen]),
+        calibration_error=metrics.calibration_error(truth[seen], said.probabilities[seen]),
         epsilon=epsilon,
-        coverage=None if sets is None else metrics.coverage(truth, sets),
+        coverage=None if sets is None else float(sets[seen, truth[seen]].sum() / len(truth)),
         mean_set_size=None if sets is None else metrics.set_sizes(sets).mean,
         credibility=None if trust is None else float(trust.credibility.mean()),
         unreadable=int((~readable).sum()),
+        unseen=int((~seen).sum()),
         by_class=_by_class(said, truth, sets),
     )
 

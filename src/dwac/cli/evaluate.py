@@ -42,7 +42,8 @@ def evaluate(
     """Compare a model's predictions with known labels: accuracy, calibration, coverage of label sets, credibility.
 
     Give rows that the model was not trained on. The target is the one of training, unless --target names another.
-    Rows that cannot be read are counted and left out; the command then ends with 3.
+    Rows that cannot be read are counted and left out; the command then ends with 3. Labels that training did not have
+    count as wrong answers.
 
     Example:
 
@@ -55,7 +56,7 @@ def evaluate(
     bad = unreadable.by_row(said.reasons)
     unreadable.tell(bad, rows, strict=strict, fate="are left out")
     _warn_of_voters(loaded, unreadable.without(rows, bad))
-    found = evaluate_rows(said, rows.y, epsilon)
+    found = evaluate_rows(said, rows.y, epsilon, strict=strict)
     if json:
         say_json(found.to_dict())
     else:

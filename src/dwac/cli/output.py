@@ -83,6 +83,10 @@ def evaluation_tables(found: Evaluation, title: str) -> list[Table]:
         ("credibility", number(found.credibility), "mean; about 0.5 for data like that of training, near 0 for other"),
     ):  # fmt: skip
         facts.add_row(name, value, meaning)
+    if found.unseen:
+        facts.add_row(
+            "never seen", f"{found.unseen:,}", "rows whose label training did not have: wrong, and missed by sets"
+        )
     classes = Table(*(str(name).replace("_", " ") for name in found.by_class.columns))
     for label, n, *values in found.by_class.itertuples(index=False, name=None):
         classes.add_row(str(label), f"{n:,}", *map(number, values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -216,6 +217,8 @@ def show_training(
         highlight=False,
         soft_wrap=True,
     )
+    if len(clf.calibration_ids_):
+        console.print(f"prediction sets from {clf.expected_sets(0.05)}", highlight=False, soft_wrap=True)
     if test is not None:
         console.print(*evaluation_tables(test, f"On {test.n:,} rows held out"))
     elif len(validation):
@@ -251,5 +254,6 @@ def summary(
         "voters": len(clf.references_),
         "validation": len(clf.validation_ids_),
         "calibration": len(clf.calibration_ids_),
+        "expected_sets": asdict(clf.expected_sets(0.05)) if len(clf.calibration_ids_) else None,
         "test": None if test is None else test.to_dict(),
     }

@@ -5,7 +5,7 @@ The numbers are those of `dwac.evaluation.predict` and `Explanation.to_dict`: th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -99,13 +99,14 @@ class Answers:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _note(self, epsilon: float) -> str | None:
-        """What label sets at this ε cannot do, where calibration has too few rows for it."""
-        y, needed = self.model.calibration_y_, smallest_calibration(epsilon)
-        by_class = np.bincount(y, minlength=len(self.model.classes_)) if self.model.class_conditional else [len(y)]
-        if len(y) == 0 or min(by_class) >= needed:
+        """What to expect of sets at this ε, where calibration leaves few labels out or none."""
+        if len(self.model.calibration_y_) == 0:
             return None
-        there = self.count(min(by_class))
-        return f"to leave out a label at this epsilon takes {needed} calibration rows; there are {there}"
+        expected, needed = self.model.expected_sets(epsilon), smallest_calibration(epsilon)
+        there = self.count(expected.n_calibration)
+        if expected.n_calibration < needed:
+            return f"to leave out a label at this epsilon takes {needed} calibration rows; there are {there}"
+        return str(replace(expected, n_calibration=there)) if (expected.full_share or 0) > 0.5 else None
 
     def count(self, n: int) -> int:
         """A number of examples, as far as it may be told."""
