@@ -179,7 +179,7 @@ def test_balanced_classes_are_counted_among_training_rows() -> None:
 def test_few_calibration_rows_are_said_before_and_with_the_answer(n_calibration: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
-    y = (X[:, 0] + rng.normal(size=300) > 0).astype(int)  # noisy: some calibration row fits its label badly
+    y = rng.integers(2, size=300)  # noise: some calibration row fits its label badly
     clf = DWACClassifier(epochs=1, calibration_size=n_calibration, random_state=0, device="cpu").fit(X, y)
     expected = clf.expected_sets(0.05)
     assert (expected.n_calibration, expected.n_labels) == (n_calibration, 2)
@@ -188,8 +188,8 @@ def test_few_calibration_rows_are_said_before_and_with_the_answer(n_calibration:
     low, high = expected.coverage_range
     assert low < 0.95 < high
     with pytest.warns(CalibrationWarning, match="every prediction set holds every label"):
-        sets = clf.predict_set(X, 0.05)
-    assert abs(sets.sum(axis=1).mean() - (expected.mean_size or 0)) < 0.3
+        sets = clf.predict_set(X / 3, 0.05)
+    assert sets.all()
 
 
 def test_expected_sets_are_those_that_come() -> None:

@@ -337,7 +337,7 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
 def _warn_if_all_full(expected: ExpectedSets) -> None:
     """Say so where sets that hold every label are what calibration leads to, not a doubt about these examples."""
     able = expected.n_calibration >= smallest_calibration(expected.epsilon)
-    if able and expected.full_share is not None and expected.full_share > 0.9:
+    if able and expected.full_share is not None and expected.full_share > 0.5:
         warnings.warn(
             f"every prediction set holds every label. {expected}. "
             "Calibrate with more examples, ask for a larger epsilon, or train longer",
