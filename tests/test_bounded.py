@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwac import ReferenceSet
-from dwac.engine import BoundedResult, Cells, bounded, build_cells, build_index, division, opening, query, query_within
-from dwac.engine import cells as cells_module
-from dwac.engine.bounded import SIZES, Sizes
-from dwac.engine.cells import pairs
+from dwac.engine import BoundedResult, Cells, build_cells, build_index, query, query_within
+from dwac.engine.bounded import division, leaves, tree
+from dwac.engine.bounded import search as bounded
+from dwac.engine.bounded.search import SIZES, Sizes
+from dwac.engine.bounded.tree import pairs
 from dwac.errors import InputError, ShapeError
 from dwac.kernels import KERNELS, get_kernel
 from tests import oracle
@@ -186,7 +187,7 @@ def test_any_number_of_queries_and_references(n: int, m: int) -> None:
 )
 def test_the_bound_holds_however_the_work_is_cut(monkeypatch, sizes: Sizes, d: int) -> None:
     monkeypatch.setitem(SIZES, "cpu", sizes)
-    monkeypatch.setitem(opening._COPIED, "cpu", 40 * (d + 5))
+    monkeypatch.setitem(leaves._COPIED, "cpu", 40 * (d + 5))
     monkeypatch.setattr(bounded, "_ANSWERED", 7 * max(d, 4))
     queries, references, labels = clustered(d, 900, d, 4, 0.3)
     result = query_within(cells_of(references, labels, 4), torch.as_tensor(queries), 1e-2)
@@ -265,7 +266,7 @@ def test_an_index_in_the_order_of_the_cells_answers_as_before() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [1, 5])
 def test_classes_too_large_to_sort_at_once_are_divided_first(monkeypatch, d: int, dtype) -> None:
-    monkeypatch.setitem(cells_module.PART, "cpu", 100 * (d + 4))
+    monkeypatch.setitem(tree.PART, "cpu", 100 * (d + 4))
     queries, references, labels = clustered(12, 2500, d, 4, 0.5, dtype=dtype)
     cells = cells_of(references, labels, 4)
     roots = cells.summary.counts[cells.roots]
@@ -278,7 +279,7 @@ def test_classes_too_large_to_sort_at_once_are_divided_first(monkeypatch, d: int
 
 
 def test_parts_lie_apart_along_the_longest_axis(monkeypatch) -> None:
-    monkeypatch.setitem(cells_module.PART, "cpu", 256 * 6)
+    monkeypatch.setitem(tree.PART, "cpu", 256 * 6)
     generator = torch.Generator().manual_seed(0)
     references = torch.randn(1024, 2, generator=generator) * torch.tensor([100.0, 1.0])
     cells = cells_of(references, torch.zeros(1024, dtype=torch.int64), 1)

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
-from dwac.checkpoint import (
+from dwac.errors import InputError, StorageError
+from dwac.training.checkpoint import (
     flatten_optimizer,
     load_checkpoint,
     restore_optimizer,
@@ -24,7 +25,6 @@ from dwac.checkpoint import (
     rng_state,
     save_checkpoint,
 )
-from dwac.errors import InputError, StorageError
 
 X = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()

@@ -31,6 +31,7 @@ from dwac.errors import (
     LabelError,
     NonFiniteError,
 )
+from dwac.training import loop
 
 REASON = (
     "a row of weight 2 weighs twice in the loss but votes once, and two equal rows may fall into different parts, "
@@ -230,7 +231,7 @@ def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -
     straight = clone(clf).fit(X, y)
     assert not checkpoint.exists()
 
-    save = dwac.training._Run.save
+    save = loop._Run.save
 
     def stop_after_three(run, path):
         save(run, path)
@@ -238,7 +239,7 @@ def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -
             raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(dwac.training._Run, "save", stop_after_three)
+        patch.setattr(loop._Run, "save", stop_after_three)
         with pytest.raises(SystemExit):
             clone(clf).fit(X, y)
     assert checkpoint.exists()
@@ -384,7 +385,7 @@ def test_an_interrupted_committee_resumes_from_its_checkpoint(tmp_path, monkeypa
     settings: dict[str, Any] = {"members": 2, "guidance": 0.5, "checkpoint": checkpoint}
     clf = DWACClassifier(epochs=4, random_state=0, device="cpu", **settings)
     straight = clone(clf).fit(X, y)
-    save = dwac.training._Run.save
+    save = loop._Run.save
 
     def stop_after_two(run, path):
         save(run, path)
@@ -392,7 +393,7 @@ def test_an_interrupted_committee_resumes_from_its_checkpoint(tmp_path, monkeypa
             raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(dwac.training._Run, "save", stop_after_two)
+        patch.setattr(loop._Run, "save", stop_after_two)
         with pytest.raises(SystemExit):
             clone(clf).fit(X, y)
     for other in ({"members": 3}, {"members": None}, {"guidance": 0.25}, {"guidance": 0}):

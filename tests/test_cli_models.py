@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import dwac
 from dwac.cli.app import app
 from dwac.encoders import TabularEncoder
-from dwac.evaluation import as_csv, harmless_cell
+from dwac.estimator.evaluation import as_csv, harmless_cell
 from dwac.reading import load, read
 
 DWAC = Path(sys.executable).parent / "dwac"

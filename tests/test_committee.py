@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import dwac
-from dwac.committee import CommitteeLogits, joined, members_of, memberwise
 from dwac.errors import InputError, NotRememberedError, ShapeError
 from dwac.kernels import KERNELS
-from dwac.loss import Support
 from dwac.nn import Committee, SoftmaxTwin, WeightedAverage
+from dwac.nn.ensemble import CommitteeLogits, joined, members_of, memberwise
+from dwac.nn.loss import Support
 from dwac.training import evaluate, fit_scale, train
 from tests import oracle
 

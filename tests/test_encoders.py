@@ -30,7 +30,7 @@ from dwac.encoders import (
     choose,
 )
 from dwac.errors import DwacError, InputError
-from dwac.preparation import take
+from dwac.estimator.preparation import take
 from dwac.storage import read_model, write_model
 
 N = 24

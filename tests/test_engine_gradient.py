@@ -270,7 +270,7 @@ def no_tiles(monkeypatch):
     def refuse(*_):
         raise AssertionError("not served by the fused kernel")
 
-    monkeypatch.setattr("dwac.engine.triton_gradient.tiled_gradient", refuse)
+    monkeypatch.setattr("dwac.engine.triton.gradient.tiled_gradient", refuse)
 
 
 @fused
@@ -290,7 +290,7 @@ def test_the_fused_kernel_serves_every_width(d, n, m, n_classes):
 def test_any_division_of_the_references_among_programs_gives_the_same(monkeypatch, programs):
     queries, references, labels = case(20, 2000, 4, 3, scale=0.7)
     cotangent = cotangents(20, 3)
-    monkeypatch.setattr("dwac.engine.triton_gradient._PROGRAMS", programs)
+    monkeypatch.setattr("dwac.engine.triton.gradient._PROGRAMS", programs)
     got = differentiate(queries, references, labels, cotangent, backend="triton", device=DEVICE)
     assert_close(got, closed_form(queries, references, labels, cotangent), ORDINARY)
 

@@ -5,7 +5,7 @@ import pytest
 
 from dwac import DWACClassifier
 from dwac.errors import LabelError
-from dwac.evaluation import evaluate, predict
+from dwac.estimator.evaluation import evaluate, predict
 
 X = np.arange(120.0)[:, None]
 Y = np.repeat(["low", "mid", "high"], 40)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dwac import loss as losses
 from dwac.errors import IdError, InputError, KernelError, LabelError, NonFiniteError, ShapeError
 from dwac.kernels import KERNELS
-from dwac.loss import Support, leave_one_out_loss
+from dwac.nn import loss as losses
+from dwac.nn.loss import Support, leave_one_out_loss
 
 
 def weight(a: Tensor, b: Tensor, kernel: str) -> Tensor:
@@ -400,10 +400,10 @@ def fused_batch(n: int, d: int) -> dict[str, Tensor]:
 
 
 def fused_loss(h: Tensor, y: Tensor, ids: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
-    from dwac import _triton_loss
+    from dwac.nn import fused_loss as fused_kernels
 
     voters = losses._Voters.of(y, ids, None)
-    return _triton_loss.leave_one_out_loss(
+    return fused_kernels.leave_one_out_loss(
         h, y, ids, weights, lambda h: losses._plain_loss(h, None, voters, "gaussian", weights)
     )
 

@@ -24,8 +24,8 @@ from dwac.errors import (
     NotRememberedError,
     ShapeError,
 )
-from dwac.loss import leave_one_out_loss
 from dwac.nn import Committee, SoftmaxTwin, WeightedAverage, convert
+from dwac.nn.loss import leave_one_out_loss
 
 HEADS = [WeightedAverage, SoftmaxTwin]
 
@@ -314,7 +314,7 @@ def test_the_twin_is_plain_cross_entropy() -> None:
 
 def test_the_networks_face_offers_the_loss() -> None:
     assert dwac.nn.leave_one_out_loss is leave_one_out_loss
-    assert dwac.nn.Support is dwac.loss.Support
+    assert dwac.nn.Support is dwac.nn.loss.Support
 
 
 def test_weights_weigh_the_vote_of_the_loss_but_not_the_penalty() -> None:

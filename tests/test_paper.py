@@ -15,9 +15,9 @@ import torch
 from typer.testing import CliRunner
 
 from dwac import datasets, metrics, paper
-from dwac.classifier import DWACClassifier
 from dwac.cli.app import app
 from dwac.encoders import TabularEncoder
+from dwac.estimator.classifier import DWACClassifier
 from dwac.paper import accuracy, agreement, domain, explanations, fit, peers, published, records, sets, settings
 from dwac.paper.cases import Case
 from dwac.paper.catalogue import wanted_by

@@ -21,10 +21,11 @@ import torch
 from torch import nn
 
 import dwac
-from dwac import DWACClassifier, persistence, storage
+from dwac import DWACClassifier, storage
 from dwac.encoders import HuggingFaceEncoder, ImageEncoder, TabularEncoder
 from dwac.encoders.huggingface import MODEL_TYPES
 from dwac.errors import DwacError, InputError, StorageError
+from dwac.estimator import persistence
 from dwac.nn import Committee
 
 Change = Callable[[dict[str, Any]], Any]
@@ -259,7 +260,7 @@ def test_a_missing_examples_file_and_any_other_failure_name_the_folder(folder, m
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr("dwac.persistence.encoder_of", fail)
+            patch.setattr("dwac.estimator.persistence.encoder_of", fail)
             with pytest.raises(StorageError, match=rf"^{folder}.*x"):
                 load(folder)
     stored = storage.read_model(folder)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwac.errors import DwacError, IdError, LabelError, ShapeError
-from dwac.preparation import (
+from dwac.estimator.preparation import (
     Examples,
     class_weights,
     count,

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
-from dwac import DWACClassifier, ReferenceSet, load, privacy, report, storage
+from dwac import DWACClassifier, ReferenceSet, load, report, storage
 from dwac.cli.app import app
 from dwac.conformal import Calibration, label_sets, nonconformity
-from dwac.evaluation import evaluate, predict
-from dwac.explain import Explanation, explain
+from dwac.estimator.evaluation import evaluate, predict
+from dwac.explain import Explanation, explain, privacy
 from dwac.metrics import ood_scores
 from dwac.server import Limits, create_app
 from dwac.server.explorer import Explorer, explorer_app

@@ -18,9 +18,9 @@ from torch import nn
 from dwac import DWACClassifier, load
 from dwac.encoders import Encoder, HuggingFaceEncoder
 from dwac.errors import InputError, KindError, NonFiniteError, UnreadableWarning
-from dwac.evaluation import evaluate, predict
-from dwac.preparation import take
-from dwac.readable import Partial, sift
+from dwac.estimator.evaluation import evaluate, predict
+from dwac.estimator.preparation import take
+from dwac.estimator.readable import Partial, sift
 from dwac.report.findings import find
 
 N = 90

@@ -3,8 +3,11 @@
 Method: Card, Zhang and Smith, "Deep Weighted Averaging Classifiers", FAT* 2019.
 """
 
+from collections.abc import Hashable, Iterable
+from typing import Any
+
 from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, report, training
-from dwac.classifier import DWACClassifier, load
+from dwac.estimator import DWACClassifier, load
 from dwac.explain import Explanation
 from dwac.reference import ReferenceSet
 
@@ -20,6 +23,7 @@ __all__ = [
     "engine",
     "errors",
     "explain",
+    "explore",
     "kernels",
     "load",
     "metrics",
@@ -27,3 +31,31 @@ __all__ = [
     "report",
     "training",
 ]
+
+
+def explore(
+    clf: DWACClassifier,
+    X: Any = None,
+    y: Any = None,
+    *,
+    ids: Iterable[Hashable] | None = None,
+    show: bool = True,
+    **options: Any,
+) -> Any:
+    """Open a local page to see and question every prediction: a map, who voted, and what if they had not.
+
+    Needs the extra `dwac[server]`. Serves in the background; `.stop()` on what is returned ends it.
+
+    Args:
+        clf: a fitted classifier.
+        X: rows to look at; by default the training examples. y: their labels, where known. ids: their names.
+        show: open a browser; otherwise only say where the page is.
+        options: of `dwac.server.explorer.Explorer.of`, such as private=True or title="…".
+    """
+    try:
+        from dwac.server.explorer import Explorer, open_page
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "dwac":
+            raise
+        raise errors.InputError(f"explore needs {error.name}: pip install 'dwac[server]'") from None
+    return open_page(Explorer.of(clf, X, y, ids=ids, **options), show=show)

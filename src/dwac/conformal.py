@@ -32,6 +32,20 @@ from scipy.stats import beta
 from dwac import _checks as checks
 from dwac.errors import CalibrationWarning, InputError, NonFiniteError, ShapeError
 
+__all__ = [
+    "Calibration",
+    "ConformalPrediction",
+    "ExpectedSets",
+    "class_conditional_p_values",
+    "confidence",
+    "credibility",
+    "label_sets",
+    "nonconformity",
+    "p_values",
+    "smallest_calibration",
+    "true_label_scores",
+]
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 _NAMED = 5  # how many classes a warning names

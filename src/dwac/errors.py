@@ -6,6 +6,29 @@ Every class is a `DwacError`, so one `except` catches them all, and also the bui
 
 from collections.abc import Mapping
 
+__all__ = [
+    "BackendError",
+    "CalibrationError",
+    "CalibrationWarning",
+    "ConversionError",
+    "DwacError",
+    "EmptyReferenceError",
+    "EncodingError",
+    "EpsilonError",
+    "HeadError",
+    "IdError",
+    "InputError",
+    "KernelError",
+    "KindError",
+    "LabelError",
+    "NonFiniteError",
+    "NotRememberedError",
+    "PrivacyError",
+    "ShapeError",
+    "StorageError",
+    "UnreadableWarning",
+]
+
 
 class DwacError(Exception):
     """Base of every error that dwac raises on purpose."""

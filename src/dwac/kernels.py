@@ -25,6 +25,15 @@ from torch import Tensor
 
 from dwac.errors import KernelError, ShapeError
 
+__all__ = [
+    "KERNELS",
+    "Kernel",
+    "full_precision",
+    "get_kernel",
+    "log_weights",
+    "squared_distances",
+]
+
 
 @dataclass(frozen=True)
 class Kernel:

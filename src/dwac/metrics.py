@@ -19,6 +19,24 @@ from dwac import _checks as checks
 from dwac.conformal import label_sets
 from dwac.errors import InputError, NonFiniteError, ShapeError
 
+__all__ = [
+    "AgainstChance",
+    "CalibrationTest",
+    "OodScores",
+    "SetSizes",
+    "accuracy",
+    "calibration_error",
+    "calibration_test",
+    "coverage",
+    "coverage_interval",
+    "log_loss",
+    "ood_scores",
+    "set_curve",
+    "set_sizes",
+    "top_k_agreement",
+    "top_label_error",
+]
+
 
 def accuracy(y: ArrayLike, labels: ArrayLike) -> float:
     """Share of predicted labels that are right.

@@ -1,4 +1,4 @@
-"""The `dwac` command: one file a command. Needs the extra `dwac[cli]`."""
+"""The `dwac` command: one file per command. Internal: use the command. Needs the extra `dwac[cli]`."""
 
 from __future__ import annotations
 

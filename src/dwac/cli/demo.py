@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from dwac import metrics
-from dwac.classifier import DWACClassifier
 from dwac.conformal import ConformalPrediction
+from dwac.estimator.classifier import DWACClassifier
 
 EPOCHS: int | None = None  # as the image encoder recommends
 EPSILONS = (0.05, 0.1)

@@ -21,8 +21,8 @@ from dwac.cli.options import (
     TextOption,
 )
 from dwac.cli.output import evaluation_tables, say_json
-from dwac.evaluation import evaluate as evaluate_rows
-from dwac.evaluation import predict
+from dwac.estimator.evaluation import evaluate as evaluate_rows
+from dwac.estimator.evaluation import predict
 from dwac.reading import Model, Rows, load, read
 from dwac.report.seen import seen
 

@@ -28,9 +28,9 @@ from dwac.cli.options import (
 from dwac.cli.output import number, say_json, write
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
+from dwac.estimator.readable import Partial
 from dwac.explain import Explanation, Neighbor
-from dwac.privacy import percent
-from dwac.readable import Partial
+from dwac.explain.privacy import percent
 from dwac.reading import Rows, load, read
 
 _DIFFERENCES = 6  # that a cell names

@@ -12,9 +12,9 @@ import pandas as pd
 import typer
 from rich.table import Table
 
+from dwac.drawing.records import plain
 from dwac.errors import InputError
-from dwac.evaluation import Evaluation, as_csv
-from dwac.explain import plain
+from dwac.estimator.evaluation import Evaluation, as_csv
 from dwac.storage.files import replace_file
 
 _FORMS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}

@@ -24,7 +24,7 @@ from dwac.cli.options import (
     TextOption,
 )
 from dwac.cli.output import form_of, number, packed, write
-from dwac.evaluation import predict as predict_rows
+from dwac.estimator.evaluation import predict as predict_rows
 from dwac.reading import load, read
 
 _SHOWN = 20  # rows that a person is shown; files and pipes have all

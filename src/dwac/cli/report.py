@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from dwac import report as reports
-from dwac.classifier import DWACClassifier
 from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
@@ -26,6 +25,7 @@ from dwac.cli.options import (
     TextOption,
 )
 from dwac.errors import InputError
+from dwac.estimator.classifier import DWACClassifier
 from dwac.reading import Rows, load, read
 
 

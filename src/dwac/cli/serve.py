@@ -10,10 +10,10 @@ import torch
 import typer
 from rich.console import Console
 
-from dwac.classifier import load
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
 from dwac.cli.options import DeviceOption, ModelArgument
 from dwac.errors import InputError
+from dwac.estimator.classifier import load
 
 
 def serve(

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 
 from dwac import training
-from dwac.classifier import DWACClassifier
 from dwac.cli.options import (
     DeviceOption,
     EncodingOption,
@@ -31,7 +30,8 @@ from dwac.cli.options import (
 from dwac.cli.output import evaluation_tables, named, number, say_json
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError, LabelError
-from dwac.evaluation import Evaluation, evaluate, predict
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.evaluation import Evaluation, evaluate, predict
 from dwac.reading import Model, Rows, looks_like_text, read
 from dwac.storage.folder import MANIFEST
 

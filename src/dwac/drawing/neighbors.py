@@ -6,9 +6,10 @@ import io
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from dwac.drawing.colours import COLOURS, INK
 from dwac.drawing.records import compared, image_of, kind_of
 from dwac.drawing.sheet import Sheet, placed
-from dwac.drawing.style import COLOURS, INK, new, plain, tidy
+from dwac.drawing.style import new, plain, tidy
 
 _ROWS, _BESIDE, _WORDS = 24, 5, 120  # the most columns and neighbours of a table, and words of a text, that are shown
 

@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dwac.drawing.style import INK, PAPER
+from dwac.drawing.colours import INK, PAPER
 
 _SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "dwac", "font.family": "DejaVu Sans"}
 _lock = threading.Lock()  # matplotlib's settings belong to the process

@@ -6,10 +6,12 @@ A record is a picture ({"image": PNG bytes}), a text ({"text": …}), or a row o
 from __future__ import annotations
 
 import base64
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -81,3 +83,23 @@ def compared(record: Mapping[Any, Any], others: Sequence[Any], most: int = 60) -
 
 def _has(record: Any, name: Any) -> bool:
     return isinstance(record, Mapping) and name in record
+
+
+def plain(value: Any, digits: int | None = None) -> Any:
+    """A value as JSON knows it: NumPy scalars become Python's, other objects their text, what is not finite None.
+
+    digits: to how many significant digits numbers are rounded.
+    """
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else str(plain(key)): plain(part, digits) for key, part in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(part, digits) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None  # JSON has no NaN
+        return value if digits is None else float(f"{value:.{digits}g}")
+    if is_png(value):
+        return data_url(value)
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -7,7 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
-from dwac.drawing.style import INK, blank, plain
+from dwac.drawing.colours import INK
+from dwac.drawing.style import blank, plain
 
 LEADING, MARGIN, WIDTH = 16, 14, 560  # of lines, around them and across, in points
 MARK = "#F2C14E"  # behind what is to be seen

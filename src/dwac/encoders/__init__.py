@@ -10,7 +10,6 @@ import pandas as pd
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dwac.committee import Committee
 from dwac.encoders.base import Encoder, Inputs, Recipe
 from dwac.encoders.huggingface import HuggingFaceEncoder
 from dwac.encoders.image import ImageEncoder
@@ -18,6 +17,7 @@ from dwac.encoders.module import ModuleEncoder
 from dwac.encoders.tabular import TabularEncoder
 from dwac.encoders.text import TextEncoder
 from dwac.errors import InputError
+from dwac.nn.ensemble import Committee
 
 __all__ = [
     "ENCODERS",

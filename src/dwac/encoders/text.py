@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dwac import _checks as checks
-from dwac.committee import Committee
 from dwac.encoders.base import Encoder, Inputs, Recipe
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, KindError, ShapeError
+from dwac.nn.ensemble import Committee
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint32]

@@ -11,8 +11,7 @@ engine takes tensors that have been checked; use it to write another backend.
 """
 
 from dwac.engine.backends import Backend, Sweep
-from dwac.engine.bounded import BoundedResult, check_tolerance, query_within
-from dwac.engine.cells import Cells, build_cells
+from dwac.engine.bounded import BoundedResult, Cells, build_cells, check_tolerance, query_within
 from dwac.engine.choice import BACKENDS
 from dwac.engine.exact import QueryResult, query
 from dwac.engine.index import Index, build_index

@@ -1,4 +1,4 @@
-"""The paper's experiments on real data: frozen settings → records → a report.
+"""The paper's experiments on real data: frozen settings → records → a report. Internal but for `dwac paper`.
 
 import dwac.paper
 

@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from dwac import metrics
-from dwac.classifier import DWACClassifier
 from dwac.conformal import Calibration, nonconformity, true_label_scores
 from dwac.encoders import Encoder, ImageEncoder, TabularEncoder, TextEncoder
+from dwac.estimator.classifier import DWACClassifier
 from dwac.nn import WeightedAverage
 from dwac.paper import peers
 from dwac.paper.cases import Case
-from dwac.paper.records import Record, code, plain
+from dwac.paper.records import Record, code, rounded
 from dwac.paper.rows import Ints, Library, Trial, rows
 from dwac.paper.tuning import Journal
 
@@ -158,7 +158,7 @@ def current(record: Record) -> bool:
     """Whether a fit now would train as the record's did: by the frozen settings and, beyond them, the same recipe."""
     case = Case(**record["case"])
     values = case.settings(quick=record["quick"])
-    if record["settings"] != plain(values):
+    if record["settings"] != rounded(values):
         return False
     if case.is_peer:
         return True
@@ -167,7 +167,7 @@ def current(record: Record) -> bool:
     now = _recipe(json.dumps(values["encoder"]), record["rows"]["training"]) | values
     size = now["members"] * (now["embedding_size"] or len(record["classes"]))
     used = record.get("trained_with", {})
-    return used.get("embedding_size") == size and all(used.get(name) == plain(now[name]) for name in names)
+    return used.get("embedding_size") == size and all(used.get(name) == rounded(now[name]) for name in names)
 
 
 def stale(record: Record) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import platform
 from collections.abc import Iterator
@@ -19,9 +18,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from dwac.drawing.records import plain
 from dwac.paper.cases import Case, PaperError, known
 
 Record = dict[str, Any]
@@ -63,7 +62,7 @@ class Records:
     def write(self, case: Case, record: Record) -> Path:
         """Write a record whole or not at all."""
         path = self.path(case)
-        write_text(path, _text(plain(record)))
+        write_text(path, _text(rounded(record)))
         return path
 
     def merge(self, other: str | PathLike[str]) -> int:
@@ -131,17 +130,9 @@ def _text(record: Record) -> str:
     return lines(record, " ") + "\n"
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON knows it: NumPy's numbers as Python's, with six digits; None for what is not finite."""
-    if isinstance(value, dict):
-        return {str(name): plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
+def rounded(value: Any) -> Any:
+    """A value as a record holds it: as JSON knows it, numbers with six digits."""
+    return plain(value, digits=6)
 
 
 def versions(*more: str) -> dict[str, str]:

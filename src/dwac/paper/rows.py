@@ -17,10 +17,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac import datasets
+from dwac.estimator.preparation import take
 from dwac.paper import settings
 from dwac.paper.cases import Case, PaperError
 from dwac.paper.variants import TRIED
-from dwac.preparation import take
 
 Ints = NDArray[np.int64]
 

@@ -26,7 +26,7 @@ from dwac.paper.cases import ALL_HEADS, Case, chosen
 from dwac.paper.catalogue import EXPERIMENTS, wanted_by
 from dwac.paper.fit import current, fit
 from dwac.paper.fit import stale as is_stale
-from dwac.paper.records import Record, Records, code, default_folder, device_name, plain, versions
+from dwac.paper.records import Record, Records, code, default_folder, device_name, rounded, versions
 from dwac.paper.rows import Library
 from dwac.paper.tuning import Journal
 
@@ -185,7 +185,7 @@ def _measured(case: Case, library: Library, experiments: set[str], device: str, 
     return {
         "case": case.to_dict(),
         "quick": library.quick,
-        "settings": plain(case.settings(quick=library.quick)),
+        "settings": rounded(case.settings(quick=library.quick)),
         "seed": case.trial,
         "versions": versions(*getattr(fitted.model, "packages", ())),
         "code": code(),

@@ -1,4 +1,4 @@
-"""A file, a folder or standard input as rows for a classifier: tables, images or texts.
+"""A file, a folder or standard input as rows for a classifier: tables, images or texts. Internal.
 
 rows = read("people.csv", target="income")               # .X .y .ids .kind
 clf = DWACClassifier().fit(rows.X, rows.y, ids=rows.ids)

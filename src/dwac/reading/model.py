@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 
-from dwac.classifier import DWACClassifier
-from dwac.classifier import load as load_classifier
 from dwac.errors import StorageError
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.classifier import load as load_classifier
 from dwac.reading.rows import Columns
 from dwac.storage.files import read_file, replace_file
 

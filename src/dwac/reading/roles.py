@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac.classifier import DWACClassifier
 from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
 from dwac.errors import InputError, LabelError
+from dwac.estimator.classifier import DWACClassifier
 from dwac.reading.rows import Columns, Rows
 from dwac.reading.tables import INDEX, Table, is_text, missing
 

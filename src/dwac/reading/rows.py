@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dwac.preparation import take
+from dwac.estimator.preparation import take
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dwac.classifier import DWACClassifier
 from dwac.errors import StorageError
+from dwac.estimator.classifier import DWACClassifier
 from dwac.report.findings import find
 from dwac.report.label_issues import label_issues, leave_one_out
 from dwac.report.maps import embedding_map, plane_of

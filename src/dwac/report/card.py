@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dwac.classifier import DWACClassifier
 from dwac.drawing.records import written
+from dwac.estimator.classifier import DWACClassifier
 from dwac.report import words
 from dwac.report.findings import Findings
 

@@ -7,9 +7,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from dwac import privacy
 from dwac.drawing.records import Column, compared, data_url, image_of, kind_of, written
-from dwac.explain import Explanation, Neighbor
+from dwac.explain import Explanation, Neighbor, privacy
 from dwac.report.markup import Html, joined, table, tag
 from dwac.report.words import percent
 

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac import metrics, privacy
-from dwac.classifier import DWACClassifier
-from dwac.evaluation import Evaluation, Predictions, evaluate, predict
-from dwac.preparation import encode_known, row_ids, rows_of, take
+from dwac import metrics
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.evaluation import Evaluation, Predictions, evaluate, predict
+from dwac.estimator.preparation import encode_known, row_ids, rows_of, take
+from dwac.explain import privacy
 from dwac.report.chance import honest_coverage
 from dwac.report.label_issues import label_issues
 from dwac.report.seen import seen

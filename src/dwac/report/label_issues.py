@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.classifier import DWACClassifier
+from dwac.estimator.classifier import DWACClassifier
 from dwac.kernels import log_weights
 from dwac.reference import ReferenceSet
 

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from dwac.classifier import DWACClassifier
-from dwac.drawing.style import INK, legend, medians, new, plain, scatter, share_limits, tidy
-from dwac.preparation import encode_known
+from dwac.drawing.colours import INK
+from dwac.drawing.style import legend, medians, new, plain, scatter, share_limits, tidy
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.preparation import encode_known
 
 _NAMED = 20  # classes with a colour of their own
 _MOST = 100_000  # points drawn

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dwac.drawing.records import written
-from dwac.preparation import take
+from dwac.estimator.preparation import take
 from dwac.report import card, plots, words
 from dwac.report.cases import brief, case
 from dwac.report.findings import EPSILONS, Findings

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from dwac.drawing.style import COLOURS, INK, legend, line, new, tidy
+from dwac.drawing.colours import COLOURS, INK
+from dwac.drawing.style import legend, line, new, tidy
 from dwac.report.chance import likely_share
 
 _BINS = 10

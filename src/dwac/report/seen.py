@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac.classifier import DWACClassifier
+from dwac.estimator.classifier import DWACClassifier
 
 CLOSE = 1e-3  # of an embedding, as far as another batch or machine moves it
 

@@ -1,6 +1,6 @@
 """What the model says of the rows of several requests at once, and how it is told.
 
-The numbers are those of `dwac.evaluation.predict` and `Explanation.to_dict`: the same everywhere.
+The numbers are those of `dwac.estimator.evaluation.predict` and `Explanation.to_dict`: the same everywhere.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dwac import privacy
-from dwac.classifier import DWACClassifier
 from dwac.conformal import label_sets, smallest_calibration
+from dwac.drawing.records import plain
 from dwac.errors import CalibrationError
-from dwac.evaluation import Predictions, predict
-from dwac.explain import plain
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.evaluation import Predictions, predict
+from dwac.explain import privacy
 from dwac.server.inputs import Reader
 
 VOTES = 0  # the key of requests that need votes alone; of explanations it is their number of neighbours

@@ -17,8 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 
-from dwac.classifier import DWACClassifier
 from dwac.errors import DwacError, InputError
+from dwac.estimator.classifier import DWACClassifier
 from dwac.server import api
 from dwac.server.gate import LOOPBACK, Gate
 from dwac.server.limits import Limits

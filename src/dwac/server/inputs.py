@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac.classifier import DWACClassifier
 from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder
 from dwac.errors import InputError, NonFiniteError, ShapeError
-from dwac.readable import Partial
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.readable import Partial
 from dwac.server.limits import Limits
 
 Schema = dict[str, Any]

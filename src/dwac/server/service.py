@@ -13,9 +13,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dwac.classifier import DWACClassifier
 from dwac.errors import DwacError, InputError
-from dwac.evaluation import Predictions
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.evaluation import Predictions
 from dwac.nn import WeightedAverage
 from dwac.server.answers import VOTES, Answers
 from dwac.server.batching import Batcher

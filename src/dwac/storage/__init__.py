@@ -1,4 +1,4 @@
-"""The model folder on disk: versioned, checked, written whole or not at all, and never pickle.
+"""The model folder on disk: versioned, checked, written whole or not at all, and never pickle. Internal.
 
     write_model("model", config={"classes": [encode_value(label) for label in labels]}, tensors=network.state_dict())
     stored = read_model("model")                  # .config .tensors .examples

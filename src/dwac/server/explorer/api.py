@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from dwac.drawing.style import COLOURS, MARKERS
+from dwac.drawing.colours import COLOURS, MARKERS
 from dwac.report.words import plane as words_on_plane
 from dwac.server.explorer import looking
 from dwac.server.explorer.points import COLUMNS

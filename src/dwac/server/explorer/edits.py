@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dwac.classifier import DWACClassifier
+from dwac.estimator.classifier import DWACClassifier
 from dwac.kernels import log_weights
 from dwac.nn import WeightedAverage
 from dwac.reference import ReferenceSet

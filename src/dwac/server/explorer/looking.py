@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dwac.drawing.records import written
-from dwac.evaluation import Predictions, as_csv
-from dwac.explain import plain
+from dwac.drawing.records import plain, written
+from dwac.estimator.evaluation import Predictions, as_csv
 from dwac.report.label_issues import label_issues
 from dwac.server.explorer.edits import Edit
 from dwac.server.explorer.points import NONE

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dwac import privacy
+from dwac.drawing.records import plain
 from dwac.errors import InputError
-from dwac.explain import plain
+from dwac.explain import privacy
 from dwac.reference import ReferenceSet
 from dwac.report.maps import Plane, plane_of
 from dwac.server.explorer.views import Examples, View

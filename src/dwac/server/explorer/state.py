@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dwac import privacy
-from dwac.classifier import DWACClassifier
-from dwac.drawing.records import image_of, kind_of
+from dwac.drawing.records import image_of, kind_of, plain
 from dwac.encoders import ImageEncoder
 from dwac.errors import DwacError, InputError, PrivacyError
-from dwac.evaluation import Predictions, predict
-from dwac.explain import Explanation, plain
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.evaluation import Predictions, predict
+from dwac.estimator.preparation import count, row_ids, rows_of, take
+from dwac.explain import Explanation, privacy
 from dwac.nn import WeightedAverage
-from dwac.preparation import count, row_ids, rows_of, take
 from dwac.report.seen import CLOSE
 from dwac.server.explorer.edits import Edits, History
 from dwac.server.explorer.points import Points

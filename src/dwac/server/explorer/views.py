@@ -15,10 +15,10 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from dwac.classifier import DWACClassifier
-from dwac.evaluation import Predictions, predictions_of
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.evaluation import Predictions, predictions_of
+from dwac.estimator.preparation import count, encode_known, row_ids, rows_of, take
 from dwac.nn import WeightedAverage
-from dwac.preparation import count, encode_known, row_ids, rows_of, take
 from dwac.report.label_issues import leave_one_out
 from dwac.server.explorer.edits import Edits, edited, votes_after
 

@@ -1,4 +1,4 @@
-"""Any network as a deep weighted averaging classifier: the loss, the model, its softmax twin, `convert`.
+"""Heads: any network as a deep weighted averaging classifier, or as its softmax twin.
 
 model = WeightedAverage(backbone, n_classes=10)
 loss = model.loss(x, y); loss.backward()     # in your own training loop
@@ -8,7 +8,6 @@ log_p = model(x)
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,10 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dwac import _checks as checks
-from dwac.committee import Committee as Committee
-from dwac.committee import CommitteeLogits, cross_entropy, features_of, joined, members_of, memberwise
 from dwac.errors import (
-    ConversionError,
     EmptyReferenceError,
     IdError,
     InputError,
@@ -33,10 +29,9 @@ from dwac.errors import (
     ShapeError,
 )
 from dwac.kernels import get_kernel
-from dwac.known import Known
-from dwac.loss import Support as Support
-from dwac.loss import check_finite, check_labels, check_tensors, check_weights
-from dwac.loss import leave_one_out_loss as leave_one_out_loss
+from dwac.nn.ensemble import Committee, CommitteeLogits, cross_entropy, features_of, joined, members_of, memberwise
+from dwac.nn.known import Known
+from dwac.nn.loss import Support, check_finite, check_labels, check_tensors, check_weights, leave_one_out_loss
 from dwac.reference import ReferenceSet
 
 
@@ -444,54 +439,6 @@ class SoftmaxTwin(_Head):
 
 
 Model = WeightedAverage | SoftmaxTwin
-
-
-def convert(model: nn.Module, n_classes: int, *, layer: str | None = None, **options: Any) -> WeightedAverage:
-    """Turn a classifier into a `WeightedAverage` by swapping its last Linear layer for an embedding.
-
-    The network is copied, with its trained weights; the one passed in is not changed.
-
-    Args:
-        model: a plain Sequential, a torchvision ResNet, a Hugging Face model with a `.classifier`, …
-        n_classes: K.
-        layer: dotted name of the output layer, where it is not the last Linear registered.
-        options: passed on to `WeightedAverage`.
-
-    >>> model = convert(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)), n_classes=3)
-    >>> model.embed(torch.zeros(2, 4)).shape
-    torch.Size([2, 3])
-    """
-    if not isinstance(model, nn.Module):
-        raise ConversionError(f"convert takes an nn.Module; got {type(model).__name__}")
-    linears = {name: module for name, module in model.named_modules() if _swappable(module)}
-    if not linears:
-        raise ConversionError(
-            f"{type(model).__name__} has no nn.Linear layer to swap; "
-            "use WeightedAverage(backbone, n_classes) with a backbone that gives (n, features)"
-        )
-    name = next(reversed(linears)) if layer is None else layer
-    if name not in linears:
-        raise ConversionError(f"no Linear layer is named {name!r}; choose one of {', '.join(linears)}")
-    if isinstance(linears[name], nn.LazyLinear):
-        raise ConversionError(
-            f"the layer {name!r} is lazy and has no size yet: run one batch through the network first"
-        )
-    after = list(model.modules())[list(dict(model.named_modules())).index(name) :]
-    if any(isinstance(module, nn.Softmax | nn.LogSoftmax) for module in after):
-        raise ConversionError(f"a softmax follows the layer {name!r} and would act on the features: take it out first")
-    n_features = linears[name].in_features
-    if name == "":  # the whole model is one Linear layer
-        return WeightedAverage(nn.Identity(), n_classes, n_features=n_features, **options)
-    backbone = copy.deepcopy(model)
-    parent, _, child = name.rpartition(".")
-    setattr(backbone.get_submodule(parent), child, nn.Identity())
-    return WeightedAverage(backbone, n_classes, n_features=n_features, **options)
-
-
-def _swappable(module: nn.Module) -> bool:
-    # An attention layer reads the weights of its own output projection without calling it.
-    projection = nn.modules.linear.NonDynamicallyQuantizableLinear
-    return isinstance(module, nn.Linear) and not isinstance(module, projection)
 
 
 def _arguments(x: Any) -> tuple[Any, ...]:

@@ -20,36 +20,13 @@ import torch
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac import checkpoint as checkpoints
-from dwac._held_out import SCALES, HeldOut, Sampler
-from dwac._steps import GraphStep, Inputs, Step, one_cycle
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
-from dwac.inference import (
-    batches_of,
-    embed,
-    evaluate,
-    inputs_of,
-    log_class_weights,
-    on,
-    predict_log_probabilities,
-    votes,
-)
-from dwac.nn import Model, WeightedAverage, evaluating
-from dwac.scale import fit_height, fit_locality, fit_scale, vote_factors
-
-__all__ = [
-    "Model",
-    "Settings",
-    "embed",
-    "evaluate",
-    "fit_height",
-    "fit_locality",
-    "fit_scale",
-    "log_class_weights",
-    "predict_log_probabilities",
-    "train",
-    "votes",
-]
+from dwac.nn.batches import batches_of, embed, inputs_of, on
+from dwac.nn.heads import Model, WeightedAverage, evaluating
+from dwac.training import checkpoint as checkpoints
+from dwac.training.rescale import fit_height, fit_locality, fit_scale, vote_factors
+from dwac.training.step import GraphStep, Inputs, Step, one_cycle
+from dwac.training.validation import SCALES, HeldOut, Sampler
 
 logger = logging.getLogger(__name__)
 

@@ -24,17 +24,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.utils.data import Dataset
 
 from dwac import _checks as checks
-from dwac import persistence, privacy, storage, training
-from dwac._settings import check_settings, device_of
+from dwac import storage, training
 from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity, true_label_scores
 from dwac.encoders import Encoder, Inputs, ModuleEncoder, backbone, choose
 from dwac.encoders.module import gathered
 from dwac.errors import CalibrationError, HeadError, IdError, InputError, NonFiniteError
-from dwac.explain import Explanation, explain, unreadable
-from dwac.inference import on
-from dwac.known import Known
-from dwac.nn import SoftmaxTwin, WeightedAverage
-from dwac.preparation import (
+from dwac.estimator import persistence
+from dwac.estimator.preparation import (
     Examples,
     Parts,
     class_weights,
@@ -47,9 +43,15 @@ from dwac.preparation import (
     split,
     take,
 )
-from dwac.progress import progress_bar
-from dwac.readable import Reasons, Sifted, readable, sift, warn_of
+from dwac.estimator.readable import Reasons, Sifted, readable, sift, warn_of
+from dwac.estimator.settings import check_settings, device_of
+from dwac.explain import Explanation, explain, privacy
+from dwac.explain.explainer import unreadable
+from dwac.nn import SoftmaxTwin, WeightedAverage, batches
+from dwac.nn.batches import on
+from dwac.nn.known import Known
 from dwac.reference import ReferenceSet
+from dwac.training.progress import progress_bar
 
 Floats = NDArray[np.float64]
 
@@ -339,7 +341,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _counted(self, rows: Sifted) -> Floats:
         if not rows.inputs:
             return np.zeros((0, len(self.classes_)))
-        votes = training.log_class_weights(self.model_, rows.inputs).cpu().numpy()
+        votes = batches.log_class_weights(self.model_, rows.inputs).cpu().numpy()
         # A class without voters has -inf; a softmax has a number for every class.
         if not np.isfinite(votes.max(axis=1) if isinstance(self.model_, WeightedAverage) else votes).all():
             raise NonFiniteError("the network gives no finite embedding for some rows")
@@ -347,7 +349,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _embedded(self, rows: Sifted) -> tuple[Sifted, torch.Tensor]:
         """h of the rows that can be read; one whose h is not finite is none of them."""
-        h = training.embed(self.model_, rows.inputs)
+        h = batches.embed(self.model_, rows.inputs)
         finite = h.isfinite().all(dim=1)
         if not finite.all():
             rows = rows.only(finite.cpu().numpy(), "the network gives no finite embedding for it")
@@ -398,7 +400,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def embed(self, X: Any) -> NDArray[np.float32]:
         """The vectors that vote: h, of several members one after the other, with what a table's numbers add to it."""
-        return training.embed(self.model_, self._read(X)[1]).cpu().numpy()
+        return batches.embed(self.model_, self._read(X)[1]).cpu().numpy()
 
     def conformal(self, X: Any) -> ConformalPrediction:
         """p-values, label sets, confidence and credibility; rows that cannot be read have none, and are flagged."""
@@ -409,7 +411,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> ConformalPrediction:
         """The same from what `votes` gave before, (n, K) and (n,): what else they give needs no second pass.
 
-        private: as `dwac.privacy` rounds it.
+        private: as `dwac.explain.privacy` rounds it.
         """
         said: ConformalPrediction
         if private:
@@ -432,7 +434,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Why each example gets its label: the k nearest training examples with their votes, and what follows.
 
         private: tell labels and rounded shares only, no training id, record, distance or weight; by default so for a
-        model that was saved without its training examples. See `dwac.privacy`.
+        model that was saved without its training examples. See `dwac.explain.privacy`.
         """
         self.references_  # noqa: B018 - a softmax has no votes to explain, and says so
         k = checks.positive_int(k, "k")
@@ -500,7 +502,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Calibration: kept as embeddings and labels, so that it follows whatever happens to the references
 
     def _calibrate(self, inputs: Inputs, codes: NDArray[np.int64], ids: pd.Index[Any]) -> None:
-        self.calibration_h_ = training.embed(self.model_, inputs) if len(codes) else torch.zeros(0, 1)
+        self.calibration_h_ = batches.embed(self.model_, inputs) if len(codes) else torch.zeros(0, 1)
         self._calibration_z = self.calibration_h_[:, :0]  # coordinates, where height counts
         if isinstance(self.model_, WeightedAverage) and self.model_.known is not None and len(codes):
             self._calibration_z = self.model_.coordinates(on(inputs, self.model_.device))
@@ -524,7 +526,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 h, voters = self.calibration_h_[:, :-1], model.references.index_of_ids
                 height = model.height * model.known.distance(self._calibration_z, voters)
                 self.calibration_h_ = torch.cat([h, height.to(h)[:, None]], dim=1)
-            scores = nonconformity(training.votes(model, self.calibration_h_).cpu().numpy(), self._score)
+            scores = nonconformity(batches.votes(model, self.calibration_h_).cpu().numpy(), self._score)
             calibration = _calibration_of(scores, self.calibration_y_, self.class_conditional, _ROUNDING[self._score])
             self._calibrated = (state, calibration, index)  # holding the index keeps its id its own
         return self._calibrated[1]
@@ -588,7 +590,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{shared.tolist()[0]!r} is a calibration row: if it voted too, the label sets would no longer be "
                 "honest; forget it first, or give the rows other ids"
             )
-        model, h = cast(WeightedAverage, self.model_), training.embed(self.model_, inputs)
+        model, h = cast(WeightedAverage, self.model_), batches.embed(self.model_, inputs)
         if model.known is not None:
             h[:, -1] = 0  # who votes is known
         references.add(h, codes, names.tolist())
@@ -632,25 +634,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # In a browser
 
-    def explore(
-        self, X: Any = None, y: Any = None, *, ids: Iterable[Hashable] | None = None, show: bool = True, **options: Any
-    ) -> Any:
-        """Open a local page to see and question every prediction: a map, who voted, and what if they had not.
+    def explore(self, X: Any = None, y: Any = None, **options: Any) -> Any:
+        """Open a local page to see and question every prediction: `dwac.explore(self, X, y, …)`."""
+        from dwac import explore  # from above: the page knows the classifier, not the other way round
 
-        Needs the extra `dwac[server]`. Serves in the background; `.stop()` on what is returned ends it.
-
-        Args:
-            X: rows to look at; by default the training examples. y: their labels, where known. ids: their names.
-            show: open a browser; otherwise only say where the page is.
-            options: of `dwac.server.explorer.Explorer.of`, such as private=True or title="…".
-        """
-        try:
-            from dwac.server.explorer import Explorer, open_page
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] == "dwac":
-                raise
-            raise InputError(f"explore needs {error.name}: pip install 'dwac[server]'") from None
-        return open_page(Explorer.of(self, X, y, ids=ids, **options), show=show)
+        return explore(self, X, y, **options)
 
     # On disk
 

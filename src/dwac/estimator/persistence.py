@@ -22,9 +22,9 @@ from torch.overrides import TorchFunctionMode
 from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
-from dwac.known import Known
+from dwac.estimator.preparation import Examples
 from dwac.nn import Committee, WeightedAverage
-from dwac.preparation import Examples
+from dwac.nn.known import Known
 from dwac.reference import ReferenceSet
 from dwac.storage import Stored, decode_value, encode_value
 

@@ -3,7 +3,7 @@
 A program takes ROWS queries through a part of the references, COLUMNS of one class at a time: log-weights in base 2,
 shares of the class's sum, times the class's cotangent, and their product with the references.
 The mathematics is that of `dwac.engine.gradient`; so is the care taken of logs too large for float32 (`levels`).
-Factors of both products are pairs of numbers in half precision, as in the sweep (`dwac.engine.triton`).
+Factors of both products are pairs of numbers in half precision, as in the sweep (`dwac.engine.triton.sweep`).
 """
 
 # Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dwac.engine.gradient import tiled_gradient
 from dwac.engine.index import Index, padded_width
-from dwac.engine.triton_cut import (
+from dwac.engine.triton.tiles import (
     WIDEST,
     Shape,
     ceil_div,

@@ -15,13 +15,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac import metrics, privacy
-from dwac.classifier import DWACClassifier
+from dwac import metrics
 from dwac.conformal import ConformalPrediction, nonconformity
+from dwac.drawing.records import plain
 from dwac.errors import InputError
-from dwac.explain import plain
-from dwac.preparation import encode_known
-from dwac.readable import Reasons, readable
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.preparation import encode_known
+from dwac.estimator.readable import Reasons, readable
+from dwac.explain import privacy
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # what a formula may begin with
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -37,7 +38,7 @@ class Predictions:
     classes: NDArray[Any]  # (K,)
     conformal: ConformalPrediction | None  # None for a model without calibration rows
     reasons: Reasons | None = None  # (n,): None, or why a row could not be read, and was given the classes' shares
-    private: bool = False  # whether all but the votes themselves is rounded, as `dwac.privacy` has it
+    private: bool = False  # whether all but the votes themselves is rounded, as `dwac.explain.privacy` has it
 
     @property
     def readable(self) -> NDArray[np.bool_]:

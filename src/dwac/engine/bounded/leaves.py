@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dwac.engine.backends import Backend
-from dwac.engine.cells import Cells
+from dwac.engine.bounded.tree import Cells
 from dwac.engine.index import Index
 
 _COPIED = {

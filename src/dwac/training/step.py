@@ -30,6 +30,7 @@ class Step:
         self.model, self.optimizer, self.mixed_precision = model, optimizer, mixed_precision
 
     def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
+        """Take it."""
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(y.device.type, torch.bfloat16, enabled=self.mixed_precision):
             loss = self.model.loss(x, y, weights=weights)
@@ -54,6 +55,7 @@ class GraphStep(Step):
         self.held: list[Tensor | None] = []
 
     def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
+        """Take it."""
         with torch.cuda.device(y.device):
             return self._step(x, y, weights)
 

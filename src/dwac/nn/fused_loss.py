@@ -32,7 +32,7 @@ _BLOCKS = {"ROWS": 16, "COLUMNS": 64, "num_warps": 8}  # examples j of a program
 def leave_one_out_loss(
     h: Tensor, y: Tensor, ids: Tensor | None, weights: Tensor | None, plain: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """As `dwac.loss.leave_one_out_loss` with the gaussian kernel: h (n, d) float32, d ≤ 128, all on one GPU.
+    """As `dwac.nn.loss.leave_one_out_loss` with the gaussian kernel: h (n, d) float32, d ≤ 128, all on one GPU.
 
     `plain` gives the same loss of h by recorded operations, for whoever differentiates the gradient.
     """
@@ -61,7 +61,7 @@ def _compiles(device: torch.device, d: int) -> bool:
 
 
 class _FusedVote(torch.autograd.Function):
-    """The mathematics is that of `dwac.loss._GaussianVote`; here the gradient waits for the backward pass."""
+    """The mathematics is that of `dwac.nn.loss._GaussianVote`; here the gradient waits for the backward pass."""
 
     @staticmethod
     def forward(

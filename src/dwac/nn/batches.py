@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dwac.errors import InputError
-from dwac.nn import Model, WeightedAverage, evaluating
+from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.reference import filled
 
 Inputs = tuple[Tensor, ...]

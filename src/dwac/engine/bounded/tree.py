@@ -6,7 +6,7 @@ its references. With g = h_i - centre and f = [2g, -‖g‖²],
     T = ‖q‖² - [q, 1] · f,
 
 so mean and variance of T over a cell are polynomials in q, whose coefficients are the mean and the covariance of f.
-`dwac.engine.bounded` turns them into bounds.
+`dwac.engine.bounded.search` turns them into bounds.
 
 Building them needs little memory beside the result, however many references there are: where each will stand is known
 from the counts of the classes alone, and they are sorted in that place, a part at a time.
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dwac.engine.division import divide, longest_axes, part_sizes
+from dwac.engine.bounded.division import divide, longest_axes, part_sizes
 from dwac.engine.index import LARGEST_BLOCK, Index
 
 LEAF = {"cpu": 128, "cuda": 2048}  # references of a smallest cell: more where pairs are cheap beside bounds

@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from dwac.engine.cells import Summary
+from dwac.engine.bounded.tree import Summary
 from dwac.kernels import Kernel
 
 LARGEST_LOG = 600.0  # of a lower bound; upper ones may be larger still, so that what was cut has a gap

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dwac._held_out import FINE_SCALES, HeldOut, Judged, judge_votes, sample
-from dwac.inference import Inputs, embed, inputs_of, log_class_weights, on
-from dwac.known import Known
 from dwac.nn import Model, WeightedAverage
+from dwac.nn.batches import Inputs, embed, inputs_of, log_class_weights, on
+from dwac.nn.known import Known
 from dwac.reference import ReferenceSet
+from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, sample
 
 _LOCALITIES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 _FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)

@@ -1,7 +1,7 @@
 """What the fused kernels share: how they cut their work, and how they multiply.
 
 Work is cut into programs of some queries and a part of the references, class by class. Factors of products are pairs of
-numbers in half precision (`dwac.engine.triton` says why).
+numbers in half precision (`dwac.engine.triton.sweep` says why).
 """
 
 # Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.

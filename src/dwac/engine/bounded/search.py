@@ -4,7 +4,7 @@
     result = query_within(cells, queries, 1e-2)    # .log_class_weights (n, K) and .bounds (n,) on their errors
 
 Queries that lie together are answered together. They start from the largest cells. In each round every cell gets a
-lower and an upper bound on its votes (`dwac.engine.quadrature`); cells whose gaps the tolerance can afford are taken as
+lower and an upper bound on its votes (`moments`); cells whose gaps the tolerance can afford are taken as
 they are, the others are divided. What is left of a class in the end, leaves, is summed pair by pair. Queries for which
 that would be most references are summed over all of them at once instead. The answer is the middle between the logs of
 the lower and the upper sum; half their difference bounds its error, rounding included.
@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dwac.engine.cells import Cells, pairs, spatial_order
+from dwac.engine.bounded.leaves import leaf_sums, whole_sums
+from dwac.engine.bounded.moments import cell_bounds
+from dwac.engine.bounded.tree import Cells, pairs, spatial_order
 from dwac.engine.choice import choose_backend
 from dwac.engine.direct import by_difference
-from dwac.engine.opening import leaf_sums, whole_sums
-from dwac.engine.quadrature import cell_bounds
 from dwac.errors import InputError, ShapeError
 from dwac.kernels import full_precision
 

@@ -7,7 +7,7 @@
 >>> h.grad.flatten() > 0  # downhill is apart: the first two step down, the last two up
 tensor([ True,  True, False, False])
 
-Three ways to one number: a fused CUDA kernel (`dwac._triton_loss`), the gradient written out (`_GaussianVote`),
+Three ways to one number: a fused CUDA kernel (`dwac.nn.fused_loss`), the gradient written out (`_GaussianVote`),
 and plain autograd for whatever the first two do not serve.
 """
 
@@ -224,10 +224,10 @@ class _Masks:
 @cache
 def _triton() -> ModuleType | None:
     try:
-        from dwac import _triton_loss
+        from dwac.nn import fused_loss
     except ImportError:
         return None
-    return _triton_loss
+    return fused_loss
 
 
 def _fused(h: Tensor) -> ModuleType | None:

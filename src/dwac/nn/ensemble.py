@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dwac.errors import InputError, ShapeError
-from dwac.loss import weighted_mean
+from dwac.nn.loss import weighted_mean
 
 
 class Committee(nn.Module):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dwac.encoders import Encoder, Inputs
 from dwac.errors import InputError, KindError, UnreadableWarning
-from dwac.preparation import count, take
+from dwac.estimator.preparation import count, take
 
 Bools = NDArray[np.bool_]
 Reasons = NDArray[np.object_]  # (n,): None, or why a row could not be read

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, squared_norms, without_neighbours
 from dwac.engine.index import Index, build_index, padded_width, power_of_two
-from dwac.engine.triton_cut import WIDEST, Shape, ceil_div, has_room, labels_of, pieces_of, product, query_parts
-from dwac.engine.triton_gradient import fused_gradient
+from dwac.engine.triton.gradient import fused_gradient
+from dwac.engine.triton.tiles import WIDEST, Shape, ceil_div, has_room, labels_of, pieces_of, product, query_parts
 from dwac.kernels import get_kernel
 
 logger = logging.getLogger(__name__)

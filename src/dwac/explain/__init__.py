@@ -1,0 +1,10 @@
+"""Explanations: who voted, how much, how few suffice, and whose removal would change the label.
+
+explanation = explain(model.references, h, k=5)[0]
+print(explanation)
+"""
+
+from dwac.explain.explainer import explain
+from dwac.explain.explanation import Explanation, Neighbor
+
+__all__ = ["Explanation", "Neighbor", "explain"]

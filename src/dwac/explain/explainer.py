@@ -1,0 +1,191 @@
+"""From embeddings to explanations: the votes of a reference set, told example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac import _checks as checks
+from dwac.conformal import Calibration, ConformalPrediction, nonconformity
+from dwac.errors import InputError, ShapeError
+from dwac.explain import privacy
+from dwac.explain.explanation import Explanation, Neighbor
+from dwac.explain.votes import Votes
+from dwac.reference import Neighbors, ReferenceSet
+
+
+def explain(
+    references: ReferenceSet,
+    queries: Any,
+    *,
+    k: int = 5,
+    calibration: Calibration | None = None,
+    nonconformity_kind: str = "weights",
+    classes: Sequence[Any] | None = None,
+    records: Mapping[Any, Any] | pd.DataFrame | pd.Series[Any] | None = None,
+    private: bool = False,
+    shown: Sequence[Mapping[str, Any]] | None = None,
+) -> list[Explanation]:
+    """Explain the prediction of each query embedding (n, d).
+
+    Args:
+        references: who votes.
+        queries: (n, d) embeddings.
+        k: how many neighbours to show (all, if there are fewer).
+        calibration: adds p-values, confidence and credibility.
+        nonconformity_kind: the score the calibration was made from, "weights" or "probability".
+        classes: names of the labels 0 … K-1.
+        records: the training examples by id, to show beside their votes.
+        private: labels and their rounded shares of the vote alone, as `dwac.explain.privacy` has them, whatever k is:
+            no training id, record, distance or exact number is held.
+        shown: what each query is to a person: its "record" and, for a text, its "attention".
+
+    >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
+    >>> e = explain(refs, [[0.0]], k=2, classes=["no", "yes"])[0]
+    >>> e.label, e.deciding, e.flip_set()
+    ('no', 1, ['ann', 'bob'])
+    >>> e.to_frame()[["id", "label", "share"]].round(3)
+        id label  share
+    0  ann    no   0.69
+    1  bob    no   0.31
+    """
+    references = references.snapshot()
+    k = min(checks.positive_int(k, "k"), len(references))
+    h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
+    names = list(range(references.n_classes)) if classes is None else _class_names(classes, references.n_classes)
+    _check_records(records)
+    index, ids = references.index, references.ids
+    log_class_weights, near = references.query(h, k=k)
+    votes = log_class_weights.cpu().numpy()
+    probabilities = -nonconformity(votes, "probability")  # as `predict_proba` has them, to the last bit
+    log_total = np.logaddexp.reduce(votes, axis=1)
+    trust: list[dict[str, Any]] = [{}] * len(votes)
+    if calibration is not None:
+        if private:
+            prediction: ConformalPrediction = privacy.conformal(calibration, votes, nonconformity_kind)
+        else:
+            prediction = calibration.predict(nonconformity(votes, nonconformity_kind))
+        trust = _trust(prediction, names)
+    explanations = []
+    for row, log_votes in enumerate(votes):
+        label = int(log_votes.argmax())
+        ballot = Votes(index, h[row], label, ids, references.class_weights)
+        explanation = Explanation(
+            label=names[label],
+            probability=float(probabilities[row, label]),
+            probabilities=dict(zip(names, probabilities[row].tolist(), strict=True)),
+            neighbors=_neighbors(near, row, float(log_total[row]), names, None if private else records),
+            n_references=len(references),
+            _votes=ballot,
+            **trust[row],
+            **({} if shown is None else shown[row]),
+        )
+        explanations.append(_hidden(explanation) if private else explanation)
+    return explanations
+
+
+def _hidden(exact: Explanation) -> Explanation:
+    """What private leaves of an explanation; its p-values are rounded already, where they are made."""
+    told = privacy.shares(list(exact.probabilities.values())).tolist()
+    probabilities = dict(zip(exact.probabilities, told, strict=True))
+    words = exact.attention and tuple((word, privacy.share(weight)) for word, weight in exact.attention)
+    flip_size = exact.flip_size
+    # All examples of a label together: a single share would tell how near the nearest one is.
+    voters = [
+        Neighbor(label, None, None, share) for label, share in probabilities.items() if share or label == exact.label
+    ]
+    return replace(
+        exact,
+        probability=probabilities[exact.label],
+        probabilities=probabilities,
+        neighbors=tuple(sorted(voters, key=lambda voter: -voter.share)),
+        n_references=privacy.count(exact.n_references),
+        attention=words,
+        private=True,
+        _votes=None,
+        _settled=(privacy.few(exact.deciding), None if flip_size is None else privacy.few(flip_size)),
+    )
+
+
+def unreadable(
+    why: str, shares: NDArray[np.float64], classes: Sequence[Any], n_references: int, *, calibrated: bool, private: bool
+) -> Explanation:
+    """Of an example that could not be read: why, (K,) shares of the classes, and no voters."""
+    best = int(shares.argmax())
+    if private:
+        shares, n_references = privacy.shares(shares), privacy.count(n_references)
+    return Explanation(
+        label=classes[best],
+        probability=float(shares[best]),
+        probabilities=dict(zip(classes, shares.tolist(), strict=True)),
+        neighbors=(),
+        n_references=n_references,
+        confidence=0.0 if calibrated else None,
+        credibility=0.0 if calibrated else None,
+        p_values=dict.fromkeys(classes, 0.0) if calibrated else None,
+        private=private,
+        unreadable=why,
+        _settled=(0, None),
+    )
+
+
+def _class_names(classes: Sequence[Any], n_classes: int) -> list[Any]:
+    names = list(classes)
+    if len(names) != n_classes:
+        raise ShapeError(f"classes must name all {n_classes} labels; got {len(names)}")
+    if not all(isinstance(name, Hashable) for name in names) or len(set(names)) < n_classes:
+        raise InputError(f"classes must be distinct names, such as strings or numbers; got {names}")
+    return names
+
+
+def _check_records(records: Any) -> None:
+    if records is not None and not isinstance(records, Mapping | pd.DataFrame | pd.Series):
+        raise InputError(f"records must be a dict, a DataFrame or a Series by id; got {type(records).__name__}")
+    if isinstance(records, pd.DataFrame | pd.Series) and not records.index.is_unique:
+        repeated = records.index[records.index.duplicated()].tolist()[0]
+        raise InputError(f"records must have one row an id; {repeated!r} has several; set a unique index")
+
+
+def _trust(prediction: ConformalPrediction, names: list[Any]) -> list[dict[str, Any]]:
+    columns = zip(
+        prediction.p_values.tolist(), prediction.confidence.tolist(), prediction.credibility.tolist(), strict=True
+    )
+    return [
+        {"p_values": dict(zip(names, p, strict=True)), "confidence": confidence, "credibility": credibility}
+        for p, confidence, credibility in columns
+    ]
+
+
+def _neighbors(near: Neighbors, row: int, log_total: float, names: list[Any], records: Any) -> tuple[Neighbor, ...]:
+    found = []
+    for i, log_w in enumerate(near.log_weights[row].tolist()):
+        name = near.ids[row, i].item() if isinstance(near.ids[row, i], np.generic) else near.ids[row, i]
+        found.append(
+            Neighbor(
+                label=names[near.labels[row, i]],
+                log_weight=log_w,
+                weight=float(np.exp(log_w)),
+                share=float(np.exp(log_w - log_total)),
+                id=name,
+                distance=float(np.sqrt(near.squared_distances[row, i])),
+                record=_record(records, name),
+            )
+        )
+    return tuple(found)
+
+
+def _record(records: Any, name: Any) -> Any:
+    """The training example of that id, a row of a data frame as a dict; None where there is none."""
+    if records is None:
+        return None
+    if not isinstance(records, pd.DataFrame | pd.Series):
+        return records.get(name) or None
+    if name not in records.index:
+        return None
+    found = records.loc[name]
+    return found.to_dict() if isinstance(records, pd.DataFrame) else found

@@ -1,0 +1,60 @@
+"""A classifier you have, turned into a weighted average by swapping its last layer."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from dwac.errors import ConversionError
+from dwac.nn.heads import WeightedAverage
+
+
+def convert(model: nn.Module, n_classes: int, *, layer: str | None = None, **options: Any) -> WeightedAverage:
+    """Turn a classifier into a `WeightedAverage` by swapping its last Linear layer for an embedding.
+
+    The network is copied, with its trained weights; the one passed in is not changed.
+
+    Args:
+        model: a plain Sequential, a torchvision ResNet, a Hugging Face model with a `.classifier`, …
+        n_classes: K.
+        layer: dotted name of the output layer, where it is not the last Linear registered.
+        options: passed on to `WeightedAverage`.
+
+    >>> import torch
+    >>> model = convert(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)), n_classes=3)
+    >>> model.embed(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+    if not isinstance(model, nn.Module):
+        raise ConversionError(f"convert takes an nn.Module; got {type(model).__name__}")
+    linears = {name: module for name, module in model.named_modules() if _swappable(module)}
+    if not linears:
+        raise ConversionError(
+            f"{type(model).__name__} has no nn.Linear layer to swap; "
+            "use WeightedAverage(backbone, n_classes) with a backbone that gives (n, features)"
+        )
+    name = next(reversed(linears)) if layer is None else layer
+    if name not in linears:
+        raise ConversionError(f"no Linear layer is named {name!r}; choose one of {', '.join(linears)}")
+    if isinstance(linears[name], nn.LazyLinear):
+        raise ConversionError(
+            f"the layer {name!r} is lazy and has no size yet: run one batch through the network first"
+        )
+    after = list(model.modules())[list(dict(model.named_modules())).index(name) :]
+    if any(isinstance(module, nn.Softmax | nn.LogSoftmax) for module in after):
+        raise ConversionError(f"a softmax follows the layer {name!r} and would act on the features: take it out first")
+    n_features = linears[name].in_features
+    if name == "":  # the whole model is one Linear layer
+        return WeightedAverage(nn.Identity(), n_classes, n_features=n_features, **options)
+    backbone = copy.deepcopy(model)
+    parent, _, child = name.rpartition(".")
+    setattr(backbone.get_submodule(parent), child, nn.Identity())
+    return WeightedAverage(backbone, n_classes, n_features=n_features, **options)
+
+
+def _swappable(module: nn.Module) -> bool:
+    # An attention layer reads the weights of its own output projection without calling it.
+    projection = nn.modules.linear.NonDynamicallyQuantizableLinear
+    return isinstance(module, nn.Linear) and not isinstance(module, projection)
