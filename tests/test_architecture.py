@@ -119,7 +119,8 @@ def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
     """Sets of modules that lead to one another."""
     reached: dict[str, set[str]] = {}
     for start in arrows:
-        seen, left = set(), [start]
+        seen: set[str] = set()
+        left = [start]
         while left:
             for target in arrows.get(left.pop(), set()) - seen:
                 seen.add(target)

@@ -316,43 +316,45 @@ def test_any_module_with_several_inputs_or_a_dataset(tmp_path) -> None:
 
 
 @pytest.fixture(scope="module")
-def committee() -> DWACClassifier:
-    settings: dict[str, Any] = {"members": 3, "guidance": 0.5, "embedding_size": 5}
+def ensemble() -> DWACClassifier:
+    settings: dict[str, Any] = {"ensemble_size": 3, "auxiliary_weight": 0.5, "embedding_size": 5}
     return DWACClassifier(epochs=40, random_state=0, device="cpu", **settings).fit(*people())
 
 
-def test_members_vote_together(committee) -> None:
+def test_members_vote_together(ensemble) -> None:
     X, y = people(seed=1)
-    assert (committee.model_.members, len(committee.model_.backbone)) == (3, 3)
-    assert committee.embed(X).shape == (240, 15)
-    assert committee.references_.embeddings.shape == (168, 15)
-    assert committee.score(X, y) > 0.85
-    squared = ((committee.embed(X[:9])[:, None] - committee.references_.embeddings.numpy()) ** 2).sum(axis=2)
-    votes = np.exp(-squared) @ np.eye(2)[committee.references_.labels.numpy()]
-    assert np.allclose(committee.predict_proba(X[:9]), votes / votes.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-6)
-    assert committee.predict_set(X, epsilon=0.1).mean(axis=1).max() <= 1
+    assert (ensemble.model_.ensemble_size, len(ensemble.model_.backbone)) == (3, 3)
+    assert ensemble.embed(X).shape == (240, 15)
+    assert ensemble.references_.embeddings.shape == (168, 15)
+    assert ensemble.score(X, y) > 0.85
+    squared = ((ensemble.embed(X[:9])[:, None] - ensemble.references_.embeddings.numpy()) ** 2).sum(axis=2)
+    votes = np.exp(-squared) @ np.eye(2)[ensemble.references_.labels.numpy()]
+    assert np.allclose(ensemble.predict_proba(X[:9]), votes / votes.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-6)
+    assert ensemble.predict_set(X, epsilon=0.1).mean(axis=1).max() <= 1
 
 
-def test_an_explanation_of_several_members_adds_up(committee) -> None:
+def test_an_explanation_of_several_members_adds_up(ensemble) -> None:
     X, _ = people(seed=1)
-    e = committee.explain(X[:1], k=168)[0]
+    e = ensemble.explain(X[:1], k=168)[0]
     assert sum(n.share for n in e.neighbors) == pytest.approx(1)
-    for k, label in enumerate(committee.classes_):
+    for k, label in enumerate(ensemble.classes_):
         share = sum(n.share for n in e.neighbors if n.label == label)
-        assert share == pytest.approx(committee.predict_proba(X[:1])[0, k], abs=1e-6)
+        assert share == pytest.approx(ensemble.predict_proba(X[:1])[0, k], abs=1e-6)
     assert e.flip_set() is not None
 
 
-def test_members_start_differently_and_repeat_by_random_state(committee) -> None:
+def test_members_start_differently_and_repeat_by_random_state(ensemble) -> None:
     X, y = people()
-    h = committee.embed(X).reshape(240, 3, 5)
+    h = ensemble.embed(X).reshape(240, 3, 5)
     assert all(np.abs(h[:, m] - h[:, (m + 1) % 3]).max() > 0.1 for m in range(3))
-    assert (clone(committee).fit(X, y).embed(X) == committee.embed(X)).all()
+    assert (clone(ensemble).fit(X, y).embed(X) == ensemble.embed(X)).all()
 
 
 def test_the_softmax_twin_has_members_too() -> None:
     for size in (None, 2):
-        twin = DWACClassifier(head="softmax", members=2, embedding_size=size, epochs=40, random_state=0, device="cpu")
+        twin = DWACClassifier(
+            head="softmax", ensemble_size=2, embedding_size=size, epochs=40, random_state=0, device="cpu"
+        )
         twin.fit(*people())
         assert twin.score(*people(seed=1)) > 0.85
         assert twin.conformal(people(seed=1)[0]).p_values.shape == (240, 2)
@@ -360,29 +362,32 @@ def test_the_softmax_twin_has_members_too() -> None:
 
 
 def test_a_recipes_members_are_for_a_gpu(fitted) -> None:
-    assert fitted.encoder_.recipe.members > 1
-    assert fitted.model_.members == 1
+    assert fitted.encoder_.recipe.ensemble_size > 1
+    assert fitted.model_.ensemble_size == 1
 
 
 def test_members_and_guidance_are_settings_like_any_other() -> None:
-    clf = DWACClassifier(members=2, guidance=0.5)
-    assert {name: clone(clf).get_params()[name] for name in ("members", "guidance")} == {"members": 2, "guidance": 0.5}
-    assert (clf.set_params(members=None).members, DWACClassifier().guidance) == (None, None)
-    assert "members=2" in repr(DWACClassifier(members=2))
+    clf = DWACClassifier(ensemble_size=2, auxiliary_weight=0.5)
+    assert {name: clone(clf).get_params()[name] for name in ("ensemble_size", "auxiliary_weight")} == {
+        "ensemble_size": 2,
+        "auxiliary_weight": 0.5,
+    }
+    assert (clf.set_params(ensemble_size=None).ensemble_size, DWACClassifier().auxiliary_weight) == (None, None)
+    assert "ensemble_size=2" in repr(DWACClassifier(ensemble_size=2))
 
 
 def test_guidance_follows_the_recipe_unless_it_is_set() -> None:
     images = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
     cases: list[tuple[Any, float]] = [(None, 1.0), (0, 0.0), (np.float32(0.25), 0.25)]
     for asked, expected in cases:
-        clf = DWACClassifier(guidance=asked, epochs=1, random_state=0, device="cpu").fit(images, [0, 1] * 20)
-        assert clf.model_.guidance == expected
+        clf = DWACClassifier(auxiliary_weight=asked, epochs=1, random_state=0, device="cpu").fit(images, [0, 1] * 20)
+        assert clf.model_.auxiliary_weight == expected
 
 
-def test_an_interrupted_committee_resumes_from_its_checkpoint(tmp_path, monkeypatch) -> None:
+def test_an_interrupted_ensemble_resumes_from_its_checkpoint(tmp_path, monkeypatch) -> None:
     X, y = people()
     checkpoint = tmp_path / "training.safetensors"
-    settings: dict[str, Any] = {"members": 2, "guidance": 0.5, "checkpoint": checkpoint}
+    settings: dict[str, Any] = {"ensemble_size": 2, "auxiliary_weight": 0.5, "checkpoint": checkpoint}
     clf = DWACClassifier(epochs=4, random_state=0, device="cpu", **settings)
     straight = clone(clf).fit(X, y)
     save = loop._Run.save
@@ -396,7 +401,7 @@ def test_an_interrupted_committee_resumes_from_its_checkpoint(tmp_path, monkeypa
         patch.setattr(loop._Run, "save", stop_after_two)
         with pytest.raises(SystemExit):
             clone(clf).fit(X, y)
-    for other in ({"members": 3}, {"members": None}, {"guidance": 0.25}, {"guidance": 0}):
+    for other in ({"ensemble_size": 3}, {"ensemble_size": None}, {"auxiliary_weight": 0.25}, {"auxiliary_weight": 0}):
         with pytest.raises(InputError, match="another training"):
             clone(clf).set_params(**other).fit(X, y)
     resumed = clone(clf).fit(X, y)
@@ -404,16 +409,16 @@ def test_an_interrupted_committee_resumes_from_its_checkpoint(tmp_path, monkeypa
     assert resumed.history_["loss"].tolist() == straight.history_["loss"].tolist()
 
 
-def test_copies_of_ones_own_network_are_no_committee_and_the_remedy_is_named(tmp_path) -> None:
+def test_copies_of_ones_own_network_are_no_ensemble_and_the_remedy_is_named(tmp_path) -> None:
     X, y = load_iris(return_X_y=True)
     settings: dict[str, Any] = {"epochs": 15, "batch_size": 16, "learning_rate": 1e-2}
     settings |= {"random_state": 0, "device": "cpu"}
-    with pytest.raises(InputError, match=r"members=2 copies .* start alike; give encoder=dwac\.nn\.Committee"):
-        DWACClassifier(nn.Linear(4, 8), members=2, **settings).fit(X, y)
+    with pytest.raises(InputError, match=r"ensemble_size=2 copies .* start alike; give encoder=dwac\.nn\.Ensemble"):
+        DWACClassifier(nn.Linear(4, 8), ensemble_size=2, **settings).fit(X, y)
 
-    def networks() -> dwac.nn.Committee:
+    def networks() -> dwac.nn.Ensemble:
         torch.manual_seed(0)
-        return dwac.nn.Committee(nn.Sequential(nn.Linear(4, 8), nn.Tanh()) for _ in range(3))
+        return dwac.nn.Ensemble(nn.Sequential(nn.Linear(4, 8), nn.Tanh()) for _ in range(3))
 
     for head, size in (("dwac", None), ("dwac", 4), ("softmax", None), ("softmax", 4)):
         clf = DWACClassifier(networks(), head=head, embedding_size=size, **settings).fit(X, y)
@@ -429,7 +434,7 @@ def test_copies_of_ones_own_network_are_no_committee_and_the_remedy_is_named(tmp
 
 def test_attention_is_the_members_mean() -> None:
     texts = ["sort a list", "read the json", "sort my app", "build a list"] * 10
-    clf = DWACClassifier(members=2, epochs=2, random_state=0, device="cpu").fit(texts, [0, 1, 0, 1] * 10)
+    clf = DWACClassifier(ensemble_size=2, epochs=2, random_state=0, device="cpu").fit(texts, [0, 1, 0, 1] * 10)
     e = clf.explain(["sort the list"], k=40)[0]
     words, weights = zip(*e.attention or (), strict=True)
     assert words == ("sort", "the", "list")
@@ -688,11 +693,11 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
         ({"class_weight": {"nobody": 2}}, "'nobody'"),
         ({"mixed_precision": "some"}, "mixed_precision"),
         ({"penalty": -1.0}, "penalty"),
-        ({"guidance": -1}, "guidance must be a finite number, at least 0; got -1"),
-        ({"guidance": "much"}, "guidance must be"),
-        ({"members": 0}, "members must be a whole number of at least 1; got 0"),
-        ({"members": 2.0}, "members must be"),
-        ({"members": True}, "members must be"),
+        ({"auxiliary_weight": -1}, "auxiliary_weight must be a finite number, at least 0; got -1"),
+        ({"auxiliary_weight": "much"}, "auxiliary_weight must be"),
+        ({"ensemble_size": 0}, "ensemble_size must be a whole number of at least 1; got 0"),
+        ({"ensemble_size": 2.0}, "ensemble_size must be"),
+        ({"ensemble_size": True}, "ensemble_size must be"),
         ({"learning_rate": "fast"}, "learning_rate must be"),
         ({"batch_size": 1}, "batch_size must be a whole number of at least 2"),
         ({"class_weight": np.ones(2)}, "class_weight must be"),

@@ -406,7 +406,7 @@ def test_width_and_recipe_follow_what_fit_saw():
     assert few.recipe.batch_size < many.recipe.batch_size
     paper = ImageEncoder("paper").recipe
     assert (paper.batch_size, paper.learning_rate, paper.patience, paper.embedding_size) == (128, 1e-3, 5, None)
-    assert (paper.members, paper.guidance) == (1, 0.0)  # the paper has neither
+    assert (paper.ensemble_size, paper.auxiliary_weight) == (1, 0.0)  # the paper has neither
 
 
 @pytest.mark.parametrize("network", ["default", "paper", "resnet18"])

@@ -202,10 +202,10 @@ def test_dates_make_no_stranger():
     days = pd.Series(pd.date_range("2024-01-01", periods=60)).where(np.arange(60) != 7)
     encoder = TabularEncoder().fit(pd.DataFrame({"day": days, "n": np.arange(60.0)}))
     rows = pd.DataFrame({"day": [days[3], pd.Timestamp("2031-07-01 12:00"), None], "n": 5.0})
-    z = encoder.network().coordinates(*encoder.transform(rows))
+    z = encoder.network().raw_features(*encoder.transform(rows))
     assert z.shape == (3, 2)  # n, and how far beyond training
     assert torch.equal(z, z[[0, 0, 0]])
-    assert TabularEncoder().fit(rows[["day"]]).network().n_coordinates == 0
+    assert TabularEncoder().fit(rows[["day"]]).network().n_raw_features == 0
 
 
 def test_fitting_again_what_was_stored_long_ago_is_like_fitting_anew():
@@ -231,8 +231,8 @@ def test_the_network_does_not_read_how_far_a_row_is_beyond_training():
     far = numeric.clone()
     far[:, -1] = 7
     assert torch.equal(network(numeric, categorical), network(far, categorical))
-    assert torch.equal(network.coordinates(far, categorical), far)
-    assert network.n_coordinates == far.shape[1]
+    assert torch.equal(network.raw_features(far, categorical), far)
+    assert network.n_raw_features == far.shape[1]
 
 
 def test_an_encoder_stored_before_there_was_such_a_number_does_without():
@@ -243,7 +243,7 @@ def test_an_encoder_stored_before_there_was_such_a_number_does_without():
     numeric, categorical = encoder.transform(X)
     assert torch.equal(numeric, TabularEncoder().fit(X).transform(X)[0][:, :-1])
     assert encoder.network()(numeric, categorical).isfinite().all()
-    assert encoder.network().n_coordinates == numeric.shape[1]
+    assert encoder.network().n_raw_features == numeric.shape[1]
 
 
 def test_unseen_and_rare_categories_share_an_index_of_their_own():

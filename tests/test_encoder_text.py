@@ -19,7 +19,7 @@ from dwac.encoders.huggingface import HuggingFaceEncoder
 from dwac.encoders.text import TextEncoder, character_hashes, pair_hashes, tokenise, word_hash
 from dwac.encoders.text_networks import AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
-from dwac.nn import Committee, WeightedAverage
+from dwac.nn import Ensemble, WeightedAverage
 
 TEXTS = [
     "How do I sort a list in C++?",
@@ -414,10 +414,10 @@ def test_only_the_first_words_of_a_file_and_those_asked_for_are_read(tmp_path: P
             read_vectors(vectors_file(path, text), {"list"}, further=2)
 
 
-def test_a_committees_attention_is_the_mean_of_its_members(encoder: TextEncoder) -> None:
+def test_a_ensembles_attention_is_the_mean_of_its_members(encoder: TextEncoder) -> None:
     torch.manual_seed(0)
     members = [encoder.network().eval() for _ in range(3)]
-    together = encoder.attention(Committee(members), TEXTS) or []
+    together = encoder.attention(Ensemble(members), TEXTS) or []
     each = [encoder.attention(member, TEXTS) or [] for member in members]
     for row, text in enumerate(encoder.tokens(TEXTS)):
         words, weights = zip(*together[row], strict=True)

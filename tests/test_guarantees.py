@@ -213,7 +213,7 @@ def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: int
     for seed in range(seeds):
         X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
         fits = [
-            DWACClassifier(rescale=fitted, locality=fitted, random_state=seed, device="cpu", verbose=False)
+            DWACClassifier(rescale=fitted, raw_features=fitted, random_state=seed, device="cpu", verbose=False)
             for fitted in (True, False)
         ]
         losses = [log_loss(y_test, clf.fit(X_train, y_train).predict_proba(X_test)) for clf in fits]

@@ -74,7 +74,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         if kind == "huggingface":
             options["encoder"] = f"huggingface:{tiny_bert(tmp_path_factory.mktemp('bert'))}"
         if kind == "softmax":
-            options |= {"head": "softmax", "embedding_size": 5, "members": 2}
+            options |= {"head": "softmax", "embedding_size": 5, "ensemble_size": 2}
         made[kind] = DWACClassifier(**options).fit(queries(kind), ["yes", "no"] * (N // 2)).save(root / kind)
     return made
 

@@ -24,7 +24,7 @@ from dwac.errors import (
     NotRememberedError,
     ShapeError,
 )
-from dwac.nn import Committee, SoftmaxTwin, WeightedAverage, convert
+from dwac.nn import Ensemble, SoftmaxTwin, WeightedAverage, convert
 from dwac.nn.loss import leave_one_out_loss
 
 HEADS = [WeightedAverage, SoftmaxTwin]
@@ -261,9 +261,11 @@ def test_the_penalty_is_mean_squared_length() -> None:
 def test_guidance_adds_so_many_times_the_cross_entropy_of_a_softmax_over_h() -> None:
     x, y = data()
     for weights in (None, torch.rand(30, generator=torch.Generator().manual_seed(1))):
-        plain, guided = small(n_features=8), small(n_features=8, guidance=0.7)
-        guided.load_state_dict(plain.state_dict() | {f"guide.{k}": v for k, v in guided.guide.state_dict().items()})
-        logits = nn.functional.linear(plain.embed(x), guided.guide.weight, guided.guide.bias)
+        plain, guided = small(n_features=8), small(n_features=8, auxiliary_weight=0.7)
+        guided.load_state_dict(
+            plain.state_dict() | {f"auxiliary_head.{k}": v for k, v in guided.auxiliary_head.state_dict().items()}
+        )
+        logits = nn.functional.linear(plain.embed(x), guided.auxiliary_head.weight, guided.auxiliary_head.bias)
         each = nn.functional.cross_entropy(logits, y, reduction="none")
         cross_entropy = each.mean() if weights is None else (weights * each).sum() / weights.sum()
         expected, loss = plain.loss(x, y, weights=weights) + 0.7 * cross_entropy, guided.loss(x, y, weights=weights)
@@ -275,27 +277,29 @@ def test_guidance_adds_so_many_times_the_cross_entropy_of_a_softmax_over_h() -> 
             torch.testing.assert_close(one.grad, other.grad)
 
 
-@pytest.mark.parametrize("members", [1, 3])
-def test_no_prediction_depends_on_the_guide(members: int) -> None:
+@pytest.mark.parametrize("ensemble_size", [1, 3])
+def test_no_prediction_depends_on_the_guide(ensemble_size: int) -> None:
     torch.manual_seed(0)
-    backbone = nn.Linear(4, 8) if members == 1 else Committee(nn.Linear(4, 8) for _ in range(members))
-    model = WeightedAverage(backbone, n_classes=3, embedding_size=5, guidance=1.0).eval()
+    backbone = nn.Linear(4, 8) if ensemble_size == 1 else Ensemble(nn.Linear(4, 8) for _ in range(ensemble_size))
+    model = WeightedAverage(backbone, n_classes=3, embedding_size=5, auxiliary_weight=1.0).eval()
     x, y = data()
     model.loss(x, y).backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
     model.remember([(x, y)])
     before, loss = model(x), model.loss(x, y)
     with torch.no_grad():
-        for parameter in model.guide.parameters():
+        for parameter in model.auxiliary_head.parameters():
             parameter.normal_(std=100)
     assert torch.equal(model(x), before)
     assert not torch.equal(model.loss(x, y), loss)
 
 
-def test_without_guidance_there_is_no_guide() -> None:
-    assert not any(name.startswith("guide") for name in small(n_features=8).state_dict())
-    assert {"guide.weight", "guide.bias"} <= set(small(n_features=8, guidance=0.1).state_dict())
-    assert small(guidance=np.float32(0.5)).guidance == 0.5
+def test_without_an_auxiliary_loss_there_is_no_auxiliary_head() -> None:
+    assert not any(name.startswith("auxiliary_head") for name in small(n_features=8).state_dict())
+    assert {"auxiliary_head.weight", "auxiliary_head.bias"} <= set(
+        small(n_features=8, auxiliary_weight=0.1).state_dict()
+    )
+    assert small(auxiliary_weight=np.float32(0.5)).auxiliary_weight == 0.5
 
 
 def test_the_twin_shares_the_shape_of_its_embedding() -> None:
@@ -457,7 +461,7 @@ def test_bad_arguments_are_named(head: Any) -> None:
         head(Wrapped(lambda x: {"hidden": x}), n_classes=2).embed(x)
 
 
-@pytest.mark.parametrize("name", ["penalty", "guidance"])
+@pytest.mark.parametrize("name", ["penalty", "auxiliary_weight"])
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "a"])
 def test_a_weight_below_0_or_without_end_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"{name} must be a finite number of at least 0; got {value!r}"):

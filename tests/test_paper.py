@@ -213,7 +213,7 @@ def test_a_record_of_another_recipe_is_made_anew(patched: pytest.MonkeyPatch, tm
     class Keener(TabularEncoder):
         def fit(self, X: Any, y: Any = None) -> Any:
             super().fit(X, y)
-            self.recipe = replace(self.recipe, learning_rate=0.01, guidance=0.5)
+            self.recipe = replace(self.recipe, learning_rate=0.01, auxiliary_weight=0.5)
             return self
 
     asked: dict[str, Any] = {"datasets": ["adult"], "quick": True, "device": "cpu", "records": tmp_path}
@@ -291,7 +291,14 @@ def test_the_stamp_covers_every_source_that_can_change_a_result(
         "encoders/text.py",
         "datasets/adult.py",
     }
-    matters |= {"paper/fit.py", "paper/peers.py", "paper/tuning.py", "paper/rows.py", "paper/sets.py", "explain.py"}
+    matters |= {
+        "paper/fit.py",
+        "paper/peers.py",
+        "paper/tuning.py",
+        "paper/rows.py",
+        "paper/sets.py",
+        "explain/explanation.py",
+    }
     tells = {"cli/paper.py", "report/words.py", "server/app.py", "paper/report.py", "paper/published.py"}
     tells |= {"paper/settings.py"}  # compared by value
     assert {name for name in matters | tells if changed(name)} == matters

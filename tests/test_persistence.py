@@ -26,7 +26,7 @@ from dwac.encoders import HuggingFaceEncoder, ImageEncoder, TabularEncoder
 from dwac.encoders.huggingface import MODEL_TYPES
 from dwac.errors import DwacError, InputError, StorageError
 from dwac.estimator import persistence
-from dwac.nn import Committee
+from dwac.nn import Ensemble
 
 Change = Callable[[dict[str, Any]], Any]
 SETTINGS: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
@@ -106,10 +106,10 @@ def test_what_is_set_after_fit_does_not_change_the_saved_model(tmp_path) -> None
 
 
 @pytest.fixture(scope="module")
-def committees() -> dict[tuple[str, int | None], DWACClassifier]:
+def ensembles() -> dict[tuple[str, int | None], DWACClassifier]:
     """Of two members, by head and embedding size."""
     return {
-        (head, size): DWACClassifier(head=head, embedding_size=size, members=2, **SETTINGS).fit(
+        (head, size): DWACClassifier(head=head, embedding_size=size, ensemble_size=2, **SETTINGS).fit(
             table(), labels("yes", "no", "maybe")
         )
         for head in ("dwac", "softmax")
@@ -119,12 +119,12 @@ def committees() -> dict[tuple[str, int | None], DWACClassifier]:
 
 @pytest.mark.parametrize("size", [None, 3, 5])
 @pytest.mark.parametrize("head", ["dwac", "softmax"])
-def test_a_committee_comes_back_as_it_was(head, size, committees, tmp_path) -> None:
-    clf = committees[head, size]
+def test_a_ensemble_comes_back_as_it_was(head, size, ensembles, tmp_path) -> None:
+    clf = ensembles[head, size]
     folder = clf.save(tmp_path / "model")
-    assert storage.read_model(folder).config["members"] == 2
+    assert storage.read_model(folder).config["ensemble_size"] == 2
     again = load(folder)
-    assert (again.model_.members, again.members, again.embedding_size) == (2, 2, size)
+    assert (again.model_.ensemble_size, again.ensemble_size, again.embedding_size) == (2, 2, size)
     assert np.array_equal(again.log_class_weights(table()), clf.log_class_weights(table()))
     assert np.array_equal(again.embed(table()), clf.embed(table()))
     assert np.array_equal(again.conformal(table()).p_values, clf.conformal(table()).p_values)
@@ -135,18 +135,18 @@ def test_a_committee_comes_back_as_it_was(head, size, committees, tmp_path) -> N
         assert np.array_equal(third.log_class_weights(table()), again.log_class_weights(table()))
 
 
-def test_members_that_a_recipe_chose_are_built_again(committees, tmp_path) -> None:
-    # As on a GPU, where members=None is the recipe's number; the folder is then read on any machine.
-    folder = committees["dwac", None].save(tmp_path / "model")
-    forge(folder, lambda c: c["settings"].update(members=None))
+def test_members_that_a_recipe_chose_are_built_again(ensembles, tmp_path) -> None:
+    # As on a GPU, where ensemble_size=None is the recipe's number; the folder is then read on any machine.
+    folder = ensembles["dwac", None].save(tmp_path / "model")
+    forge(folder, lambda c: c["settings"].update(ensemble_size=None))
     again = load(folder)
-    assert (again.members, again.model_.members) == (None, 2)
-    assert np.array_equal(again.embed(table()), committees["dwac", None].embed(table()))
+    assert (again.ensemble_size, again.model_.ensemble_size) == (None, 2)
+    assert np.array_equal(again.embed(table()), ensembles["dwac", None].embed(table()))
 
 
 def test_a_folder_from_before_members_is_read(fitted, folder) -> None:
     def before(config: dict[str, Any]) -> None:
-        del config["members"], config["settings"]["members"], config["settings"]["guidance"]
+        del config["ensemble_size"], config["settings"]["ensemble_size"], config["settings"]["auxiliary_weight"]
 
     forge(folder, before)
     assert np.array_equal(load(folder).predict_proba(table()), fitted.predict_proba(table()))
@@ -157,7 +157,7 @@ def test_another_recipe_than_at_fit_changes_no_saved_model(fitted, folder, monke
 
     def otherwise(encoder: TabularEncoder, *args: Any, **kwargs: Any) -> None:
         learned(encoder, *args, **kwargs)
-        encoder.recipe = replace(encoder.recipe, embedding_size=7, members=5, guidance=2.0)
+        encoder.recipe = replace(encoder.recipe, embedding_size=7, ensemble_size=5, auxiliary_weight=2.0)
 
     monkeypatch.setattr(TabularEncoder, "_learned", otherwise)
     again = load(folder)
@@ -306,23 +306,23 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
 
 @pytest.mark.parametrize("head", ["dwac", "softmax"])
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("ensemble_size", "said"),
     [
-        (10**9, "has 1000000000 members; 2 are stored"),
-        (3, "has 3 members; 2 are stored"),
+        (10**9, "has 1000000000 networks; 2 are stored"),
+        (3, "has 3 networks; 2 are stored"),
         (1, r"embedding.weight must have shape \(5, 128\); \(10, 128\) is stored"),
-        (0, "members must be a whole number of at least 1; got 0"),
-        (-1, "members must be"),
-        ("2", "members must be"),
-        (2.5, "members must be"),
-        (True, "members must be"),
-        (None, "members must be"),
-        ([2], "members must be"),
+        (0, "ensemble_size must be a whole number of at least 1; got 0"),
+        (-1, "ensemble_size must be"),
+        ("2", "ensemble_size must be"),
+        (2.5, "ensemble_size must be"),
+        (True, "ensemble_size must be"),
+        (None, "ensemble_size must be"),
+        ([2], "ensemble_size must be"),
     ],
 )
-def test_members_that_are_not_stored_take_no_memory(head, members, said, committees, tmp_path, monkeypatch) -> None:
-    folder = committees[head, 5].save(tmp_path / "model")
-    forge(folder, lambda c: c.update(members=members))
+def test_members_that_are_not_stored_take_no_memory(head, members, said, ensembles, tmp_path, monkeypatch) -> None:
+    folder = ensembles[head, 5].save(tmp_path / "model")
+    forge(folder, lambda c: c.update(ensemble_size=members))
 
     def never(*_: Any) -> Any:
         raise AssertionError("the network was built")
@@ -332,21 +332,21 @@ def test_members_that_are_not_stored_take_no_memory(head, members, said, committ
         load(folder)
 
 
-def test_a_single_network_is_no_committee(folder) -> None:
+def test_a_single_network_is_no_ensemble(folder) -> None:
     for members in (2, 16, 10**9):
-        forge(folder, partial(dict.update, members=members))
-        with pytest.raises(StorageError, match=rf"^{folder}.*has {members} members; 0 are stored"):
+        forge(folder, partial(dict.update, ensemble_size=members))
+        with pytest.raises(StorageError, match=rf"^{folder}.*has {members} networks; 0 are stored"):
             load(folder)
 
 
 def test_an_own_network_of_hostile_size_takes_no_memory(tmp_path, monkeypatch) -> None:
     X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    for number, module in enumerate((nn.Linear(3, 8), Committee(nn.Linear(3, 8) for _ in range(2)))):
+    for number, module in enumerate((nn.Linear(3, 8), Ensemble(nn.Linear(3, 8) for _ in range(2)))):
         folder = DWACClassifier(module, **SETTINGS).fit(X, labels(0, 1)).save(tmp_path / str(number))
         for change in (
             lambda c: c["settings"].update(embedding_size=10**12),
             lambda c: c["settings"].update(embedding_size=10**12, head="softmax"),
-            lambda c: c.update(members=10**9),
+            lambda c: c.update(ensemble_size=10**9),
         ):
             stored = storage.read_model(folder)
             forge(folder, change)
@@ -359,15 +359,15 @@ def test_an_own_network_of_hostile_size_takes_no_memory(tmp_path, monkeypatch) -
 
 
 def test_a_guide_is_neither_stored_nor_built_again(tmp_path) -> None:
-    clf = DWACClassifier(guidance=0.5, members=2, **SETTINGS).fit(table(), labels("yes", "no"))
+    clf = DWACClassifier(auxiliary_weight=0.5, ensemble_size=2, **SETTINGS).fit(table(), labels("yes", "no"))
     folder = clf.save(tmp_path / "model")
-    assert hasattr(clf.model_, "guide")
-    assert not any("guide" in name for name in storage.read_model(folder).tensors)
+    assert hasattr(clf.model_, "auxiliary_head")
+    assert not any("auxiliary_head" in name for name in storage.read_model(folder).tensors)
     again = load(folder)
-    assert not hasattr(again.model_, "guide")  # K × |h| numbers that the folder does not hold
-    assert (again.guidance, again.members) == (0.5, 2)
-    forge(folder, lambda c: c["settings"].update(guidance=-1.0))
-    with pytest.raises(StorageError, match="guidance must be"):
+    assert not hasattr(again.model_, "auxiliary_head")  # K × |h| numbers that the folder does not hold
+    assert (again.auxiliary_weight, again.ensemble_size) == (0.5, 2)
+    forge(folder, lambda c: c["settings"].update(auxiliary_weight=-1.0))
+    with pytest.raises(StorageError, match="auxiliary_weight must be"):
         load(folder)
 
 

@@ -240,7 +240,7 @@ def test_every_surface_tells_the_same(clf: DWACClassifier, folder: Path, tmp_pat
     private = load(folder, device="cpu")
     asked: list[Any] = [{"explain": e.to_dict(), "said": e.sentences()} for e in clf.explain(rows, K, private=True)]
     # Height, how unlike all training rows a row is, is not stored without them.
-    known = of_python(private, rows) if clf.model_.height else asked
+    known = of_python(private, rows) if clf.model_.novelty_weight else asked
     assert [row["explain"]["probabilities"] for row in asked] == [row["explain"]["probabilities"] for row in known]
     told = {surface: answers(surface, folder, rows, tmp_path) for surface in SURFACES}
     for row, wanted in enumerate(known):

@@ -268,7 +268,7 @@ class ConformalPrediction:
         if self.n_calibration is not None:
             _warn_if_too_small(self.n_calibration, sets.shape[1], epsilon)
             if self.calibration is not None and sets.shape[1] > 1 and len(sets) and sets.all():
-                _warn_if_all_full(self.calibration.expected_sets(epsilon))
+                _warn_if_all_full(self.calibration.expected_sets(epsilon), len(sets))
         return sets
 
 
@@ -348,10 +348,10 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
     )
 
 
-def _warn_if_all_full(expected: ExpectedSets) -> None:
-    """Say so where sets that hold every label are what calibration leads to, not a doubt about these examples."""
+def _warn_if_all_full(expected: ExpectedSets, n: int) -> None:
+    """Say so where n sets that hold every label are what calibration leads to, not a doubt about these examples."""
     able = expected.n_calibration >= smallest_calibration(expected.epsilon)
-    if able and expected.full_share is not None and expected.full_share > 0.5:
+    if able and expected.full_share is not None and expected.full_share > (0.9 if n < 10 else 0.5):
         warnings.warn(
             f"every prediction set holds every label. {expected}. "
             "Calibrate with more examples, ask for a larger epsilon, or train longer",

@@ -58,7 +58,7 @@ def train(
     ] = 0,
     epsilon: EpsilonOption = 0.05,
     epochs: Annotated[int | None, typer.Option(min=1, help="At most so many passes; by default as suits.")] = None,
-    members: Annotated[
+    ensemble_size: Annotated[
         int | None, typer.Option(min=1, help="Networks that vote together: more accurate, and more work.")
     ] = None,
     encoder: Annotated[str, typer.Option(help="Such as tabular:paper, image:resnet18, huggingface:FOLDER.")] = "auto",
@@ -91,7 +91,11 @@ def train(
     parts = _held_out(y, test_size, seed)
     kept, held = rows.take(parts[0]), rows.take(parts[1])
     clf = DWACClassifier(
-        rows.kind if encoder == "auto" else encoder, epochs=epochs, members=members, device=device, random_state=seed
+        rows.kind if encoder == "auto" else encoder,
+        epochs=epochs,
+        ensemble_size=ensemble_size,
+        device=device,
+        random_state=seed,
     )
     start = time.perf_counter()
     _fit(clf, kept)

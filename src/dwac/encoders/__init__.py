@@ -17,7 +17,7 @@ from dwac.encoders.module import ModuleEncoder
 from dwac.encoders.tabular import TabularEncoder
 from dwac.encoders.text import TextEncoder
 from dwac.errors import InputError
-from dwac.nn.ensemble import Committee
+from dwac.nn.ensemble import Ensemble
 
 __all__ = [
     "ENCODERS",
@@ -68,16 +68,16 @@ def choose(encoder: Any, X: Any) -> Encoder:
     return chosen
 
 
-def backbone(encoder: Encoder, members: int) -> nn.Module:
-    """A fresh network of the encoder, or a committee of several."""
-    if members == 1:
+def backbone(encoder: Encoder, ensemble_size: int) -> nn.Module:
+    """A fresh network of the encoder, or an ensemble of several."""
+    if ensemble_size == 1:
         return encoder.network()
     if isinstance(encoder, ModuleEncoder):
         raise InputError(
-            f"members={members} copies of your network would all start alike; "
-            "give encoder=dwac.nn.Committee([…]) with networks that start differently"
+            f"ensemble_size={ensemble_size} copies of your network would all start alike; "
+            "give encoder=dwac.nn.Ensemble([…]) with networks that start differently"
         )
-    return Committee(encoder.member() for _ in range(members))
+    return Ensemble(encoder.member() for _ in range(ensemble_size))
 
 
 def _kind_of(X: Any) -> str:

@@ -29,8 +29,8 @@ class Recipe:
     beta2: float = 0.999  # of AdamW
     embedding_size: int | None = None  # None: the number of classes, as in the paper
     penalty: float = 1e-3  # of mean ‖h‖² in the loss
-    guidance: float = 0.0  # of a softmax's cross-entropy in the loss
-    members: int = 1  # networks that vote together, on a GPU; on a CPU one
+    auxiliary_weight: float = 0.0  # of a softmax's cross-entropy in the loss
+    ensemble_size: int = 1  # networks that vote together, on a GPU; on a CPU one
     mixed_precision: bool = False  # on a GPU
     compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
 
@@ -60,7 +60,7 @@ class Encoder(ABC):
         """A fresh backbone for `transform`'s tensors, giving (n, features)."""
 
     def member(self) -> nn.Module:
-        """The same for a committee, whose members should not all start alike; by default `network`."""
+        """The same for an ensemble, whose members should not all start alike; by default `network`."""
         return self.network()
 
     @abstractmethod

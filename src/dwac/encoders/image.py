@@ -295,8 +295,8 @@ def _recipe(network: str, rows: int) -> Recipe:
         weight_decay=0.05 if few else 0.2,
         patience=15,
         embedding_size=32,
-        guidance=1.0,
-        members=2 if few else 3,
+        auxiliary_weight=1.0,
+        ensemble_size=2 if few else 3,
         mixed_precision=True,
         compiled=not network.startswith("timm:"),
     )

@@ -229,8 +229,8 @@ class TabularEncoder(Encoder):
             weight_decay=1e-2,
             patience=15 if small else 8 if large else 6,
             embedding_size=32 if large else 16,
-            guidance=1.0 if large else 0.0,
-            members=3 if large else 4,
+            auxiliary_weight=1.0 if large else 0.0,
+            ensemble_size=3 if large else 4,
             compiled=True,
         )
 

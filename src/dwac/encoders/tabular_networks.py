@@ -18,8 +18,8 @@ class TabularNetwork(nn.Module):
 
     Continuous numbers have periodic embeddings; plain ones stay as they are. Categories are one-hot: `table` holds the
     first layer's weights that each picks. In training, a share `unknown` of them is hidden, so that the index of unseen
-    ones is trained too. `coordinates`: places of the numbers by which locality and height may judge rows; one more,
-    after the plain ones, is for that alone.
+    ones is trained too. `coordinates`: places of the numbers that are raw features of a row; one more, after the plain
+    ones, is for that alone.
     """
 
     starts: Tensor
@@ -40,7 +40,7 @@ class TabularNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.n_continuous, self.n_plain, self.dropout, self.unknown = n_continuous, n_plain, dropout, unknown
-        self.n_coordinates = len(coordinates)
+        self.n_raw_features = len(coordinates)
         self.register_buffer("places", torch.tensor(coordinates, dtype=torch.int64), persistent=False)
         self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
         n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
@@ -70,8 +70,8 @@ class TabularNetwork(nn.Module):
             x = F.dropout(F.relu(layer(x)), self.dropout, self.training)
         return x
 
-    def coordinates(self, numeric: Tensor, categorical: Tensor) -> Tensor:
-        """(n, n_coordinates): scaled numbers as they are, by which voters may be asked to be near too."""
+    def raw_features(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, n_raw_features): scaled numbers as they are, by which voters may be asked to be near too."""
         del categorical
         return numeric[:, self.places]
 

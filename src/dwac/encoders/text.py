@@ -24,7 +24,7 @@ from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Inputs, Recipe
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, KindError, ShapeError
-from dwac.nn.ensemble import Committee
+from dwac.nn.ensemble import Ensemble
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint32]
@@ -156,7 +156,7 @@ class TextEncoder(Encoder):
             # by 1/√(1-β₂) learning rates, 32 at 0.999.
             beta2=0.95,
             penalty=1e-2,
-            members=4,
+            ensemble_size=4,
             compiled=True,
         )
 
@@ -260,7 +260,7 @@ class TextEncoder(Encoder):
     @torch.no_grad()
     def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
         """The words read of each text, with the share of the network's attention that each has."""
-        assert isinstance(network, AttentionCNN | SubwordNetwork | Committee)
+        assert isinstance(network, AttentionCNN | SubwordNetwork | Ensemble)
         device = next(network.parameters()).device
         weights = network.attention(self.transform(X)[0].to(device)).cpu().tolist()
         return [tuple(zip(words, row, strict=False)) for words, row in zip(self.tokens(X), weights, strict=True)]

@@ -65,7 +65,7 @@ class Index:
 
     @cached_property
     def flat(self) -> Tensor:
-        """Columns (f,) in which every reference is at the centre, as all are on the ground where queries have a height.
+        """Columns (f,) in which every reference is at the centre, as all are where queries have a novelty.
 
         None but of a gaussian, whose weights they change by one factor that products know nothing of.
         """

@@ -72,11 +72,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head: "dwac", or "softmax": the same network with a softmax, for comparison.
         kernel: of the votes: "gaussian", "laplace" or "inverse_quadratic".
         embedding_size: |h|, of each member.
-        members: how many networks to train side by side. Their embeddings are joined, so that a prediction is still one
-            vote of training examples: more accurate, and as many times the work. By default one; on a GPU several
+        ensemble_size: how many networks to train side by side. Their embeddings are joined, so a prediction is still
+            one vote of training examples: more accurate, and as many times the work. By default 1; on a GPU several
             where that is known to help.
         penalty: weight of mean ‖h‖² in the loss.
-        guidance: weight in the loss of a softmax's cross-entropy, which only helps training along.
+        auxiliary_weight: weight in the loss of a softmax's cross-entropy, which only helps training along.
         epochs: at most so many passes over the training rows.
         batch_size: rows a step, which vote on one another.
         learning_rate: the peak of the schedule.
@@ -92,10 +92,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: weights of classes, a dict by label or "balanced", in the loss and in the vote: an example of a
             class of weight 2 counts twice in both.
         rescale: fit the embeddings' scale to the validation rows after training, for calibrated probabilities.
-        locality: of a table, let the numbers themselves count beside what the network makes of them, as far as
-            validation rows, to which this is fitted with the scale, gain by it: voters are then alike in both. Where
-            they gain nothing, let weights and credibility fall on rows whose numbers are unlike those of any training
-            row; probabilities stay as they are. Not where an `embedding_size` is asked for.
+        raw_features: let the numbers of a table count beside the embedding that the network makes of them, as far as
+            validation rows gain by it: voters are then alike in both. Where they gain nothing, weights and credibility
+            fall on rows whose numbers are unlike those of any training row, and probabilities stay as they are. Not
+            where an `embedding_size` is asked for.
         mixed_precision: "auto", True or False: let the network compute in bfloat16; "auto" where it helps, on a GPU.
         compiled: "auto", True or False: replay training steps as a CUDA graph; "auto" where it helps, on a GPU.
         checkpoint: a file to which training writes after every epoch, and from which an interrupted fit resumes.
@@ -125,9 +125,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head: str = "dwac",
         kernel: str = "gaussian",
         embedding_size: int | None = None,
-        members: int | None = None,
+        ensemble_size: int | None = None,
         penalty: float | None = None,
-        guidance: float | None = None,
+        auxiliary_weight: float | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -139,7 +139,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_conditional: bool = False,
         class_weight: Any = None,
         rescale: bool = True,
-        locality: bool = True,
+        raw_features: bool = True,
         mixed_precision: bool | str = "auto",
         compiled: bool | str = "auto",
         checkpoint: str | PathLike[str] | None = None,
@@ -151,9 +151,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head = head
         self.kernel = kernel
         self.embedding_size = embedding_size
-        self.members = members
+        self.ensemble_size = ensemble_size
         self.penalty = penalty
-        self.guidance = guidance
+        self.auxiliary_weight = auxiliary_weight
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -165,7 +165,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_conditional = class_conditional
         self.class_weight = class_weight
         self.rescale = rescale
-        self.locality = locality
+        self.raw_features = raw_features
         self.mixed_precision = mixed_precision
         self.compiled = compiled
         self.checkpoint = checkpoint
@@ -207,8 +207,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device = device_of(self.device)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
             torch.manual_seed(seed)
-            members = self.members or (encoder.recipe.members if device.type == "cuda" else 1)
-            model = self._new_model(encoder, len(classes), members).to(device)
+            ensemble_size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
+            model = self._new_model(encoder, len(classes), ensemble_size).to(device)
             history = self._train(model, encoder, inputs, codes, weights, by_class, parts, seed)
         # Only now: a fit that fails, or is broken off outside of training, leaves the estimator as it was.
         for name in ("n_features_in_", "feature_names_in_"):
@@ -245,19 +245,24 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return encoder.transform(X)
 
     def _new_model(
-        self, encoder: Encoder, n_classes: int, members: int, size: int | None = None, n_features: int | None = None
+        self,
+        encoder: Encoder,
+        n_classes: int,
+        ensemble_size: int,
+        size: int | None = None,
+        n_features: int | None = None,
     ) -> training.Model:
         """A network for training; with the sizes of a stored one, to be filled with its weights."""
         size = size or self.embedding_size or encoder.recipe.embedding_size
-        network = backbone(encoder, members)
+        network = backbone(encoder, ensemble_size)
         if self.head == "softmax":
             return SoftmaxTwin(network, n_classes, size, n_features=n_features)
         terms = {
             name: getattr(encoder.recipe, name) if getattr(self, name) is None else getattr(self, name)
-            for name in ("penalty", "guidance")
+            for name in ("penalty", "auxiliary_weight")
         }
         if n_features is not None:
-            terms["guidance"] = 0.0  # no prediction needs the guide, and none is stored
+            terms["auxiliary_weight"] = 0.0  # no prediction needs the auxiliary head, and none is stored
         return WeightedAverage(network, n_classes, size, kernel=self.kernel, n_features=n_features, **terms)
 
     def _train(
@@ -295,7 +300,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 class_weights=None if by_class is None else by_class.tolist(),
                 augment=encoder.augment,
                 rescale=self.rescale,
-                locality=self.locality and self.embedding_size is None,
+                raw_features=self.raw_features and self.embedding_size is None,
                 checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
                 seed=seed,
                 **settings,
@@ -399,7 +404,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.average(predicted == truth, weights=row_weights(sample_weight, len(truth))))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
-        """The vectors that vote: h, of several members one after the other, with what a table's numbers add to it."""
+        """The vectors that vote: h, of several networks one after the other, with what a table's numbers add to it."""
         return batches.embed(self.model_, self._read(X)[1]).cpu().numpy()
 
     def conformal(self, X: Any) -> ConformalPrediction:
@@ -505,7 +510,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.calibration_h_ = batches.embed(self.model_, inputs) if len(codes) else torch.zeros(0, 1)
         self._calibration_z = self.calibration_h_[:, :0]  # coordinates, where height counts
         if isinstance(self.model_, WeightedAverage) and self.model_.known is not None and len(codes):
-            self._calibration_z = self.model_.coordinates(on(inputs, self.model_.device))
+            self._calibration_z = self.model_.raw_features(on(inputs, self.model_.device))
         self.calibration_y_, self.calibration_ids_ = codes, ids
         self._calibrated: tuple[Any, Calibration, Any] | None = None
 
@@ -524,7 +529,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 isinstance(model, WeightedAverage) and model.known is not None
             ):  # heights follow whom they are measured against
                 h, voters = self.calibration_h_[:, :-1], model.references.index_of_ids
-                height = model.height * model.known.distance(self._calibration_z, voters)
+                height = model.novelty_weight * model.known.distance(self._calibration_z, voters)
                 self.calibration_h_ = torch.cat([h, height.to(h)[:, None]], dim=1)
             scores = nonconformity(batches.votes(model, self.calibration_h_).cpu().numpy(), self._score)
             calibration = _calibration_of(scores, self.calibration_y_, self.class_conditional, _ROUNDING[self._score])
@@ -595,7 +600,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             h[:, -1] = 0  # who votes is known
         references.add(h, codes, names.tolist())
         if model.known is not None:
-            model.known = model.known.joined(model.coordinates(on(inputs, h.device)), names)
+            model.known = model.known.joined(model.raw_features(on(inputs, h.device)), names)
         self._keep(names, X)
         return self
 
@@ -647,7 +652,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         include_examples: False keeps no training record, and makes the saved model private: what it tells, on every
         surface, are labels and rounded shares. Embeddings, labels and ids stay: they are who votes, and by the ids an
-        example can still be forgotten. (With `locality` > 0 embeddings of a table hold its numbers.) How
+        example can still be forgotten. (Where raw features vote, embeddings of a table hold its numbers.) How
         unlike them a row is cannot be told any more, so credibility may differ; no probability does.
         """
         check_is_fitted(self, "model_")

@@ -23,7 +23,7 @@ from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
 from dwac.estimator.preparation import Examples
-from dwac.nn import Committee, WeightedAverage
+from dwac.nn import Ensemble, WeightedAverage
 from dwac.nn.known import Known
 from dwac.reference import ReferenceSet
 from dwac.storage import Stored, decode_value, encode_value
@@ -65,9 +65,9 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         "calibration_ids": [encode_value(name) for name in clf.calibration_ids_],
         "history": clf.history_.to_dict("list"),
         "ended": clf.history_.attrs.get("ended"),
-        "locality": getattr(clf.model_, "locality", 0.0),
-        "height": getattr(clf.model_, "height", 0.0),
-        "members": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.members,
+        "raw_feature_weight": getattr(clf.model_, "raw_feature_weight", 0.0),
+        "novelty_weight": getattr(clf.model_, "novelty_weight", 0.0),
+        "ensemble_size": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.ensemble_size,
         "without_record": [],
         "private": clf.private_ or not include_examples,
     }
@@ -85,7 +85,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
     if clf.model_.known is not None and not include_examples:
         # Coordinates are the rows' own numbers: without them there is no height, and no probability changes.
-        config["height"] = 0.0
+        config["novelty_weight"] = 0.0
         tensors |= {name: tensors[name][:, :-1] for name in ("ref_h", "calibration_h")}
         tensors["calibration_z"] = tensors["calibration_z"][:, :0]
     elif clf.model_.known is not None:
@@ -158,7 +158,7 @@ class Sizes(NamedTuple):
     """Of a stored model: K, the networks, |h| of each and the width of what it is made from."""
 
     n_classes: int
-    members: int
+    ensemble_size: int
     embedding_size: int
     n_features: int
 
@@ -167,11 +167,11 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     """The sizes of the network to build; an error where it would not be as large as what is stored."""
     config, tensors = stored.config, stored.tensors
     encoder, n_classes = encoder_of(config), len(config["classes"])
-    members = checks.positive_int(config.get("members", 1), "members")
+    ensemble_size = checks.positive_int(config.get("ensemble_size", 1), "ensemble_size")
     held = {name.split(".")[2] for name in tensors if name.startswith("backbone.members.")}
-    if members > 1 and members != len(held):
-        raise StorageError(f"its config has {members} members; {len(held)} are stored")
-    joined = len(module) if isinstance(module, Committee) else members
+    if ensemble_size > 1 and ensemble_size != len(held):
+        raise StorageError(f"its config has {ensemble_size} networks; {len(held)} are stored")
+    joined = len(module) if isinstance(module, Ensemble) else ensemble_size
     # Not from the recipe, which may be another by now.
     size = config["settings"]["embedding_size"] or len(tensors["embedding.bias"]) // joined
     n_features = int(tensors["embedding.weight"].shape[1])
@@ -181,8 +181,8 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     encoder.check()
     _check_numbers(tensors)
     if not isinstance(encoder, ModuleEncoder):
-        _rehearse(encoder, members, tensors)
-    return Sizes(n_classes, members, size, n_features)
+        _rehearse(encoder, ensemble_size, tensors)
+    return Sizes(n_classes, ensemble_size, size, n_features)
 
 
 def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch.device) -> None:
@@ -203,12 +203,14 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     clf.validation_ids_, clf.calibration_ids_ = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     h, y = tensors["calibration_h"], tensors["calibration_y"]
     if isinstance(model, WeightedAverage):
-        model.locality = _share(config.get("locality", 0.0), "locality", model.n_coordinates > 0)
-        model.height = _share(config.get("height", 0.0), "height", "known_z" in tensors)
+        model.raw_feature_weight = _share(
+            config.get("raw_feature_weight", 0.0), "raw_feature_weight", model.n_raw_features > 0
+        )
+        model.novelty_weight = _share(config.get("novelty_weight", 0.0), "novelty_weight", "known_z" in tensors)
     _check_calibration(h, y, len(clf.calibration_ids_), len(clf.classes_), model.vector_size)
     clf.calibration_h_, clf.calibration_y_ = h.to(device, model.embedding.weight.dtype), y.numpy()
     z = tensors.get("calibration_z", h[:, :0])
-    if z.ndim != 2 or z.shape != (len(h), model.n_coordinates if getattr(model, "height", 0.0) else 0):
+    if z.ndim != 2 or z.shape != (len(h), model.n_raw_features if getattr(model, "novelty_weight", 0.0) else 0):
         raise StorageError(f"its {len(h)} calibration rows have coordinates of shape {tuple(z.shape)}")
     clf._calibration_z = z.to(device)
     clf._calibrated = None
@@ -257,12 +259,12 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
     ids = _merged(held.tolist(), stored.config["without_record"])
     ref_h, ref_y, by_class = tensors["ref_h"].to(device), tensors["ref_y"].to(device), tensors.get("class_weights")
     model.references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class)
-    if model.height:
+    if model.novelty_weight:
         z, rows = tensors["known_z"], tensors["known_rows"]
-        if z.ndim != 2 or z.shape[1] != model.n_coordinates or rows.shape != (len(z),):
+        if z.ndim != 2 or z.shape[1] != model.n_raw_features or rows.shape != (len(z),):
             raise StorageError(
                 f"the coordinates that it knows have shape {tuple(z.shape)}; "
-                f"required is (n, {model.n_coordinates}), as the network has them, and n rows"
+                f"required is (n, {model.n_raw_features}), as the network has them, and n rows"
             )
         model.known = Known(z.to(device), [ids[row] for row in rows.tolist()])
     if isinstance(clf.encoder_, ImageEncoder):
@@ -336,13 +338,13 @@ class _Rehearsal(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _rehearse(encoder: Encoder, members: int, tensors: Mapping[str, Tensor]) -> None:
+def _rehearse(encoder: Encoder, ensemble_size: int, tensors: Mapping[str, Tensor]) -> None:
     """Build the network without memory, and compare: a few characters of JSON could ask for terabytes."""
     # Stopped in mid-building, a torch.no_grad() might not be left: leaving is an operation too.
     try:
         as_it_was = torch.set_grad_enabled(torch.is_grad_enabled())
         with as_it_was, torch.device("meta"), _Rehearsal(10_000 + 100 * len(tensors)):
-            network = backbone(encoder, members)
+            network = backbone(encoder, ensemble_size)
     except (RuntimeError, NotImplementedError, InputError):
         if isinstance(encoder, ImageEncoder) and encoder.settings["network"].startswith("timm:"):
             return  # some of timm's cannot be built so; their size is in their name, not in the folder

@@ -20,11 +20,11 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "compiled": (True, False, "auto"),
     "verbose": (True, False, "auto"),
     "rescale": (True, False),
-    "locality": (True, False),
+    "raw_features": (True, False),
     "class_conditional": (True, False),
 }
-_WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "members")
-_RATES = ("learning_rate", "weight_decay", "penalty", "guidance")
+_WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
+_RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

@@ -7,8 +7,8 @@ log_p = model(x)
 """
 
 from dwac.nn.convert import convert
-from dwac.nn.ensemble import Committee
+from dwac.nn.ensemble import Ensemble
 from dwac.nn.heads import Model, SoftmaxTwin, WeightedAverage
 from dwac.nn.loss import Support, leave_one_out_loss
 
-__all__ = ["Committee", "Model", "SoftmaxTwin", "Support", "WeightedAverage", "convert", "leave_one_out_loss"]
+__all__ = ["Ensemble", "Model", "SoftmaxTwin", "Support", "WeightedAverage", "convert", "leave_one_out_loss"]

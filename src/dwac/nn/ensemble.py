@@ -1,6 +1,6 @@
 """Several networks as one: each learns by itself, and their embeddings vote together.
 
-model = WeightedAverage(Committee([network() for _ in range(4)]), n_classes=10)
+model = WeightedAverage(Ensemble([network() for _ in range(4)]), n_classes=10)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dwac.errors import InputError, ShapeError
 from dwac.nn.loss import weighted_mean
 
 
-class Committee(nn.Module):
+class Ensemble(nn.Module):
     """M networks side by side, each giving (n, features): together (n, M, features).
 
     Under a head each member has an embedding h_m of its own and its own loss, as if it were alone. A prediction joins
@@ -31,7 +31,7 @@ class Committee(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         if len(self.members) == 0:
-            raise InputError("a committee needs at least one network; got none")
+            raise InputError("an ensemble needs at least one network; got none")
 
     def __len__(self) -> int:
         return len(self.members)
@@ -41,7 +41,7 @@ class Committee(nn.Module):
         features = [features_of(member(*args, **kwargs)) for member in self.members]
         if len({part.shape for part in features}) > 1:
             shapes = ", ".join(str(tuple(part.shape)) for part in features)
-            raise ShapeError(f"the members of a committee must give equally many features; got shapes {shapes}")
+            raise ShapeError(f"the members of an ensemble must give equally many features; got shapes {shapes}")
         return torch.stack(features, dim=1)
 
     def attention(self, *inputs: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class Committee(nn.Module):
         return torch.stack([member.attention(*inputs) for member in members]).mean(dim=0)
 
 
-class CommitteeLogits(nn.Module):
+class EnsembleLogits(nn.Module):
     """Each member's logits and their mean, for a softmax: from h = [h_1, …, h_M] / √M, (n, M·d).
 
     A linear layer of its own gives each member's; without, the h_m are the logits, and d = K.

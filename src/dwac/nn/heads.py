@@ -29,21 +29,21 @@ from dwac.errors import (
     ShapeError,
 )
 from dwac.kernels import get_kernel
-from dwac.nn.ensemble import Committee, CommitteeLogits, cross_entropy, features_of, joined, members_of, memberwise
+from dwac.nn.ensemble import Ensemble, EnsembleLogits, cross_entropy, features_of, joined, members_of, memberwise
 from dwac.nn.known import Known
 from dwac.nn.loss import Support, check_finite, check_labels, check_tensors, check_weights, leave_one_out_loss
 from dwac.reference import ReferenceSet
 
 
 class _Head(nn.Module):
-    """h = W f(x) + b: any backbone f, then a linear map to a short embedding. For a `Committee`, one a member."""
+    """h = W f(x) + b: any backbone f, then a linear map to a short embedding. For a `Ensemble`, one a member."""
 
     def __init__(self, backbone: nn.Module, n_classes: int, embedding_size: int | None, n_features: int | None) -> None:
         super().__init__()
         self.n_classes = checks.positive_int(n_classes, "n_classes")
         size = self.n_classes if embedding_size is None else checks.positive_int(embedding_size, "embedding_size")
-        self.members = len(backbone) if isinstance(backbone, Committee) else 1
-        self.embedding_size = size = self.members * size
+        self.ensemble_size = len(backbone) if isinstance(backbone, Ensemble) else 1
+        self.embedding_size = size = self.ensemble_size * size
         self.backbone = backbone
         if n_features is not None:
             self.embedding: nn.Linear = nn.Linear(checks.positive_int(n_features, "n_features"), size)
@@ -64,14 +64,14 @@ class _Head(nn.Module):
 
     @property
     def first_network(self) -> Any:
-        """The backbone; of a committee, its first member."""
-        return self.backbone.members[0] if isinstance(self.backbone, Committee) else self.backbone
+        """The backbone; of an ensemble, its first member."""
+        return self.backbone.members[0] if isinstance(self.backbone, Ensemble) else self.backbone
 
     def embed(self, x: Any) -> Tensor:
         """h of a batch, (n, embedding_size). x: a tensor, a tuple of arguments or a mapping of named ones."""
         features = features_of(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments(x)))
-        committee = isinstance(self.backbone, Committee)
-        if features.ndim != 2 + committee:
+        ensemble = isinstance(self.backbone, Ensemble)
+        if features.ndim != 2 + ensemble:
             raise ShapeError(
                 f"the backbone must give (n, features); got shape {tuple(features.shape)}; "
                 "end it with nn.Flatten() or a pooling layer"
@@ -84,7 +84,7 @@ class _Head(nn.Module):
         # Distances are taken of h: it is never made in the half precision that autocast gives the backbone.
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(self.embedding.weight.dtype)
-            if not committee:
+            if not ensemble:
                 return self.embedding(features)  # type: ignore[no-any-return]
             if isinstance(self.embedding, nn.LazyLinear):
                 self.embedding(features[:1, 0])  # takes its shape
@@ -135,8 +135,8 @@ class WeightedAverage(_Head):
         embedding_size: |h|; by default K, as in the paper.
         kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
         penalty: weight of mean ‖h‖² in the loss. A light one keeps embeddings from drifting apart without end.
-        guidance: weight in the loss of the cross-entropy of a softmax over h, which guides training and has no part in
-            any prediction. A batch of voters alone teaches slowly what a class is where pictures vary much.
+        auxiliary_weight: weight of an auxiliary loss, the cross-entropy of a softmax over h. It helps training and has
+            no part in any prediction: a batch of voters alone teaches slowly what a class is where pictures vary much.
         n_features: width of the backbone's output; by default read off the first batch.
 
     >>> model = WeightedAverage(nn.Linear(4, 8), n_classes=3)
@@ -147,7 +147,7 @@ class WeightedAverage(_Head):
     True
     """
 
-    # Differs from the paper: the penalty on ‖h‖² (docs/decisions/0003) and the guidance (0009), which it does not have.
+    # Differs from the paper, which has neither the penalty on ‖h‖² (docs/decisions/0003) nor the auxiliary loss (0009).
     def __init__(
         self,
         backbone: nn.Module,
@@ -156,22 +156,22 @@ class WeightedAverage(_Head):
         *,
         kernel: str = "gaussian",
         penalty: float = 1e-3,
-        guidance: float = 0.0,
+        auxiliary_weight: float = 0.0,
         n_features: int | None = None,
     ) -> None:
         super().__init__(backbone, n_classes, embedding_size, n_features)
-        for name, weight in (("penalty", penalty), ("guidance", guidance)):
+        for name, weight in (("penalty", penalty), ("auxiliary_weight", auxiliary_weight)):
             if not isinstance(weight, int | float | np.number) or not 0 <= weight < float("inf"):
                 raise InputError(f"{name} must be a finite number of at least 0; got {weight!r}")
         self.kernel = get_kernel(kernel).name
-        self.penalty, self.guidance = float(penalty), float(guidance)
+        self.penalty, self.auxiliary_weight = float(penalty), float(auxiliary_weight)
         # How much an example's coordinates count in distances, and how much it counts that they are unlike all known
         # ones: dwac.training fits both.
-        self.locality, self.height = 0.0, 0.0
+        self.raw_feature_weight, self.novelty_weight = 0.0, 0.0
         self.known: Known | None = None  # the coordinates of those that vote, by their ids
-        if guidance:
-            size = self.embedding_size // self.members
-            self.guide = CommitteeLogits(self.members, size, self.n_classes, linear=True)
+        if auxiliary_weight:
+            size = self.embedding_size // self.ensemble_size
+            self.auxiliary_head = EnsembleLogits(self.ensemble_size, size, self.n_classes, linear=True)
         self._references: ReferenceSet | None = None
 
     def loss(
@@ -183,7 +183,7 @@ class WeightedAverage(_Head):
         support: Support | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Leave-one-out loss of a batch, plus guidance and penalty; the arguments as for `leave_one_out_loss`.
+        """Leave-one-out loss of a batch, plus auxiliary_weight and penalty; the arguments as for `leave_one_out_loss`.
 
         The weights do not reach the penalty: every h votes, whatever its own loss counts.
         """
@@ -193,8 +193,8 @@ class WeightedAverage(_Head):
             check_tensors(**support._asdict())
             check_labels(support.y, len(support.h), self.n_classes)
         vote = self._vote(h, y, ids, support, weights)
-        if self.guidance:
-            vote = vote + self.guidance * self.guide.loss(h, y, weights)
+        if self.auxiliary_weight:
+            vote = vote + self.auxiliary_weight * self.auxiliary_head.loss(h, y, weights)
         if self.penalty == 0:
             return vote
         norm: Tensor = _SquaredNorm.apply(h.float(), self.penalty / len(h))  # type: ignore[no-untyped-call]
@@ -203,61 +203,62 @@ class WeightedAverage(_Head):
     def embed(self, x: Any) -> Tensor:
         """h of a batch, and beside it what the backbone's coordinates z of an example say.
 
-        With locality λ, [h, λ z]: voters are near in z too. With height μ, [h, μ δ], δ the distance from z to the
-        nearest one of a voter. Voters stand at height 0, so a gaussian kernel takes exp(-μ² δ²) off every vote alike:
-        weights and credibility fall on what is unlike anything known, and no share changes. Gradients take δ as given.
+        With raw features of weight λ, [h, λ z]: voters are near in z too. With novelty of weight μ, [h, μ δ], δ the
+        distance from z to the nearest one of a voter. Voters have novelty 0, so a gaussian kernel takes exp(-μ² δ²) off
+        every vote alike: weights and credibility fall on what is unlike anything known, and no share changes. Gradients
+        take δ as given.
         """
         h = super().embed(x)
-        if self.locality:
-            h = torch.cat([h, self.locality * self.coordinates(x)], dim=1)
-        if self.height:
-            h = torch.cat([h, self.height * self.strangeness(x).to(h)[:, None]], dim=1)
+        if self.raw_feature_weight:
+            h = torch.cat([h, self.raw_feature_weight * self.raw_features(x)], dim=1)
+        if self.novelty_weight:
+            h = torch.cat([h, self.novelty_weight * self.novelty(x).to(h)[:, None]], dim=1)
         return h
 
     @torch.no_grad()
-    def strangeness(self, x: Any) -> Tensor:
+    def novelty(self, x: Any) -> Tensor:
         """δ of a batch, (n,) float64: how far the coordinates lie from the nearest ones of a voter."""
         if self.known is None:
             raise NotRememberedError("the model knows no coordinates yet: dwac.training fits them, to tables")
-        return self.known.distance(self.coordinates(x), self.references.index_of_ids)
+        return self.known.distance(self.raw_features(x), self.references.index_of_ids)
 
-    def left_out_heights(self, ids: Iterable[Hashable]) -> Tensor:
-        """How high examples that are known, by id, would stand if they were new, (n,) float64; 0 without height."""
+    def left_out_novelty(self, ids: Iterable[Hashable]) -> Tensor:
+        """μ δ of examples that are known, by id, as if they were new, (n,) float64; 0 without novelty."""
         names = pd.Index(list(ids), tupleize_cols=False)
         if self.known is None:
             return torch.zeros(len(names), dtype=torch.float64, device=self.device)
-        return self.height * self.known.apart(names, self.references.index_of_ids)
+        return self.novelty_weight * self.known.apart(names, self.references.index_of_ids)
 
-    def coordinates(self, x: Any) -> Tensor:
-        """z of a batch, (n, n_coordinates)."""
-        z: Tensor = self.first_network.coordinates(*_arguments(x))
+    def raw_features(self, x: Any) -> Tensor:
+        """z of a batch, (n, n_raw_features)."""
+        z: Tensor = self.first_network.raw_features(*_arguments(x))
         return z.to(self.embedding.weight)
 
     @property
-    def n_coordinates(self) -> int:
+    def n_raw_features(self) -> int:
         """How many coordinates the backbone has of an example: 0 for most."""
-        return getattr(self.first_network, "n_coordinates", 0)
+        return getattr(self.first_network, "n_raw_features", 0)
 
     @property
     def vector_size(self) -> int:
         """How long the vectors are that `embed` gives."""
-        return self.embedding_size + (self.n_coordinates if self.locality else 0) + bool(self.height)
+        return self.embedding_size + (self.n_raw_features if self.raw_feature_weight else 0) + bool(self.novelty_weight)
 
     def _vote(
         self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None
     ) -> Tensor:
-        """The leave-one-out loss; of a committee, the mean of its members', each by itself."""
-        if self.members == 1:
+        """The leave-one-out loss; of an ensemble, the mean of its members', each by itself."""
+        if self.ensemble_size == 1:
             return leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel, weights=weights)
-        supports = [support] * self.members
+        supports = [support] * self.ensemble_size
         if support is not None:
             if support.h.ndim != 2 or support.h.shape[1] != self.embedding_size:
                 shape = tuple(support.h.shape)
                 raise ShapeError(f"support.h must be (s, {self.embedding_size}), joined as h is; got shape {shape}")
-            supports = [support._replace(h=part) for part in members_of(support.h, self.members).unbind(1)]
+            supports = [support._replace(h=part) for part in members_of(support.h, self.ensemble_size).unbind(1)]
         losses = [
             leave_one_out_loss(part.contiguous(), y, ids=ids, support=heard, kernel=self.kernel, weights=weights)
-            for part, heard in zip(members_of(h, self.members).unbind(1), supports, strict=True)
+            for part, heard in zip(members_of(h, self.ensemble_size).unbind(1), supports, strict=True)
         ]
         return torch.stack(losses).mean()
 
@@ -267,10 +268,10 @@ class WeightedAverage(_Head):
 
         `loader` yields (x, y) or (x, y, ids) batches. The ids are whole numbers; without them, examples are
         numbered as they come, which is their place in the data only if the loader does not shuffle. Call it
-        again whenever the weights have changed: references embedded by other weights vote wrongly. Height is 0 again
-        until `dwac.training` fits it to them.
+        again whenever the weights have changed: references embedded by other weights vote wrongly. Novelty has no
+        weight until `dwac.training` fits one.
         """
-        self.height, self.known = 0.0, None
+        self.novelty_weight, self.known = 0.0, None
         device = self.device
         with evaluating(self):
             parts = [self._remembered(_to(x, device), y, ids) for x, y, ids in map(_batch, loader)]
@@ -292,7 +293,7 @@ class WeightedAverage(_Head):
         refs = self._references
         scaled = None if refs is None else checks.float_tensor(refs.embeddings * factor, "the scaled embeddings")
         super()._scale(factor)
-        self.locality, self.height = factor * self.locality, factor * self.height
+        self.raw_feature_weight, self.novelty_weight = factor * self.raw_feature_weight, factor * self.novelty_weight
         if refs is not None and scaled is not None:
             refs._state = replace(refs._state, embeddings=scaled)  # the very set that others may hold, ids and all
 
@@ -340,16 +341,16 @@ class WeightedAverage(_Head):
             destination[prefix + "ref_h"] = self._references.embeddings
             destination[prefix + "ref_y"] = self._references.labels
             destination[prefix + "ref_ids"] = _whole_ids(self._references)
-            destination[prefix + "locality"] = torch.tensor(self.locality)
+            destination[prefix + "raw_feature_weight"] = torch.tensor(self.raw_feature_weight)
         if self.known is not None:
-            destination[prefix + "height"] = torch.tensor(self.height, dtype=torch.float64)
+            destination[prefix + "novelty_weight"] = torch.tensor(self.novelty_weight, dtype=torch.float64)
             destination[prefix + "known_z"] = self.known.z
             destination[prefix + "known_ids"] = torch.as_tensor(_whole(self.known.ids.to_numpy(), len(self.known)))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         held = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]
-        self.locality = float(state_dict.pop(prefix + "locality", 0.0))
-        self.height = float(state_dict.pop(prefix + "height", 0.0))
+        self.raw_feature_weight = float(state_dict.pop(prefix + "raw_feature_weight", 0.0))
+        self.novelty_weight = float(state_dict.pop(prefix + "novelty_weight", 0.0))
         z, names = (state_dict.pop(prefix + name, None) for name in ("known_z", "known_ids"))
         self.known = None if z is None else Known(z, names.tolist()).to(self.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
@@ -391,10 +392,10 @@ class SoftmaxTwin(_Head):
         n_features: int | None = None,
     ) -> None:
         super().__init__(backbone, n_classes, embedding_size, n_features)
-        size = self.embedding_size // self.members
+        size = self.embedding_size // self.ensemble_size
         self.logits: nn.Module = nn.Identity() if size == self.n_classes else nn.Linear(size, self.n_classes)
-        if self.members > 1:
-            self.logits = CommitteeLogits(self.members, size, self.n_classes, linear=size != self.n_classes)
+        if self.ensemble_size > 1:
+            self.logits = EnsembleLogits(self.ensemble_size, size, self.n_classes, linear=size != self.n_classes)
 
     def loss(
         self,
@@ -414,7 +415,7 @@ class SoftmaxTwin(_Head):
         check_labels(y, len(h), self.n_classes)
         check_finite(h, "the batch's embeddings")
         check_weights(weights, len(h))
-        if isinstance(self.logits, CommitteeLogits):
+        if isinstance(self.logits, EnsembleLogits):
             return self.logits.loss(h, y, weights)
         return cross_entropy(self.logits(h).float(), y, weights)
 

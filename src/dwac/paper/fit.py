@@ -148,7 +148,7 @@ def _facts(fitted: Fitted) -> dict[str, Any]:
     given = {name: value for name, value in clf.get_params(deep=False).items() if value is not None}
     used = {name: given.get(name, value) for name, value in asdict(clf.encoder_.recipe).items()}
     used |= {"embedding_size": clf.model_.embedding_size, "rescale": clf.rescale, "kernel": clf.kernel}
-    used |= {name: getattr(clf.model_, name, 0.0) for name in ("locality", "height")}
+    used |= {name: getattr(clf.model_, name, 0.0) for name in ("raw_feature_weight", "novelty_weight")}
     used["parameters"] = sum(part.numel() for part in clf.model_.parameters())
     history = {"epochs": len(clf.history_), "ended": clf.history_.attrs["ended"]}
     return {"rows": counts, **history, "trained_with": used}
@@ -162,10 +162,10 @@ def current(record: Record) -> bool:
         return False
     if case.is_peer:
         return True
-    names = ["epochs", "batch_size", "learning_rate", "weight_decay", "patience", "beta2", "members"]
-    names += ["penalty", "guidance"] if case.head == "dwac" else []  # a softmax has neither
+    names = ["epochs", "batch_size", "learning_rate", "weight_decay", "patience", "beta2", "ensemble_size"]
+    names += ["penalty", "auxiliary_weight"] if case.head == "dwac" else []  # a softmax has neither
     now = _recipe(json.dumps(values["encoder"]), record["rows"]["training"]) | values
-    size = now["members"] * (now["embedding_size"] or len(record["classes"]))
+    size = now["ensemble_size"] * (now["embedding_size"] or len(record["classes"]))
     used = record.get("trained_with", {})
     return used.get("embedding_size") == size and all(used.get(name) == rounded(now[name]) for name in names)
 

@@ -47,7 +47,7 @@ TRIED = {
         "Does DWAC trail its twin because a batch of votes teaches less than a softmax?",
         "paper",
         ("cifar10", "stackoverflow", "imdb"),
-        {"guidance": 1.0},
+        {"auxiliary_weight": 1.0},
         trials=3,
     ),
     "large_batches": Variant(
@@ -71,14 +71,14 @@ TRIED = {
         "What do several gain?",
         "best",
         ("adult", "covertype", "fashion_mnist", "stackoverflow"),
-        {"members": 1},
+        {"ensemble_size": 1},
     ),
     "no_guidance": Variant(
         "no softmax guides training",
-        "What does guidance gain?",
+        "What does auxiliary_weight gain?",
         "best",
         ("covertype", "fashion_mnist"),
-        {"guidance": 0.0},
+        {"auxiliary_weight": 0.0},
     ),
     "laplace": Variant(
         "weights exp(-‖h - h_i‖)",

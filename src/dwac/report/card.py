@@ -80,7 +80,7 @@ def _calibration(clf: DWACClassifier) -> str:
 def model(found: Findings) -> list[Fact]:
     """How it was made."""
     clf = found.clf
-    references, history, members = clf.references_, clf.history_, getattr(clf.model_, "members", 1)
+    references, history, members = clf.references_, clf.history_, getattr(clf.model_, "ensemble_size", 1)
     network = f"{clf.encoder_.kind}: {written(getattr(clf.encoder_, 'settings', {}).get('network', 'own'))}"
     several = f" {members} were trained side by side." if members > 1 else ""
     near = "Where it puts the example: those that lie near it vote most."

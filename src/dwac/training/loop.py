@@ -24,7 +24,7 @@ from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeEr
 from dwac.nn.batches import batches_of, embed, inputs_of, on
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.training import checkpoint as checkpoints
-from dwac.training.rescale import fit_height, fit_locality, fit_scale, vote_factors
+from dwac.training.rescale import fit_novelty, fit_raw_features, fit_scale, vote_factors
 from dwac.training.step import GraphStep, Inputs, Step, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
 
@@ -71,7 +71,7 @@ def train(
     class_weights: Sequence[float] | None = None,
     augment: Callable[[Inputs, torch.Generator], Inputs] | None = None,
     rescale: bool = False,
-    locality: bool = False,
+    raw_features: bool = False,
     checkpoint: str | Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
@@ -97,8 +97,8 @@ def train(
         class_weights: (K,) that the votes of each class will be multiplied by: validation counts them so.
         augment: a random variation of a batch's inputs, drawn from the generator it is given.
         rescale: afterwards, multiply the embeddings by the factor that makes the validation loss lowest (`fit_scale`).
-        locality: with `rescale`, find out too how much the examples' own coordinates should count (`fit_locality`), or
-            else how much it should that they are unlike all known ones (`fit_height`).
+        raw_features: with `rescale`, find out too how much the examples' raw features should count
+            (`fit_raw_features`), or else how much it should that they are unlike all known ones (`fit_novelty`).
         checkpoint: a file to which everything is written after each epoch, and from which a training of the same
             model, data and settings goes on exactly where it was; it is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
@@ -134,7 +134,7 @@ def train(
     with torch.no_grad(), evaluating(model):
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimiser sees them
     if isinstance(model, WeightedAverage):
-        model.locality, model.height, model.known = 0.0, 0.0, None  # of an earlier training
+        model.raw_feature_weight, model.novelty_weight, model.known = 0.0, 0.0, None  # of an earlier training
     run = _Run(model, inputs, y, weights, vote_factors(model, class_weights), augment, rescale, held_out, chosen)
     if checkpoint is not None:
         run.resume(checkpoint)
@@ -154,9 +154,9 @@ def train(
     model.remember(batches_of(inputs, y, ids))
     if rescale and held_out is not None:
         fit_scale(model, *held_out, class_weights=class_weights)
-        if locality:
-            fit_locality(model, inputs, *held_out, class_weights=class_weights)
-            fit_height(model, inputs, *held_out)
+        if raw_features:
+            fit_raw_features(model, inputs, *held_out, class_weights=class_weights)
+            fit_novelty(model, inputs, *held_out)
     model.eval()
     if checkpoint is not None and run.ended != "interrupted":
         Path(checkpoint).unlink(missing_ok=True)
@@ -325,7 +325,7 @@ class _Run:
             "settings": asdict(self.settings),
             "head": [
                 type(self.model).__name__,
-                *(getattr(self.model, name, 0) for name in ("kernel", "penalty", "guidance")),
+                *(getattr(self.model, name, 0) for name in ("kernel", "penalty", "auxiliary_weight")),
             ],
             "rescale": self.rescale,
             "network": [[name, *part.shape] for name, part in _state(self.model)],

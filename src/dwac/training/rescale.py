@@ -14,7 +14,7 @@ from dwac.nn.known import Known
 from dwac.reference import ReferenceSet
 from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, sample
 
-_LOCALITIES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+_WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 _FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)
 _PAIRS = 10**8  # of an example and a voter, for each of those
 
@@ -42,7 +42,7 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
 
 
 @torch.no_grad()
-def fit_locality(
+def fit_raw_features(
     model: Model,
     x: Tensor | Inputs,
     held_x: Tensor | Inputs,
@@ -57,43 +57,43 @@ def fit_locality(
     most; all references vote, for the nearest are nearer the more there are. They must earn
     their place out of sample (`Judged.choose`). x: the training data, in the references' order.
     """
-    if not isinstance(model, WeightedAverage) or model.n_coordinates == 0:
+    if not isinstance(model, WeightedAverage) or model.n_raw_features == 0:
         return 0.0
     references = model.references
     rows = sample(held_y, max(200, min(1000, _PAIRS // len(references))), torch.Generator().manual_seed(0))
     held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
     y = held_y[rows.to(held_y.device)].to(model.device)
     h = references.embeddings, embed(model, held)
-    z = tuple(model.coordinates(on(part, model.device)) for part in (inputs_of(x), held))
+    z = tuple(model.raw_features(on(part, model.device)) for part in (inputs_of(x), held))
 
-    def joined(factor: float, locality: float) -> list[Tensor]:
-        return [torch.cat([factor * a, factor * locality * b], dim=1) for a, b in zip(h, z, strict=True)]
+    def joined(factor: float, weight: float) -> list[Tensor]:
+        return [torch.cat([factor * a, factor * weight * b], dim=1) for a, b in zip(h, z, strict=True)]
 
-    def judge(factor: float, locality: float) -> Tensor:
-        voters, queries = joined(factor, locality)
+    def judge(factor: float, weight: float) -> Tensor:
+        voters, queries = joined(factor, weight)
         heard = ReferenceSet(voters, references.labels, None, model.n_classes, model.kernel, class_weights)
         return judge_votes(heard.probabilities(queries), y)
 
-    tried = [(1.0, 0.0), *((factor, locality) for locality in _LOCALITIES for factor in _FACTORS)]
+    tried = [(1.0, 0.0), *((factor, weight) for weight in _WEIGHTS for factor in _FACTORS)]
     judged = Judged(*torch.stack([judge(*candidate) for candidate in tried], dim=1))
-    factor, locality = tried[judged.choose(0, [0.0] * len(tried))]
-    if locality:
+    factor, weight = tried[judged.choose(0, [0.0] * len(tried))]
+    if weight:
         model.scale_embeddings(factor)
-        model.locality = factor * locality
-        _revote(model, joined(factor, locality)[0])
-    return model.locality
+        model.raw_feature_weight = factor * weight
+        _revote(model, joined(factor, weight)[0])
+    return model.raw_feature_weight
 
 
 @torch.no_grad()
-def fit_height(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y: Tensor) -> float:
+def fit_novelty(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y: Tensor) -> float:
     """Let it count how far an example's coordinates are from the nearest known ones, [h, μ δ]; μ.
 
     What a network forgot it cannot miss: examples of a kind that it never saw may land in the midst of a class. Weights
     fall on them by exp(-μ² δ²), and no probability changes, so nothing says how large μ should be. μ² δ² and the log of
     the own class's weight spread alike over held-out examples: each has the same say in what is credible. x: the
-    training data, in the references' order. 0 where locality counts, which sees strangers by itself.
+    training data, in the references' order. 0 where raw features vote, which see strangers by themselves.
     """
-    if not isinstance(model, WeightedAverage) or model.n_coordinates == 0 or model.locality:
+    if not isinstance(model, WeightedAverage) or model.n_raw_features == 0 or model.raw_feature_weight:
         return 0.0
     if model.kernel != "gaussian":  # another's shares would change
         return 0.0
@@ -102,17 +102,17 @@ def fit_height(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y
     votes = log_class_weights(model, held)
     own = votes.gather(1, held_y[rows.to(held_y.device)].to(votes.device)[:, None])
     own = own[own > -torch.inf]  # a class without voters has no weight to compare
-    model.known = Known(model.coordinates(on(inputs_of(x), model.device)), model.references.ids)
+    model.known = Known(model.raw_features(on(inputs_of(x), model.device)), model.references.ids)
     # What lies beyond all known coordinates is taken back to their edge: one such row would rule the spread.
-    z = model.coordinates(on(held, model.device)).clamp(model.known.z.amin(dim=0), model.known.z.amax(dim=0))
+    z = model.raw_features(on(held, model.device)).clamp(model.known.z.amin(dim=0), model.known.z.amax(dim=0))
     spreads = _spread(own), _spread(model.known.distance(z, model.references.index_of_ids).square())
     if not (min(spreads) > 0 and max(spreads) < math.inf):
         model.known = None
         return 0.0
-    model.height = math.sqrt(spreads[0] / spreads[1])
+    model.novelty_weight = math.sqrt(spreads[0] / spreads[1])
     embeddings = model.references.embeddings
     _revote(model, torch.cat([embeddings, torch.zeros_like(embeddings[:, :1])], dim=1))
-    return model.height
+    return model.novelty_weight
 
 
 def _spread(x: Tensor) -> float:

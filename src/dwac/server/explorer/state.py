@@ -248,8 +248,8 @@ class Explorer:
             words = clf.encoder_.attention(clf.model_.backbone, [shown["record"]["text"]])
             shown["attention"] = None if words is None else words[0]
         h = self._h(point)[None].copy()
-        if isinstance(clf.model_, WeightedAverage) and clf.model_.height:
-            h[:, -1] = clf.model_.left_out_heights([name]).cpu().numpy()
+        if isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight:
+            h[:, -1] = clf.model_.left_out_novelty([name]).cpu().numpy()
         return clf.explain_of(h, k, private=self.private, shown=[shown], references=voters)[0]
 
     def _hidden(self, explanation: Explanation) -> Explanation:

@@ -70,9 +70,9 @@ class Examples:
             h = references.embeddings.cpu().numpy()[own]
             names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
             if (
-                isinstance(clf.model_, WeightedAverage) and clf.model_.height
+                isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight
             ):  # as a new row's, by the distance to the nearest other
-                h[:, -1] = clf.model_.left_out_heights(names).cpu().numpy()
+                h[:, -1] = clf.model_.left_out_novelty(names).cpu().numpy()
             return cls(names, h, references.labels.cpu().numpy()[own], own)
         X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
         n = count(X)
@@ -135,7 +135,7 @@ def _votes(clf: DWACClassifier, examples: Examples, rows: Ints, edits: Edits) ->
     votes = np.empty((len(rows), references.n_classes))
     if voting.any():
         votes[voting] = leave_one_out(references, own[voting] - np.searchsorted(removed, own[voting]))
-        if isinstance(clf.model_, WeightedAverage) and clf.model_.height:  # voters stand at 0
+        if isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight:  # voters stand at 0
             votes[voting] -= np.square(examples.h[rows][voting, -1:], dtype=np.float64)
     if not voting.all():
         out = torch.as_tensor(~voting, device=h.device)

@@ -1,4 +1,4 @@
-"""A committee learns as its members would alone, and votes with the mean of their squared distances."""
+"""An ensemble learns as its members would alone, and votes with the mean of their squared distances."""
 
 import copy
 import math
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import dwac
 from dwac.errors import InputError, NotRememberedError, ShapeError
 from dwac.kernels import KERNELS
-from dwac.nn import Committee, SoftmaxTwin, WeightedAverage
-from dwac.nn.ensemble import CommitteeLogits, joined, members_of, memberwise
+from dwac.nn import Ensemble, SoftmaxTwin, WeightedAverage
+from dwac.nn.ensemble import EnsembleLogits, joined, members_of, memberwise
 from dwac.nn.loss import Support
 from dwac.training import evaluate, fit_scale, train
 from tests import oracle
@@ -27,10 +27,10 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(4, FEATURES), nn.BatchNorm1d(FEATURES), nn.Tanh())
 
 
-def committee(head: Any = WeightedAverage, members: int = M, size: int | None = None, **options: Any) -> Any:
+def ensemble(head: Any = WeightedAverage, ensemble_size: int = M, size: int | None = None, **options: Any) -> Any:
     """In float64, so that what must be equal is equal to many digits."""
     torch.manual_seed(0)
-    backbone = Committee(network() for _ in range(members))
+    backbone = Ensemble(network() for _ in range(ensemble_size))
     return head(backbone, K, size, n_features=FEATURES, **options).double()
 
 
@@ -45,14 +45,14 @@ def data(n: int = 24, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def alone(model: Any) -> list[Any]:
-    """Each member of a committee as a model of its own, with copies of its weights."""
-    members, size = model.members, model.embedding_size // model.members
-    names = ("kernel", "penalty", "guidance") if isinstance(model, WeightedAverage) else ()
+    """Each member of an ensemble as a model of its own, with copies of its weights."""
+    members, size = model.ensemble_size, model.embedding_size // model.ensemble_size
+    names = ("kernel", "penalty", "auxiliary_weight") if isinstance(model, WeightedAverage) else ()
     options = {name: getattr(model, name) for name in names}
     answer = []
     for m, part in enumerate(model.backbone.members):
         own = type(model)(copy.deepcopy(part), K, size, n_features=FEATURES, **options).double()
-        for name in ("embedding", "logits", "guide"):
+        for name in ("embedding", "logits", "auxiliary_head"):
             for parameter, whole in zip(parameters(own, name), parameters(model, name), strict=True):
                 parameter.data = whole.detach().chunk(members)[m].clone()
         answer.append(own)
@@ -65,7 +65,11 @@ def parameters(model: Any, name: str) -> list[Any]:
 
 def grads(model: Any) -> list[list[Tensor]]:
     """The gradients of each member, in the order of `alone(model)`'s parameters."""
-    whole = [p.grad.chunk(model.members) for name in ("embedding", "logits", "guide") for p in parameters(model, name)]
+    whole = [
+        p.grad.chunk(model.ensemble_size)
+        for name in ("embedding", "logits", "auxiliary_head")
+        for p in parameters(model, name)
+    ]
     return [
         [*(p.grad for p in part.parameters()), *(chunks[m] for chunks in whole)]
         for m, part in enumerate(model.backbone.members)
@@ -73,7 +77,7 @@ def grads(model: Any) -> list[list[Tensor]]:
 
 
 def own_grads(model: Any) -> list[Tensor]:
-    return [p.grad for name in ("backbone", "embedding", "logits", "guide") for p in parameters(model, name)]
+    return [p.grad for name in ("backbone", "embedding", "logits", "auxiliary_head") for p in parameters(model, name)]
 
 
 def assert_close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-7) -> None:
@@ -84,7 +88,7 @@ def assert_close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1
 
 
 def test_the_joined_squared_distance_is_the_mean_of_the_members() -> None:
-    model = committee(size=5).eval()
+    model = ensemble(size=5).eval()
     x, _ = data()
     with torch.no_grad():
         h, each = model.embed(x), [own.eval().embed(x) for own in alone(model)]
@@ -95,7 +99,7 @@ def test_the_joined_squared_distance_is_the_mean_of_the_members() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_prediction_is_one_vote_by_the_mean_squared_distance(kernel: str) -> None:
-    model = committee(kernel=kernel).eval()
+    model = ensemble(kernel=kernel).eval()
     x, y = data()
     queries, _ = data(5, seed=1)
     model.remember([(x, y)])
@@ -110,7 +114,7 @@ def test_a_prediction_is_one_vote_by_the_mean_squared_distance(kernel: str) -> N
 
 def test_a_softmax_takes_the_mean_of_the_members_logits() -> None:
     for size in (None, 5):
-        model = committee(SoftmaxTwin, size=size).eval()
+        model = ensemble(SoftmaxTwin, size=size).eval()
         x, _ = data()
         logits = torch.stack([own.eval().log_class_weights(x) for own in alone(model)])
         assert_close(model.log_class_weights(x), logits.mean(dim=0))
@@ -118,7 +122,7 @@ def test_a_softmax_takes_the_mean_of_the_members_logits() -> None:
 
 
 def test_the_order_of_the_members_does_not_matter() -> None:
-    model = committee(size=5).eval()
+    model = ensemble(size=5).eval()
     x, y = data()
     model.remember([(x, y)])
     other = copy.deepcopy(model)
@@ -162,7 +166,7 @@ def test_each_member_has_a_linear_map_of_its_own() -> None:
 @pytest.mark.parametrize("size", [None, 5])
 @pytest.mark.parametrize("head", HEADS)
 def test_the_loss_is_the_mean_of_the_members_own(head: Any, size: int | None, weighted: bool) -> None:
-    model = committee(head, size=size, **terms(head, penalty=0.1, guidance=0.7))
+    model = ensemble(head, size=size, **terms(head, penalty=0.1, auxiliary_weight=0.7))
     x, y = data()
     options: dict[str, Any] = {"ids": torch.arange(24) // 2}  # twins, who do not vote on one another
     if weighted:
@@ -183,7 +187,7 @@ def test_the_loss_is_the_mean_of_the_members_own(head: Any, size: int | None, we
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("size", [None, 5])
 def test_each_member_hears_its_own_part_of_the_support(kernel: str, size: int | None) -> None:
-    model = committee(size=size, kernel=kernel)
+    model = ensemble(size=size, kernel=kernel)
     x, y = data()
     ids, weights = torch.arange(24), torch.rand(24, generator=torch.Generator().manual_seed(1))
     h = torch.randn(9, model.embedding_size, dtype=torch.float64)
@@ -201,7 +205,7 @@ def test_each_member_hears_its_own_part_of_the_support(kernel: str, size: int | 
 
 
 def test_the_models_own_sample_is_a_support_for_every_member() -> None:
-    model = committee().eval()
+    model = ensemble().eval()
     x, y = data()
     model.remember([(x, y, torch.arange(24))])
     support = model.support(10, generator=torch.Generator().manual_seed(0))
@@ -214,7 +218,7 @@ def test_members_do_not_influence_one_another(head: Any) -> None:
     x, y = data()
     seen = []
     for change in (0.0, 1.0):
-        model = committee(head, size=5)
+        model = ensemble(head, size=5)
         with torch.no_grad():
             for parameter in model.backbone.members[1].parameters():
                 parameter.add_(change)
@@ -227,8 +231,8 @@ def test_members_do_not_influence_one_another(head: Any) -> None:
 
 @pytest.mark.parametrize("size", [None, 5])
 @pytest.mark.parametrize("head", HEADS)
-def test_a_committee_of_one_is_the_plain_network(head: Any, size: int | None) -> None:
-    model = committee(head, members=1, size=size, **terms(head, guidance=0.5))
+def test_a_ensemble_of_one_is_the_plain_network(head: Any, size: int | None) -> None:
+    model = ensemble(head, ensemble_size=1, size=size, **terms(head, auxiliary_weight=0.5))
     (own,) = alone(model)
     x, y = data()
     for some in (model, own):
@@ -249,7 +253,7 @@ def test_a_committee_of_one_is_the_plain_network(head: Any, size: int | None) ->
 @pytest.mark.parametrize("head", HEADS)
 def test_training_gives_each_member_what_it_would_learn_alone(head: Any, size: int | None) -> None:
     # The mean of M losses has an M-th of each gradient, which AdamW's steps do not know from the whole.
-    model = committee(head, size=size, **terms(head, guidance=0.5))
+    model = ensemble(head, size=size, **terms(head, auxiliary_weight=0.5))
     others, before = alone(model), copy.deepcopy(model)
     x, y = data(60)
     for some in (model, *others):
@@ -261,9 +265,9 @@ def test_training_gives_each_member_what_it_would_learn_alone(head: Any, size: i
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_a_committee_learns_is_rescaled_and_judged_like_any_model(head: Any) -> None:
+def test_a_ensemble_learns_is_rescaled_and_judged_like_any_model(head: Any) -> None:
     torch.manual_seed(0)
-    model = head(Committee(nn.Sequential(nn.Linear(4, 16), nn.ReLU()) for _ in range(2)), K, 5)
+    model = head(Ensemble(nn.Sequential(nn.Linear(4, 16), nn.ReLU()) for _ in range(2)), K, 5)
     y = torch.arange(120) % K
     x = torch.randn(120, 4) + 3 * nn.functional.one_hot(y, 4)
     history = train(
@@ -280,9 +284,9 @@ def test_a_committee_learns_is_rescaled_and_judged_like_any_model(head: Any) -> 
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_a_committee_takes_its_size_from_the_first_batch(head: Any) -> None:
+def test_a_ensemble_takes_its_size_from_the_first_batch(head: Any) -> None:
     torch.manual_seed(0)
-    model = head(Committee(nn.Linear(4, 8) for _ in range(2)), K)
+    model = head(Ensemble(nn.Linear(4, 8) for _ in range(2)), K)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x, y = data()
     x = x.float()
@@ -295,7 +299,7 @@ def test_a_committee_takes_its_size_from_the_first_batch(head: Any) -> None:
 
 
 def test_autocast_may_halve_the_members_but_never_h() -> None:
-    model = WeightedAverage(Committee(nn.Linear(4, 8) for _ in range(2)), K, n_features=8)
+    model = WeightedAverage(Ensemble(nn.Linear(4, 8) for _ in range(2)), K, n_features=8)
     x, _ = data()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         features, h = model.backbone(x.float()), model.embed(x.float())
@@ -307,8 +311,8 @@ def test_autocast_may_halve_the_members_but_never_h() -> None:
 
 
 @pytest.mark.parametrize("size", [None, 5])
-def test_scaling_a_committee_multiplies_its_logits_once(size: int | None) -> None:
-    twin = committee(SoftmaxTwin, size=size).eval()
+def test_scaling_a_ensemble_multiplies_its_logits_once(size: int | None) -> None:
+    twin = ensemble(SoftmaxTwin, size=size).eval()
     x, _ = data()
     h, logits = twin.embed(x), twin.log_class_weights(x)
     twin.scale_embeddings(0.4)
@@ -316,8 +320,8 @@ def test_scaling_a_committee_multiplies_its_logits_once(size: int | None) -> Non
     assert_close(twin.embed(x), h if size else h * 0.4)
 
 
-def test_scaling_a_committee_scales_every_log_weight_and_vote() -> None:
-    model = committee(size=5).eval()
+def test_scaling_a_ensemble_scales_every_log_weight_and_vote() -> None:
+    model = ensemble(size=5).eval()
     x, y = data()
     model.remember([(x, y)])
     h, near = model.embed(x), model.references.nearest(model.embed(x), k=4)
@@ -330,8 +334,8 @@ def test_scaling_a_committee_scales_every_log_weight_and_vote() -> None:
 # Its life
 
 
-def test_a_committee_travels_in_the_state_dict_with_its_references() -> None:
-    model, other = committee(size=5).eval(), committee(size=5).eval()
+def test_a_ensemble_travels_in_the_state_dict_with_its_references() -> None:
+    model, other = ensemble(size=5).eval(), ensemble(size=5).eval()
     x, y = data()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -339,13 +343,13 @@ def test_a_committee_travels_in_the_state_dict_with_its_references() -> None:
     model.remember([(x, y)])
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(x), model(x))
-    other.load_state_dict(committee(size=5).state_dict())
+    other.load_state_dict(ensemble(size=5).state_dict())
     with pytest.raises(NotRememberedError):
         other(x)
 
 
 def test_a_far_query_keeps_finite_probabilities() -> None:
-    model = committee().eval()
+    model = ensemble().eval()
     x, y = data()
     model.remember([(x, y)])
     log_p = model(x * 1e9)
@@ -361,7 +365,7 @@ def test_members_are_counted_and_may_take_several_named_inputs() -> None:
         def forward(self, a: Tensor, b: Tensor) -> Tensor:
             return self.layer(a + b)  # type: ignore[no-any-return]
 
-    backbone = Committee([Two(), Two()])
+    backbone = Ensemble([Two(), Two()])
     assert len(backbone) == 2
     model = WeightedAverage(backbone, K)
     x = data()[0].float()
@@ -384,31 +388,31 @@ def test_members_may_answer_as_any_backbone_may() -> None:
     x = data()[0].float()
     for form in (lambda h: SimpleNamespace(logits=h), lambda h: {"logits": h}, lambda h: (h, None)):
         members = [Answering(form), Answering(form)]
-        features = Committee(members)(x)
+        features = Ensemble(members)(x)
         assert features.shape == (24, 2, 8)
         assert torch.equal(features[:, 1], members[1].layer(x))
 
 
 def test_no_row_gives_no_logit() -> None:
     for size in (None, 5):
-        assert committee(SoftmaxTwin, size=size).eval()(data()[0][:0]).shape == (0, K)
-    assert CommitteeLogits(2, 5, K, linear=True)(torch.zeros(0, 10)).shape == (0, K)
+        assert ensemble(SoftmaxTwin, size=size).eval()(data()[0][:0]).shape == (0, K)
+    assert EnsembleLogits(2, 5, K, linear=True)(torch.zeros(0, 10)).shape == (0, K)
 
 
-def test_what_is_no_committee_is_named() -> None:
+def test_what_is_no_ensemble_is_named() -> None:
     x, y = data()
     with pytest.raises(InputError, match="at least one network; got none"):
-        Committee([])
-    uneven = WeightedAverage(Committee([nn.Linear(4, 8), nn.Linear(4, 7)]), K)
+        Ensemble([])
+    uneven = WeightedAverage(Ensemble([nn.Linear(4, 8), nn.Linear(4, 7)]), K)
     with pytest.raises(ShapeError, match=r"equally many features; got shapes \(24, 8\), \(24, 7\)"):
         uneven.embed(x.float())
     with pytest.raises(ShapeError, match="returns its features"):
-        Committee([Answering(str)])(x.float())
+        Ensemble([Answering(str)])(x.float())
     with pytest.raises(ShapeError, match=r"Flatten"):
-        WeightedAverage(Committee([nn.Conv2d(1, 2, 1)] * 2), K).embed(torch.zeros(2, 1, 3, 3))
+        WeightedAverage(Ensemble([nn.Conv2d(1, 2, 1)] * 2), K).embed(torch.zeros(2, 1, 3, 3))
     with pytest.raises(ShapeError, match="gave 7 features where 8 were expected"):
-        WeightedAverage(Committee([nn.Linear(4, 7)] * 2), K, n_features=8).embed(x.float())
-    model = committee()
+        WeightedAverage(Ensemble([nn.Linear(4, 7)] * 2), K, n_features=8).embed(x.float())
+    model = ensemble()
     for h in (torch.zeros(4, K), torch.zeros(4, model.embedding_size + 1), torch.zeros(4)):
         support = Support(h.double(), torch.arange(4) % K, torch.arange(4))
         with pytest.raises(ShapeError, match=rf"support.h must be \(s, {model.embedding_size}\).*joined"):

@@ -1,4 +1,4 @@
-"""What is fitted once the weights stand: the scale (tests/test_training.py), locality, and height."""
+"""What is fitted once the weights stand: the scale (tests/test_training.py), raw features, and novelty."""
 
 from typing import Any
 
@@ -22,14 +22,14 @@ def chess_board(n: int = 1500, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]
     return pd.DataFrame(x, columns=["a", "b"]), np.asarray((x // 2).astype(int).sum(axis=1) % 2)
 
 
-def locality(clf: DWACClassifier) -> float:
+def weight(clf: DWACClassifier) -> float:
     assert isinstance(clf.model_, WeightedAverage)
-    return clf.model_.locality
+    return clf.model_.raw_feature_weight
 
 
-def height(clf: DWACClassifier) -> float:
+def novelty(clf: DWACClassifier) -> float:
     assert isinstance(clf.model_, WeightedAverage)
-    return clf.model_.height
+    return clf.model_.novelty_weight
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +39,15 @@ def near() -> DWACClassifier:
 
 def test_numbers_count_where_validation_rows_gain_by_it(near: DWACClassifier) -> None:
     X, y = chess_board(seed=1)
-    plain = DWACClassifier(**SETTINGS, locality=False).fit(*chess_board())
-    assert locality(plain) == 0 < locality(near)
+    plain = DWACClassifier(**SETTINGS, raw_features=False).fit(*chess_board())
+    assert weight(plain) == 0 < weight(near)
     assert near.score(X, y) > plain.score(X, y) + 0.1
 
 
 def test_numbers_do_not_count_where_nothing_is_gained() -> None:
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(400, 3)))
     clf = DWACClassifier(**SETTINGS).fit(X, np.random.default_rng(1).integers(0, 2, 400))
-    assert locality(clf) == 0
+    assert weight(clf) == 0
     assert clf.embed(X).shape == (400, clf.model_.embedding_size + 1)  # and the height
 
 
@@ -58,7 +58,7 @@ def test_vectors_are_the_embedding_and_the_scaled_numbers(near: DWACClassifier) 
     size = model.embedding_size
     assert model.vector_size == size + 3 == near.embed(X).shape[1]  # two, and how far beyond training
     numeric = near.encoder_.transform(X)[0].numpy()
-    np.testing.assert_allclose(near.embed(X)[:, size:], model.locality * numeric, rtol=1e-5)
+    np.testing.assert_allclose(near.embed(X)[:, size:], model.raw_feature_weight * numeric, rtol=1e-5)
     voters = X.loc[list(near.references_.ids)]
     np.testing.assert_allclose(near.embed(voters), near.references_.embeddings.numpy(), atol=1e-5)
 
@@ -69,7 +69,7 @@ def test_a_row_far_from_all_others_loses_its_credibility(near: DWACClassifier) -
     assert far < 0.05 < usual
 
 
-def test_explanations_add_up_with_locality(near: DWACClassifier) -> None:
+def test_explanations_add_up_with_weight(near: DWACClassifier) -> None:
     X, _ = chess_board(seed=2)
     explained = near.explain(X.iloc[:3], k=len(near.references_))
     for one, p in zip(explained, near.predict_proba(X.iloc[:3]), strict=True):
@@ -83,7 +83,7 @@ def test_scaling_scales_the_numbers_too(near: DWACClassifier) -> None:
     inputs = near.encoder_.transform(X)
     model.eval()
     model.remember([(inputs, torch.zeros(len(X), dtype=torch.int64))])
-    model.locality = 2.0
+    model.raw_feature_weight = 2.0
     model.remember([(inputs, torch.zeros(len(X), dtype=torch.int64))])
     before = model.embed(inputs)
     model.scale_embeddings(0.5)
@@ -91,15 +91,15 @@ def test_scaling_scales_the_numbers_too(near: DWACClassifier) -> None:
     torch.testing.assert_close(model.references.embeddings, 0.5 * before.detach())
 
 
-def test_the_loss_knows_no_locality(near: DWACClassifier) -> None:
+def test_the_loss_knows_no_weight(near: DWACClassifier) -> None:
     X, y = chess_board(64)
     model = near.model_
     assert isinstance(model, WeightedAverage)
     inputs, labels = near.encoder_.transform(X), torch.as_tensor(y)
-    before, kept = float(model.loss(inputs, labels).detach()), model.locality
-    model.locality = 0.0
+    before, kept = float(model.loss(inputs, labels).detach()), model.raw_feature_weight
+    model.raw_feature_weight = 0.0
     after = float(model.loss(inputs, labels).detach())
-    model.locality = kept
+    model.raw_feature_weight = kept
     assert before == after
     assert model.support(10).h.shape == (10, model.embedding_size)
 
@@ -124,10 +124,10 @@ def test_it_survives_saving_and_loading(near: DWACClassifier, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, "2", True, None, [1.0], 0.0])
-def test_a_hostile_locality_is_refused(near: DWACClassifier, tmp_path, value) -> None:
+def test_a_hostile_raw_features_is_refused(near: DWACClassifier, tmp_path, value) -> None:
     stored = storage.read_model(near.save(tmp_path / "model"))
     path = storage.write_model(
-        tmp_path / "forged", {**stored.config, "locality": value}, stored.tensors, stored.examples
+        tmp_path / "forged", {**stored.config, "raw_feature_weight": value}, stored.tensors, stored.examples
     )
     with pytest.raises(StorageError):
         dwac.load(path, device="cpu")
@@ -142,16 +142,16 @@ def test_a_softmax_and_the_papers_network_have_no_coordinates() -> None:
     X, y = chess_board(300)
     paper = DWACClassifier("tabular:paper", **SETTINGS).fit(X, y)
     assert isinstance(paper.model_, WeightedAverage)
-    assert paper.model_.n_coordinates == 0
+    assert paper.model_.n_raw_features == 0
     twin = DWACClassifier(head="softmax", **SETTINGS).fit(X, y)
     inputs = twin.encoder_.transform(X)
-    assert training.fit_locality(twin.model_, inputs, inputs, torch.as_tensor(y), class_weights=None) == 0
+    assert training.fit_raw_features(twin.model_, inputs, inputs, torch.as_tensor(y), class_weights=None) == 0
 
 
-def test_class_weights_still_count_with_locality() -> None:
+def test_class_weights_still_count_with_weight() -> None:
     X, y = chess_board()
     plain, weighed = (DWACClassifier(**SETTINGS, class_weight=w).fit(X, y) for w in (None, {0: 1.0, 1: 5.0}))
-    assert locality(weighed) > 0
+    assert weight(weighed) > 0
     assert (weighed.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
 
 
@@ -167,7 +167,7 @@ def two_sides(n: int = 1200, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
 @pytest.fixture(scope="module")
 def high() -> DWACClassifier:
     clf = DWACClassifier(**LONGER).fit(*two_sides())
-    assert locality(clf) == 0 < height(clf)
+    assert weight(clf) == 0 < novelty(clf)
     return clf
 
 
@@ -179,11 +179,11 @@ def test_voters_stand_at_height_0_and_others_as_high_as_they_are_strange(high: D
     new = two_sides(50, seed=1)[0]
     z, known = (high.encoder_.transform(rows)[0].double() for rows in (new, voters))
     nearest = torch.cdist(z, known).amin(dim=1).numpy()
-    np.testing.assert_allclose(high.embed(new)[:, -1], high.model_.height * nearest, rtol=1e-4)
+    np.testing.assert_allclose(high.embed(new)[:, -1], high.model_.novelty_weight * nearest, rtol=1e-4)
 
 
 def test_height_takes_credibility_from_strangers_and_no_share_from_anyone(high: DWACClassifier) -> None:
-    plain = DWACClassifier(**LONGER, locality=False).fit(*two_sides())
+    plain = DWACClassifier(**LONGER, raw_features=False).fit(*two_sides())
     X, y = two_sides(300, seed=1)
     np.testing.assert_allclose(high.predict_proba(X), plain.predict_proba(X), atol=1e-6)
     strangers = X.assign(c=-X["c"])[X["b"].abs() > 0.5]  # each number is as usual
@@ -241,7 +241,7 @@ def test_height_survives_saving_without_a_voter_and_the_state_dict(high: DWACCla
 def test_a_hostile_height_is_refused(high: DWACClassifier, tmp_path, value) -> None:
     stored = storage.read_model(high.save(tmp_path / "model"))
     for config, tensors in (
-        ({**stored.config, "height": value}, stored.tensors),
+        ({**stored.config, "novelty_weight": value}, stored.tensors),
         (stored.config, {**stored.tensors, "known_z": stored.tensors["known_z"][:, :1]}),
         (stored.config, {name: part for name, part in stored.tensors.items() if name != "known_z"}),
     ):
@@ -250,12 +250,12 @@ def test_a_hostile_height_is_refused(high: DWACClassifier, tmp_path, value) -> N
             dwac.load(path, device="cpu")
 
 
-def test_another_kernel_and_rows_that_all_repeat_have_no_height() -> None:
+def test_another_kernel_and_rows_that_all_repeat_have_no_novelty() -> None:
     X, y = two_sides()
-    assert height(DWACClassifier(**LONGER, kernel="laplace").fit(X, y)) == 0
+    assert novelty(DWACClassifier(**LONGER, kernel="laplace").fit(X, y)) == 0
     few = X.assign(a=np.sign(X["a"]), b=0.0, c=0.0)
     clf = DWACClassifier(**LONGER).fit(few, y)
-    assert height(clf) == 0
+    assert novelty(clf) == 0
     assert clf.score(few, y) == 1
 
 
@@ -289,7 +289,7 @@ def test_without_examples_no_number_of_a_row_is_kept(high: DWACClassifier, tmp_p
     path = high.save(tmp_path / "bare", include_examples=False)
     assert not [name for name in storage.read_model(path).tensors if name.startswith("known")]
     bare = dwac.load(path, device="cpu")
-    assert height(bare) == 0
+    assert novelty(bare) == 0
     np.testing.assert_allclose(bare.predict_proba(X), high.predict_proba(X), atol=1e-12)
 
 
@@ -311,7 +311,7 @@ def test_a_class_that_no_reference_has_makes_no_height_infinite(high: DWACClassi
     inputs, held = (high.encoder_.transform(two_sides(60, seed=seed)[0]) for seed in (0, 1))
     model = WeightedAverage(high.encoder_.network(), 3, 4)
     model.eval().remember([(inputs, torch.arange(60) % 2)])
-    assert 0 < training.fit_height(model, inputs, held, torch.arange(60) % 3) < 1e6
+    assert 0 < training.fit_novelty(model, inputs, held, torch.arange(60) % 3) < 1e6
 
 
 def test_one_absurd_validation_row_does_not_take_height_away(high: DWACClassifier) -> None:
@@ -322,6 +322,6 @@ def test_one_absurd_validation_row_does_not_take_height_away(high: DWACClassifie
         torch.manual_seed(0)
         inputs, model = high.encoder_.transform(X), WeightedAverage(high.encoder_.network(), 2, 4)
         model.eval().remember([(inputs, torch.arange(300) % 2)])
-        found.append(training.fit_height(model, inputs, high.encoder_.transform(rows), torch.arange(60) % 2))
+        found.append(training.fit_novelty(model, inputs, high.encoder_.transform(rows), torch.arange(60) % 2))
     usual, odd = found
     assert odd > 0.3 * usual > 0  # without care less than a hundredth
