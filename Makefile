@@ -13,7 +13,7 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/pytest
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "fused or triton and (gaussian or outliers) and not norms and not rounding" \
-		tests/test_engine.py tests/test_engine_gradient.py tests/test_loss.py
+		tests/engine tests/nn/test_loss.py
 
 bench: .venv/bench
 	$(BIN)/python -m benchmarks.engine

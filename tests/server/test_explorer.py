@@ -29,9 +29,9 @@ from dwac.server.explorer import Explorer, explorer_app
 from dwac.server.explorer.edits import voters
 from dwac.server.explorer.points import NONE
 from dwac.server.explorer.views import Examples, first_view, view_after
-from tests.test_server import DIGITS, DWAC, TOKEN, Answer, Client, fitted, people, served
+from tests.server.test_server import DIGITS, DWAC, TOKEN, Answer, Client, fitted, people, served
 
-STATIC = Path(__file__).parent.parent / "src" / "dwac" / "server" / "static" / "explorer"
+STATIC = Path(__file__).parents[2] / "src" / "dwac" / "server" / "static" / "explorer"
 AGES = people(260)
 TRUTH = np.where(AGES["age"] > 50, "old", "young")
 

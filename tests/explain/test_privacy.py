@@ -26,7 +26,7 @@ from dwac.explain import Explanation, explain, privacy
 from dwac.metrics import ood_scores
 from dwac.server import Limits, create_app
 from dwac.server.explorer import Explorer, explorer_app
-from tests.test_server import TOKEN, served
+from tests.server.test_server import TOKEN, served
 
 K = 10
 ASKED = 50

@@ -320,9 +320,11 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
         ([2], "ensemble_size must be"),
     ],
 )
-def test_members_that_are_not_stored_take_no_memory(head, members, said, ensembles, tmp_path, monkeypatch) -> None:
+def test_networks_that_are_not_stored_take_no_memory(
+    head, ensemble_size, said, ensembles, tmp_path, monkeypatch
+) -> None:
     folder = ensembles[head, 5].save(tmp_path / "model")
-    forge(folder, lambda c: c.update(ensemble_size=members))
+    forge(folder, lambda c: c.update(ensemble_size=ensemble_size))
 
     def never(*_: Any) -> Any:
         raise AssertionError("the network was built")

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from dwac.engine import BACKENDS, build_index, exact, query
 from dwac.kernels import get_kernel
 from tests import oracle
-from tests.test_engine import (
+from tests.engine.test_exact import (
     DEVICES,
     INTERPRETED,
     case,

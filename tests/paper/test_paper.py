@@ -284,7 +284,7 @@ def test_the_stamp_covers_every_source_that_can_change_a_result(
         return records.code()
 
     matters = {
-        "classifier.py",
+        "estimator/classifier.py",
         "conformal.py",
         "metrics.py",
         "engine/exact.py",

@@ -180,9 +180,9 @@ def test_series_differ_without_colour() -> None:
 
 
 def test_pictures_leave_no_global_state() -> None:
-    script = "import sys, dwac.report; from tests.test_drawing import a_history; a_history().svg(); "
+    script = "import sys, dwac.report; from tests.drawing.test_drawing import a_history; a_history().svg(); "
     script += "assert 'matplotlib.pyplot' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent.parent)
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
 
 
 def test_a_picture_shows_itself_in_a_notebook() -> None:

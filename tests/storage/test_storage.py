@@ -29,7 +29,7 @@ from dwac.errors import DwacError, EncodingError, InputError, StorageError
 from dwac.storage import decode_value, encode_value, read_model, write_model
 from dwac.storage import folder as folder_module
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CONFIG = {"labels": ["a", 1, None, True, 0.5], "nested": {"é": [[], {}]}}
 TENSORS = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(7)}
 FRAME = pd.DataFrame({"age": [3, 4], "name": ["Ann", None]}, index=pd.Index(["p1", ("p", 2)], tupleize_cols=False))
@@ -828,7 +828,7 @@ def kill_at_random(path: Path) -> None:
 
 
 def run_apart(function: str, path: Path) -> None:
-    code = f"from pathlib import Path; from tests import test_storage as t; t.{function}(Path({str(path)!r}))"
+    code = f"from pathlib import Path; from tests.storage import test_storage as t; t.{function}(Path({str(path)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.stdout == "survived", done.stderr
 

@@ -11,7 +11,7 @@ from dwac import DWACClassifier, storage
 from dwac.encoders import HuggingFaceEncoder
 from dwac.encoders.hf_tokenizer import restored, tokens_of
 from dwac.errors import InputError, StorageError
-from tests.test_encoders import tiny_bert
+from tests.encoders.test_encoders import tiny_bert
 
 pytest.importorskip("tokenizers")
 TEXTS = ["sort a list", "parse json", "a python list", "sort json"] * 10

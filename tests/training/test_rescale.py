@@ -1,4 +1,4 @@
-"""What is fitted once the weights stand: the scale (tests/test_training.py), raw features, and novelty."""
+"""What is fitted once the weights stand: the scale (test_loop.py), raw features, and novelty."""
 
 from typing import Any
 

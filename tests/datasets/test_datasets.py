@@ -37,7 +37,7 @@ from dwac.datasets import (
 from dwac.datasets.files import Contents, File
 from dwac.errors import InputError
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 TEXT = b"some lines\n" * 1000
 
 
