@@ -537,3 +537,18 @@ def test_a_half_precision_set_refuses_what_it_cannot_hold():
     with pytest.raises(NonFiniteError, match="float16"):
         refs.add([[1e5, 0, 0]], [0])
     assert len(refs) == 20
+
+
+def test_replaced_parts_leave_the_rest_and_the_set_itself_as_they_are():
+    refs = example()
+    doubled = refs.replaced(embeddings=2 * refs.embeddings, ids=[f"r{i}" for i in range(len(refs))])
+    assert torch.equal(doubled.embeddings, 2 * refs.embeddings)
+    assert torch.equal(doubled.labels, refs.labels)
+    assert doubled.ids[0] == "r0" != refs.ids[0]
+    weighted = refs.replaced(class_weights=[2.0] * refs.n_classes)
+    query = refs.embeddings[:1]
+    assert torch.allclose(
+        weighted.log_class_weights(query) - refs.log_class_weights(query), torch.tensor(2.0).log().double()
+    )
+    with pytest.raises(ShapeError, match="one row per reference"):
+        refs.replaced(embeddings=refs.embeddings[1:])

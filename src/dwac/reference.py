@@ -201,6 +201,25 @@ class ReferenceSet:
         same._state = self._state
         return same
 
+    def replaced(
+        self, *, embeddings: Any = None, ids: Iterable[Hashable] | None = None, class_weights: Any = None
+    ) -> ReferenceSet:
+        """The same references with other embeddings (m, d), ids or class weights; this set stays as it is."""
+        state = self._state
+        changes: dict[str, Any] = {}
+        if embeddings is not None:
+            changes["embeddings"] = checks.float_tensor(embeddings, "embeddings").detach().to(state.labels.device)
+            if len(changes["embeddings"]) != len(state.labels):
+                given = len(changes["embeddings"])
+                raise ShapeError(f"embeddings must have one row per reference: {len(state.labels)}; got {given}")
+        if ids is not None:
+            changes |= {"ids": _as_ids(ids, len(state.labels)), "next_id": None}
+        if class_weights is not None:
+            changes["class_weights"] = _as_class_weights(class_weights, state.n_classes)
+        same = object.__new__(ReferenceSet)
+        same._state = replace(state, **changes)
+        return same
+
     def to(self, device: torch.device | str) -> ReferenceSet:
         """The same set on another device; this one stays where it is."""
         moved, state = object.__new__(ReferenceSet), self._state

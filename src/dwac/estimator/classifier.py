@@ -25,11 +25,12 @@ from torch.utils.data import Dataset
 
 from dwac import _checks as checks
 from dwac import storage, training
-from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity, true_label_scores
+from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity
 from dwac.encoders import Encoder, Inputs, ModuleEncoder, backbone, choose
 from dwac.encoders.module import gathered
-from dwac.errors import CalibrationError, HeadError, IdError, InputError, NonFiniteError
+from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
+from dwac.estimator.calibration import CalibrationRows
 from dwac.estimator.preparation import (
     Examples,
     Parts,
@@ -54,9 +55,6 @@ from dwac.reference import ReferenceSet
 from dwac.training.progress import progress_bar
 
 Floats = NDArray[np.float64]
-
-# Scores closer than this may be one score: rounding differs between devices.
-_ROUNDING = {"weights": 1e-5, "probability": 1e-6}
 
 
 class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -220,16 +218,15 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._fitted = self.get_params(deep=False)
         self.examples_, self.private_ = Examples(), False
         if isinstance(model, WeightedAverage):
-            voters, voter_ids = model.references, names[parts.training]
-            model.references = ReferenceSet(
-                voters.embeddings, voters.labels, voter_ids.tolist(), len(classes), self.kernel, by_class
-            )
+            voter_ids = names[parts.training]
+            model.references = model.references.replaced(ids=voter_ids.tolist(), class_weights=by_class)
             if model.known is not None:
                 model.known = Known(model.known.z, voter_ids.tolist())
             self._keep(voter_ids, take(X, parts.training))
         held = parts.calibration if len(parts.calibration) else parts.validation
         self.validation_ids_ = names[parts.validation]
-        self._calibrate(tuple(part[held] for part in inputs), codes[held], names[held])
+        held_inputs = tuple(part[held] for part in inputs)
+        self._calibrate(CalibrationRows.of(model, held_inputs, codes[held], names[held]))
         return self
 
     def _check_settings(self) -> None:
@@ -504,36 +501,35 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise HeadError("a softmax has no voting examples to show; fit with head='dwac'")
         return self.model_.references
 
-    # Calibration: kept as embeddings and labels, so that it follows whatever happens to the references
+    # Calibration
 
-    def _calibrate(self, inputs: Inputs, codes: NDArray[np.int64], ids: pd.Index[Any]) -> None:
-        self.calibration_h_ = batches.embed(self.model_, inputs) if len(codes) else torch.zeros(0, 1)
-        self._calibration_z = self.calibration_h_[:, :0]  # coordinates, where height counts
-        if isinstance(self.model_, WeightedAverage) and self.model_.known is not None and len(codes):
-            self._calibration_z = self.model_.raw_features(on(inputs, self.model_.device))
-        self.calibration_y_, self.calibration_ids_ = codes, ids
+    def _calibrate(self, rows: CalibrationRows) -> None:
+        self._calibration_rows = rows
         self._calibrated: tuple[Any, Calibration, Any] | None = None
 
+    @property
+    def calibration_ids_(self) -> pd.Index[Any]:
+        """The ids of the calibration rows."""
+        return self._calibration_rows.ids
+
+    @property
+    def calibration_y_(self) -> NDArray[np.int64]:
+        """Their labels, as codes into `classes_`; -1 for a label that training did not have."""
+        return self._calibration_rows.y
+
+    @property
+    def calibration_h_(self) -> torch.Tensor:
+        """Their embeddings, as the references vote on them now."""
+        return self._calibration_rows.vectors(self.model_)
+
     def _calibration(self) -> Calibration:
-        """The calibration against the references as they are now."""
-        if len(self.calibration_y_) == 0:
-            raise CalibrationError(
-                "the model has no calibration rows (validation_size=0 and calibration_size=0, or all were forgotten); "
-                "give it some: recalibrate(X, y) with rows it was not trained on"
-            )
+        """The calibration against the references as they are now; computed again only if those changed."""
         model = self.model_
         index = model.references.index if isinstance(model, WeightedAverage) else None
         state = (id(index), self._score, self.class_conditional)
         if self._calibrated is None or self._calibrated[0] != state:
-            if (
-                isinstance(model, WeightedAverage) and model.known is not None
-            ):  # heights follow whom they are measured against
-                h, voters = self.calibration_h_[:, :-1], model.references.index_of_ids
-                height = model.novelty_weight * model.known.distance(self._calibration_z, voters)
-                self.calibration_h_ = torch.cat([h, height.to(h)[:, None]], dim=1)
-            scores = nonconformity(batches.votes(model, self.calibration_h_).cpu().numpy(), self._score)
-            calibration = _calibration_of(scores, self.calibration_y_, self.class_conditional, _ROUNDING[self._score])
-            self._calibrated = (state, calibration, index)  # holding the index keeps its id its own
+            found = self._calibration_rows.calibration(model, self._score, class_conditional=self.class_conditional)
+            self._calibrated = (state, found, index)  # holding the index keeps its id unique
         return self._calibrated[1]
 
     def expected_sets(self, epsilon: float = 0.05) -> ExpectedSets:
@@ -562,7 +558,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shared = names[names.isin(self._voter_ids())]
         if len(shared):
             raise IdError(f"{shared.tolist()[0]!r} was trained on and votes: it cannot calibrate, it would find itself")
-        self._calibrate(inputs, codes, names)
+        self._calibrate(CalibrationRows.of(self.model_, inputs, codes, names))
         return self
 
     def _voter_ids(self) -> pd.Index[Any]:
@@ -630,11 +626,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(self.model_, WeightedAverage) and self.model_.known is not None:
             self.model_.known = self.model_.known.without(names)
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
-        stays = ~self.calibration_ids_.isin(names)
-        rows = torch.as_tensor(stays, device=self.calibration_h_.device)
-        self.calibration_h_, self._calibration_z = self.calibration_h_[rows], self._calibration_z[rows]
-        self.calibration_y_, self.calibration_ids_ = self.calibration_y_[stays], self.calibration_ids_[stays]
-        self._calibrated = None
+        self._calibrate(self._calibration_rows.without(names))
         return self
 
     # In a browser
@@ -688,16 +680,6 @@ def load(path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Mo
         model = clf._new_model(encoder, *persistence.sizes_of(stored, module))
         persistence.unpack(clf, stored, encoder, model, device_of(device))
     return clf
-
-
-def _calibration_of(scores: Floats, y: NDArray[np.int64], class_conditional: bool, tolerance: float) -> Calibration:
-    """A calibration from scores (n, K); a label that training did not have, -1, fits worse than any."""
-    known = y >= 0
-    own = np.full(len(y), np.inf)
-    own[known] = true_label_scores(scores[known], y[known])
-    if class_conditional and known.any():
-        return Calibration(own[known], y[known], tolerance=tolerance, table=scores)
-    return Calibration(own, tolerance=tolerance, table=scores)
 
 
 def _rows(X: Any, encoder: Encoder) -> Any:

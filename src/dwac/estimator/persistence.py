@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
+from dwac.estimator.calibration import CalibrationRows
 from dwac.estimator.preparation import Examples
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.nn.known import Known
@@ -78,7 +79,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         for name, value in getattr(clf.model_, part).state_dict().items()
     }
     tensors |= {"calibration_h": clf.calibration_h_, "calibration_y": torch.as_tensor(clf.calibration_y_)}
-    tensors["calibration_z"] = clf._calibration_z
+    tensors["calibration_z"] = clf._calibration_rows.z
     if not isinstance(clf.model_, WeightedAverage):
         return config, tensors, None
     references = clf.references_
@@ -200,20 +201,20 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     clf.history_ = pd.DataFrame(config["history"])
     clf.history_.attrs["ended"] = config["ended"]
     _unpack_features(clf, config, encoder)
-    clf.validation_ids_, clf.calibration_ids_ = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
+    clf.validation_ids_, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     h, y = tensors["calibration_h"], tensors["calibration_y"]
     if isinstance(model, WeightedAverage):
         model.raw_feature_weight = _share(
             config.get("raw_feature_weight", 0.0), "raw_feature_weight", model.n_raw_features > 0
         )
         model.novelty_weight = _share(config.get("novelty_weight", 0.0), "novelty_weight", "known_z" in tensors)
-    _check_calibration(h, y, len(clf.calibration_ids_), len(clf.classes_), model.vector_size)
-    clf.calibration_h_, clf.calibration_y_ = h.to(device, model.embedding.weight.dtype), y.numpy()
+    _check_calibration(h, y, len(calibration_ids), len(clf.classes_), model.vector_size)
     z = tensors.get("calibration_z", h[:, :0])
     if z.ndim != 2 or z.shape != (len(h), model.n_raw_features if getattr(model, "novelty_weight", 0.0) else 0):
         raise StorageError(f"its {len(h)} calibration rows have coordinates of shape {tuple(z.shape)}")
-    clf._calibration_z = z.to(device)
-    clf._calibrated = None
+    h = h[:, :-1] if z.shape[1] else h  # novelty is measured against the references of the day
+    rows = CalibrationRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), calibration_ids)
+    clf._calibrate(rows)
     clf.examples_ = Examples()
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)

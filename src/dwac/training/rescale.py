@@ -80,7 +80,7 @@ def fit_raw_features(
     if weight:
         model.scale_embeddings(factor)
         model.raw_feature_weight = factor * weight
-        _revote(model, joined(factor, weight)[0])
+        model.references = model.references.replaced(embeddings=joined(factor, weight)[0])
     return model.raw_feature_weight
 
 
@@ -111,19 +111,15 @@ def fit_novelty(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_
         return 0.0
     model.novelty_weight = math.sqrt(spreads[0] / spreads[1])
     embeddings = model.references.embeddings
-    _revote(model, torch.cat([embeddings, torch.zeros_like(embeddings[:, :1])], dim=1))
+    model.references = model.references.replaced(
+        embeddings=torch.cat([embeddings, torch.zeros_like(embeddings[:, :1])], dim=1)
+    )
     return model.novelty_weight
 
 
 def _spread(x: Tensor) -> float:
     """The mean distance from the median, which a few far away do not rule."""
     return float((x - x.median()).abs().mean()) if len(x) else 0.0
-
-
-def _revote(model: WeightedAverage, embeddings: Tensor) -> None:
-    """Let the references vote with other vectors."""
-    old = model.references
-    model.references = ReferenceSet(embeddings, old.labels, old.ids, model.n_classes, model.kernel)
 
 
 def vote_factors(model: Model, class_weights: Sequence[float] | None) -> Tensor:
