@@ -410,7 +410,7 @@ def test_what_is_no_ensemble_is_named() -> None:
         Ensemble([Answering(str)])(x.float())
     with pytest.raises(ShapeError, match=r"Flatten"):
         WeightedAverage(Ensemble([nn.Conv2d(1, 2, 1)] * 2), K).embed(torch.zeros(2, 1, 3, 3))
-    with pytest.raises(ShapeError, match="gave 7 features where 8 were expected"):
+    with pytest.raises(ShapeError, match="must return 8 features; got 7"):
         WeightedAverage(Ensemble([nn.Linear(4, 7)] * 2), K, n_features=8).embed(x.float())
     model = ensemble()
     for h in (torch.zeros(4, K), torch.zeros(4, model.embedding_size + 1), torch.zeros(4)):

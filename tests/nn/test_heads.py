@@ -133,7 +133,7 @@ def test_a_failed_remember_changes_nothing() -> None:
         model.remember([(x, torch.full((30,), 7))])
     with pytest.raises(InputError, match="a batch must be"):
         model.remember([x])
-    with pytest.raises(EmptyReferenceError, match="loader gave none"):
+    with pytest.raises(EmptyReferenceError, match="loader yielded none"):
         model.remember([])
     with pytest.raises(IdError, match="every batch"):
         model.remember([(x, y, torch.arange(30)), (x, y)])

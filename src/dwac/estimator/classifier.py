@@ -1,8 +1,8 @@
-"""DWACClassifier: tables, images, texts or any tensors, in the way of scikit-learn.
+"""DWACClassifier: a scikit-learn classifier for tables, images, texts or any tensors.
 
 clf = DWACClassifier(random_state=0).fit(X, y)
 clf.predict(X); clf.predict_proba(X)
-clf.predict_set(X, epsilon=0.05)       # label sets that err at most 5 % of the time
+clf.predict_set(X, epsilon=0.05)       # prediction sets that miss the truth at most 5 % of the time
 print(clf.explain(X, k=5)[0])          # who voted, and how much
 """
 
@@ -60,54 +60,53 @@ Floats = NDArray[np.float64]
 class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A deep classifier whose every prediction is a weighted vote of training examples.
 
-    Rows are divided into three parts: training rows vote, validation rows stop the training in time, calibration rows
-    make the label sets honest. Settings left at None follow the encoder's recipe.
+    Rows are divided into three parts: training rows vote, validation rows decide when training stops, and calibration
+    rows give prediction sets their guarantee. Settings left at None follow the encoder's recipe.
 
     Args:
         encoder: "auto" looks at X: a DataFrame or 2-D array is a table, 3-D or 4-D arrays and image files are images,
-            strings are texts. Or "tabular", "image", "text"; with a network, "tabular:paper", "image:resnet18";
-            "huggingface:FOLDER"; an `Encoder` with settings of its own; or any nn.Module.
+            strings are texts. Or name it: "tabular", "image", "text"; with a network: "tabular:paper",
+            "image:resnet18"; "huggingface:FOLDER". Or give an `Encoder` with its own settings, or any nn.Module.
         head: "dwac", or "softmax": the same network with a softmax, for comparison.
-        kernel: of the votes: "gaussian", "laplace" or "inverse_quadratic".
-        embedding_size: |h|, of each member.
+        kernel: how votes fall with distance: "gaussian", "laplace" or "inverse_quadratic".
+        embedding_size: |h|, for each network of the ensemble.
         ensemble_size: how many networks to train side by side. Their embeddings are joined, so a prediction is still
-            one vote of training examples: more accurate, and as many times the work. By default 1; on a GPU several
-            where that is known to help.
+            one vote of training examples. More accurate, and as many times slower. By default 1, or on a GPU as many
+            as are known to help.
         penalty: weight of mean ‖h‖² in the loss.
-        auxiliary_weight: weight in the loss of a softmax's cross-entropy, which only helps training along.
-        epochs: at most so many passes over the training rows.
-        batch_size: rows a step, which vote on one another.
-        learning_rate: the peak of the schedule.
-        weight_decay: of AdamW.
-        patience: epochs without a better validation loss before training stops.
-        validation_size: share or number of rows for early stopping; by default a tenth, up to 1,000 rows; beyond
-            that, a twentieth, up to 5,000; 0 for none.
-        calibration_size: share or number of rows for conformal prediction; by default the same, but up to 10,000, and
-            at least 100 where that is at most a fifth. With 0 the validation rows serve for both, as in the paper,
-            which makes the sets' error rate a little too optimistic.
-        nonconformity: "weights", "probability", or "auto": weights for votes, probability for a softmax.
-        class_conditional: calibrate each class by itself, so that each has the guarantee to itself.
-        class_weight: weights of classes, a dict by label or "balanced", in the loss and in the vote: an example of a
-            class of weight 2 counts twice in both.
-        rescale: fit the embeddings' scale to the validation rows after training, for calibrated probabilities.
-        raw_features: let the numbers of a table count beside the embedding that the network makes of them, as far as
-            validation rows gain by it: voters are then alike in both. Where they gain nothing, weights and credibility
-            fall on rows whose numbers are unlike those of any training row, and probabilities stay as they are. Not
-            where an `embedding_size` is asked for.
-        mixed_precision: "auto", True or False: let the network compute in bfloat16; "auto" where it helps, on a GPU.
-        compiled: "auto", True or False: replay training steps as a CUDA graph; "auto" where it helps, on a GPU.
-        checkpoint: a file to which training writes after every epoch, and from which an interrupted fit resumes.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", …
-        random_state: a number makes fits repeat exactly on a CPU, unless other threads draw from torch's generator.
-        verbose: show a progress bar; "auto": where a person would see it.
+        auxiliary_weight: weight of an auxiliary softmax cross-entropy in the loss. It takes no part in predictions.
+        epochs: the maximum number of passes over the training rows.
+        batch_size: rows per training step; they vote on one another.
+        learning_rate: the peak of the one-cycle schedule.
+        weight_decay: AdamW's weight decay.
+        patience: how many epochs without a lower validation loss end the training.
+        validation_size: share or number of rows for early stopping; 0 for none. By default 10 % of the rows up to 1,000
+            rows, then 5 % up to 5,000.
+        calibration_size: share or number of rows for conformal prediction. By default the same, but up to 10,000, and
+            at least 100 if that is at most 20 % of the rows. With 0 the validation rows serve for both, as in the
+            paper; the guarantee of prediction sets is then slightly too optimistic.
+        nonconformity: "weights", "probability", or "auto": weights for votes and probability for a softmax.
+        class_conditional: calibrate each class separately, so that the guarantee holds within each class.
+        class_weight: a dict of weights by label, or "balanced". An example of a class with weight 2 counts twice, in
+            the loss and in the vote.
+        rescale: after training, fit the scale of the embeddings to the validation rows, for calibrated probabilities.
+        raw_features: for a table, add its raw numbers to the embedding, with a weight fitted to the validation rows:
+            voters are then similar in both. If that gains nothing, raw numbers only lower the weights and the
+            credibility of rows unlike any training row; probabilities do not change. Ignored if `embedding_size` is
+            given.
+        mixed_precision: compute the network in bfloat16: True, False, or "auto" (on a GPU, where it helps).
+        compiled: replay training steps as a CUDA graph: True, False, or "auto" (on a GPU, where it helps).
+        checkpoint: a file that training writes after every epoch, and from which an interrupted fit resumes.
+        device: "auto" (a GPU if available), "cpu", "cuda", …
+        random_state: an integer makes fits on a CPU repeat exactly, unless other threads use torch's generator.
+        verbose: show a progress bar: True, False, or "auto" (in a terminal or notebook).
 
     Attributes:
         classes_: the labels, sorted.
-        history_: a DataFrame with a row an epoch; `history_.attrs["ended"]` says why training ended.
+        history_: a DataFrame with one row per epoch; `history_.attrs["ended"]` says why training ended.
         encoder_: the fitted encoder. model_: the network. references_: who votes.
         validation_ids_, calibration_ids_: which rows were held out.
-        private_: whether the model was saved without its training examples; then every answer is private unless asked
-            otherwise.
+        private_: whether the model was saved without its training examples; its answers are then private by default.
 
     >>> X = pd.DataFrame({"x": range(60)}, index=[f"row{i}" for i in range(60)])
     >>> y = ["low" if x < 30 else "high" for x in X["x"]]
@@ -174,15 +173,16 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Training
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, ids: Iterable[Hashable] | None = None) -> Self:
-        """Train on X and y. Ctrl-C ends training early and keeps the best model so far, which is a fit like any other
-        to whoever called, `cross_val_score` say; `history_.attrs["ended"]` is then "interrupted".
+        """Train on X and y.
+
+        Ctrl-C ends training early and keeps the best model so far; `history_.attrs["ended"]` is then "interrupted". To
+        a caller such as `cross_val_score` this is a normal fit.
 
         Args:
             X: a table, images, texts, tensors or a Dataset; see `encoder`.
-            y: any hashable labels, one a row. A Dataset of (x, y) items needs none.
-            sample_weight: (n,) weights of the rows in the loss. They do not weigh votes, validation or calibration,
-                which count every row once.
-            ids: distinct names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
+            y: one hashable label per row. Not needed for a Dataset of (x, y) items.
+            sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
+            ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
         """
         self._check_settings()
         if isinstance(X, Dataset):
@@ -199,7 +199,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parts = split(codes, self.validation_size, self.calibration_size, rng)
         by_class = class_weights(self.class_weight, codes[parts.training], classes)
         if not (weights[parts.training] > 0).any():
-            raise InputError("sample_weight is zero for all training rows; validation and calibration have the others")
+            raise InputError(
+                "sample_weight must be positive for at least one training row; all rows with positive weights are in "
+                "validation or calibration"
+            )
         seed = int(rng.randint(2**31 - 1))
         inputs = self._encoded(encoder, X, codes, parts)
         device = device_of(self.device)
@@ -208,7 +211,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ensemble_size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
             model = self._new_model(encoder, len(classes), ensemble_size).to(device)
             history = self._train(model, encoder, inputs, codes, weights, by_class, parts, seed)
-        # Only now: a fit that fails, or is broken off outside of training, leaves the estimator as it was.
+        # Only now, so that a fit that fails or is interrupted outside of training leaves the estimator unchanged.
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 delattr(self, name)
@@ -249,7 +252,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         size: int | None = None,
         n_features: int | None = None,
     ) -> training.Model:
-        """A network for training; with the sizes of a stored one, to be filled with its weights."""
+        """A new network; with n_features given, one of a stored model's size, to be filled with its weights."""
         size = size or self.embedding_size or encoder.recipe.embedding_size
         network = backbone(encoder, ensemble_size)
         if self.head == "softmax":
@@ -307,7 +310,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Predicting
 
     def _read(self, X: Any) -> tuple[Any, Inputs]:
-        """The rows of X, and as the network takes them; an error names the column or row that does not fit."""
+        """The rows of X, and the tensors that the network takes; an error names a column or row that does not fit."""
         check_is_fitted(self, "model_")
         X = self._checked(X)
         return X, self.encoder_.transform(X)
@@ -320,15 +323,15 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return X
 
     def _sift(self, X: Any) -> Sifted:
-        """The rows that can be read, and why others cannot; an error where that concerns all."""
+        """The rows that can be read, and why the others cannot; an error if none can."""
         check_is_fitted(self, "model_")
         return sift(self.encoder_, X, self._checked)
 
     def votes(self, X: Any) -> tuple[Floats, Reasons]:
-        """log_class_weights (n, K), and (n,) None, or why a row could not be read.
+        """(log_class_weights (n, K), reasons (n,)): a reason says why a row could not be read, and is None for others.
 
-        Such a row, an empty text or a damaged file say, gets the votes that the classes have before anything is
-        known: log Σ_i I(y_i=k), times the class's weight, as shares of all.
+        A row that could not be read, such as an empty text or a damaged file, gets the log of each class's share of the
+        references, times the class weight.
         """
         rows = self._sift(X)
         try:
@@ -350,36 +353,38 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return votes
 
     def _embedded(self, rows: Sifted) -> tuple[Sifted, torch.Tensor]:
-        """h of the rows that can be read; one whose h is not finite is none of them."""
+        """h of the rows that can be read; a row whose h is not finite counts as unreadable."""
         h = batches.embed(self.model_, rows.inputs)
         finite = h.isfinite().all(dim=1)
         if not finite.all():
-            rows = rows.only(finite.cpu().numpy(), "the network gives no finite embedding for it")
+            rows = rows.only(finite.cpu().numpy(), "the network gives it no finite embedding")
         return rows, h[finite]
 
     def _log_shares(self) -> Floats:
-        """log of each class's share of all votes if every voter were equally near, (K,), finite; of a softmax, which
-        has no voters, of the calibration rows and one row more a class."""
+        """(K,), finite: the log of each class's share of the vote if all voters were equally near.
+
+        A softmax has no voters; its shares are those of the calibration rows, plus one row per class.
+        """
         if isinstance(self.model_, WeightedAverage):
             references = self.references_
             voters = np.bincount(references.labels.cpu().numpy(), minlength=references.n_classes)
             counts: NDArray[Any] = voters * references.class_weights
         else:
-            counts = np.bincount(self.calibration_y_, minlength=len(self.classes_)) + 1.0
+            counts = np.bincount(self.calibration_y_[self.calibration_y_ >= 0], minlength=len(self.classes_)) + 1.0
         return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
 
     def unreadable(self, X: Any) -> dict[int, str]:
-        """Which rows of X cannot be read, by number, and why; such rows are answered for with a flag."""
+        """The numbers of the rows of X that cannot be read, and why."""
         rows = self._sift(X)
         if rows.inputs:
             rows = self._embedded(rows)[0]
         return {row: why for row, why in enumerate(rows.reasons) if why is not None}
 
     def log_class_weights(self, X: Any) -> Floats:
-        """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax its logits.
+        """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax, its logits.
 
-        A row that cannot be read, an empty text say, gets the logs of the classes' shares, and a warning is given;
-        `votes` and `conformal` flag such rows.
+        Rows that cannot be read, such as empty texts, get the logs of the class shares, with a warning. `votes` and
+        `conformal` flag them.
         """
         votes, reasons = self.votes(X)
         warn_of(reasons, stacklevel=4)
@@ -395,50 +400,50 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[votes.argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of right labels; labels that training did not have count as wrong."""
-        predicted = self.log_class_weights(X).argmax(axis=1)  # those that cannot be read as the classes' shares say
+        """The accuracy. Labels that training did not have count as wrong."""
+        predicted = self.log_class_weights(X).argmax(axis=1)
         truth = encode_known(y, len(predicted), self.classes_, strict=False)
         return float(np.average(predicted == truth, weights=row_weights(sample_weight, len(truth))))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
-        """The vectors that vote: h, of several networks one after the other, with what a table's numbers add to it."""
+        """(n, d): the embeddings that vote: of all networks of the ensemble, with raw features where these count."""
         return batches.embed(self.model_, self._read(X)[1]).cpu().numpy()
 
     def conformal(self, X: Any) -> ConformalPrediction:
-        """p-values, label sets, confidence and credibility; rows that cannot be read have none, and are flagged."""
+        """p-values, prediction sets, confidence and credibility. Rows that cannot be read are flagged."""
         return self.conformal_of(*self.votes(X))
 
     def conformal_of(
         self, log_class_weights: Any, reasons: Reasons | None = None, *, private: bool = False
     ) -> ConformalPrediction:
-        """The same from what `votes` gave before, (n, K) and (n,): what else they give needs no second pass.
+        """The same from the result of `votes`, (n, K) and (n,), without computing it again.
 
-        private: as `dwac.explain.privacy` rounds it.
+        private: round as `dwac.explain.privacy` does.
         """
-        said: ConformalPrediction
+        found: ConformalPrediction
         if private:
-            said = privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_)
+            found = privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_)
         else:
-            said = self._calibration().predict(nonconformity(log_class_weights, self._score), classes=self.classes_)
-        return said if reasons is None else said.without(~readable(reasons))
+            found = self._calibration().predict(nonconformity(log_class_weights, self._score), classes=self.classes_)
+        return found if reasons is None else found.without(~readable(reasons))
 
     def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
-        """(n, K): sets of labels that miss the true one at most a share `epsilon` of the time.
+        """(n, K): prediction sets, which miss the true label with probability at most `epsilon`.
 
-        That holds on average over draws of the data, for rows like those of fit, if calibration has rows of its own. A
-        row whose label `fit` never saw is a miss: where such rows are more frequent than ε, no sets can do better.
+        This holds on average over draws of the data, for new rows like those of fit, if calibration has its own rows. A
+        row whose label `fit` never saw is a miss; if such rows are more frequent than ε, no sets can do better.
         `expected_sets` says what to expect.
         """
         epsilon = checks.epsilon(epsilon)
         return self.conformal(X).label_sets(epsilon)
 
     def explain(self, X: Any, k: int = 5, *, private: bool | None = None) -> list[Explanation]:
-        """Why each example gets its label: the k nearest training examples with their votes, and what follows.
+        """Why each example gets its label: the k nearest training examples, their votes, and how few settle it.
 
-        private: tell labels and rounded shares only, no training id, record, distance or weight; by default so for a
-        model that was saved without its training examples. See `dwac.explain.privacy`.
+        private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
+        that was saved without its training examples. See `dwac.explain.privacy`.
         """
-        self.references_  # noqa: B018 - a softmax has no votes to explain, and says so
+        self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
         k = checks.positive_int(k, "k")
         rows = self._sift(X)
         found: Iterator[Explanation] = iter([])
@@ -456,7 +461,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return [next(found) if why is None else prior(why) for why in rows.reasons]
 
     def _shown(self, X: Any) -> list[dict[str, Any]]:
-        """What each row is to a person, for `explain_of`."""
+        """Each row as a person would see it, for `explain_of`."""
         attention = self.encoder_.attention(self.model_.backbone, X)
         return [
             {"record": record or None} | ({} if attention is None else {"attention": attention[row]})
@@ -465,7 +470,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _names(self) -> list[Any]:
-        """The classes; tolist would make plain numbers of dates."""
+        """The classes as Python values; tolist would turn dates into integers."""
         return list(self.classes_) if self.classes_.dtype.kind in "mM" else self.classes_.tolist()
 
     def explain_of(
@@ -477,9 +482,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shown: Any = None,
         references: ReferenceSet | None = None,
     ) -> list[Explanation]:
-        """The same from embeddings (n, d) that were computed before.
+        """The same from embeddings (n, d) that are already computed.
 
-        shown: what each is to a person, as for `dwac.explain.explain`. references: who votes, where not all do.
+        shown: each example as a person would see it, as for `dwac.explain.explain`. references: who votes; by default
+        all.
         """
         return explain(
             self.references_ if references is None else references,
@@ -498,7 +504,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The training examples that vote: their embeddings, labels (as codes into `classes_`) and ids."""
         check_is_fitted(self, "model_")
         if not isinstance(self.model_, WeightedAverage):
-            raise HeadError("a softmax has no voting examples to show; fit with head='dwac'")
+            raise HeadError("a softmax has no voting examples; fit with head='dwac' to have them")
         return self.model_.references
 
     # Calibration
@@ -535,7 +541,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def expected_sets(self, epsilon: float = 0.05) -> ExpectedSets:
         """What prediction sets at `epsilon` will be like: their size, and how far coverage may be from 1 - ε by chance.
 
-        With few calibration rows sets are large, and coverage is uncertain: better known before they are relied on.
+        With few calibration rows, sets are large and coverage is uncertain.
         """
         return self._calibration().expected_sets(epsilon)
 
@@ -546,9 +552,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return "weights" if isinstance(self.model_, WeightedAverage) else "probability"
 
     def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
-        """Calibrate with these rows in place of those set aside in `fit`. They must not be among those trained on.
+        """Calibrate with these rows instead of those that `fit` set aside. They must not be training rows.
 
-        Give them as they came: a label that training did not have counts as a miss, as it will among new rows.
+        Do not drop rows whose labels training did not have: they count as misses here, as they will among new rows.
 
         ids: as for `add_references`.
         """
@@ -557,7 +563,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes, names = encode_known(y, n, self.classes_, strict=False), self._new_ids(X, ids, n)
         shared = names[names.isin(self._voter_ids())]
         if len(shared):
-            raise IdError(f"{shared.tolist()[0]!r} was trained on and votes: it cannot calibrate, it would find itself")
+            raise IdError(
+                f"calibration rows must not be training rows; {shared.tolist()[0]!r} votes; give rows that were not "
+                "trained on"
+            )
         self._calibrate(CalibrationRows.of(self.model_, inputs, codes, names))
         return self
 
@@ -567,7 +576,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return index
 
     def _new_ids(self, X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
-        """Ids of further rows: those given, those of a frame, or numbers that no row has had."""
+        """Ids of new rows: those given, the index of a frame, or numbers not used before."""
         if ids is not None or isinstance(X, pd.DataFrame | pd.Series):
             return row_ids(X, ids, n)
         held = [*self._voter_ids(), *self.calibration_ids_, *self.validation_ids_]
@@ -577,9 +586,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Editing who votes, without training
 
     def add_references(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
-        """Let further examples vote; the calibration is redone with them.
+        """Let more examples vote, without training. Calibration follows.
 
-        ids: names of the rows, new to the model; by default the index of a DataFrame or Series, else further numbers.
+        ids: names that are new to the model; by default the index of a DataFrame or Series, else new numbers.
         """
         references = self.references_
         X, inputs = self._read(X)
@@ -588,8 +597,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shared = names[names.isin(self.calibration_ids_)]
         if len(shared):
             raise IdError(
-                f"{shared.tolist()[0]!r} is a calibration row: if it voted too, the label sets would no longer be "
-                "honest; forget it first, or give the rows other ids"
+                f"{shared.tolist()[0]!r} is a calibration row; if it voted too, prediction sets would lose their "
+                "guarantee; forget it first, or give the rows other ids"
             )
         model, h = cast(WeightedAverage, self.model_), batches.embed(self.model_, inputs)
         if model.known is not None:
@@ -601,16 +610,16 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _keep(self, ids: pd.Index[Any], X: Any) -> None:
-        """Hold examples to show: as they came, but files and pictures as pixels, for they may change or go."""
+        """Keep examples for explanations: as given, except that files and pictures are kept as pixels."""
         if self.encoder_.kind == "image" and isinstance(X, list | pd.Series):
             self.examples_.add(ids, self.encoder_.records(X))
         else:
             self.examples_.add(ids, X, self.encoder_.records)
 
     def forget(self, ids: Iterable[Hashable]) -> Self:
-        """Let go of examples by id, wherever they are held: among the voters or in calibration, which is redone.
+        """Remove examples by id, wherever they are: among the voters or in calibration, which follows.
 
-        The network's weights stay as they were learned: they hold no example, but were shaped by all.
+        The network is not trained again: its weights hold no example, but all of them shaped it.
         """
         check_is_fitted(self, "model_")
         if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
@@ -619,7 +628,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         voters = self._voter_ids()
         known = names.isin(voters) | names.isin(self.calibration_ids_) | names.isin(self.validation_ids_)
         if not known.all():
-            raise IdError(f"the model holds no example {names[~known].tolist()[0]!r}; nothing was forgotten")
+            raise IdError(
+                f"ids must be of examples that the model holds; {names[~known].tolist()[0]!r} is not; "
+                "nothing was forgotten"
+            )
         if names.isin(voters).any():
             self.references_.remove(names[names.isin(voters)].tolist())
             self.examples_.remove(names.tolist())
@@ -633,7 +645,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def explore(self, X: Any = None, y: Any = None, **options: Any) -> Any:
         """Open a local page to see and question every prediction: `dwac.explore(self, X, y, …)`."""
-        from dwac import explore  # from above: the page knows the classifier, not the other way round
+        from dwac import explore  # late: the explorer knows the classifier, not the other way round
 
         return explore(self, X, y, **options)
 
@@ -642,17 +654,17 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | PathLike[str], *, include_examples: bool = True) -> Path:
         """Write the model to a folder: settings as JSON, numbers as safetensors, training examples as Parquet.
 
-        include_examples: False keeps no training record, and makes the saved model private: what it tells, on every
-        surface, are labels and rounded shares. Embeddings, labels and ids stay: they are who votes, and by the ids an
-        example can still be forgotten. (Where raw features vote, embeddings of a table hold its numbers.) How
-        unlike them a row is cannot be told any more, so credibility may differ; no probability does.
+        include_examples: False saves no training record and makes the saved model private: it only shows labels and
+        rounded shares. Embeddings, labels and ids of the voters are saved, so examples can still be forgotten by id.
+        (Where raw features vote, the embeddings of a table hold its numbers.) Without records novelty is not measured,
+        so credibility may differ; probabilities do not.
         """
         check_is_fitted(self, "model_")
         config, tensors, examples = persistence.pack(self, include_examples=include_examples)
         return storage.write_model(path, config, tensors, examples)
 
     def _settings(self) -> dict[str, Any]:
-        """The settings that the model was fitted with; those of conformal prediction as they are now."""
+        """The settings of the fit; those of conformal prediction as they are now."""
         now = {name: getattr(self, name) for name in ("nonconformity", "class_conditional")}
         return {**self._fitted, **now}
 

@@ -36,7 +36,7 @@ from dwac.reference import ReferenceSet
 
 
 class _Head(nn.Module):
-    """h = W f(x) + b: any backbone f, then a linear map to a short embedding. For a `Ensemble`, one a member."""
+    """h = W f(x) + b: any backbone f, then a linear map to a short embedding; for an `Ensemble`, one per network."""
 
     def __init__(self, backbone: nn.Module, n_classes: int, embedding_size: int | None, n_features: int | None) -> None:
         super().__init__()
@@ -54,17 +54,17 @@ class _Head(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
     @property
     def vector_size(self) -> int:
-        """How long the vectors are that `embed` gives."""
+        """The length of the vectors that `embed` returns."""
         return self.embedding_size
 
     @property
     def first_network(self) -> Any:
-        """The backbone; of an ensemble, its first member."""
+        """The backbone; for an ensemble, its first network."""
         return self.backbone.members[0] if isinstance(self.backbone, Ensemble) else self.backbone
 
     def embed(self, x: Any) -> Tensor:
@@ -73,15 +73,15 @@ class _Head(nn.Module):
         ensemble = isinstance(self.backbone, Ensemble)
         if features.ndim != 2 + ensemble:
             raise ShapeError(
-                f"the backbone must give (n, features); got shape {tuple(features.shape)}; "
+                f"the backbone must return shape (n, features); got {tuple(features.shape)}; "
                 "end it with nn.Flatten() or a pooling layer"
             )
         if not isinstance(self.embedding, nn.LazyLinear) and features.shape[-1] != self.embedding.in_features:
             raise ShapeError(
-                f"the backbone gave {features.shape[-1]} features where {self.embedding.in_features} were expected; "
+                f"the backbone must return {self.embedding.in_features} features; got {features.shape[-1]}; "
                 "after convert(), name the network's output layer with layer=…"
             )
-        # Distances are taken of h: it is never made in the half precision that autocast gives the backbone.
+        # Distances are taken between embeddings, so h is never computed in autocast's half precision.
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(self.embedding.weight.dtype)
             if not ensemble:
@@ -103,15 +103,15 @@ class _Head(nn.Module):
         raise NotImplementedError
 
     def remember(self, loader: Iterable[Any]) -> None:
-        """Take in the training data that predictions need."""
+        """Keep the training data that predictions need."""
         raise NotImplementedError
 
     @torch.no_grad()
     def scale_embeddings(self, factor: float) -> None:
-        """Multiply every h by factor > 0, in place: so a temperature becomes part of the model itself.
+        """Multiply every h by factor > 0, in place, so that a temperature becomes part of the model.
 
-        The embedding layer's weight and bias are scaled, and the remembered references with them, so that
-        votes, explanations and probabilities keep adding up. With the gaussian kernel all log-weights are
+        The embedding layer's weight and bias are scaled, and the references with them, so that votes, explanations and
+        probabilities still add up. With the gaussian kernel all log-weights are
         multiplied by factor²: a temperature T is factor = 1/√T. For `SoftmaxTwin` the logits are multiplied by
         factor, at the layer that makes them: a temperature T is factor = 1/T.
         """
@@ -121,7 +121,9 @@ class _Head(nn.Module):
 
     def _scale(self, factor: float) -> None:
         if isinstance(self.embedding, nn.LazyLinear):
-            raise InputError("the embedding layer has no size yet, so nothing to scale: run one batch through it first")
+            raise InputError(
+                "the embedding layer must have a size before it can be scaled; run one batch through the model first"
+            )
         for parameter in self.embedding.parameters():
             parameter.mul_(factor)
 
@@ -130,14 +132,14 @@ class WeightedAverage(_Head):
     """A deep weighted averaging classifier: every prediction is a vote of remembered examples.
 
     Args:
-        backbone: any module whose output is (n, features); for Hugging Face-style outputs, their logits.
+        backbone: any module that returns (n, features), or a Hugging Face-style output with logits.
         n_classes: K.
         embedding_size: |h|; by default K, as in the paper.
         kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
-        penalty: weight of mean ‖h‖² in the loss. A light one keeps embeddings from drifting apart without end.
-        auxiliary_weight: weight of an auxiliary loss, the cross-entropy of a softmax over h. It helps training and has
-            no part in any prediction: a batch of voters alone teaches slowly what a class is where pictures vary much.
-        n_features: width of the backbone's output; by default read off the first batch.
+        penalty: weight of mean ‖h‖² in the loss; a small one keeps embeddings from growing without bound.
+        auxiliary_weight: weight of an auxiliary loss, the cross-entropy of a softmax over h. It helps training where
+            images vary much, and takes no part in predictions.
+        n_features: the backbone's number of features; by default taken from the first batch.
 
     >>> model = WeightedAverage(nn.Linear(4, 8), n_classes=3)
     >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
@@ -165,10 +167,9 @@ class WeightedAverage(_Head):
                 raise InputError(f"{name} must be a finite number of at least 0; got {weight!r}")
         self.kernel = get_kernel(kernel).name
         self.penalty, self.auxiliary_weight = float(penalty), float(auxiliary_weight)
-        # How much an example's coordinates count in distances, and how much it counts that they are unlike all known
-        # ones: dwac.training fits both.
+        # The weights of raw features and of novelty in distances: dwac.training fits both.
         self.raw_feature_weight, self.novelty_weight = 0.0, 0.0
-        self.known: Known | None = None  # the coordinates of those that vote, by their ids
+        self.known: Known | None = None  # raw features of the voters, by id
         if auxiliary_weight:
             size = self.embedding_size // self.ensemble_size
             self.auxiliary_head = EnsembleLogits(self.ensemble_size, size, self.n_classes, linear=True)
@@ -183,9 +184,9 @@ class WeightedAverage(_Head):
         support: Support | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Leave-one-out loss of a batch, plus auxiliary_weight and penalty; the arguments as for `leave_one_out_loss`.
+        """Leave-one-out loss of a batch, plus auxiliary loss and penalty; arguments as for `leave_one_out_loss`.
 
-        The weights do not reach the penalty: every h votes, whatever its own loss counts.
+        The penalty ignores the weights: every h votes, whatever the weight of its loss.
         """
         h = super().embed(x)
         check_labels(y, len(h), self.n_classes)
@@ -201,7 +202,7 @@ class WeightedAverage(_Head):
         return vote + norm
 
     def embed(self, x: Any) -> Tensor:
-        """h of a batch, and beside it what the backbone's coordinates z of an example say.
+        """h of a batch, with raw features z or novelty where they count.
 
         With raw features of weight λ, [h, λ z]: voters are near in z too. With novelty of weight μ, [h, μ δ], δ the
         distance from z to the nearest one of a voter. Voters have novelty 0, so a gaussian kernel takes exp(-μ² δ²) off
@@ -217,9 +218,11 @@ class WeightedAverage(_Head):
 
     @torch.no_grad()
     def novelty(self, x: Any) -> Tensor:
-        """δ of a batch, (n,) float64: how far the coordinates lie from the nearest ones of a voter."""
+        """δ of a batch, (n,) float64: the distance of raw features to those of the nearest voter."""
         if self.known is None:
-            raise NotRememberedError("the model knows no coordinates yet: dwac.training fits them, to tables")
+            raise NotRememberedError(
+                "novelty needs raw features of the voters; dwac.training.fit_novelty sets them, for tables"
+            )
         return self.known.distance(self.raw_features(x), self.references.index_of_ids)
 
     def left_out_novelty(self, ids: Iterable[Hashable]) -> Tensor:
@@ -236,7 +239,7 @@ class WeightedAverage(_Head):
 
     @property
     def n_raw_features(self) -> int:
-        """How many coordinates the backbone has of an example: 0 for most."""
+        """The number of raw features of an example: 0 for most backbones."""
         return getattr(self.first_network, "n_raw_features", 0)
 
     @property
@@ -247,7 +250,7 @@ class WeightedAverage(_Head):
     def _vote(
         self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None
     ) -> Tensor:
-        """The leave-one-out loss; of an ensemble, the mean of its members', each by itself."""
+        """The leave-one-out loss; for an ensemble, the mean over its networks, each alone."""
         if self.ensemble_size == 1:
             return leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel, weights=weights)
         supports = [support] * self.ensemble_size
@@ -266,25 +269,24 @@ class WeightedAverage(_Head):
     def remember(self, loader: Iterable[Any]) -> None:
         """Embed the training data in evaluation mode and keep it as the reference set.
 
-        `loader` yields (x, y) or (x, y, ids) batches. The ids are whole numbers; without them, examples are
-        numbered as they come, which is their place in the data only if the loader does not shuffle. Call it
-        again whenever the weights have changed: references embedded by other weights vote wrongly. Novelty has no
-        weight until `dwac.training` fits one.
+        `loader` yields (x, y) or (x, y, ids) batches. Ids are whole numbers; without them examples are numbered in the
+        order in which they come, so do not shuffle. Call this again whenever the weights change: references that were
+        embedded with other weights vote wrongly. The weight of novelty becomes 0.
         """
         self.novelty_weight, self.known = 0.0, None
         device = self.device
         with evaluating(self):
             parts = [self._remembered(_to(x, device), y, ids) for x, y, ids in map(_batch, loader)]
         if not parts:
-            raise EmptyReferenceError("remember needs at least one batch of (x, y); the loader gave none")
+            raise EmptyReferenceError("remember needs at least one batch of (x, y); the loader yielded none")
         h, y, ids = zip(*parts, strict=True)
         if any(part is None for part in ids) and not all(part is None for part in ids):
-            raise IdError("either every batch brings ids or none does")
+            raise IdError("either all batches must have ids or none")
         names = None if ids[0] is None else torch.cat(ids).tolist()
         self._references = ReferenceSet(torch.cat(h), torch.cat(y), names, self.n_classes, self.kernel)
 
     def _remembered(self, x: Any, y: Any, ids: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """One batch's embeddings, labels and ids, of one length."""
+        """Embeddings, labels and ids of one batch."""
         h = self.embed(x)
         labels = torch.as_tensor(checks.class_labels(y, "y", n=len(h), n_classes=self.n_classes))
         return h, labels, None if ids is None else torch.as_tensor(_whole(ids, len(h)))
@@ -295,13 +297,15 @@ class WeightedAverage(_Head):
         super()._scale(factor)
         self.raw_feature_weight, self.novelty_weight = factor * self.raw_feature_weight, factor * self.novelty_weight
         if refs is not None and scaled is not None:
-            refs._state = replace(refs._state, embeddings=scaled)  # the very set that others may hold, ids and all
+            refs._state = replace(refs._state, embeddings=scaled)  # in place: others may hold this very set
 
     @property
     def references(self) -> ReferenceSet:
-        """Who votes. Editing it (add, remove, relabel) changes the model's predictions at once."""
+        """The references that vote. Editing them (add, remove, relabel) changes predictions at once."""
         if self._references is None:
-            raise NotRememberedError("the model has no reference set yet: call remember(loader) with training data")
+            raise NotRememberedError(
+                "the model needs references before it can predict; call remember(loader) with training data"
+            )
         return self._references
 
     @references.setter
@@ -318,7 +322,7 @@ class WeightedAverage(_Head):
         return torch.log_softmax(self.log_class_weights(x), dim=1).float()
 
     def support(self, size: int, *, generator: torch.Generator | None = None) -> Support:
-        """A random sample of the remembered examples as extra references for the loss."""
+        """A random sample of the references, as extra voters for the loss."""
         references = self.references
         size = min(checks.positive_int(size, "size"), len(references))
         chosen = torch.randperm(len(references), generator=generator)[:size].to(self.device)
@@ -326,7 +330,7 @@ class WeightedAverage(_Head):
         h = references.embeddings[chosen, : self.embedding_size]
         return Support(h, references.labels[chosen], ids[chosen])
 
-    # The reference set travels with the weights: to other devices, and in the state dict as plain tensors.
+    # The references move with the weights: to other devices, and in the state dict as tensors.
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WeightedAverage:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -355,14 +359,14 @@ class WeightedAverage(_Head):
         self.known = None if z is None else Known(z, names.tolist()).to(self.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
         if any(part is None for part in held):
-            self._references = None  # weights of another model: the old references no longer fit them
+            self._references = None  # weights of another model: the old references do not fit them
             return
         h, y, ids = held
         self._references = ReferenceSet(h, y, ids.tolist(), self.n_classes, self.kernel).to(self.device)
 
 
 class _SquaredNorm(torch.autograd.Function):
-    """weight Σ ‖h‖², in a few launches on a GPU where plain operations and their gradients are a dozen."""
+    """weight Σ ‖h‖², with fewer kernel launches on a GPU than plain operations take."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: float) -> Tensor:
@@ -378,9 +382,9 @@ class _SquaredNorm(torch.autograd.Function):
 
 
 class SoftmaxTwin(_Head):
-    """The same network with a softmax in place of the vote, under the same interface: for comparison.
+    """The same network with a softmax instead of the vote, behind the same interface, for comparison.
 
-    h are the logits where |h| = K (the default); otherwise a linear layer maps h to them.
+    If |h| = K (the default), h are the logits; otherwise a linear layer maps h to them.
     """
 
     def __init__(
@@ -408,7 +412,7 @@ class SoftmaxTwin(_Head):
     ) -> Tensor:
         """Cross-entropy of a batch: Σ_j weight_j loss_j / Σ_j weight_j, or 0 where all weights are 0.
 
-        ids and support are taken for the interface's sake and ignored.
+        ids and support are ignored.
         """
         del ids, support
         h = self.embed(x)
@@ -428,10 +432,10 @@ class SoftmaxTwin(_Head):
         return None
 
     def remember(self, loader: Iterable[Any]) -> None:
-        """A softmax needs no references: nothing is read."""
+        """A softmax needs no references: this does nothing."""
 
     def log_class_weights(self, x: Any) -> Tensor:
-        """The logits as (n, K) float64: what stands in for the votes, softmax of which is the probability."""
+        """The logits, (n, K) float64, in place of the votes; their softmax is the probability."""
         return self.logits(self.embed(x)).double()  # type: ignore[no-any-return]
 
     def forward(self, x: Any) -> Tensor:
@@ -456,7 +460,7 @@ def _batch(batch: Any) -> tuple[Any, Any, Any]:
 
 
 def _to(x: Any, device: torch.device) -> Any:
-    """A batch's inputs on a device, whatever their nesting."""
+    """The inputs of a batch on a device, however nested."""
     if isinstance(x, Tensor):
         return x.to(device)
     if isinstance(x, Mapping):
@@ -473,7 +477,7 @@ def _whole(ids: Any, n: int) -> NDArray[np.int64]:
         raise ShapeError(f"ids must have one entry a row: shape ({n},) required, {values.shape} given")
     if values.dtype.kind not in "iu":
         odd = next((value for value in values.tolist() if type(value) is not int), values.dtype)
-        raise IdError(f"a network keeps ids as whole numbers; got {odd!r}; number the examples instead")
+        raise IdError(f"ids of a network's references must be whole numbers; got {odd!r}; number the examples instead")
     return values.astype(np.int64)
 
 
@@ -483,7 +487,7 @@ def _whole_ids(references: ReferenceSet) -> Tensor:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; afterwards every layer is back in the mode that it, by itself, was in."""
+    """Evaluation mode inside the context; afterwards every layer is back in its own mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Known: the coordinates of examples, and how far others are from the nearest of those that vote."""
+"""Known: raw features of examples, and the distance of others to the nearest of those that vote."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dwac.kernels import get_kernel
 
 
 class Known:
-    """Coordinates z (m, p) of examples and their ids; never changed, only replaced by another.
+    """Raw features z (m, p) of examples, by id; never changed, only replaced.
 
-    Only those count that vote at the time: who may not vote any more is not known any more either.
+    Only examples that vote count: an example that was removed from the vote is no longer known.
 
     >>> known = Known(torch.tensor([[0.0], [5.0]]), ["ann", "bob"])
     >>> known.distance(torch.tensor([[2.0]]), pd.Index(["ann", "bob"]))
@@ -31,7 +31,7 @@ class Known:
         self._counting: tuple[pd.Index[Any], engine.Index | None] | None = None
 
     def __len__(self) -> int:
-        """How many there are, whether they vote or not."""
+        """The number of examples, whether they vote or not."""
         return len(self.ids)
 
     def to(self, device: torch.device) -> Known:
@@ -39,28 +39,28 @@ class Known:
         return self if self.z.device == device else Known(self.z.to(device), self.ids, always=self._always)
 
     def fixed(self, voters: pd.Index[Any]) -> Known:
-        """The same where these count, whoever votes."""
+        """The same, but these examples count whoever votes."""
         return Known(self.z, self.ids, always=voters)
 
     def without(self, ids: pd.Index[Any]) -> Known:
-        """All but these."""
+        """All except these."""
         stays = ~self.ids.isin(ids)
         return Known(self.z[torch.as_tensor(stays, device=self.z.device)], self.ids[stays])
 
     def joined(self, z: Tensor, ids: pd.Index[Any]) -> Known:
-        """With these, in place of others of the same ids."""
+        """These added; they replace any of the same ids."""
         rest = self.without(ids)
         return Known(torch.cat([rest.z, z.to(rest.z)]), [*rest.ids, *ids])
 
     def of(self, ids: pd.Index[Any]) -> Known:
-        """Of these, in their order, the ones that are known."""
+        """Those of these ids that are known, in their order."""
         places = self.ids.get_indexer(ids)
         here = places >= 0
         return Known(self.z[torch.as_tensor(places[here], device=self.z.device)], ids[here])
 
     @torch.no_grad()
     def distance(self, z: Tensor, voters: pd.Index[Any], *, others: bool = False) -> Tensor:
-        """(n,) float64: from each of z to the nearest that votes; 0 if there is none. others: but for itself."""
+        """(n,) float64: the distance of each z to the nearest that votes; 0 if none votes. others: except itself."""
         voters = voters if self._always is None else self._always
         if self._counting is None or self._counting[0] is not voters:
             count = self if voters.equals(self.ids) else self.of(voters)
@@ -73,7 +73,7 @@ class Known:
         return engine.query(index, z, k=1 + others).squared_distances[:, -1].sqrt()
 
     def apart(self, ids: pd.Index[Any], voters: pd.Index[Any]) -> Tensor:
-        """(n,) float64: how far examples, by id, are from the nearest other that votes; 0 of any that is not known."""
+        """(n,) float64: the distance of examples, by id, to the nearest other that votes; 0 if not known."""
         voters = voters if self._always is None else self._always
         held, answer = self.of(ids), self.z.new_zeros(len(ids), dtype=torch.float64)
         own = torch.as_tensor(held.ids.isin(voters), device=self.z.device)

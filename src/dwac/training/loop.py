@@ -30,8 +30,8 @@ from dwac.training.validation import SCALES, HeldOut, Sampler
 
 logger = logging.getLogger(__name__)
 
-_VOTERS = {"cpu": 2048, "cuda": 4096}  # who votes on validation data while training goes on; afterwards all do
-_FEW = 512  # validation examples by which a scale is chosen then
+_VOTERS = {"cpu": 2048, "cuda": 4096}  # how many vote on validation data during training; afterwards all do
+_FEW = 512  # validation examples that choose the scale during training
 
 
 @dataclass(frozen=True)
@@ -79,37 +79,37 @@ def train(
 ) -> pd.DataFrame:
     """Train a model on tensors x (n, …) and y (n,), leave it remembering them, and return the history.
 
-    With validation data, training stops after `patience` epochs without a lower validation loss, and the best
-    weights are restored. Without, all epochs are run. The history has a row an epoch: training loss, seconds, and
-    validation loss and accuracy if there is such data; there, a few thousand examples at most, drawn anew each epoch,
-    vote, and with `rescale` the embeddings are taken at the best of a few scales.
+    With validation data, training stops after `patience` epochs without a lower validation loss, and the best weights
+    are restored. Without it, all epochs run. The history has one row per epoch: training loss, seconds, and validation
+    loss and accuracy. For validation at most a few thousand examples vote, a new sample in each epoch; with `rescale`
+    the embeddings are taken at the best of a few scales.
 
-    Ctrl-C ends training and keeps the best weights so far; without validation data, the weights as they are.
+    Ctrl-C ends training and keeps the best weights so far; without validation data, the current weights.
     `history.attrs["ended"]` says why it ended: "finished", "stopped early" or "interrupted".
 
     Args:
         model: `WeightedAverage` or `SoftmaxTwin`.
-        x: inputs, or a tuple of them, one an argument of the backbone; they are kept on the model's device.
+        x: inputs, or a tuple of them, one per argument of the backbone; they are kept on the model's device.
         y: labels.
-        validation: (x, y) kept apart from the training data.
-        ids: (n,) whole numbers by which the references are known afterwards; by default 0 … n-1.
-        weights: (n,) of the examples in the loss; the vote does not know them.
-        class_weights: (K,) that the votes of each class will be multiplied by: validation counts them so.
-        augment: a random variation of a batch's inputs, drawn from the generator it is given.
+        validation: (x, y) that are not trained on.
+        ids: (n,) unique whole numbers that name the references; by default 0 … n-1.
+        weights: (n,) weights of the examples in the loss; votes ignore them.
+        class_weights: (K,) by which the votes of each class will be multiplied; validation applies them.
+        augment: varies the inputs of a batch at random, with the generator that it is given.
         rescale: afterwards, multiply the embeddings by the factor that makes the validation loss lowest (`fit_scale`).
-        raw_features: with `rescale`, find out too how much the examples' raw features should count
-            (`fit_raw_features`), or else how much it should that they are unlike all known ones (`fit_novelty`).
-        checkpoint: a file to which everything is written after each epoch, and from which a training of the same
-            model, data and settings goes on exactly where it was; it is removed when training is done.
+        raw_features: with `rescale`, also fit the weight of raw features (`fit_raw_features`); if that is 0, the weight
+            of novelty (`fit_novelty`).
+        checkpoint: a file that is written after each epoch. Training with the same model, data and settings resumes
+            from it exactly. It is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
-        on_batch: called with the number of batches done, and of all in the epoch.
-        settings: epochs: at most so many passes (50). batch_size: examples a step, and for `WeightedAverage` how many
+        on_batch: called with the number of batches done and the number of batches in the epoch.
+        settings: epochs: the maximum number of passes (50). batch_size: examples per step; for `WeightedAverage` they
             vote on one another (128). learning_rate: the peak of AdamW's one-cycle schedule (1e-3). weight_decay:
-            AdamW's (1e-4). beta2: of AdamW's running mean of squares; lower where most features are rare (0.999).
-            patience: epochs without improvement before stopping (10). mixed_precision: the
-            backbone computes in bfloat16 (False). compiled: on a GPU, record a step once and replay it as a CUDA
-            graph; the backbone must have no control flow that depends on its input (False). seed: of shuffling and
-            augmentation; the weights' own start and dropout are the caller's to seed (0).
+            AdamW's (1e-4). beta2: AdamW's, for the running mean of squares; lower if most features are rare (0.999).
+            patience: epochs without improvement before stopping (10). mixed_precision: compute the backbone in bfloat16
+            (False). compiled: on a GPU, record a step once and replay it as a CUDA graph; the backbone's control flow
+            must not depend on its input (False). seed: for shuffling and augmentation; seed torch for initial weights
+            and dropout (0).
     """
     unknown = set(settings) - set(Settings.__dataclass_fields__)
     if unknown:
@@ -132,7 +132,7 @@ def train(
     inputs, y = on(inputs, model.device), y.to(model.device)
     weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):
-        model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimiser sees them
+        model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimizer is built
     if isinstance(model, WeightedAverage):
         model.raw_feature_weight, model.novelty_weight, model.known = 0.0, 0.0, None  # of an earlier training
     run = _Run(model, inputs, y, weights, vote_factors(model, class_weights), augment, rescale, held_out, chosen)
@@ -167,7 +167,7 @@ def train(
 
 @dataclass
 class _Run:
-    """A training under way: everything that changes from step to step, so that it can be put down and resumed."""
+    """The state of a training: everything that changes from step to step, so that it can be saved and resumed."""
 
     model: Model
     x: Inputs
@@ -228,7 +228,7 @@ class _Run:
         n, device = len(self.y), self.y.device
         total = torch.zeros((), device=device)
         batches = list(torch.randperm(n, generator=self.generator).to(device).split(self.settings.batch_size))
-        if len(batches) > 1 and len(batches[-1]) == 1:  # nobody could vote on it, and batch norm has no spread of one
+        if len(batches) > 1 and len(batches[-1]) == 1:  # no other row could vote on it, and batch norm needs two
             batches[-2:] = [torch.cat(batches[-2:])]
         for done, batch in enumerate(batches, start=1):
             x = tuple(part[batch] for part in self.x)
@@ -254,7 +254,7 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self, x: Inputs, y: Tensor) -> tuple[float, float]:
-        """Loss and accuracy of held-out data, at the scale that suits them best if the model will be rescaled."""
+        """Loss and accuracy on validation data; at the best scale, if the model will be rescaled."""
         voters = None
         if isinstance(self.model, WeightedAverage):
             most = min(_VOTERS.get(self.y.device.type, 2048), max(256, len(self.y) // 8))
@@ -266,12 +266,12 @@ class _Run:
         return float(judged.losses.mean()), float(judged.right.mean())
 
     def _embed(self, x: Inputs) -> Tensor:
-        """h in the precision of training: good enough to tell epochs apart."""
+        """h in the precision of training, which is enough to compare epochs."""
         with torch.autocast(self.y.device.type, torch.bfloat16, enabled=self.settings.mixed_precision):
             return embed(self.model, x)
 
     def restore_best(self) -> None:
-        """Put the best weights back; without validation, those of the last epoch stay."""
+        """Restore the best weights; without validation data, keep those of the last epoch."""
         with torch.no_grad():
             for name, part in _state(self.model):
                 if name in self.best:
@@ -296,14 +296,14 @@ class _Run:
         checkpoints.save_checkpoint(path, tensors, facts)
 
     def resume(self, path: str | Path) -> None:
-        """Go on where a checkpoint is, if there is one; it must be of the same training."""
+        """Continue from a checkpoint, if the file exists; it must belong to the same training."""
         if not Path(path).exists():
             return
         tensors, facts = checkpoints.load_checkpoint(path)
         if facts.get("of") != self._fingerprint():
             raise InputError(
-                f"{path} is the checkpoint of another training (other data, network or settings); "
-                "resume with the same, or remove the file to start afresh"
+                f"{path} must be a checkpoint of this training; it belongs to other data, another network or other "
+                "settings; resume with the same ones, or remove the file to start again"
             )
         parts = {name: _under(tensors, name) for name in ("model", "best", "optimizer", "random")}
         with torch.no_grad():
@@ -318,7 +318,7 @@ class _Run:
         checkpoints.restore_rng(parts["random"], self.y.device)
 
     def _fingerprint(self) -> dict[str, Any]:
-        """What must be the same for a training to be the same one."""
+        """What identifies a training: settings, network and data."""
         held_out = () if self.validation is None else (*self.validation[0], self.validation[1])
         data = (*self.x, self.y, *held_out, self.class_weights, *([] if self.weights is None else [self.weights]))
         return {
@@ -344,7 +344,7 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _check_data(x: Inputs, y: Tensor, n_classes: int, part: str, *, least: int) -> None:
-    """Everything that can be known of data before the first step."""
+    """Check the data before the first step."""
     if not isinstance(y, Tensor):
         raise InputError(f"{part} y must be a tensor; got {type(y).__name__}")
     if len(x[0]) < least:

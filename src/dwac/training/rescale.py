@@ -1,4 +1,4 @@
-"""What is fitted to held-out data once the weights stand: the embeddings' scale, and what coordinates count."""
+"""What is fitted to validation data after training: the scale, and the weights of raw features and novelty."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ _PAIRS = 10**8  # of an example and a voter, for each of those
 def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
     """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
 
-    Training hears a batch of voters, prediction all of them: this is where the probabilities are fitted to that. Few
-    examples decide little: the factor must earn its place out of sample (`Judged.choose`), or it is 1. Some 1,000 of
-    the examples are looked at, and some 8,192 references vote on them, at most. The factor becomes part of the
-    embedding layer, so weights, shares and explanations add up as ever. For a softmax it scales the logits, which is
-    temperature scaling.
+    In training a batch of examples votes, in prediction all of them; this adjusts the probabilities to that. The factor
+    is 1 unless another one is better out of sample (`Judged.choose`), so a few examples cannot decide it. At most about
+    1,000 examples are used, and about 8,192 references vote on them. The factor becomes part of the embedding layer, so
+    weights, shares and explanations still add up. For a softmax it scales the logits: temperature scaling.
     """
     generator = torch.Generator().manual_seed(0)
     rows = sample(y, 1000, generator)
@@ -50,12 +49,12 @@ def fit_raw_features(
     *,
     class_weights: Sequence[float] | None = None,
 ) -> float:
-    """Let a table's own numbers z count beside h, [h, λ z], as far as that makes -log P(y) of held-out data lower; λ.
+    """Add raw features z to the embedding, [h, λ z], if that lowers -log P(y) of held-out data; returns λ.
 
-    A network forgets whatever does not tell its classes apart, and so cannot see that a row is unlike any other. With
-    λ the voters are near in what they are too. λ and a factor for both are tried together on some 1,000 examples at
-    most; all references vote, for the nearest are nearer the more there are. They must earn
-    their place out of sample (`Judged.choose`). x: the training data, in the references' order.
+    A network discards whatever does not separate its classes, so it cannot see that a row is unlike any other. With λ,
+    voters are near in z too. λ and a factor for both are chosen together, out of sample (`Judged.choose`), on at most
+    about 1,000 examples. All references vote, because the nearest are nearer the more there are. x: the training data,
+    in the order of the references.
     """
     if not isinstance(model, WeightedAverage) or model.n_raw_features == 0:
         return 0.0
@@ -86,16 +85,16 @@ def fit_raw_features(
 
 @torch.no_grad()
 def fit_novelty(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y: Tensor) -> float:
-    """Let it count how far an example's coordinates are from the nearest known ones, [h, μ δ]; μ.
+    """Add novelty to the embedding, [h, μ δ]: the distance δ of raw features to the nearest known ones; returns μ.
 
-    What a network forgot it cannot miss: examples of a kind that it never saw may land in the midst of a class. Weights
-    fall on them by exp(-μ² δ²), and no probability changes, so nothing says how large μ should be. μ² δ² and the log of
-    the own class's weight spread alike over held-out examples: each has the same say in what is credible. x: the
-    training data, in the references' order. 0 where raw features vote, which see strangers by themselves.
+    A network cannot notice what it learned to ignore: examples of a kind it never saw may be embedded in the middle of
+    a class. Novelty lowers their weights by exp(-μ² δ²). It changes no probability, so no loss can choose μ. It is set
+    so that μ² δ² and the log-weight of an example's own class vary equally over held-out examples. x: the training
+    data, in the order of the references. 0 where raw features vote: these notice such examples already.
     """
     if not isinstance(model, WeightedAverage) or model.n_raw_features == 0 or model.raw_feature_weight:
         return 0.0
-    if model.kernel != "gaussian":  # another's shares would change
+    if model.kernel != "gaussian":  # with another kernel shares would change
         return 0.0
     rows = sample(held_y, 2000, torch.Generator().manual_seed(0))
     held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
@@ -103,7 +102,7 @@ def fit_novelty(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_
     own = votes.gather(1, held_y[rows.to(held_y.device)].to(votes.device)[:, None])
     own = own[own > -torch.inf]  # a class without voters has no weight to compare
     model.known = Known(model.raw_features(on(inputs_of(x), model.device)), model.references.ids)
-    # What lies beyond all known coordinates is taken back to their edge: one such row would rule the spread.
+    # Values beyond all known ones are clipped: a single such row would dominate the spread.
     z = model.raw_features(on(held, model.device)).clamp(model.known.z.amin(dim=0), model.known.z.amax(dim=0))
     spreads = _spread(own), _spread(model.known.distance(z, model.references.index_of_ids).square())
     if not (min(spreads) > 0 and max(spreads) < math.inf):
@@ -118,10 +117,10 @@ def fit_novelty(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_
 
 
 def _spread(x: Tensor) -> float:
-    """The mean distance from the median, which a few far away do not rule."""
+    """The mean absolute deviation from the median, which a few outliers do not dominate."""
     return float((x - x.median()).abs().mean()) if len(x) else 0.0
 
 
 def vote_factors(model: Model, class_weights: Sequence[float] | None) -> Tensor:
-    """(K,): by what the votes of each class are multiplied."""
+    """(K,): the factor of each class's votes."""
     return torch.tensor([1.0] * model.n_classes if class_weights is None else class_weights, device=model.device)
