@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dwac.errors import InputError
-
-Inputs = tuple[Tensor, ...]
+from dwac.nn.batches import Inputs
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Iterator
 from functools import cache
@@ -22,6 +21,7 @@ import torch
 
 from dwac.drawing.records import plain
 from dwac.paper.cases import Case, PaperError, known
+from dwac.storage.files import replace_file
 
 Record = dict[str, Any]
 FIELDS = ("case", "quick", "settings", "seed", "versions", "device", "date", "seconds", "rows", "classes", "metrics")
@@ -91,11 +91,9 @@ class Records:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all, and the folders it needs."""
-    part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        replace_file(path, text.encode())
     except OSError as error:
         raise PaperError(
             f"{path} cannot be written: {error.strerror}; choose another folder or free this one"

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import binomtest
 
 from dwac import metrics
 
 
-def likely_share(hits: ArrayLike, z: float = 1.96) -> tuple[float, float]:
+def likely_share(hits: ArrayLike) -> tuple[float, float]:
     """Where a true share lies with 95 % confidence, from n observed hits and misses (Wilson's interval).
 
     >>> low, high = likely_share([True] * 9 + [False])
     >>> round(low, 2), round(high, 2)
     (0.6, 0.98)
     """
-    found = np.asarray(hits, dtype=float)
-    n, p = len(found), float(found.mean())
-    middle, spread = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, float((middle - spread) / scale)), min(1.0, float((middle + spread) / scale))
+    found = np.asarray(hits, dtype=bool)
+    interval = binomtest(int(found.sum()), len(found)).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def honest_coverage(epsilon: float, n_calibration: int, n_test: int) -> tuple[float, float] | None:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from dwac.nn import Model
-
-Inputs = tuple[Tensor, ...]
+from dwac.nn.batches import Inputs
 
 
 def one_cycle(progress: float) -> float:
