@@ -135,7 +135,7 @@ def test_a_failed_remember_changes_nothing() -> None:
         model.remember([x])
     with pytest.raises(EmptyReferenceError, match="loader yielded none"):
         model.remember([])
-    with pytest.raises(IdError, match="every batch"):
+    with pytest.raises(IdError, match="all batches must have ids"):
         model.remember([(x, y, torch.arange(30)), (x, y)])
     with pytest.raises(ShapeError, match="4 required, 3 given"):
         model.remember([(x[:4], y[:3]), (x[4:8], y[3:8])])  # right in all, wrong in each

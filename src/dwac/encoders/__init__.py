@@ -10,13 +10,14 @@ import pandas as pd
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.base import Encoder, Recipe
 from dwac.encoders.huggingface import HuggingFaceEncoder
 from dwac.encoders.image import ImageEncoder
 from dwac.encoders.module import ModuleEncoder
 from dwac.encoders.tabular import TabularEncoder
 from dwac.encoders.text import TextEncoder
 from dwac.errors import InputError
+from dwac.nn.batches import Inputs
 from dwac.nn.ensemble import Ensemble
 
 __all__ = [

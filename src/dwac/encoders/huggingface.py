@@ -17,11 +17,12 @@ import pandas as pd
 from torch import Tensor, nn
 
 from dwac import _checks as checks
-from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.base import Encoder, Recipe
 from dwac.encoders.hf_tokenizer import MOST_TOKENS, encoded, numbers_of, required, restored, tokens_of
 from dwac.encoders.text import texts_of
 from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
+from dwac.nn.batches import Inputs
 
 # What transformers builds from a configuration alone: no further model, and no code or kernels from the hub.
 # fmt: off

@@ -29,8 +29,9 @@ from torch import Tensor, nn
 
 from dwac import _checks as checks
 from dwac.encoders import image_networks as networks
-from dwac.encoders.base import Encoder, Inputs, Recipe, array_of
+from dwac.encoders.base import Encoder, Recipe, array_of
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.nn.batches import Inputs
 
 Array = NDArray[Any]
 MOST_PIXELS = 50_000_000  # of a picture in a file: 8,000 × 6,000; a file of kilobytes can claim any number

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
-from dwac.encoders.base import Encoder, Inputs, Recipe, require_dense
+from dwac.encoders.base import Encoder, Recipe, require_dense
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.nn.batches import Inputs
 
 
 class ModuleEncoder(Encoder):

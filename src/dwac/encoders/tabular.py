@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac.encoders.base import Encoder, Inputs, Recipe, array_of
+from dwac.encoders.base import Encoder, Recipe, array_of
 from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork
 from dwac.errors import DwacError, InputError, KindError, NonFiniteError, ShapeError
+from dwac.nn.batches import Inputs
 
 Floats = NDArray[np.float64]
 Name = str | int

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dwac import _checks as checks
-from dwac.encoders.base import Encoder, Inputs, Recipe
+from dwac.encoders.base import Encoder, Recipe
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, KindError, ShapeError
+from dwac.nn.batches import Inputs
 from dwac.nn.ensemble import Ensemble
 
 Ints = NDArray[np.int64]

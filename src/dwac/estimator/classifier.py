@@ -26,7 +26,7 @@ from torch.utils.data import Dataset
 from dwac import _checks as checks
 from dwac import storage, training
 from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity
-from dwac.encoders import Encoder, Inputs, ModuleEncoder, backbone, choose
+from dwac.encoders import Encoder, ModuleEncoder, backbone, choose
 from dwac.encoders.module import gathered
 from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
@@ -49,7 +49,7 @@ from dwac.estimator.settings import check_settings, device_of
 from dwac.explain import Explanation, explain, privacy
 from dwac.explain.explainer import unreadable
 from dwac.nn import SoftmaxTwin, WeightedAverage, batches
-from dwac.nn.batches import on
+from dwac.nn.batches import Inputs, on
 from dwac.nn.known import Known
 from dwac.reference import ReferenceSet
 from dwac.training.progress import progress_bar

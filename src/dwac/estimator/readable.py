@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dwac.encoders import Encoder, Inputs
+from dwac.encoders import Encoder
 from dwac.errors import InputError, KindError, UnreadableWarning
 from dwac.estimator.preparation import count, take
+from dwac.nn.batches import Inputs
 
 Bools = NDArray[np.bool_]
 Reasons = NDArray[np.object_]  # (n,): None, or why a row could not be read

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
-from dwac.nn.batches import batches_of, embed, inputs_of, on
+from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.training import checkpoint as checkpoints
 from dwac.training.rescale import fit_novelty, fit_raw_features, fit_scale, vote_factors
-from dwac.training.step import GraphStep, Inputs, Step, one_cycle
+from dwac.training.step import GraphStep, Step, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
 
 logger = logging.getLogger(__name__)
