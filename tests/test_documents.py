@@ -1,4 +1,4 @@
-"""What the other documents say is true: the tour finds its names, each decision has a status, the citation its version."""
+"""The documents are true: the tour finds its names, decisions have a status and a date, the citation has the version."""
 
 import datetime
 import re
@@ -57,7 +57,7 @@ def test_the_citation_names_the_paper_and_this_version() -> None:
 def test_the_changelog_has_this_version_by_kind() -> None:
     versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
     newest = versions[0]
-    assert newest.startswith(f"[{VERSION}]") or newest.startswith("[Unreleased]")
+    assert newest.startswith((f"[{VERSION}]", "[Unreleased]"))
     kinds = re.findall(r"^### (.+)$", newest, flags=re.MULTILINE)
     assert kinds
     assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
