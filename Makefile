@@ -1,8 +1,9 @@
-# make demo: set up and run the main job.   make test: set up and pass every check.
+# make demo: set up and run the main job.   make test: set up and run every check.
+# make test-lowest: the core tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-lowest build bench clean
 
 demo: .venv/demo
 	$(BIN)/dwac demo
@@ -15,6 +16,16 @@ test: .venv/test
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "fused or triton and (gaussian or outliers) and not norms and not rounding" \
 		tests/engine tests/nn/test_loss.py
 
+# What the versions of dependencies touch most, in a few minutes. torch 2.6 for Linux brings its CUDA libraries: 3 GB, once.
+test-lowest: .venv-lowest/installed
+	.venv-lowest/bin/python -m pytest tests/test_*.py tests/engine tests/nn tests/encoders tests/storage tests/explain/test_explanation.py \
+		tests/estimator/test_classifier.py tests/estimator/test_persistence.py tests/training/test_checkpoint.py tests/cli/test_commands.py
+
+build: .venv-build/installed
+	rm -rf dist
+	.venv-build/bin/python -m build
+	.venv-build/bin/python -m twine check --strict dist/*
+
 bench: .venv/bench
 	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.conformal
@@ -25,9 +36,9 @@ bench: .venv/bench
 	$(BIN)/python -m benchmarks.explorer
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv .venv-lowest .venv-build build dist src/*.egg-info
 
-# One marker a set of extras: installed again only when pyproject.toml changes.
+# One marker per set of extras: installed again only when pyproject.toml changes.
 .venv/demo: EXTRAS := cli
 .venv/test: EXTRAS := dev
 .venv/bench: EXTRAS := dev,bench
@@ -35,7 +46,19 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
 	@touch $@
 
+.venv-lowest/installed: pyproject.toml tools/lowest.py
+	$(PYTHON) -m venv --clear .venv-lowest
+	$(PYTHON) tools/lowest.py > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --requirement .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+.venv-build/installed:
+	$(PYTHON) -m venv --clear .venv-build
+	.venv-build/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	@touch $@
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "dwac needs Python 3.11 or newer; $$($(PYTHON) --version) came; use make PYTHON=python3.12"; exit 1; }
+		{ echo "dwac needs Python 3.11 or newer; got $$($(PYTHON) --version); use make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv

@@ -168,7 +168,9 @@ class ReferenceSet:
     @property
     def ids(self) -> NDArray[Any]:
         """(m,): the name of each example, in order."""
-        return self._state.ids.to_numpy()
+        names = self._state.ids.to_numpy().view()
+        names.flags.writeable = False  # pandas 2 hands out the array that its index looks up in
+        return names
 
     @property
     def index_of_ids(self) -> pd.Index[Any]:

@@ -1,0 +1,54 @@
+"""What is built is complete: the wheel has every file of the package, and each dependency a lowest version to test."""
+
+import fnmatch
+import re
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import dwac
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "dwac"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOWEST = runpy.run_path(str(ROOT / "tools" / "lowest.py"))
+
+
+def test_the_package_says_the_version_of_pyproject() -> None:
+    assert dwac.__version__ == PYPROJECT["project"]["version"]
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    folders = {path.parent for path in SOURCE.rglob("*.py")}
+    assert {str(folder) for folder in folders if not (folder / "__init__.py").exists()} == set()
+
+
+def test_every_other_file_is_package_data() -> None:
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["dwac"]
+    files = [path.relative_to(SOURCE) for path in SOURCE.rglob("*") if path.is_file()]
+    others = [path for path in files if path.suffix not in {".py", ".pyc"}]
+    assert len(others) > 20
+    missed = [path for path in others if not any(_matches(path, pattern) for pattern in patterns)]
+    assert missed == []
+
+
+def _matches(path: Path, pattern: str) -> bool:
+    """As setuptools does: a star stays within its folder."""
+    parts = pattern.split("/")
+    return len(parts) == len(path.parts) and all(map(fnmatch.fnmatch, path.parts, parts))
+
+
+def test_each_dependency_has_a_lowest_version_to_test() -> None:
+    pins = list(LOWEST["pins"](PYPROJECT["project"]))
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+(;.*)?", pin) for pin in pins)
+    named = {pin.partition("=")[0] for pin in pins}
+    assert {"numpy", "pandas", "torch", "typer", "transformers", "pytest", "hypothesis"} <= named
+    assert LOWEST["TEST_TOOLS"] <= named
+    assert "torch==2.6" in pins
+
+
+def test_a_dependency_without_a_lower_bound_is_refused() -> None:
+    with pytest.raises(ValueError, match="give it a lower bound"):
+        LOWEST["lowest"]("numpy<3")
