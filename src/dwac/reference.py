@@ -362,7 +362,7 @@ def _as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
     if isinstance(ids, np.ndarray | Tensor) and ids.ndim != 1:
-        raise IdError(f"ids must have one axis; got shape {tuple(ids.shape)}; give tuples for compound ids")
+        raise IdError(f"ids must be a 1-D array; got shape {tuple(ids.shape)}; give tuples for compound ids")
     values = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
     if n is not None and len(values) != n:
         raise ShapeError(f"ids must have one entry a row: {n} required, {len(values)} given")

@@ -152,7 +152,7 @@ def test_loss_ignores_autocast_and_half_precision() -> None:
 
 def test_bad_batches_are_named() -> None:
     h, y = torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
-    with pytest.raises(ShapeError, match=r"\(4,\) required, \(3,\) given"):
+    with pytest.raises(ShapeError, match=r"\(4,\) required, got \(3,\)"):
         leave_one_out_loss(h, y[:3])
     with pytest.raises(ShapeError, match="non-empty"):
         leave_one_out_loss(h[:0], y[:0])
@@ -177,7 +177,7 @@ def test_bad_batches_are_named() -> None:
         leave_one_out_loss(h, y, ids=[0, 1, 2, 3])  # type: ignore[arg-type]
     with pytest.raises(NonFiniteError, match="support's embeddings"):
         leave_one_out_loss(h, y, ids=torch.arange(4), support=support._replace(h=torch.full((3, 2), torch.nan)))
-    with pytest.raises(ShapeError, match=r"weights .* \(4,\) required, \(3,\) given"):
+    with pytest.raises(ShapeError, match=r"weights .* \(4,\) required, got \(3,\)"):
         leave_one_out_loss(h, y, weights=torch.ones(3))
     with pytest.raises(InputError, match="weights must be a tensor; got list"):
         leave_one_out_loss(h, y, weights=[1.0] * 4)  # type: ignore[arg-type]

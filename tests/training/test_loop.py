@@ -76,7 +76,7 @@ def test_bad_input_is_refused_before_any_step() -> None:
     gap = x.index_fill(0, torch.tensor([3]), torch.nan)
     wrong = y.index_fill(0, torch.tensor([5]), 7)
     cases: list[tuple[str, Any, dict[str, Any]]] = [
-        ("120 required, 119 given", (x, y[:-1]), {}),
+        ("120 required, got 119", (x, y[:-1]), {}),
         ("row 3 holds NaN", (gap, y), {}),
         ("0 … 2; got 7 at row 5", (x, wrong), {}),
         ("tensors; got ndarray", (x.numpy(), y), {}),
