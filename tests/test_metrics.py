@@ -451,7 +451,7 @@ half = [[0.5, 0.5]]
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: metrics.accuracy([], []), InputError, "at least one example is needed; got none"),
+        (lambda: metrics.accuracy([], []), InputError, "at least one example is required; got none"),
         (lambda: metrics.accuracy([0, 1], [0]), ShapeError, "labels .* 2 required, got 1"),
         (lambda: metrics.accuracy([[0, 1]], [0]), ShapeError, r"y must be a 1-D array; got shape \(1, 2\)"),
         (lambda: metrics.accuracy(["cat"], [0]), LabelError, "y must be whole numbers .* encode other labels first"),
@@ -492,7 +492,7 @@ half = [[0.5, 0.5]]
         (
             lambda: metrics.top_k_agreement([0], [[0, 1]], [[-1.0]], [1]),
             ShapeError,
-            r"\(1, 2\) and .* \(1, 1\) must fit",
+            r"same shape; got \(1, 2\) and \(1, 1\)",
         ),
         (
             lambda: metrics.top_k_agreement([0], [[0]], [[-1.0]], [2]),

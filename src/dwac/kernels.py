@@ -103,7 +103,7 @@ def log_weights(queries: Tensor, references: Tensor, kernel: str = "gaussian") -
 
 
 class _Product(torch.autograd.Function):
-    """a @ b.mT. Its gradients are products too, computed after the forward pass has left its guard: each has its own."""
+    """a @ b.mT. Its gradients are products too, computed after the forward pass has left its guard, so each has one."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:

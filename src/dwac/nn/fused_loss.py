@@ -4,7 +4,7 @@ Distances are sums of squared differences in IEEE float32: exact wherever the da
 matrix product. Nothing waits for the GPU, so a training step can be captured in a CUDA graph.
 """
 
-# Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
+# Kernels are written in the Triton language: their arguments are pointers and tiles, which have no Python type.
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,untyped-decorator,misc"
 
 from __future__ import annotations
