@@ -404,7 +404,7 @@ def test_what_is_no_ensemble_is_named() -> None:
     with pytest.raises(InputError, match="at least one network; got none"):
         Ensemble([])
     uneven = WeightedAverage(Ensemble([nn.Linear(4, 8), nn.Linear(4, 7)]), K)
-    with pytest.raises(ShapeError, match=r"equally many features; got shapes \(24, 8\), \(24, 7\)"):
+    with pytest.raises(ShapeError, match=r"same number of features; got shapes \(24, 8\), \(24, 7\)"):
         uneven.embed(x.float())
     with pytest.raises(ShapeError, match="returns its features"):
         Ensemble([Answering(str)])(x.float())

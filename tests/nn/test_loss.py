@@ -35,9 +35,9 @@ def oracle_loss(
     losses, counts = [], []
     for j in range(len(h)):
         everyone = [weight(h[j], ref, kernel) for ref, _, name in refs if name != ids[j]]
-        fellows = [weight(h[j], ref, kernel) for ref, label, name in refs if name != ids[j] and label == y[j]]
-        if fellows:
-            losses.append(-torch.log(torch.stack(fellows).sum() / torch.stack(everyone).sum()))
+        same_class = [weight(h[j], ref, kernel) for ref, label, name in refs if name != ids[j] and label == y[j]]
+        if same_class:
+            losses.append(-torch.log(torch.stack(same_class).sum() / torch.stack(everyone).sum()))
             counts.append(1.0 if weights is None else float(weights[j]))
     if not sum(counts):
         return h.sum() * 0
