@@ -1,1 +1,1 @@
-"""One script a claim, each measuring a peer or a baseline in the same run."""
+"""One script per claim, each measuring a peer or a baseline in the same run."""

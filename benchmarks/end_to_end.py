@@ -1,9 +1,9 @@
 """Claim: Covertype's 58,101 test rows are predicted and explained by 470,620 voters in under a second on a GPU.
 
 From their embeddings: probabilities, labels, p-values, and the ids, labels and shares of the 10 nearest voters of each,
-as arrays. What embedding takes is a row of its own, and how long XGBoost takes for its labels stands beside it on a
-CPU: 600 rounds of depth 10, which come near the same accuracy. How long training lasted changes no time here but the
-width of the vectors, which is noted; so on a CPU it is short.
+as arrays. The time for embedding is a separate row. On a CPU, the time of XGBoost for its labels is shown for
+comparison: 600 rounds of depth 10, which reach nearly the same accuracy. The length of training affects these times
+only through the width of the vectors, which is recorded; so on a CPU training is short.
 
     python -m benchmarks.end_to_end
 """
@@ -29,7 +29,7 @@ AT_MOST = 1.0  # seconds, on a GPU
 
 
 def seconds(work: Callable[[], Any], turns: int) -> float:
-    """The median of some turns."""
+    """The median time of several runs."""
     taken = []
     for _ in range(turns):
         start = time.perf_counter()
@@ -41,7 +41,7 @@ def seconds(work: Callable[[], Any], turns: int) -> float:
 
 
 def answered(clf: dwac.DWACClassifier, h: torch.Tensor) -> tuple[Any, ...]:
-    """Probabilities, labels, p-values, and who voted most with which share."""
+    """Probabilities, labels, p-values, and the nearest voters with their shares."""
     votes, near = clf.references_.query(h, k=K)
     votes = votes.cpu().numpy()
     total = np.logaddexp.reduce(votes, axis=1, keepdims=True)
@@ -50,7 +50,7 @@ def answered(clf: dwac.DWACClassifier, h: torch.Tensor) -> tuple[Any, ...]:
 
 
 def trees(x: Any, y: Any, x_test: Any, y_test: Any) -> dict[str, Any]:
-    """XGBoost's labels."""
+    """XGBoost predicting labels."""
     model = peers.xgboost(x, y, 0, settings.XGBOOST_MANY_CLASSES)
     taken = seconds(lambda: model.predict(x_test), 3)
     accuracy = float((model.predict(x_test) == y_test).mean())
@@ -60,7 +60,7 @@ def trees(x: Any, y: Any, x_test: Any, y_test: Any) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--epochs", type=int, help="by default the recipe's on a GPU, 3 on a CPU")
+    parser.add_argument("--epochs", type=int, help="default: those of the recipe on a GPU, 3 on a CPU")
     chosen = parser.parse_args()
     gpu = chosen.device == "cuda"
     data = datasets.load("covertype").split(0.1, seed=0)
@@ -70,7 +70,7 @@ def main() -> None:
     ).fit(data.X_train, data.y_train)  # fmt: skip
     inputs = clf.encoder_.transform(data.X_test)
     h = dwac.training.embed(clf.model_, inputs)
-    answered(clf, h[:100])  # kernels are compiled, the index is laid out
+    answered(clf, h[:100])  # compiles kernels and builds the index
     turns = 5 if gpu else 1
     accuracy = float((answered(clf, h)[1] == data.y_test).mean())
     taken = seconds(lambda: answered(clf, h), turns)

@@ -1,13 +1,13 @@
 """Claim: exact class sums and nearest neighbours near the hardware's limit, safe in log space, in little memory.
 
-Every contender answers the same queries, or a share of them where it is slow, with its references made ready
-beforehand; the best of some turns counts. Errors are those of log class weights, against float64. The limit is what
-the machine could do if only the least work were left: on a CPU the product [q, 1] · [2g, -‖g‖²] and one exponential a
-pair, both as fast as torch has them when measured alone on tiles that stay in the cache; on a GPU one exponential a
-pair, of which each multiprocessor starts 16 a clock.
+Every contender answers the same queries, or some of them if it is slow, with its references prepared beforehand; the
+best of several runs counts. Errors are those of log class weights, compared with float64. The limit is what the machine
+could do with the least possible work: on a CPU, the product [q, 1] · [2g, -‖g‖²] and one exponential per pair, at the
+speed of torch measured alone on tiles that stay in the cache; on a GPU, one exponential per pair, of which each
+multiprocessor starts 16 per clock cycle.
 
     python -m benchmarks.engine --device cpu
-    python -m benchmarks.engine --device cpu --shared    # where others use the machine: processor time of one thread
+    python -m benchmarks.engine --device cpu --shared    # on a shared machine: processor time of one thread
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from torch import Tensor
 from benchmarks import record
 from benchmarks.engine_peers import NEIGHBOURS, SUMS, Answer, Contender, Problem
 
-SEED, CENTRES, NOISE = 0, 0.7, 0.35  # spreads of the classes and within one: norms of 2 to 3
+SEED, CENTRES, NOISE = 0, 0.7, 0.35  # spread between classes and within a class: norms of 2 to 3
 CHECKED = 10  # queries compared with float64
-FAR = 40.0  # how far a far query lies: its weights are too small for any float
+FAR = 40.0  # distance of a far query: its weights are too small for any float
 
 
 class Shape(NamedTuple):
-    """n queries, m references, d dimensions, K classes; k neighbours are asked for, or with 0 the class sums alone."""
+    """n queries, m references, d dimensions, K classes; k neighbours, or with 0 only the class sums."""
 
     n: int
     m: int
@@ -79,13 +79,13 @@ def inputs(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def measure(name: str, shape: Shape, device: str, turns: int, shared: bool = False) -> dict[str, Any]:
-    """What one contender does with one problem."""
+    """Measure one contender on one problem."""
     contender = shape.contenders[name]
     queries, references, labels = inputs(shape, device)
     queries = queries[: contender.cuda if device == "cuda" else contender.cpu]
     pairs = len(queries) * shape.m
     problem = Problem(references, labels, shape.K, shape.k)
-    try:  # what has to be loaded is no part of the memory
+    try:  # loading libraries does not count as memory
         contender.prepare(Problem(references[:20_000], labels[:20_000], shape.K, shape.k))(queries[:10])
     except ImportError:
         return {"note": "not installed"}
@@ -93,7 +93,7 @@ def measure(name: str, shape: Shape, device: str, turns: int, shared: bool = Fal
         start = clock(device, shared)
         ask = contender.prepare(problem)
         ready = clock(device, shared) - start
-        ask(queries[: max(1, len(queries) // 8)])  # compiles for this size, chooses
+        ask(queries[: max(1, len(queries) // 8)])  # compiles for this size and chooses chunks
         held = memory.now()
         taken = []
         for _ in range(turns):
@@ -120,9 +120,9 @@ def clock(device: str, shared: bool) -> float:
 
 
 class PeakMemory:
-    """The most memory above that at the start: of the GPU, or resident, looked at a hundred times a second.
+    """The peak memory above that at the start: of the GPU, or resident memory sampled a hundred times per second.
 
-    What a contender holds between calls, an index say, is part of it.
+    What a contender keeps between calls, such as an index, is included.
     """
 
     def __init__(self, device: str) -> None:
@@ -152,13 +152,13 @@ class PeakMemory:
 
 
 def resident() -> float:
-    """Bytes of this process in memory; nan where the system does not say."""
+    """Bytes of this process in memory; nan if the system does not report it."""
     pages = Path("/proc/self/statm")
     return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else float("nan")
 
 
 def mistakes(answer: Answer, queries: Tensor, problem: Problem, normalised: bool) -> dict[str, Any]:
-    """The largest error of the log class weights above -40, and the share of neighbours found, for some queries."""
+    """The largest error of log class weights above -40, and the share of neighbours found, for some queries."""
     found: dict[str, Any] = {}
     references, some = problem.references.double(), queries[:CHECKED].double()
     squared = torch.stack([(references - q).square().sum(dim=1) for q in some]).cpu()
@@ -176,7 +176,7 @@ def mistakes(answer: Answer, queries: Tensor, problem: Problem, normalised: bool
 
 
 def far(ask: Callable[[Tensor], Answer], queries: Tensor) -> str:
-    """What becomes of a query far from everything."""
+    """What happens to a query far from everything."""
     try:
         votes = ask(queries[:1] + FAR / queries.shape[1] ** 0.5).log_class_weights
     except ValueError:
@@ -185,7 +185,7 @@ def far(ask: Callable[[Tensor], Answer], queries: Tensor) -> str:
 
 
 def limit(alone: dict[str, float]) -> float:
-    """Pairs a second at the hardware's limit, see above: of a CPU from its passes, else of the GPU."""
+    """Pairs per second at the hardware's limit, see above: on a CPU from its passes, else on the GPU."""
     if alone:
         return 1 / (1 / alone["product"] + 1 / alone["exponential"])
     properties = torch.cuda.get_device_properties(0)
@@ -193,7 +193,7 @@ def limit(alone: dict[str, float]) -> float:
 
 
 def passes(d: int) -> dict[str, float]:
-    """Pairs a second of each pass that the torch backend makes over a tile, alone and in the cache of a CPU."""
+    """Pairs per second of each pass of the torch backend over a tile, alone and in the cache of a CPU."""
     queries, rows = torch.randn(256, d + 1), torch.randn(1024 * torch.get_num_threads(), d + 1)
     tile = torch.empty(256, len(rows) // 128, 128)
     product = best_of(lambda: torch.mm(queries, rows.mT, out=tile.view(256, -1)))
@@ -211,7 +211,7 @@ def passes(d: int) -> dict[str, float]:
 
 
 def best_of(work: Callable[[], object], turns: int = 200) -> float:
-    """Seconds of the fastest of many turns."""
+    """Seconds of the fastest of many runs."""
     taken = []
     for _ in range(turns):
         start = time.perf_counter()
@@ -221,7 +221,7 @@ def best_of(work: Callable[[], object], turns: int = 200) -> float:
 
 
 def apart(name: str, shape: Shape, turns: int, shared: bool) -> dict[str, Any]:
-    """`measure` on the CPU in a process of its own, so that nobody's memory is another's."""
+    """`measure` on the CPU in a separate process, so that contenders do not share memory."""
     command = [sys.executable, "-m", "benchmarks.engine", "--one", json.dumps([name, shape, turns, shared])]
     one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} if shared else {}
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one)
@@ -231,7 +231,7 @@ def apart(name: str, shape: Shape, turns: int, shared: bool) -> dict[str, Any]:
 
 
 def here(name: str, shape: Shape, turns: int) -> dict[str, Any]:
-    """`measure` on the GPU. Who fails, for want of memory say, fails alone."""
+    """`measure` on the GPU. A contender that fails, for example for lack of memory, does not stop the others."""
     try:
         return measure(name, shape, "cuda", turns)
     except RuntimeError as error:
@@ -239,7 +239,7 @@ def here(name: str, shape: Shape, turns: int) -> dict[str, Any]:
 
 
 def compare(shape: Shape, device: str, turns: int, shared: bool, most: float) -> list[dict[str, Any]]:
-    """Rows of the table: every contender with one problem, beside the most pairs a second that there can be."""
+    """Rows of the table: every contender on one problem, compared with the limit `most` in pairs per second."""
     rows: list[dict[str, Any]] = []
     for name, contender in shape.contenders.items():
         if (contender.cuda if device == "cuda" else contender.cpu) == 0 or (name, device) == ("dwac, triton", "cpu"):
@@ -261,11 +261,11 @@ COLUMNS = [
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--turns", type=int, default=3, help="the best of so many counts")
+    parser.add_argument("--turns", type=int, default=3, help="number of runs, of which the best counts")
     parser.add_argument(
-        "--scale", type=float, default=1.0, help="a share of queries and references, to try it out; nothing is recorded"
+        "--scale", type=float, default=1.0, help="share of queries and references, for a trial; nothing is recorded"
     )
-    parser.add_argument("--shared", action="store_true", help="processor time of one thread, instead of time passed")
+    parser.add_argument("--shared", action="store_true", help="measure processor time of one thread, not elapsed time")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.one:

@@ -1,8 +1,8 @@
-"""The contenders of `benchmarks.engine`: each takes references, gets ready, and then answers queries.
+"""The contenders of `benchmarks.engine`: each prepares references and then answers queries.
 
-A contender is given a `Problem`, its tensors on the device to compute on, and gives a function of queries. What that
-returns is an `Answer`: the log class weights log Σ_i I(y_i=k) exp(-‖h-h_i‖²), where the contender has them, and the
-rows of the k nearest references, where it was asked for them.
+A contender takes a `Problem`, with its tensors on the device to compute on, and returns a function of queries. That
+function returns an `Answer`: the log class weights log Σ_i I(y_i=k) exp(-‖h-h_i‖²), if the contender computes them, and
+the rows of the k nearest references, if requested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Problem(NamedTuple):
     references: Tensor  # (m, d)
     labels: Tensor  # (m,)
     n_classes: int
-    k: int  # neighbours asked for; 0: class sums alone
+    k: int  # number of neighbours; 0: class sums only
 
 
 class Answer(NamedTuple):
@@ -37,12 +37,12 @@ Prepare = Callable[[Problem], Ask]
 
 
 class Contender(NamedTuple):
-    """How one is called, and how many queries it gets: a share of them where it is slow."""
+    """How to prepare a contender, and how many queries it gets: fewer if it is slow."""
 
     prepare: Prepare
     cpu: int = 1_000_000_000  # queries on a CPU, at most
     cuda: int = 1_000_000_000
-    normalised: bool = False  # whether it gives log-probabilities
+    normalised: bool = False  # whether it returns log-probabilities
 
 
 def ours(problem: Problem, backend: str = "auto") -> Ask:
@@ -55,16 +55,16 @@ def ours(problem: Problem, backend: str = "auto") -> Ask:
     return ask
 
 
-# The plain way, as the research code has it: the matrix of squared distances, exp, product with one-hot labels.
+# The plain way, as in the research code: the matrix of squared distances, exp, product with one-hot labels.
 
-CHUNKS = {  # queries and references of one matrix: the fastest is found by trying
+CHUNKS = {  # queries and references of one matrix: all are tried and the fastest is used
     "cpu": [(256, 2048), (256, 8192), (256, 65_536)],
     "cuda": [(64, 1_048_576), (512, 262_144), (4096, 65_536), (4096, 262_144)],
 }
 
 
 def weigh(queries: Tensor, references: Tensor, norms: Tensor, one_hot: Tensor) -> Tensor:
-    """Σ_i I(y_i=k) exp(-‖h-h_i‖²). The matrix is whole, and what underflows is lost."""
+    """Σ_i I(y_i=k) exp(-‖h-h_i‖²). Holds the whole matrix and loses weights that underflow."""
     squared = queries.square().sum(dim=1, keepdim=True) + norms - 2 * queries @ references.mT
     return torch.exp(-squared.clamp_min(0)) @ one_hot
 
@@ -73,7 +73,7 @@ def plain(problem: Problem, compiled: bool = False) -> Ask:
     references = problem.references
     norms = references.square().sum(dim=1)
     one_hot = torch.nn.functional.one_hot(problem.labels, problem.n_classes).to(references)
-    torch.compiler.reset()  # each problem has graphs of its own sizes
+    torch.compiler.reset()  # each problem has graphs for its own sizes
     fused = torch.compile(weigh, dynamic=False) if compiled else weigh
 
     def chunked(queries: Tensor, chunk: tuple[int, int]) -> Answer:
@@ -82,7 +82,7 @@ def plain(problem: Problem, compiled: bool = False) -> Ask:
             for start in range(0, len(references), chunk[1]):
                 there = slice(start, start + chunk[1])
                 whole = len(part) == min(chunk[0], len(queries)) and there.stop <= len(references)
-                # What is left over at the ends is not worth a compilation.
+                # The remainders at the ends are not worth a compilation.
                 here += (fused if whole else weigh)(part, references[there], norms[there], one_hot[there])
         return Answer(total.log(), None)
 
@@ -97,7 +97,7 @@ def plain(problem: Problem, compiled: bool = False) -> Ask:
 
 
 def _pace(ask: Callable[[tuple[int, int]], Answer], chunk: tuple[int, int]) -> float:
-    """Seconds with a chunk size, once it is compiled; so long as the memory suffices."""
+    """Seconds with a chunk size, once it is compiled; infinity if memory does not suffice."""
     try:
         ask(chunk)
         start = _now()
@@ -114,7 +114,7 @@ def _now() -> float:
 
 
 def topk(problem: Problem) -> Ask:
-    """torch.topk over the matrix of distances of some queries to all references."""
+    """torch.topk over the matrix of distances from some queries to all references."""
     norms = problem.references.square().sum(dim=1)
 
     def ask(queries: Tensor) -> Answer:
@@ -125,7 +125,7 @@ def topk(problem: Problem) -> Ask:
     return ask
 
 
-# Libraries. All are imported by their contender alone, so that those not installed are missed by it alone.
+# Libraries. Each is imported only by its own contender, so that a missing one affects no other.
 
 
 def rbf_kernel(problem: Problem) -> Ask:
@@ -142,7 +142,7 @@ def rbf_kernel(problem: Problem) -> Ask:
 
 
 def kernel_density(problem: Problem) -> Ask:
-    """One density a class, with no tolerance set; the sums of its tree still lose digits."""
+    """One density per class, with zero tolerance; the sums of its tree still lose digits."""
     from sklearn.neighbors import KernelDensity
 
     members = [problem.references[problem.labels == label].numpy() for label in range(problem.n_classes)]
@@ -174,7 +174,7 @@ def neighbours_classifier(problem: Problem) -> Ask:
 
 
 def keops(problem: Problem) -> Ask:
-    """A product with one-hot labels, which is faster than a log-sum-exp a class. Not safe in log space."""
+    """A product with one-hot labels, which is faster than one log-sum-exp per class. Weights may underflow."""
     import pykeops
     from pykeops.torch import LazyTensor
 

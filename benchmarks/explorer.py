@@ -1,8 +1,8 @@
 """Claim: the explorer draws 600,000 points in under 100 ms a frame, in headless Chromium without a GPU.
 
-The page itself, as `dwac explore` serves it, is panned and zoomed. `draw` is what its script takes for a frame, `frame`
-the time from one frame to the next with what the browser does besides. Beside it the usual way, in the same browser and
-at the same size: a canvas on which every point is an arc, or a rectangle, of its own.
+The page itself, as `dwac explore` serves it, is panned and zoomed. `draw` is the time of its script per frame, `frame`
+the time from one frame to the next, including all other work of the browser. The peer is the usual way, in the same
+browser and at the same size: a canvas with a separate arc or rectangle for every point.
 
     python -m benchmarks.explorer
 """
@@ -116,7 +116,7 @@ def summary(found: dict[str, list[float]]) -> dict[str, float]:
 
 
 def crowd() -> Explorer:
-    """Synthetic training examples in overlapping clusters, as a model of two dimensions would lay them out."""
+    """Synthetic training examples in overlapping clusters, like the embeddings of a two-dimensional model."""
     rng = np.random.default_rng(SEED)
     labels = rng.integers(CLASSES, size=POINTS)
     centres = rng.normal(size=(CLASSES, 2)) * 3

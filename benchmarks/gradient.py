@@ -1,10 +1,10 @@
 """Claim: loss and gradient of 4,096 queries against 65,536 references, without their matrix, 5 times the dense speed.
 
-The loss is the cross-entropy of the class sums log Σ_i I(y_i=k) exp(-‖h-h_i‖²), its gradient that in the queries. The
-dense peers write the whole matrix of log-weights, references sorted by class and classes padded to one length, so that
-one logsumexp over (n, K, members) gives the sums, and let autograd differentiate: from torch.cdist, and from a single
-product with the norms folded in, which is the least a dense way can do, as it is and under torch.compile. All in
-float32. On a CPU a smaller problem is measured, with the engine's "auto" backend.
+The loss is the cross-entropy of the class sums log Σ_i I(y_i=k) exp(-‖h-h_i‖²); its gradient is taken in the queries.
+The dense peers write the whole matrix of log-weights, with references sorted by class and classes padded to the same
+length, so that one logsumexp over (n, K, members) gives the sums, and use autograd. One uses torch.cdist; another a
+single product with the norms folded in, the least work that a dense method can do, with and without torch.compile. All
+use float32. On a CPU a smaller problem is measured, with the engine's "auto" backend.
 
     python -m benchmarks.gradient
 """
@@ -28,12 +28,12 @@ from dwac.kernels import get_kernel
 
 SHAPES = [(16, 10), (16, 100), (32, 10), (32, 100)]  # d, K
 AT_LEAST = 5.0  # times faster than the dense way
-SEED, CENTRES, NOISE = 0, 0.7, 0.35  # spreads of the classes and within one: norms of 2 to 3
+SEED, CENTRES, NOISE = 0, 0.7, 0.35  # spread between classes and within a class: norms of 2 to 3
 Contender = Callable[[Tensor, Tensor], Tensor]  # queries, their labels → loss
 
 
 def inputs(n: int, m: int, d: int, n_classes: int, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries, their labels, references and theirs: classes of one size as overlapping Gaussian clouds."""
+    """Queries and references, each with labels: classes of equal size as overlapping Gaussian clouds."""
     rng = torch.Generator().manual_seed(SEED)
     centres = CENTRES * torch.randn(n_classes, d, generator=rng) / d**0.25
     labels = torch.arange(m) * n_classes // m
@@ -48,7 +48,7 @@ def ours(index: Index, backend: str) -> Contender:
 
 
 def padded(references: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    """(K, members, d): sorted by class; where a class is one short, a point too far away to count."""
+    """(K, members, d): sorted by class; a class with one member fewer gets a point too far away to count."""
     members = math.ceil(len(labels) / n_classes)
     place = torch.arange(len(labels), device=labels.device) - torch.searchsorted(labels, labels)
     rows = references.new_full((n_classes, members, references.shape[1]), 1e4)
@@ -84,7 +84,7 @@ def differentiate(loss: Contender, queries: Tensor, truth: Tensor) -> Tensor:
 
 
 def seconds(work: Callable[[], Tensor], device: str, turns: int) -> float:
-    """The median of some turns, the GPU waited for; a tenth as many before them do not count."""
+    """The median time of several runs, waiting for the GPU; a tenth as many warm-up runs do not count."""
     taken = []
     for turn in range(-(turns // 10), turns):
         wait(device)
@@ -102,7 +102,7 @@ def wait(device: str) -> None:
 
 
 def peak(work: Callable[[], Tensor], device: str) -> float:
-    """MiB above what lay in the GPU's memory before."""
+    """Peak MiB of GPU memory above what was in use before."""
     if device != "cuda":
         return math.nan
     before = torch.cuda.memory_allocated()
@@ -112,7 +112,7 @@ def peak(work: Callable[[], Tensor], device: str) -> float:
 
 
 def exact_gradient(queries: Tensor, truth: Tensor, rows: Tensor) -> Tensor:
-    """The dense way in float64, some queries at a time."""
+    """The dense method in float64, some queries at a time."""
     loss, n = dense(rows.double()), len(queries)
     both = zip(queries.double().split(128), truth.split(128), strict=True)
     return torch.cat([differentiate(loss, h, y) * (len(h) / n) for h, y in both])
@@ -124,7 +124,7 @@ def measure(n: int, m: int, d: int, n_classes: int, device: str, turns: int) -> 
     exact = exact_gradient(queries, truth, rows)
     index = build_index(references, labels, n_classes, get_kernel("gaussian"))
     backend = "triton" if device == "cuda" and "triton" in BACKENDS else "auto"
-    torch.compiler.reset()  # each setting has its own graph, none made for any size
+    torch.compiler.reset()  # each setting gets its own graph, with fixed sizes
     contenders = {
         f"dwac, {backend}": ours(index, backend),
         "dense, cdist": dense(rows),
@@ -134,7 +134,7 @@ def measure(n: int, m: int, d: int, n_classes: int, device: str, turns: int) -> 
     table: list[dict[str, Any]] = []
     for who, loss in contenders.items():
         work = Work(loss, queries, truth)
-        gradient = work()  # compiles, and fills the index's caches
+        gradient = work()  # compiles and fills the caches of the index
         taken = 1e3 * seconds(work, device, turns)
         table.append(
             {
@@ -153,7 +153,7 @@ def measure(n: int, m: int, d: int, n_classes: int, device: str, turns: int) -> 
 
 
 class Work:
-    """One loss and its gradient, to be called again and again."""
+    """One loss and its gradient, to be called repeatedly."""
 
     def __init__(self, loss: Contender, queries: Tensor, truth: Tensor) -> None:
         self.loss, self.queries, self.truth = loss, queries, truth

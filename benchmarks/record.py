@@ -1,4 +1,4 @@
-"""Write what a benchmark measured: a JSON record with its circumstances, and the same as a Markdown table."""
+"""Write the results of a benchmark: a JSON record with configuration, versions and machine, and a Markdown table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
 def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) -> None:
-    """Print the table and keep it as docs/results/NAME.json and NAME.md."""
+    """Print the table and save it as docs/results/NAME.json and NAME.md."""
     record: dict[str, Any] = {
         "claim": claim,
         "config": config,
@@ -58,7 +58,7 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def processor() -> str:
-    """The processor's name as the system knows it."""
+    """The processor's name as the system reports it."""
     info = Path("/proc/cpuinfo")
     names = (
         [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]

@@ -1,7 +1,7 @@
 """Claim: one factor on the embeddings, fitted to validation rows, makes probabilities better calibrated on test rows.
 
-Training hears a batch of voters; prediction hears all of them. The same trained weights are judged on test rows as
-they are, and with the factor that `dwac.training.fit_scale` folds into the embedding layer.
+Training uses a batch of voters; prediction uses all of them. The same trained weights are evaluated on test rows, as
+trained and with the factor that `dwac.training.fit_scale` folds into the embedding layer.
 
     python -m benchmarks.rescale adult stackoverflow digits --seeds 0 1 2
 """
@@ -46,7 +46,7 @@ def judged(clf: dwac.DWACClassifier, x: Any, y: Any) -> dict[str, float]:
 
 
 def measure(name: str, head: str, seed: int) -> list[dict[str, Any]]:
-    """A row before and a row after."""
+    """One row before rescaling and one row after."""
     x, y, x_test, y_test = parts(name)
     clf = dwac.DWACClassifier(head=head, random_state=seed, rescale=False).fit(x, y, ids=range(len(y)))
     rows = [{"dataset": name, "head": head, "scale": "as trained", "factor": 1.0, **judged(clf, x_test, y_test)}]

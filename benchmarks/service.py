@@ -1,8 +1,8 @@
 """Claim: on 2 cores `dwac serve` answers 300 digits a second, p99 under 100 ms, and bears 10 times as many requests.
 
-A second process asks over 48 to 256 connections, at a fixed rate whatever the answers. Latency counts from when a
-request was due; where all connections wait for answers it is sent later, so latency from sending is told too. Beside it
-the usual way: a FastAPI function that calls the model for each request.
+A second process sends requests over 48 to 256 connections, at a fixed rate that does not depend on the answers. Latency
+is measured from the scheduled time of a request. If all connections are waiting for answers, the request is sent later,
+so latency from sending is reported too. The peer is the usual way: a FastAPI function that calls the model per request.
 
     python -m benchmarks.service
 """
@@ -31,17 +31,17 @@ import dwac
 from benchmarks import record
 
 RATE, SECONDS = 300, 8
-PHASES = {  # requests a second (None: as fast as answers come), connections
+PHASES = {  # requests per second (None: as fast as answers arrive), connections
     "steady": (RATE, 64),
     "as fast as it can": (None, 48),
     "10 times too many": (10 * RATE, 256),
     "steady again": (RATE, 64),
 }
-Asked = list[tuple[int, float, float]]  # status of each request, seconds since it was due, and since it was sent
+Asked = list[tuple[int, float, float]]  # per request: status, seconds since its scheduled time, and since sending
 
 
 def main() -> None:
-    digits, load_before = load_digits(), round(os.getloadavg()[0], 2)  # of others: on a busy machine nothing is fast
+    digits, load_before = load_digits(), round(os.getloadavg()[0], 2)  # other load: nothing is fast on a busy machine
     rows: list[dict[str, Any]] = []
     config: dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def summary(asked: Asked, rate: int | None, busy: float) -> dict[str, Any]:
-    """Answers and refusals a second, their latencies, and what a request cost the server."""
+    """Answers and refusals per second, their latencies, and the server's CPU time per request."""
     table = np.array(asked)
     good, refused = table[table[:, 0] == 200, 1:] * 1e3, table[table[:, 0] == 503, 1:] * 1e3
     return {
@@ -87,7 +87,7 @@ def request(image: Any) -> bytes:
 
 
 async def load(port: int, data: bytes, rate: int | None, connections: int) -> Asked:
-    """Ask for SECONDS over so many connections; a request that finds all of them busy waits, and its clock runs."""
+    """Send requests for SECONDS; one that finds all connections busy waits, and the wait counts as latency."""
     asked: Asked = []
     start = time.perf_counter() + 0.3
     numbers = iter(range(10**9 if rate is None else rate * SECONDS))
@@ -115,7 +115,7 @@ async def load(port: int, data: bytes, rate: int | None, connections: int) -> As
 
 @contextmanager
 def served(who: str, model: Path) -> Iterator[tuple[int, psutil.Process]]:
-    """The server in a process of its own; its port and process once it answers."""
+    """The server in a separate process; yields its port and process once it answers."""
     ours = [str(Path(sys.executable).parent / "dwac"), "serve", str(model), "--port", "0"]
     peer = [sys.executable, "-m", "benchmarks.service", "--peer", str(model)]
     process = subprocess.Popen(ours if who == "dwac serve" else peer, stdout=subprocess.PIPE, text=True)
@@ -130,7 +130,7 @@ def served(who: str, model: Path) -> Iterator[tuple[int, psutil.Process]]:
 
 
 def serve_peer(folder: str) -> None:
-    """The usual way: what FastAPI's tutorial would do with a scikit-learn model."""
+    """The usual way: how the FastAPI tutorial would serve a scikit-learn model."""
     import socket
 
     import torch
@@ -155,7 +155,7 @@ def serve_peer(folder: str) -> None:
             "sets": trust.label_sets(0.05).tolist(),
         }
 
-    predict.__annotations__["ask"] = Ask  # a class of this function's own
+    predict.__annotations__["ask"] = Ask  # a local class, which the string annotation cannot name
     app.post("/v1/predict")(predict)
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

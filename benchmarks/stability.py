@@ -1,8 +1,7 @@
 """Claim: on digits and a table, every |h| × learning rate × depth trains to within 2 points of its softmax twin.
 
-Inputs that nobody scaled (digits × 160) go beyond the claim, to show what an epsilon inside the log does there.
-Beside it, in the same run: the same loss without the penalty on ‖h‖², and with an epsilon inside the log, as the
-research code has it.
+Unscaled inputs (digits × 160) go beyond the claim, to show what an epsilon inside the log does there. The same run
+also measures the same loss without the penalty on ‖h‖², and with an epsilon inside the log, as in the research code.
 
     python -m benchmarks.stability
 """
@@ -28,12 +27,12 @@ from dwac.training import Model, evaluate, train
 logger = logging.getLogger(__name__)
 
 SIZES, RATES, DEPTHS, DATASETS = (2, 4, 10, 32), (1e-3, 3e-3, 1e-2), (1, 3), ("digits", "table")
-WIDE = "digits × 160"  # inputs nobody scaled: embeddings start far apart, as they may on large tables
+WIDE = "digits × 160"  # unscaled inputs: embeddings start far apart, as they may on large tables
 WIDTH, EPOCHS, SEED = 64, 40, 0
 
 
 class EpsilonInTheLog(WeightedAverage):
-    """log(Σ all + 1e-12) - log(Σ own class + 1e-12): once the own class is far, only the push from others is left."""
+    """log(Σ all + 1e-12) - log(Σ own class + 1e-12): if an example's own class is far, only the others push it."""
 
     def loss(self, x: Any, y: Tensor, **_: Any) -> Tensor:
         h = self.embed(x)
@@ -58,7 +57,7 @@ def load(dataset: str) -> list[Tensor]:
 
 
 def build(head: str, n_inputs: int, n_classes: int, size: int, depth: int) -> Model:
-    """A multilayer perceptron with `depth` hidden layers under one of the heads."""
+    """A multilayer perceptron with `depth` hidden layers and one of the heads."""
     torch.manual_seed(SEED)
     layers: list[nn.Module] = []
     for i in range(depth):
@@ -72,7 +71,7 @@ def build(head: str, n_inputs: int, n_classes: int, size: int, depth: int) -> Mo
 
 
 def run(head: str, dataset: str, size: int, rate: float, depth: int) -> dict[str, Any]:
-    """Train one setting; its test accuracy and how far its embeddings spread."""
+    """Train one setting; returns its test accuracy and the largest norm of its embeddings."""
     x, x_test, y, y_test = load(dataset)
     model = build(head, x.shape[1], int(y.max()) + 1, size, depth)
     train(model, x, y, epochs=EPOCHS, learning_rate=rate, seed=SEED)
@@ -82,7 +81,7 @@ def run(head: str, dataset: str, size: int, rate: float, depth: int) -> dict[str
 
 
 def grid(heads: Sequence[str], datasets: Iterable[str] = DATASETS) -> pd.DataFrame:
-    """A row a setting: accuracy and largest ‖h‖ of each head."""
+    """One row per setting: accuracy and largest ‖h‖ of each head."""
     rows = []
     for dataset, depth, rate, size in itertools.product(datasets, DEPTHS, RATES, SIZES):
         row: dict[str, Any] = {"data": dataset, "depth": depth, "rate": rate, "h": size}

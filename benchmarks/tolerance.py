@@ -1,16 +1,16 @@
 """Claim: within a tolerance the cost of class sums grows slower than the references, with a bound on every error.
 
-Queries are answered within 1e-2 and 1e-3 and, in the same run, exactly, against more and more references. These are
-trained embeddings of Covertype and Fashion-MNIST, as far as they reach; beyond, copies of them drawn at random, each
-moved by a normal vector about as long as the median distance of a reference to its nearest neighbour, so that no two
-are equal. A normal distribution as wide as the kernel in every direction is measured too: there it cannot help.
+Queries are answered within 1e-2 and 1e-3 and, in the same run, exactly, against increasing numbers of references. These
+are trained embeddings of Covertype and Fashion-MNIST. For larger sizes, random copies of them are added, each moved by
+a normal vector about as long as the median distance from a reference to its nearest neighbour, so that no two are
+equal. A normal distribution as wide as the kernel in every direction is measured too: a tolerance cannot help there.
 
-    python -m benchmarks.tolerance --save folder                  # trains small models on the datasets found, keeps h
+    python -m benchmarks.tolerance --save folder                  # trains small models on the datasets, saves h
     python -m benchmarks.tolerance --embeddings folder/*.npz      # arrays h (m, d), y (m,) and queries (n, d)
     python -m benchmarks.tolerance --seconds 120                  # leaves out what would take longer
 
-Sizes are measured from the smallest on, and the record is written after each. MiB are the peak above what lay in memory
-before and what is returned, of sorting references into cells and of the queries.
+Sizes are measured in ascending order, and the record is written after each. MiB are the peak above what was in memory
+before and what is returned, for sorting references into cells and for the queries.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ SETTINGS = {  # name → dataset, encoder, rows to train on, epochs
     "fashion_mnist, paper's network": ("fashion_mnist", "image:paper", 12_000, 3),
 }
 HELD_OUT = 10_000
-CHECKED = 50  # queries answered in float64 too, to see the errors
-REFERENCES = 400_000  # embedded at most
+CHECKED = 50  # queries also answered in float64, to measure the errors
+REFERENCES = 400_000  # most references that are embedded
 SIZES = (10**5, 10**6, 10**7, 10**8)
 MOST = {"cpu": 10**7, "cuda": 10**8}
 NUMBERS = {"cpu": 10**8, "cuda": 3.2 * 10**9}  # m · d at most
 QUERIES = {"cpu": 1_000, "cuda": 10_000}
-ENOUGH = 5.0  # seconds of turns, of which the least counts
-GROWTH = 5.0  # times as long for ten times the references, at least
+ENOUGH = 5.0  # seconds of repeated runs, of which the fastest counts
+GROWTH = 5.0  # assumed factor in time for ten times the references
 PROC = Path("/proc/self")
 
 
@@ -60,7 +60,7 @@ class Embeddings(NamedTuple):
 
 
 def trained(dataset: str, encoder: str, rows: int, epochs: int, device: str) -> Embeddings:
-    """Embeddings by a small classifier; the queries are rows that it has not seen."""
+    """Embeddings by a small classifier; the queries are rows that it was not trained on."""
     data = datasets.load(dataset)
     order = np.random.default_rng(0).permutation(len(data.y_train))
 
@@ -76,7 +76,7 @@ def trained(dataset: str, encoder: str, rows: int, epochs: int, device: str) -> 
 
 
 def normal(d: int = 16) -> Embeddings:
-    """As wide as the kernel in each direction, ten classes alike."""
+    """As wide as the kernel in each direction, with ten identical classes."""
     generator = torch.Generator().manual_seed(0)
     h, queries = (torch.randn(n, d, generator=generator) for n in (100_000, HELD_OUT))
     return Embeddings(h, torch.randint(10, (len(h),), generator=generator), queries)
@@ -97,7 +97,7 @@ def sources(files: list[Path], device: str, only: str) -> dict[str, Embeddings]:
 
 
 def typical_gap(embeddings: Embeddings, device: str) -> float:
-    """The median distance of a reference to its nearest neighbour, over a thousand of them."""
+    """The median distance from a reference to its nearest neighbour, over a thousand references."""
     h, y = embeddings.h.to(device), embeddings.y.to(device)
     index = engine.build_index(h, y, int(y.max()) + 1, get_kernel("gaussian"))
     sample = torch.randperm(len(h), generator=torch.Generator().manual_seed(0))[:1000]
@@ -106,7 +106,7 @@ def typical_gap(embeddings: Embeddings, device: str) -> float:
 
 
 def references(embeddings: Embeddings, gap: float, m: int, device: str) -> tuple[Tensor, Tensor]:
-    """m references: some of those embedded, or all and moved copies."""
+    """m references: some of the embeddings, or all of them plus moved copies."""
     generator = torch.Generator(device).manual_seed(1)
     h, y = embeddings.h.to(device), embeddings.y.to(device)
     first = torch.randperm(len(h), generator=generator, device=device)[:m]
@@ -121,8 +121,8 @@ def references(embeddings: Embeddings, gap: float, m: int, device: str) -> tuple
 
 
 class Measured(NamedTuple):
-    seconds: float  # the least of some turns; on a CPU, processor time a thread: others may be using it too
-    mib: float  # the peak above what was there and what is returned
+    seconds: float  # the fastest of several runs; on a CPU, processor time per thread, as the machine may be shared
+    mib: float  # the peak above what was in use and what is returned
     answer: Any
 
 
@@ -153,12 +153,12 @@ def begin_peak(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
     elif (PROC / "clear_refs").exists():
-        ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not hide what is taken now
+        ctypes.CDLL(None).malloc_trim(0)  # memory freed earlier must not hide new allocations
         (PROC / "clear_refs").write_text("5")
 
 
 def memory(device: str, peak: bool = False) -> float:
-    """MiB in use, of the GPU or of this process, or the most since `begin_peak`; nan where the system does not say."""
+    """MiB in use by the GPU or this process, or the peak since `begin_peak`; nan if the system does not report it."""
     if device.startswith("cuda"):
         return (torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()) / 2**20
     if not (PROC / "clear_refs").exists():
@@ -168,7 +168,7 @@ def memory(device: str, peak: bool = False) -> float:
 
 
 def size(answer: Any) -> int:
-    """Bytes of the tensors of an answer; what cells share with the index that they were made from is not theirs."""
+    """Bytes of the tensors of an answer; what cells share with their original index does not count."""
     if isinstance(answer, Tensor):
         return answer.numel() * answer.element_size()
     if isinstance(answer, engine.Cells):
@@ -211,7 +211,7 @@ def measure(name: str, embeddings: Embeddings, gap: float, m: int, n: int, devic
 
 
 def with_growth(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """The exponent of m by which each time grew since the size before."""
+    """Adds the exponent of m by which each time grew since the previous size."""
     table = pd.DataFrame(rows)
     logs = table[["m", "exact s", "within s"]].apply(np.log)
     steps = logs.groupby([table["embeddings"], table["tolerance"]], sort=False).diff()
@@ -240,12 +240,12 @@ def run(found: dict[str, Embeddings], most: float, n: int, device: str, seconds:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tolerance")
     parser.add_argument("--embeddings", type=Path, nargs="*", default=[])
-    parser.add_argument("--save", type=Path, help="a folder for the embeddings")
+    parser.add_argument("--save", type=Path, help="folder in which to save the embeddings")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--most", type=float, help="references at most; by default 1e8 on a GPU, 1e7 on a CPU")
-    parser.add_argument("--queries", type=int, help="by default 10,000 on a GPU, 1,000 on a CPU")
-    parser.add_argument("--only", default="", help="part of a name, to measure some only")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that may last longer")
+    parser.add_argument("--most", type=float, help="most references; default: 1e8 on a GPU, 1e7 on a CPU")
+    parser.add_argument("--queries", type=int, help="default: 10,000 on a GPU, 1,000 on a CPU")
+    parser.add_argument("--only", default="", help="measure only the names that contain this text")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start nothing that may take longer")
     chosen = parser.parse_args()
     kind = "cuda" if chosen.device.startswith("cuda") else "cpu"
     most, n = chosen.most or MOST[kind], chosen.queries or QUERIES[kind]

@@ -1,11 +1,10 @@
 """Claim: training a DWAC costs at most 1.10 times its softmax twin with the default encoders, 1.3 with the paper's MLP.
 
-Both heads are trained by the same loop on the same rows, in turns, and compared by their median epoch (validation
-included) and by the whole fit. On a GPU the paper's models must also take at most an eighth of the research code's
-time an epoch, which was measured on the same kind of GPU, an H200, in its own defaults: Covertype 17 s, Fashion-MNIST
-14 s.
+Both heads are trained by the same loop on the same rows, alternately, and compared by their median epoch (including
+validation) and by the whole fit. On a GPU the paper's models must also take at most an eighth of the research code's
+time per epoch, measured on the same kind of GPU, an H200, with its own defaults: Covertype 17 s, Fashion-MNIST 14 s.
 
-    python -m benchmarks.training_cost                # all rows on a GPU, a part of them on a CPU
+    python -m benchmarks.training_cost                # all rows on a GPU, some of them on a CPU
     python -m benchmarks.training_cost --device cpu
 """
 
@@ -23,8 +22,8 @@ import dwac
 from benchmarks import record
 from dwac import datasets
 
-RESEARCH_CODE = {"covertype": 17.0, "fashion_mnist": 14.0}  # seconds an epoch, its DWAC on an H200
-MOST = {  # dataset, encoder → DWAC's cost in that of its twin
+RESEARCH_CODE = {"covertype": 17.0, "fashion_mnist": 14.0}  # seconds per epoch of its DWAC on an H200
+MOST = {  # dataset, encoder → largest allowed cost of DWAC relative to its twin
     ("covertype", "tabular"): 1.10,
     ("covertype", "tabular:paper"): 1.30,
     ("fashion_mnist", "image"): 1.10,
@@ -35,7 +34,7 @@ HEADS = ("dwac", "softmax")
 
 
 def load(name: str, rows: int | None) -> tuple[Any, Any]:
-    """Training rows, all or the first of a seeded shuffle."""
+    """Training rows: all of them, or the first ones of a seeded shuffle."""
     data = datasets.load(name)
     X, y = data.X_train, data.y_train
     chosen = np.sort(np.random.default_rng(0).permutation(len(y))[:rows])
@@ -43,7 +42,7 @@ def load(name: str, rows: int | None) -> tuple[Any, Any]:
 
 
 def measure(X: Any, y: Any, encoder: str, head: str, device: str, epochs: int) -> dict[str, float]:
-    """Seconds of the median epoch after the first, and of the whole fit a row and epoch."""
+    """Seconds of the median epoch after the first, and of the whole fit."""
     clf = dwac.DWACClassifier(encoder, head=head, epochs=epochs, patience=epochs, random_state=0, device=device)
     start = time.perf_counter()
     clf.fit(X, y)
@@ -55,7 +54,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--only", default="", help="part of DATASET ENCODER, to measure some only")
+    parser.add_argument("--only", default="", help="measure only those whose DATASET ENCODER contains this text")
     chosen = parser.parse_args()
     gpu = chosen.device.startswith("cuda")
     rows = []

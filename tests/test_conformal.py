@@ -53,7 +53,7 @@ def first_covering_rank(n: int, epsilon: str) -> int:
 
 
 def assert_beta_binomial(covered: NDArray[np.int64], n_test: int, k: int, n: int, seed: int) -> None:
-    """Counts of covered truths, one a repetition, follow BetaBinomial(n_test, k, n+1-k) in mean and in shape."""
+    """Counts of covered true labels, one per repetition, follow BetaBinomial(n_test, k, n+1-k) in mean and in shape."""
     law = stats.betabinom(n_test, k, n + 1 - k)
     z = (covered.mean() - law.mean()) / (law.std() / np.sqrt(len(covered)))
     assert abs(z) < Z_RARE
@@ -75,7 +75,7 @@ def test_the_papers_formula_is_the_plain_share_of_scores_at_least_as_high() -> N
     np.testing.assert_array_equal(p, np.array([4, 4, 3, 1, 1, 0]) / 4)
 
 
-def test_a_high_score_is_strange_and_a_low_score_is_not() -> None:
+def test_a_high_score_has_a_low_p_value_and_a_low_score_a_high_one() -> None:
     strange, ordinary = p_values(np.arange(99), [1000.0, -1000.0])
     assert (strange, ordinary) == (0.01, 1.0)
 
@@ -139,7 +139,7 @@ def test_p_values_keep_the_shape_of_the_scores(shape: tuple[int, ...]) -> None:
         assert p_values([1.0, 2.0], np.zeros(shape), smoothed=smoothed, random_state=0).shape == shape
 
 
-def test_lists_integers_and_float32_are_taken_as_they_are() -> None:
+def test_lists_integers_and_float32_are_accepted() -> None:
     expected = p_values([1.0, 2.0, 3.0], [[2.0, 4.0]])
     for kind in (np.int64, np.float32, np.float64):
         np.testing.assert_array_equal(p_values(np.array([1, 2, 3], kind), np.array([[2, 4]], kind)), expected)
@@ -215,7 +215,7 @@ def test_far_query_has_the_least_credibility_and_no_label_at_a_usual_epsilon() -
     assert far.credibility == pytest.approx(1 / 201)
     assert not far.label_sets(0.05).any()
     assert far.labels.tolist() == [0]
-    # The probability of the same query is sure of itself: that score cannot see distance.
+    # The probability of the same query is high: that score ignores distance.
     assert nonconformity([[-1e8, -1.1e8, -2e8]], "probability").tolist() == [[-1, 0, 0]]
 
 
@@ -224,7 +224,7 @@ def test_far_query_has_credibility_zero_by_the_papers_formula() -> None:
     assert calibration.predict([[1e8, 1e9]], finite_sample=False).credibility.tolist() == [0.0]
 
 
-def test_an_empty_class_scores_infinity_and_is_the_strangest_label() -> None:
+def test_an_empty_class_scores_infinity_and_fits_worst() -> None:
     votes = np.array([[-1.0, -np.inf]])
     prediction = Calibration(np.arange(19.0)).predict(nonconformity(votes))
     assert prediction.p_values.tolist() == [[0.95, 0.05]]
@@ -234,7 +234,7 @@ def test_an_empty_class_scores_infinity_and_is_the_strangest_label() -> None:
 
 
 def test_infinite_calibration_scores_tie_with_infinite_scores() -> None:
-    # A calibration example whose own class has no reference fits infinitely badly, as does the query.
+    # A calibration example whose class has no references fits infinitely badly, like the query.
     assert p_values([0.0, np.inf, np.inf], [np.inf, 1e300, -np.inf]).tolist() == [0.75, 0.75, 1.0]
 
 
@@ -244,14 +244,14 @@ def test_probability_of_a_row_without_finite_largest_vote_is_refused_not_nan(row
         nonconformity([[0.0, -1.0], row], "probability")
 
 
-def test_true_label_scores_pick_the_own_label_of_each_example() -> None:
+def test_true_label_scores_pick_the_true_label_of_each_example() -> None:
     assert conformal.true_label_scores([[1, 2, 3], [4, 5, 6]], [2, 0]).tolist() == [3, 4]
 
 
-# --- label sets, labels, confidence, credibility
+# --- prediction sets, labels, confidence, credibility
 
 
-def test_label_set_holds_p_values_strictly_above_epsilon() -> None:
+def test_prediction_set_contains_labels_with_p_values_strictly_above_epsilon() -> None:
     assert label_sets([[0.05, 0.0500001, 0.9, 0.01]], 0.05).tolist() == [[False, True, True, False]]
 
 
@@ -261,7 +261,7 @@ def test_a_p_value_that_equals_epsilon_is_rejected_whatever_the_rounding(epsilon
     exact = Fraction(epsilon).limit_denominator(100)
     for multiple in range(1, 200):
         n = exact.denominator * multiple - 1
-        worst = exact.numerator * multiple - 1  # so many calibration scores are at least as high
+        worst = exact.numerator * multiple - 1  # how many calibration scores are at least as high
         p = p_values(np.arange(n), np.array([[n - worst]], dtype=float)) if n else np.ones((1, 1))
         assert not label_sets(p, epsilon).any()
 
@@ -296,7 +296,7 @@ def test_label_has_the_largest_p_value_even_with_an_infinite_score() -> None:
     assert prediction.labels.tolist() == [1]
 
 
-def test_prediction_says_what_the_functions_say() -> None:
+def test_prediction_agrees_with_the_functions() -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(20, 4))
     prediction = Calibration(rng.normal(size=60)).predict(scores)
@@ -329,7 +329,7 @@ def draw_votes(rng: np.random.Generator, n: int) -> tuple[Floats, NDArray[np.int
 
 
 def simulate(n_cal: int, epsilon: float, score: Any, seed: int, **options: Any) -> tuple[NDArray[np.int64], Floats]:
-    """How many truths were covered, and the mean number of labels in a set, in each repetition."""
+    """How many true labels were covered, and the mean number of labels per set, in each repetition."""
     rng = np.random.default_rng(seed)
     covered, sizes = np.zeros(REPETITIONS, dtype=np.int64), np.zeros(REPETITIONS)
     for repetition in range(REPETITIONS):
@@ -361,7 +361,7 @@ def test_coverage_follows_the_beta_binomial_law_with_sets_of_the_right_size(
     k = first_covering_rank(n_cal, epsilon)
     covered, sizes = simulate(n_cal, float(epsilon), lambda votes: nonconformity(votes, kind), seed=n_cal)
     assert_beta_binomial(covered, N_TEST, k, n_cal, seed=n_cal)
-    # Reversed comparisons cover just as often, with nearly all labels in each set: size tells them apart.
+    # Reversed comparisons cover just as often, with nearly all labels in each set: only the size differs.
     if kind == "weights":
         z = (sizes.mean() - expected_set_size(k, n_cal)) / (sizes.std(ddof=1) / np.sqrt(REPETITIONS))
         assert abs(z) < Z_RARE
@@ -369,7 +369,7 @@ def test_coverage_follows_the_beta_binomial_law_with_sets_of_the_right_size(
 
 
 def test_reversed_comparisons_would_be_caught_by_set_size_alone() -> None:
-    # The mistake on purpose: scores of the wrong sign. Coverage obeys the law, and the sets hold nearly everything.
+    # A deliberate mistake: scores of the wrong sign. Coverage follows the law, but the sets contain nearly every label.
     covered, sizes = simulate(50, 0.05, lambda votes: votes, seed=0)
     assert_beta_binomial(covered, N_TEST, first_covering_rank(50, "0.05"), 50, seed=0)
     assert sizes.mean() > 9
@@ -383,7 +383,7 @@ def test_too_few_calibration_scores_cover_always_because_every_set_holds_every_l
 
 
 @pytest.mark.parametrize(("n_cal", "epsilon"), [(20, "0.05"), (50, "0.05"), (1000, "0.1")])
-def test_the_papers_formula_covers_as_its_own_law_says_which_is_less_than_asked(n_cal: int, epsilon: str) -> None:
+def test_the_papers_formula_follows_its_own_law_which_covers_less_than_requested(n_cal: int, epsilon: str) -> None:
     # #/n > ε needs one calibration score more than ⌊εn⌋ at least as high: k = n - ⌊εn⌋, no correction.
     k = n_cal - int(Fraction(epsilon) * n_cal // 1)
     covered, _ = simulate(n_cal, float(epsilon), nonconformity, seed=n_cal + 1, finite_sample=False)
@@ -392,7 +392,7 @@ def test_the_papers_formula_covers_as_its_own_law_says_which_is_less_than_asked(
 
 
 @pytest.mark.parametrize("n_cal", [5, 50])
-def test_smoothed_sets_cover_exactly_as_asked_even_with_too_few_scores(n_cal: int) -> None:
+def test_smoothed_sets_cover_exactly_as_requested_even_with_too_few_scores(n_cal: int) -> None:
     generator = np.random.default_rng(n_cal)
     covered, _ = simulate(n_cal, 0.05, nonconformity, seed=n_cal, smoothed=True, random_state=generator)
     z = (covered.mean() / N_TEST - 0.95) / (covered.std(ddof=1) / N_TEST / np.sqrt(REPETITIONS))
@@ -405,7 +405,7 @@ def test_class_conditional_sets_cover_each_class_by_its_own_beta_binomial_law() 
     rng = np.random.default_rng(0)
     covered = {"class-conditional": np.zeros((300, 3), dtype=np.int64), "marginal": np.zeros((300, 3), dtype=np.int64)}
     for repetition in range(300):
-        # Classes differ in how badly their own examples fit; each wrong label fits worse by 5 spreads.
+        # Classes differ in how badly their examples fit; each wrong label fits worse by 5 standard deviations.
         own, test_own = (rng.normal(size=len(y)) * np.take(spreads, y) for y in (labels, test_labels))
         scores = rng.normal(5, 1, size=(len(test_labels), 3)) * spreads
         scores[np.arange(len(test_labels)), test_labels] = test_own
@@ -423,7 +423,7 @@ def test_class_conditional_sets_cover_each_class_by_its_own_beta_binomial_law() 
 
 
 def draw_p_values(n_cal: int, discrete: bool, seed: int, **options: Any) -> Floats:
-    """p-values of true labels, each against a calibration set of its own, so that they are independent."""
+    """p-values of true labels, each with its own calibration set, so that they are independent."""
     rng = np.random.default_rng(seed)
     pool = rng.integers(0, 6, size=(4000, n_cal + 1)) if discrete else rng.normal(size=(4000, n_cal + 1))
     return np.array([p_values(row[1:], row[0], random_state=rng, **options) for row in pool])
@@ -488,7 +488,7 @@ def test_smallest_calibration_is_exact_for_every_unit_fraction() -> None:
     assert [conformal.smallest_calibration(1 / (n + 1)) for n in range(1, 3000)] == list(range(1, 3000))
 
 
-def test_the_warning_says_what_is_needed_what_came_and_what_to_do() -> None:
+def test_the_warning_says_what_is_required_what_was_given_and_what_to_do() -> None:
     with pytest.warns(CalibrationWarning) as caught:
         Calibration(np.zeros(18)).predict([[1.0]]).label_sets(0.05)
     (message,) = [str(w.message) for w in caught]
@@ -496,7 +496,7 @@ def test_the_warning_says_what_is_needed_what_came_and_what_to_do() -> None:
         assert part in message
 
 
-def test_the_warning_points_at_the_line_that_asked() -> None:
+def test_the_warning_points_at_the_calling_line() -> None:
     prediction = Calibration(np.zeros(3)).predict([[1.0]])
     with pytest.warns(CalibrationWarning) as by_method:
         prediction.label_sets(0.05)
@@ -517,7 +517,7 @@ def test_rare_classes_are_named_with_their_counts() -> None:
 
 
 def test_classes_that_are_all_rare_are_not_called_the_whole_calibration_set() -> None:
-    # 24 examples in all would be enough; 12 in each class are not.
+    # 24 examples in total would be enough; 12 per class are not.
     prediction = Calibration(np.zeros(24), [0, 1] * 12).predict([[0.0, 0.0]])
     with pytest.warns(CalibrationWarning, match="class 0 has 12, class 1 has 12:"):
         prediction.label_sets(0.05)
@@ -562,35 +562,39 @@ def test_numpy_numbers_are_epsilons(epsilon: Any) -> None:
     ("call", "error", "message"),
     [
         (lambda: Calibration([]), InputError, "at least one score; got none"),
-        (lambda: Calibration([[1.0, 2.0]]), ShapeError, r"calibration scores must have 1 axes; got shape \(1, 2\)"),
-        (lambda: Calibration(1.0), ShapeError, r"1 axes; got shape \(\)"),
+        (lambda: Calibration([[1.0, 2.0]]), ShapeError, r"calibration scores must be a 1-D array; got shape \(1, 2\)"),
+        (lambda: Calibration(1.0), ShapeError, r"a 1-D array; got shape \(\)"),
         (
             lambda: Calibration([1.0, np.nan]),
             NonFiniteError,
-            "calibration scores must not hold NaN; found one at row 1",
+            "calibration scores must not contain NaN; got one at row 1",
         ),
         (lambda: Calibration(["a"]), InputError, "calibration scores must be an array of numbers"),
-        (lambda: Calibration([1.0, 2.0], [0]), ShapeError, "calibration labels .* 2 required, 1 given"),
-        (lambda: Calibration([1.0, 2.0], [[0, 1]]), ShapeError, "calibration labels must have one axis"),
+        (lambda: Calibration([1.0, 2.0], [0]), ShapeError, "calibration labels .* 2 required, got 1"),
+        (lambda: Calibration([1.0, 2.0], [[0, 1]]), ShapeError, "calibration labels must be a 1-D array"),
         (lambda: Calibration([1.0, 2.0], [0, -1]), LabelError, "calibration labels must lie in 0 .*; got -1 at row 1"),
         (lambda: Calibration([1.0, 2.0], [0, 0.5]), LabelError, "calibration labels must be whole numbers"),
         (lambda: Calibration([1.0, 2.0], ["cat", "dog"]), LabelError, "encode other labels first"),
-        (lambda: p_values([1.0], [np.nan]), NonFiniteError, "scores must not hold NaN; found one at row 0"),
+        (lambda: p_values([1.0], [np.nan]), NonFiniteError, "scores must not contain NaN; got one at row 0"),
         (lambda: p_values([1.0], "far"), InputError, "scores must be an array of numbers"),
-        (lambda: Calibration([1.0]).predict([1.0, 2.0]), ShapeError, r"scores must have 2 axes; got shape \(2,\)"),
+        (lambda: Calibration([1.0]).predict([1.0, 2.0]), ShapeError, r"scores must be a 2-D array; got shape \(2,\)"),
         (lambda: Calibration([1.0]).predict(np.ones((2, 0))), ShapeError, r"at least one; got shape \(2, 0\)"),
         (
             lambda: class_conditional_p_values([1.0], [0], [1.0]),
             ShapeError,
-            r"\(n, K\), one column a label; got \(1,\)",
+            r"\(n, K\), one column per label; got \(1,\)",
         ),
         (
             lambda: class_conditional_p_values([1.0, 2.0], [0, 3], [[1.0, 2.0]]),
             ShapeError,
-            "column for each calibration class: at least 4 required, 2 given",
+            "column per calibration class: at least 4 required, got 2",
         ),
-        (lambda: nonconformity([1.0, 2.0]), ShapeError, "log_class_weights must have 2 axes"),
-        (lambda: nonconformity([[np.nan]]), NonFiniteError, "log_class_weights must not hold NaN; .* row 0, column 0"),
+        (lambda: nonconformity([1.0, 2.0]), ShapeError, "log_class_weights must be a 2-D array"),
+        (
+            lambda: nonconformity([[np.nan]]),
+            NonFiniteError,
+            "log_class_weights must not contain NaN; .* row 0, column 0",
+        ),
         (lambda: nonconformity([[1.0]], "wieghts"), InputError, '\'wieghts\'; choose "weights" or "probability"'),
         (lambda: nonconformity(np.ones((2, 0)), "probability"), ShapeError, r"at least one; got shape \(2, 0\)"),
         (
@@ -598,17 +602,17 @@ def test_numpy_numbers_are_epsilons(epsilon: Any) -> None:
             LabelError,
             "labels must lie in 0 … 1; got 2 at row 0",
         ),
-        (lambda: conformal.true_label_scores([[1.0, 2.0]], [0, 1]), ShapeError, "1 required, 2 given"),
-        (lambda: label_sets([0.1, 0.2], 0.05), ShapeError, "p_values must have 2 axes"),
-        (lambda: label_sets([[0.1, np.nan]], 0.05), NonFiniteError, "p_values must not hold NaN"),
-        (lambda: label_sets([[0.1, 0.2]], 0.05, n_calibration=[9, 9, 9]), ShapeError, "2 required, 3 given"),
-        (lambda: conformal.confidence([0.1, 0.2]), ShapeError, "p_values must have 2 axes"),
+        (lambda: conformal.true_label_scores([[1.0, 2.0]], [0, 1]), ShapeError, "1 required, got 2"),
+        (lambda: label_sets([0.1, 0.2], 0.05), ShapeError, "p_values must be a 2-D array"),
+        (lambda: label_sets([[0.1, np.nan]], 0.05), NonFiniteError, "p_values must not contain NaN"),
+        (lambda: label_sets([[0.1, 0.2]], 0.05, n_calibration=[9, 9, 9]), ShapeError, "2 required, got 3"),
+        (lambda: conformal.confidence([0.1, 0.2]), ShapeError, "p_values must be a 2-D array"),
         (lambda: conformal.confidence(np.ones((2, 0))), ShapeError, "at least one"),
-        (lambda: conformal.credibility([0.1, 0.2]), ShapeError, "p_values must have 2 axes"),
+        (lambda: conformal.credibility([0.1, 0.2]), ShapeError, "p_values must be a 2-D array"),
         (lambda: conformal.credibility(np.ones((2, 0))), ShapeError, "at least one"),
     ],
 )
-def test_bad_input_is_refused_with_what_was_required_and_what_came(call: Any, error: type, message: str) -> None:
+def test_bad_input_is_rejected_with_what_was_required_and_what_was_given(call: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         call()
     assert type(caught.value) is error
@@ -630,7 +634,7 @@ def test_any_p_values_match_the_loop(calibration: list[float], scores: list[floa
 
 @relaxed
 @given(st.lists(tied_scores, min_size=1, max_size=25))
-def test_at_most_a_share_epsilon_of_any_scores_is_rejected_by_all_the_others(scores: list[float]) -> None:
+def test_at_most_a_share_epsilon_of_any_scores_is_rejected_by_the_others(scores: list[float]) -> None:
     # The heart of the guarantee, without chance: among n+1 numbers at most j have a p-value of at most j/(n+1).
     n = len(scores)
     if n == 1:
@@ -717,7 +721,7 @@ def test_only_the_order_of_scores_matters(calibration: list[int], scores: list[i
 
 @relaxed
 @given(calibrations, st.lists(st.tuples(any_scores, any_scores), min_size=1, max_size=8))
-def test_a_row_has_the_same_p_values_alone_and_in_company(calibration: list[float], rows: Any) -> None:
+def test_a_row_has_the_same_p_values_alone_and_among_others(calibration: list[float], rows: Any) -> None:
     together = p_values(calibration, rows)
     np.testing.assert_array_equal(together, np.concatenate([p_values(calibration, [row]) for row in rows]))
 
@@ -731,7 +735,7 @@ def test_repeating_the_calibration_set_leaves_the_papers_share_alone(calibration
 
 @relaxed
 @given(st.lists(st.tuples(*[st.floats(-1e6, 1e3)] * 3), min_size=1, max_size=5), st.floats(-1e6, 1e6))
-def test_probability_forgets_a_common_offset_and_weights_does_not(rows: Any, offset: float) -> None:
+def test_probability_ignores_a_common_offset_and_weights_does_not(rows: Any, offset: float) -> None:
     votes = np.array(rows)
     probabilities = -nonconformity(votes, "probability")
     assert np.isfinite(probabilities).all()

@@ -24,7 +24,7 @@ def points(n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float64) ->
 
 @contextmanager
 def matmul_precision(name: str) -> Iterator[None]:
-    """On a CPU with bfloat16 units, "medium" moves these products by 1e-1; elsewhere on CPU it does nothing."""
+    """On a CPU with bfloat16 units, "medium" changes these products by 1e-1; on other CPUs it has no effect."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(name)
     try:
@@ -33,7 +33,7 @@ def matmul_precision(name: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-# The suite of every kernel
+# The suite that every kernel passes
 
 
 def test_the_oracle_knows_every_kernel():
@@ -145,7 +145,7 @@ def test_the_default_kernel_is_the_papers():
 
 
 @pytest.mark.parametrize("name", ["guassian", "", "Gaussian", None, ["gaussian"]])
-def test_an_unknown_kernel_is_refused_with_the_choices(name):
+def test_an_unknown_kernel_is_rejected_with_the_choices(name):
     with pytest.raises(KernelError) as caught:
         log_weights(points(1, 1), points(1, 1), name)
     assert isinstance(caught.value, DwacError)
@@ -203,7 +203,7 @@ def test_no_queries_and_no_references_give_empty_matrices():
     assert squared_distances(a, a[:0]).shape == (3, 0)
 
 
-# Whatever the caller allows elsewhere, distances are taken in full precision
+# Whatever the caller allows elsewhere, distances are computed in full precision
 
 
 def value_and_gradients(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
@@ -283,8 +283,8 @@ def test_the_newer_precision_settings_are_respected_and_restored(place):
         torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-5)
 
 
-def test_threads_do_not_lower_one_anothers_precision():
-    # The setting belongs to the process: without counting, one thread would restore it under another's product.
+def test_threads_do_not_lower_each_others_precision():
+    # The setting is global: without counting, one thread would restore it during another's product.
     a, b = float32_case()
     want = squared_distances(a, b)
     wrong = []

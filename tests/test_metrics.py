@@ -18,7 +18,7 @@ relaxed = settings(deadline=None)
 
 
 def draw_probabilities(seed: int, n: int, n_classes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Labels drawn from the very probabilities that go with them: perfectly calibrated."""
+    """Labels drawn from their own probabilities: perfectly calibrated."""
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.ones(n_classes), size=n)
     y = (rng.random((n, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(max=n_classes - 1)
@@ -28,7 +28,7 @@ def draw_probabilities(seed: int, n: int, n_classes: int) -> tuple[NDArray[np.in
 # --- accuracy and log-loss
 
 
-def test_accuracy_is_the_share_of_right_labels() -> None:
+def test_accuracy_is_the_share_of_correct_labels() -> None:
     assert metrics.accuracy([0, 1, 1, 2, 0], [0, 1, 2, 2, 1]) == 0.6
 
 
@@ -43,14 +43,14 @@ def test_log_loss_by_hand() -> None:
     assert metrics.log_loss([0, 0], log_p) == pytest.approx((np.log(2) + np.log(5)) / 2)
 
 
-def test_log_loss_charges_a_tiny_probability_its_true_price() -> None:
+def test_log_loss_does_not_round_tiny_probabilities() -> None:
     # As a probability, exp(-1e6) would be 0; scikit-learn clips it at about exp(-36).
     assert metrics.log_loss([1], [[0.0, -1e6]]) == 1e6
     assert metrics.log_loss([1], [[0.0, -np.inf]]) == np.inf
     assert metrics.log_loss([0], [[0.0, -np.inf]]) == 0
 
 
-def test_log_loss_takes_float32_log_probabilities() -> None:
+def test_log_loss_accepts_float32_log_probabilities() -> None:
     y, p = draw_probabilities(1, 200, 10)
     assert metrics.log_loss(y, np.log(p).astype(np.float32)) == pytest.approx(metrics.log_loss(y, np.log(p)), rel=1e-5)
 
@@ -113,20 +113,20 @@ def test_uneven_bins_differ_by_at_most_one_example() -> None:
     assert found == pytest.approx((plain + mirrored) / 2)
 
 
-def test_more_bins_than_examples_means_one_example_a_bin() -> None:
+def test_more_bins_than_examples_means_one_example_per_bin() -> None:
     p0 = np.array([0.1, 0.7])
     assert metrics.calibration_error([1, 0], np.c_[p0, 1 - p0], n_bins=50) == pytest.approx((0.1 + 0.3) / 2)
 
 
 @pytest.mark.parametrize(("n_classes", "n_bins"), [(5, 10), (7, 10), (20, 10), (10, 10), (3, 6)])
-def test_research_divisor_carries_the_factor_classes_over_bins(n_classes: int, n_bins: int) -> None:
+def test_research_divisor_adds_the_factor_classes_over_bins(n_classes: int, n_bins: int) -> None:
     y, p = draw_probabilities(0, 300, n_classes)
     published = metrics.calibration_error(y, p, n_bins, research_divisor=True)
     assert published == pytest.approx(metrics.calibration_error(y, p, n_bins) * n_classes / n_bins)
 
 
 def test_research_divisor_changes_nothing_for_two_classes() -> None:
-    # The research code treats two classes apart: the error of one class, undivided.
+    # The research code treats two classes separately: the error of one class, undivided.
     y, p = draw_probabilities(0, 300, 2)
     assert metrics.calibration_error(y, p, research_divisor=True) == metrics.calibration_error(y, p)
 
@@ -138,7 +138,7 @@ def test_calibration_error_ignores_row_order_even_with_ties() -> None:
     assert len(errors) == 1
 
 
-def test_a_constant_right_forecast_has_no_error_even_if_rows_are_sorted_by_outcome() -> None:
+def test_a_constant_correct_forecast_has_no_error_even_if_rows_are_sorted_by_outcome() -> None:
     y = np.repeat([0, 1], 50)
     assert metrics.calibration_error(y, np.full((100, 2), 0.5)) == pytest.approx(0, abs=1e-15)
 
@@ -177,7 +177,7 @@ def test_calibration_error_lies_in_the_unit_interval(seed: int, n: int, n_classe
 
 
 def constant_rates(n: int, n_classes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Labels, and for every row alike the shares of their classes."""
+    """Labels, and the shares of the classes, the same for every row."""
     y = np.random.default_rng(0).permutation(np.arange(n) % n_classes)
     return y, np.tile(np.bincount(y, minlength=n_classes) / n, (n, 1))
 
@@ -270,7 +270,7 @@ def test_a_calibration_test_is_the_same_every_time() -> None:
 
 def test_top_label_error_by_hand() -> None:
     p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
-    # Two bins: .6 and .7 hold one right of two, .8 and .9 two of two.
+    # Two bins: of .6 and .7 one is correct, of .8 and .9 both.
     assert metrics.top_label_error([0, 1, 0, 0], p, n_bins=2) == pytest.approx((0.15 + 0.15) / 2)
 
 
@@ -288,7 +288,7 @@ def test_coverage_falls_into_its_interval_as_often_as_it_says() -> None:
 # --- coverage, set sizes
 
 
-def test_coverage_is_the_share_of_sets_that_hold_the_truth() -> None:
+def test_coverage_is_the_share_of_sets_that_contain_the_true_label() -> None:
     sets = [[True, False, True], [False, False, False], [True, True, True], [False, True, False]]
     assert metrics.coverage([0, 1, 2, 0], sets) == 0.5
 
@@ -332,7 +332,7 @@ def test_a_curve_of_no_epsilon_has_no_rows_and_all_columns() -> None:
     assert "coverage" in curve.columns
 
 
-# --- out of domain
+# --- out of distribution
 
 
 def naive_fpr95(inside: Any, outside: Any) -> float:
@@ -420,7 +420,7 @@ def test_top_k_agreement_matches_a_loop() -> None:
 
 
 def test_far_neighbours_still_vote() -> None:
-    # exp(-1e8) is 0: only the weights relative to each other can tell.
+    # exp(-1e8) is 0: only the weights relative to each other can decide.
     log_w = np.array([[-1.0, -1.5, -1.6]]) - 1e8
     assert metrics.top_k_agreement([1], [[0, 1, 1]], log_w, [1, 3]) == {1: 0.0, 3: 1.0}
 
@@ -451,9 +451,9 @@ half = [[0.5, 0.5]]
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: metrics.accuracy([], []), InputError, "at least one example is needed; got none"),
-        (lambda: metrics.accuracy([0, 1], [0]), ShapeError, "labels .* 2 required, 1 given"),
-        (lambda: metrics.accuracy([[0, 1]], [0]), ShapeError, r"y must have one axis; got shape \(1, 2\)"),
+        (lambda: metrics.accuracy([], []), InputError, "at least one example is required; got none"),
+        (lambda: metrics.accuracy([0, 1], [0]), ShapeError, "labels .* 2 required, got 1"),
+        (lambda: metrics.accuracy([[0, 1]], [0]), ShapeError, r"y must be a 1-D array; got shape \(1, 2\)"),
         (lambda: metrics.accuracy(["cat"], [0]), LabelError, "y must be whole numbers .* encode other labels first"),
         (lambda: metrics.accuracy([0], [-1]), LabelError, "labels must lie in 0 .*; got -1 at row 0"),
         (lambda: metrics.log_loss([0], half), InputError, "must be at most 0; got 0.5; take the log first"),
@@ -463,17 +463,17 @@ half = [[0.5, 0.5]]
             r"must sum to 1; row 0 sums to 0.0076.*log-sum-exp",
         ),
         (lambda: metrics.log_loss([2], np.log(half)), LabelError, "y must lie in 0 … 1; got 2 at row 0"),
-        (lambda: metrics.log_loss([0, 1], np.log(half)), ShapeError, "y .* 1 required, 2 given"),
-        (lambda: metrics.log_loss([0], [-0.7, -0.7]), ShapeError, "log_probabilities must have 2 axes"),
-        (lambda: metrics.log_loss([0], [[np.nan, 0]]), NonFiniteError, "log_probabilities must not hold NaN"),
+        (lambda: metrics.log_loss([0, 1], np.log(half)), ShapeError, "y .* 1 required, got 2"),
+        (lambda: metrics.log_loss([0], [-0.7, -0.7]), ShapeError, "log_probabilities must be a 2-D array"),
+        (lambda: metrics.log_loss([0], [[np.nan, 0]]), NonFiniteError, "log_probabilities must not contain NaN"),
         (lambda: metrics.log_loss([], np.zeros((0, 2))), InputError, "at least one example"),
         (lambda: metrics.calibration_error([0], [[0.5, 0.6]]), InputError, "must sum to 1; row 0 sums to 1.1"),
         (lambda: metrics.calibration_error([0], [[-0.7, -0.7]]), InputError, r"must lie in \[0, 1\]; got -0.7"),
         (lambda: metrics.calibration_error([0], [[1.5, -0.5]]), InputError, r"got 1.5 at row 0, column 0"),
-        (lambda: metrics.calibration_error([0], [[np.nan, 1]]), NonFiniteError, "probabilities must not hold NaN"),
-        (lambda: metrics.calibration_error([0], [0.5, 0.5]), ShapeError, "probabilities must have 2 axes"),
+        (lambda: metrics.calibration_error([0], [[np.nan, 1]]), NonFiniteError, "probabilities must not contain NaN"),
+        (lambda: metrics.calibration_error([0], [0.5, 0.5]), ShapeError, "probabilities must be a 2-D array"),
         (lambda: metrics.calibration_error([2], half), LabelError, "y must lie in 0 … 1; got 2"),
-        (lambda: metrics.calibration_error([0, 1], half), ShapeError, "1 required, 2 given"),
+        (lambda: metrics.calibration_error([0, 1], half), ShapeError, "1 required, got 2"),
         (lambda: metrics.calibration_error([], np.zeros((0, 2))), InputError, "at least one example"),
         (lambda: metrics.calibration_error([0], half, n_bins=0), InputError, "n_bins must be .* at least 1; got 0"),
         (lambda: metrics.calibration_error([0], half, n_bins=2.0), InputError, "n_bins must be a whole number"),  # type: ignore[arg-type]
@@ -481,18 +481,18 @@ half = [[0.5, 0.5]]
         (lambda: metrics.coverage([0], [[1, 0]]), ShapeError, "array of booleans; got int64"),
         (lambda: metrics.coverage([0], [True, False]), ShapeError, r"got bool of shape \(2,\)"),
         (lambda: metrics.coverage([2], [[True, False]]), LabelError, "y must lie in 0 … 1; got 2"),
-        (lambda: metrics.coverage([0, 1], [[True, False]]), ShapeError, "1 required, 2 given"),
+        (lambda: metrics.coverage([0, 1], [[True, False]]), ShapeError, "1 required, got 2"),
         (lambda: metrics.set_sizes(np.zeros((0, 3), bool)), ShapeError, r"non-empty .* shape \(0, 3\)"),
         (lambda: metrics.set_curve([0], half, [0.1, 1.0]), EpsilonError, r"epsilon must lie in \(0, 1\); got 1.0"),
         (lambda: metrics.set_curve([2], half, [0.1]), LabelError, "y must lie in 0 … 1; got 2"),
         (lambda: metrics.ood_scores([], [1.0]), InputError, "both kinds .* got 0 inside and 1 outside"),
         (lambda: metrics.ood_scores([1.0], []), InputError, "both kinds .* got 1 inside and 0 outside"),
-        (lambda: metrics.ood_scores([np.nan], [1.0]), NonFiniteError, "inside scores must not hold NaN"),
-        (lambda: metrics.ood_scores([1.0], [[1.0]]), ShapeError, "outside scores must have 1 axes"),
+        (lambda: metrics.ood_scores([np.nan], [1.0]), NonFiniteError, "inside scores must not contain NaN"),
+        (lambda: metrics.ood_scores([1.0], [[1.0]]), ShapeError, "outside scores must be a 1-D array"),
         (
             lambda: metrics.top_k_agreement([0], [[0, 1]], [[-1.0]], [1]),
             ShapeError,
-            r"\(1, 2\) and .* \(1, 1\) must fit",
+            r"same shape; got \(1, 2\) and \(1, 1\)",
         ),
         (
             lambda: metrics.top_k_agreement([0], [[0]], [[-1.0]], [2]),
@@ -500,7 +500,7 @@ half = [[0.5, 0.5]]
             "at most the 1 neighbours given; got 2",
         ),
         (lambda: metrics.top_k_agreement([0], [[0]], [[-1.0]], [0]), InputError, "each k must be .* at least 1; got 0"),
-        (lambda: metrics.top_k_agreement([0, 1], [[0]], [[-1.0]], [1]), ShapeError, "1 required, 2 given"),
+        (lambda: metrics.top_k_agreement([0, 1], [[0]], [[-1.0]], [1]), ShapeError, "1 required, got 2"),
         (lambda: metrics.top_k_agreement([0], [[-1]], [[-1.0]], [1]), LabelError, "neighbor_labels must lie in 0"),
         (lambda: metrics.top_k_agreement([0], [[0]], [[np.nan]], [1]), NonFiniteError, "neighbor_log_weights"),
         (
@@ -510,7 +510,7 @@ half = [[0.5, 0.5]]
         ),
     ],
 )
-def test_bad_input_is_refused_with_what_was_required_and_what_came(call: Any, error: type, message: str) -> None:
+def test_bad_input_is_rejected_with_what_was_required_and_what_was_given(call: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         call()
     assert type(caught.value) is error

@@ -1,4 +1,4 @@
-"""A ReferenceSet answers as its data say, edits exactly or not at all, and says what is wrong with bad input."""
+"""A ReferenceSet answers correctly, edits exactly or not at all, and says what is wrong with bad input."""
 
 import copy
 import io
@@ -40,7 +40,7 @@ def example(**changes) -> ReferenceSet:
 
 
 def state(refs: ReferenceSet):
-    """Everything one can see of a set."""
+    """Everything visible of a set."""
     return refs.embeddings.tolist(), refs.labels.tolist(), list(refs.ids), refs.n_classes, refs.kernel, len(refs)
 
 
@@ -51,7 +51,7 @@ def assert_same_set(got: ReferenceSet, want: ReferenceSet) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-# What it answers
+# Queries
 
 
 @pytest.mark.parametrize("kernel", list(KERNELS))
@@ -162,7 +162,7 @@ def test_any_layout_of_the_same_numbers_gives_the_same_answer(disguise):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8])
-def test_any_real_type_is_taken(dtype):
+def test_any_real_type_is_accepted(dtype):
     embeddings, queries = (np.abs(20 * x).astype(dtype) for x in (EMBEDDINGS, QUERIES))
     got = ReferenceSet(embeddings, LABELS).probabilities(queries)
     np.testing.assert_allclose(got, oracle.probabilities(queries, embeddings, LABELS, 4, "gaussian"), atol=1e-5)
@@ -208,7 +208,7 @@ def test_moving_to_a_device_gives_an_equal_set():
 
 @pytest.mark.parametrize("edited", [False, True])
 @pytest.mark.parametrize("convert", [np.array, torch.tensor])
-def test_the_callers_arrays_edited_later_do_not_move_the_votes(convert, edited):
+def test_later_edits_of_the_callers_arrays_do_not_change_the_votes(convert, edited):
     embeddings, labels, ids = convert(EMBEDDINGS), convert(LABELS), list(range(20))
     more, more_labels = convert(QUERIES), convert(LABELS[:6])
     refs, want = ReferenceSet(embeddings, labels, ids=ids), ReferenceSet(EMBEDDINGS, LABELS, ids=ids)
@@ -221,7 +221,7 @@ def test_the_callers_arrays_edited_later_do_not_move_the_votes(convert, edited):
     assert_same_set(refs, want)
 
 
-def test_the_ids_it_hands_out_cannot_be_used_to_change_it():
+def test_the_ids_it_returns_cannot_be_used_to_change_it():
     refs = example(ids=[f"row {i}" for i in range(20)])
     with pytest.raises(ValueError, match="read-only"):
         refs.ids[0] = "another"
@@ -349,7 +349,7 @@ def test_an_index_taken_before_an_edit_still_answers_for_its_own_data():
 
 
 class Opaque:
-    """An id that only knows itself."""
+    """An id that equals only itself."""
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_numpy_whole_numbers_name_the_same_examples_as_pythons():
         refs.positions(["3"])  # a string is another id than a number
 
 
-def test_default_ids_are_never_given_twice():
+def test_default_ids_are_never_used_twice():
     refs = example()
     refs.remove([19, 18, 17])
     assert refs.add(QUERIES[:2], [0, 0]) == [20, 21]
@@ -418,27 +418,27 @@ def test_default_ids_are_never_given_twice():
     assert refs.add(QUERIES[:1], [0]) == [101]
 
 
-def test_a_set_with_its_own_ids_asks_for_them_when_adding():
+def test_a_set_created_with_ids_requires_them_when_adding():
     refs = example(ids=range(100, 120))
     with pytest.raises(IdError, match="give ids"):
         refs.add(QUERIES[:1], [0])
 
 
-# Errors: each says what was required and what came; and a failed call changes nothing
+# Errors: each says what was required and what was given; a failed call changes nothing
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"embeddings": EMBEDDINGS[0]}, ShapeError, r"2 axes.*\(3,\)"),
-        ({"embeddings": EMBEDDINGS[None]}, ShapeError, r"2 axes.*\(1, 20, 3\)"),
+        ({"embeddings": EMBEDDINGS[0]}, ShapeError, r"2-D array.*\(3,\)"),
+        ({"embeddings": EMBEDDINGS[None]}, ShapeError, r"2-D array.*\(1, 20, 3\)"),
         ({"embeddings": EMBEDDINGS[:0], "labels": []}, EmptyReferenceError, r"\(0, 3\)"),
         ({"embeddings": EMBEDDINGS[:, :0]}, EmptyReferenceError, r"\(20, 0\)"),
         ({"embeddings": [["a"] * 3] * 20}, InputError, "numbers"),
         ({"embeddings": [[1.0], [1.0, 2.0]]}, InputError, "numbers"),
         ({"embeddings": EMBEDDINGS.astype(complex)}, InputError, "real"),
         ({"embeddings": EMBEDDINGS > 0}, InputError, "real"),
-        ({"labels": LABELS[:-1]}, ShapeError, "20 required, 19 given"),
+        ({"labels": LABELS[:-1]}, ShapeError, "20 required, got 19"),
         ({"labels": LABELS[:, None]}, ShapeError, r"\(20, 1\)"),
         ({"labels": 0}, ShapeError, r"\(\)"),
         ({"labels": [[0], [1, 2]] * 10}, LabelError, "whole numbers"),
@@ -458,19 +458,19 @@ def test_a_set_with_its_own_ids_asks_for_them_when_adding():
         ({"n_classes": True}, InputError, "n_classes"),
         ({"n_classes": "4"}, InputError, "n_classes"),
         ({"n_classes": 2}, LabelError, "0 … 1"),
-        ({"ids": range(19)}, ShapeError, "20 required, 19 given"),
+        ({"ids": range(19)}, ShapeError, "20 required, got 19"),
         ({"ids": [0, *range(19)]}, IdError, "0 is repeated"),
         ({"ids": ["a"] * 20}, IdError, r"'a' is repeated \(and 18 more\)"),
         ({"ids": [[i] for i in range(20)]}, IdError, "hashable"),
         ({"ids": [([],)] * 20}, IdError, "hashable"),
-        ({"ids": np.arange(40).reshape(20, 2)}, IdError, r"one axis.*\(20, 2\)"),
-        ({"ids": np.array(3)}, IdError, "one axis"),
+        ({"ids": np.arange(40).reshape(20, 2)}, IdError, r"1-D array.*\(20, 2\)"),
+        ({"ids": np.array(3)}, IdError, "1-D array"),
         ({"ids": "twenty characters it"}, IdError, "list of ids"),
         ({"ids": 5}, IdError, "list of ids"),
         ({"kernel": "rbf"}, KernelError, "gaussian, laplace, inverse_quadratic"),
     ],
 )
-def test_a_set_that_cannot_be_is_refused(changes, error, message):
+def test_an_invalid_set_is_rejected(changes, error, message):
     with pytest.raises(error, match=message) as caught:
         example(**changes)
     assert isinstance(caught.value, DwacError)
@@ -479,7 +479,7 @@ def test_a_set_that_cannot_be_is_refused(changes, error, message):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("convert", [np.asarray, torch.as_tensor])
-def test_a_value_that_is_not_finite_is_named_by_its_place(bad, convert):
+def test_a_value_that_is_not_finite_is_reported_with_its_position(bad, convert):
     spoilt = EMBEDDINGS.copy()
     spoilt[13, 2] = spoilt[15, 0] = bad
     with pytest.raises(NonFiniteError, match=f"embeddings.*{bad}.*row 13, column 2"):
@@ -501,13 +501,13 @@ def test_a_value_that_is_not_finite_is_named_by_its_place(bad, convert):
         (lambda refs: refs.nearest(QUERIES, 2.0), InputError, "k must be"),
         (lambda refs: refs.nearest(QUERIES, True), InputError, "k must be"),
         (lambda refs: refs.add(QUERIES[:, :2], [0] * 6), ShapeError, r"3 columns.*\(6, 2\)"),
-        (lambda refs: refs.add(QUERIES[0], [0]), ShapeError, "2 axes"),
+        (lambda refs: refs.add(QUERIES[0], [0]), ShapeError, "2-D array"),
         (lambda refs: refs.add(QUERIES * np.nan, [0] * 6), NonFiniteError, "row 0"),
         (lambda refs: refs.add([[0.0, 0, 0], [0, 1e100, 0]], [0, 0]), NonFiniteError, "float32.*row 1, column 1"),
-        (lambda refs: refs.add(QUERIES, [0] * 5), ShapeError, "6 required, 5 given"),
+        (lambda refs: refs.add(QUERIES, [0] * 5), ShapeError, "6 required, got 5"),
         (lambda refs: refs.add(QUERIES, [0] * 5 + [4]), LabelError, "0 … 3; got 4 at row 5"),
         (lambda refs: refs.add(QUERIES, [0.5] * 6), LabelError, "whole"),
-        (lambda refs: refs.add(QUERIES, [0] * 6, ids=range(5)), ShapeError, "6 required, 5 given"),
+        (lambda refs: refs.add(QUERIES, [0] * 6, ids=range(5)), ShapeError, "6 required, got 5"),
         (lambda refs: refs.add(QUERIES, [0] * 6, ids=range(19, 25)), IdError, "19 is taken"),
         (lambda refs: refs.add(QUERIES, [0] * 6, ids=[50] * 6), IdError, "50 is repeated"),
         (lambda refs: refs.add(QUERIES, [0] * 6, ids=[[]] * 6), IdError, "hashable"),
@@ -518,7 +518,7 @@ def test_a_value_that_is_not_finite_is_named_by_its_place(bad, convert):
         (lambda refs: refs.remove(range(20)), EmptyReferenceError, "at least one"),
         (lambda refs: refs.relabel([3, 99], [0, 0]), IdError, "99 is not"),
         (lambda refs: refs.relabel([3, 3], [0, 1]), IdError, "3 is repeated"),
-        (lambda refs: refs.relabel([3, 4], [0]), ShapeError, "2 required, 1 given"),
+        (lambda refs: refs.relabel([3, 4], [0]), ShapeError, "2 required, got 1"),
         (lambda refs: refs.relabel([3, 4], [0, 4]), LabelError, "got 4 at row 1"),
         (lambda refs: refs.relabel([3], ["cat"]), LabelError, "whole"),
         (lambda refs: refs.positions([20]), IdError, "20 is not"),
@@ -529,10 +529,10 @@ def test_a_failed_call_says_why_and_changes_nothing(call, error, message):
     with pytest.raises(error, match=message):
         call(refs)
     assert_same_set(refs, example())
-    assert refs.add(QUERIES[:1], [0]) == [20]  # not even the next id has moved
+    assert refs.add(QUERIES[:1], [0]) == [20]  # not even the next id has changed
 
 
-def test_a_half_precision_set_refuses_what_it_cannot_hold():
+def test_a_half_precision_set_rejects_what_it_cannot_store():
     refs = example(embeddings=EMBEDDINGS.astype(np.float16))
     with pytest.raises(NonFiniteError, match="float16"):
         refs.add([[1e5, 0, 0]], [0])

@@ -42,15 +42,15 @@ def explore(
     show: bool = True,
     **options: Any,
 ) -> Any:
-    """Open a local page to see and question every prediction: a map, who voted, and what if they had not.
+    """Open a local page to explore every prediction: a map, the voters, and what would change without them.
 
-    Needs the extra `dwac[server]`. Serves in the background; `.stop()` on what is returned ends it.
+    Needs the extra `dwac[server]`. The page is served in the background; call `.stop()` on the result to end it.
 
     Args:
         clf: a fitted classifier.
-        X: rows to look at; by default the training examples. y: their labels, where known. ids: their names.
-        show: open a browser; otherwise only say where the page is.
-        options: of `dwac.server.explorer.Explorer.of`, such as private=True or title="…".
+        X: rows to look at; by default the training examples. y: their labels, if known. ids: their names.
+        show: open a browser; otherwise only print the address of the page.
+        options: passed on to `dwac.server.explorer.Explorer.of`, such as private=True or title="…".
     """
     try:
         from dwac.server.explorer import Explorer, open_page

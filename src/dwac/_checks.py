@@ -1,4 +1,4 @@
-"""What an input must be. Each function returns its input in canonical form or raises a `dwac` error."""
+"""Input checks. Each function returns its input in canonical form or raises a `dwac` error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dwac.errors import EpsilonError, InputError, LabelError, NonFiniteError, ShapeError
 
-LARGEST = 1e150  # beyond it the square of a distance is no longer a float64 number
+LARGEST = 1e150  # above this, a squared distance overflows float64
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -21,47 +21,47 @@ _MOST_CLASSES = 2**31  # a larger label is a mistake (an id, an infinity), not a
 
 
 def _position(mask: NDArray[np.bool_] | Tensor) -> str:
-    """Where the first True of a mask stands, for messages: "row 3, column 0"."""
+    """The position of the first True in a mask, for messages: "row 3, column 0"."""
     where = [int(i) for i in np.argwhere(np.asarray(mask.cpu() if isinstance(mask, Tensor) else mask))[0]]
     return ", ".join(f"{name} {i}" for name, i in zip(("row", "column", "axis 2"), where, strict=False))
 
 
 def float_tensor(value: Any, name: str, *, ndim: int = 2) -> Tensor:
-    """A finite floating tensor with `ndim` axes. Integers become float32; float64 stays float64."""
+    """A finite floating-point tensor of `ndim` dimensions. Integers become float32; float64 stays float64."""
     try:
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(_native(np.asarray(value)))
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers; got {type(value).__name__}: {error}") from None
     if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise InputError(f"{name} must be real numbers; got {tensor.dtype}; convert it to a float type")
+        raise InputError(f"{name} must be real numbers; got {tensor.dtype}; convert them to a float type")
     if tensor.ndim != ndim:
         hint = "; reshape one query to (1, d)" if (ndim, tensor.ndim) == (2, 1) else ""
-        raise ShapeError(f"{name} must have {ndim} axes; got shape {tuple(tensor.shape)}{hint}")
+        raise ShapeError(f"{name} must be a {ndim}-D array; got shape {tuple(tensor.shape)}{hint}")
     tensor = tensor if tensor.is_floating_point() else tensor.float()
     usable = torch.isfinite(tensor) & (tensor.abs() <= LARGEST)
     if not bool(usable.all()):
         raise NonFiniteError(
-            f"{name} must be finite, at most {LARGEST:g} in size; found {tensor[~usable][0].item()} at "
+            f"{name} must be finite and at most {LARGEST:g} in size; got {tensor[~usable][0].item()} at "
             f"{_position(~usable)}; drop or repair such rows first"
         )
     return tensor
 
 
 def _native(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as torch can hold it: a copy if it is read-only, strided or in another byte order, else itself."""
+    """The array in a form torch accepts: a copy if it is read-only, strided or in another byte order, else itself."""
     return np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "W"])
 
 
 def class_labels(value: Any, name: str, *, n: int | None = None, n_classes: int | None = None) -> Ints:
-    """Whole numbers 0 … n_classes-1 on one axis; `n` is the required length."""
+    """Whole numbers 0 … n_classes-1 in a 1-D array; `n` is the required length."""
     try:
         array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError) as error:
-        raise LabelError(f"{name} must be whole numbers on one axis: {error}") from None
+        raise LabelError(f"{name} must be a 1-D array of whole numbers; got {type(value).__name__}: {error}") from None
     if array.ndim != 1:
-        raise ShapeError(f"{name} must have one axis; got shape {array.shape}")
+        raise ShapeError(f"{name} must be a 1-D array; got shape {array.shape}")
     if n is not None and len(array) != n:
-        raise ShapeError(f"{name} must have one entry a row: {n} required, {len(array)} given")
+        raise ShapeError(f"{name} must have one entry per row: {n} required, got {len(array)}")
     if len(array) == 0:
         return np.zeros(0, dtype=np.int64)
     whole = array == np.round(array) if array.dtype.kind == "f" else np.full(len(array), array.dtype.kind in "iu")
@@ -78,23 +78,23 @@ def class_labels(value: Any, name: str, *, n: int | None = None, n_classes: int 
 
 
 def scores(value: ArrayLike, name: str, *, ndim: int | None = None) -> Floats:
-    """Float64 numbers without NaN; infinities are ordered like any other score and stay."""
+    """Float64 numbers without NaN. Infinities are kept: they can be ordered like any other score."""
     try:
         array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers: {error}") from None
     if ndim is not None and array.ndim != ndim:
-        raise ShapeError(f"{name} must have {ndim} axes; got shape {array.shape}")
+        raise ShapeError(f"{name} must be a {ndim}-D array; got shape {array.shape}")
     if np.isnan(array).any():
-        raise NonFiniteError(f"{name} must not hold NaN; found one at {_position(np.isnan(array))}")
+        raise NonFiniteError(f"{name} must not contain NaN; got one at {_position(np.isnan(array))}")
     return array
 
 
 def probabilities(value: ArrayLike, name: str, *, n: int | None = None) -> Floats:
-    """An (n, K) array whose rows are distributions."""
+    """An (n, K) array whose rows are probability distributions."""
     array = scores(value, name, ndim=2)
     if n is not None and len(array) != n:
-        raise ShapeError(f"{name} must have one row an example: {n} required, {len(array)} given")
+        raise ShapeError(f"{name} must have one row per example: {n} required, got {len(array)}")
     bad = (array < 0) | (array > 1 + 1e-6)
     if bad.any():
         raise InputError(f"{name} must lie in [0, 1]; got {array[bad][0]:.6g} at {_position(bad)}")
@@ -112,7 +112,7 @@ def p_values(value: ArrayLike, name: str = "p_values") -> Floats:
     """An (n, K) array of numbers in [0, 1], K ≥ 1."""
     array = scores(value, name, ndim=2)
     if array.shape[1] == 0:
-        raise ShapeError(f"{name} must have a column for each label, at least one; got shape {array.shape}")
+        raise ShapeError(f"{name} must have one column per label, at least one; got shape {array.shape}")
     bad = (array < 0) | (array > 1)
     if bad.any():
         raise InputError(f"{name} must lie in [0, 1]; got {array[bad][0]:.6g} at {_position(bad)}; are they scores?")
@@ -124,7 +124,9 @@ def epsilon(value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or math.isnan(float(value)):
         raise EpsilonError(f"epsilon must be a number in (0, 1); got {value!r}")
     if not 0 < float(value) < 1:
-        raise EpsilonError(f"epsilon must lie in (0, 1); got {value}; 0.05 asks for sets that err at most 5 %")
+        raise EpsilonError(
+            f"epsilon must lie in (0, 1); got {value}; 0.05 gives sets with an error rate of at most 5 %"
+        )
     return float(value)
 
 

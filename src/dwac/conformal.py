@@ -1,11 +1,11 @@
-"""Conformal prediction: p-values, label sets with a guaranteed error rate, confidence and credibility.
+"""Conformal prediction: p-values, prediction sets with a guaranteed error rate, confidence and credibility.
 
-Let η(x, k) be a nonconformity score: high where example x fits label k badly. With calibration examples that
-were not used for training, the p-value of label k is the share of calibration scores (each of its own true
-label) at least as high as η(x, k). If the data are exchangeable, the true label's p-value is at most ε with
-probability at most ε, so the set {k : p(x, k) > ε} misses the truth at most that often.
+Let η(x, k) be a nonconformity score: high if example x fits label k badly. Calibration examples are examples not used
+for training; each has one score, that of its true label. The p-value of label k is the share of calibration scores at
+least as high as η(x, k). If the data are exchangeable, the true label's p-value is at most ε with probability at
+most ε, so the set {k : p(x, k) > ε} misses the true label at most that often.
 
-Arrays in, arrays out: this module knows no model.
+Arrays in, arrays out: this module does not depend on any model.
 
 >>> import numpy as np
 >>> calibration = Calibration([0.1, 0.2, 0.2, 0.9])
@@ -54,8 +54,8 @@ _NAMED = 5  # how many classes a warning names
 def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats:
     """η(x, k) of every label, (n, K), from log class weights or logits.
 
-    "weights": -log Σ_i I(y_i=k) w, the order of the paper's own -Σ_i I(y_i=k) w, without its underflow: an
-    example far from all training data fits no label. "probability": -P(y=k given x), which forgets distance.
+    "weights": -log Σ_i I(y_i=k) w, which ranks examples as the paper's -Σ_i I(y_i=k) w does, without underflow: an
+    example far from all training data fits no label. "probability": -P(y=k given x), which ignores distance.
     A class without references has log-weight -inf, hence score +inf or -0.
     """
     votes = _table(log_class_weights, "log_class_weights")
@@ -75,7 +75,7 @@ def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats
 
 
 def true_label_scores(scores: ArrayLike, labels: ArrayLike) -> Floats:
-    """η(x_j, y_j), the score of each example's own label, (n,): what a calibration set consists of."""
+    """η(x_j, y_j), the score of each example's true label, (n,): the scores to calibrate with."""
     scores = checks.scores(scores, "scores", ndim=2)
     y = checks.class_labels(labels, "labels", n=len(scores), n_classes=scores.shape[1])
     return np.take_along_axis(scores, y[:, None], axis=1)[:, 0]
@@ -86,13 +86,13 @@ class Calibration:
 
     Args:
         scores: (n_cal,) score of each calibration example's true label.
-        labels: (n_cal,) those labels; given, p-values are class-conditional (Mondrian): label k is compared
-            with calibration examples of class k alone, so that each class has the guarantee to itself. A class
+        labels: (n_cal,) those labels. If given, p-values are class-conditional (Mondrian): label k is compared
+            only with calibration examples of class k, so that the guarantee holds for each class separately. A class
             without calibration examples can never be rejected: its p-value, and so the credibility, is 1.
-        tolerance: scores that differ by no more than this count as equal. Give the rounding of whatever made them: ties
-            that rounding breaks would cost coverage, while counting too many never does.
-        table: (n_cal, K) scores of every label of the calibration examples, from which `expected_sets` says how large
-            prediction sets will be.
+        tolerance: scores that differ by no more than this count as equal. Set it to the rounding error of the scores:
+            ties broken by rounding would cost coverage, while counting too many ties never does.
+        table: (n_cal, K) scores of every label of the calibration examples, which `expected_sets` uses to estimate
+            the size of prediction sets.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Calibration:
     ) -> None:
         values = checks.scores(scores, "calibration scores", ndim=1)
         if len(values) == 0:
-            raise InputError("calibration needs at least one score; got none; hold out some examples for it")
+            raise InputError("calibration needs at least one score; got none; hold out some examples for calibration")
         self.class_conditional = labels is not None
         self.tolerance = float(tolerance)
         self._table = None if table is None else _table(table, "table")
@@ -117,32 +117,32 @@ class Calibration:
             self._sorted = np.split(values[by_class], np.cumsum(np.bincount(y))[:-1])
 
     def n_calibration(self, n_classes: int) -> NDArray[np.int64]:
-        """(K,): with how many calibration scores each label is compared."""
+        """(K,): the number of calibration scores that each label is compared with."""
         return np.array([len(self._for(k)) for k in range(n_classes)], dtype=np.int64)
 
     def p_values(
         self, scores: ArrayLike, *, finite_sample: bool = True, smoothed: bool = False, random_state: Any = None
     ) -> Floats:
-        """The p-value of each score, in its shape. Class-conditional calibration takes (n, K) scores.
+        """The p-value of each score, in the same shape. Class-conditional calibration needs (n, K) scores.
 
         Args:
             scores: η(x, k).
-            finite_sample: (#{cal ≥ η} + 1) / (n_cal + 1), which the guarantee needs. The paper's
-                #{cal ≥ η} / n_cal is False.
-            smoothed: ties, the example itself among them, count with a uniform random share, which makes the
+            finite_sample: True gives (#{cal ≥ η} + 1) / (n_cal + 1), which the guarantee needs; False gives the
+                paper's #{cal ≥ η} / n_cal.
+            smoothed: count ties, including the example itself, with a uniform random share. This makes the
                 finite-sample p-value of the true label exactly uniform.
-            random_state: seed or `numpy.random.Generator` of the smoothing.
+            random_state: seed or `numpy.random.Generator` for the smoothing.
         """
         scores = checks.scores(scores, "scores")
         uniform = np.random.default_rng(random_state).random(scores.shape) if smoothed else None
         if not self.class_conditional:
             return _p_values(self._sorted[0], scores, finite_sample, uniform, self.tolerance)
         if scores.ndim != 2:
-            raise ShapeError(f"class-conditional p-values need scores (n, K), one column a label; got {scores.shape}")
+            raise ShapeError(f"class-conditional p-values need scores (n, K), one column per label; got {scores.shape}")
         if scores.shape[1] < len(self._sorted):
             raise ShapeError(
-                f"scores must have a column for each calibration class: at least {len(self._sorted)} required, "
-                f"{scores.shape[1]} given"
+                f"scores must have one column per calibration class: at least {len(self._sorted)} required, "
+                f"got {scores.shape[1]}"
             )
         p = np.empty_like(scores)
         for k in range(scores.shape[1]):
@@ -151,10 +151,10 @@ class Calibration:
         return p
 
     def expected_sets(self, epsilon: float) -> ExpectedSets:
-        """What prediction sets at error rate ε will be like, as far as the calibration examples tell."""
+        """What prediction sets to expect at error rate ε, estimated from the calibration examples."""
         epsilon = checks.epsilon(epsilon)
         n = int(self.n_calibration(len(self._sorted) if self._table is None else self._table.shape[1]).min())
-        left_out = int(np.floor(epsilon * (n + 1) + 1e-9))  # so many of the highest scores may be missed
+        left_out = int(np.floor(epsilon * (n + 1) + 1e-9))  # how many of the highest scores may be missed
         low, high = beta.ppf([0.05, 0.95], n + 1 - left_out, left_out) if left_out else (1.0, 1.0)
         if self._table is None:
             return ExpectedSets(epsilon, n, self.class_conditional, (float(low), float(high)))
@@ -165,16 +165,16 @@ class Calibration:
         return ExpectedSets(epsilon, n, self.class_conditional, range_, n_labels, float(sizes.mean()), full)
 
     def predict(self, scores: ArrayLike, *, classes: NDArray[Any] | None = None, **options: Any) -> ConformalPrediction:
-        """p-values of scores (n, K) with all that follows from them.
+        """p-values of scores (n, K), and everything derived from them.
 
-        `classes` (K,) names the labels; `options` as for `p_values`.
+        `classes` (K,) are the names of the labels; `options` are those of `p_values`.
         """
         scores = _table(scores, "scores")
         sizes = self.n_calibration(scores.shape[1]).tolist()
         if 0 in sizes:
             warnings.warn(
-                f"class {sizes.index(0)} has no calibration example, so nothing speaks against it: its p-value, and "
-                "with it the credibility, is 1 for every input. Calibrate with examples of every class",
+                f"class {sizes.index(0)} has no calibration example, so it can never be rejected: its p-value, and "
+                "so the credibility, is 1 for every input. Calibrate with examples of every class",
                 CalibrationWarning,
                 stacklevel=2,
             )
@@ -193,7 +193,7 @@ def _p_values(ordered: Floats, scores: Floats, finite_sample: bool, uniform: Flo
     n = len(ordered)
     at_least = n - np.searchsorted(ordered, scores - tolerance, side="left")
     own = int(finite_sample)
-    if n + own == 0:  # the paper's formula with nothing to compare: no evidence against the label
+    if n + own == 0:  # the paper's formula with nothing to compare with: no evidence against the label
         return np.ones_like(scores)
     if uniform is None:
         return np.asarray((at_least + own) / (n + own))
@@ -203,11 +203,11 @@ def _p_values(ordered: Floats, scores: Floats, finite_sample: bool, uniform: Flo
 
 @dataclass(frozen=True)
 class ExpectedSets:
-    """What to expect of prediction sets at error rate ε; as text, a sentence or two.
+    """What prediction sets to expect at error rate ε; `str` gives it in words.
 
-    The guarantee is an average over calibration sets. With the one at hand, coverage lies in `coverage_range` in nine
-    cases of ten, whatever the data (for distinct scores, by the beta law). Class-conditional: of the class with the
-    fewest calibration examples.
+    The guarantee is an average over calibration sets. For a given calibration set, coverage lies in `coverage_range`
+    with probability 0.9, whatever the data (a beta distribution, if scores are distinct). If class-conditional, this is
+    for the class with the fewest calibration examples.
     """
 
     epsilon: float
@@ -215,8 +215,8 @@ class ExpectedSets:
     class_conditional: bool
     coverage_range: tuple[float, float]
     n_labels: int | None = None
-    mean_size: float | None = None  # of the calibration examples' own sets; None where their scores are not known
-    full_share: float | None = None  # the share of these that hold every label
+    mean_size: float | None = None  # mean size of the calibration examples' sets; None if their scores are unknown
+    full_share: float | None = None  # the share of these sets that hold every label
 
     def __str__(self) -> str:
         low, high = self.coverage_range
@@ -230,36 +230,36 @@ class ExpectedSets:
 
 @dataclass(frozen=True, eq=False)
 class ConformalPrediction:
-    """p-values (n, K) of n examples, and what follows from them."""
+    """p-values (n, K) of n examples, and everything derived from them."""
 
     p_values: Floats
     scores: Floats
-    n_calibration: int | tuple[int, ...] | None  # in all, or a class; None if p-values may be below 1/(n_cal + 1)
+    n_calibration: int | tuple[int, ...] | None  # in total, or per class; None if p-values may be below 1/(n_cal + 1)
     classes: NDArray[Any] | None = None  # (K,) names of the labels; None: they are 0 … K-1
-    calibration: Calibration | None = None  # what the p-values were made with, where it can tell what to expect
-    unreadable: Bools | None = None  # (n,): rows that could not be read; None: there is none
+    calibration: Calibration | None = None  # what the p-values were computed with, to say which sets to expect
+    unreadable: Bools | None = None  # (n,): rows that could not be read; None: all could be read
 
     def without(self, unreadable: Bools) -> ConformalPrediction:
-        """The same, but no label fits those rows that could not be read, (n,): p = 0, confidence and credibility 0."""
+        """The same, but no label fits the unreadable rows, (n,): p = 0, confidence and credibility 0."""
         if not unreadable.any():
             return self
         return replace(self, p_values=np.where(unreadable[:, None], 0.0, self.p_values), unreadable=unreadable)
 
     @property
     def labels(self) -> NDArray[Any]:
-        """(n,): the label with the largest p-value; among equals the one with the lowest score."""
+        """(n,): the label with the largest p-value; ties go to the lowest score."""
         best = np.lexsort((self.scores, -self.p_values))[:, 0]
         return np.asarray(best if self.classes is None else self.classes[best])
 
     @property
     def confidence(self) -> Floats:
-        """(n,): 1 - the second largest p-value. High: every other label is rejected."""
+        """(n,): 1 - the second largest p-value. If high, every other label is rejected."""
         found = confidence(self.p_values)
         return found if self.unreadable is None else np.where(self.unreadable, 0.0, found)
 
     @property
     def credibility(self) -> Floats:
-        """(n,): the largest p-value. Low: the example is unlike anything the model was calibrated on."""
+        """(n,): the largest p-value. If low, the example is unlike anything the model was calibrated on."""
         return credibility(self.p_values)
 
     def label_sets(self, epsilon: float) -> Bools:
@@ -282,7 +282,7 @@ def p_values(
 ) -> Floats:
     """The p-value of each score against calibration scores (n_cal,), in the shape of `scores`.
 
-    One-shot form of `Calibration(calibration_scores).p_values(scores, …)`, where the options are explained.
+    Short for `Calibration(calibration_scores).p_values(scores, …)`, which documents the options.
 
     >>> p_values([1.0, 2.0, 3.0], [0.0, 2.0, 9.0])
     array([1.  , 0.75, 0.25])
@@ -297,15 +297,15 @@ def p_values(
 def class_conditional_p_values(
     calibration_scores: ArrayLike, calibration_labels: ArrayLike, scores: ArrayLike, **options: Any
 ) -> Floats:
-    """Mondrian p-values of scores (n, K): label k against calibration examples of class k alone."""
+    """Mondrian p-values of scores (n, K): label k is compared only with calibration examples of class k."""
     return Calibration(calibration_scores, calibration_labels).p_values(scores, **options)
 
 
 def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[int] | int | None = None) -> Bools:
     """{k : p(x, k) > ε} as (n, K) booleans.
 
-    With `n_calibration`, in all or a number a class, a calibration set too small to reject anything at ε is
-    named in a `CalibrationWarning`: with fewer than 1/ε - 1 scores every p-value exceeds ε.
+    If `n_calibration` is given, in total or per class, a `CalibrationWarning` reports a calibration set too small to
+    reject anything at ε: with fewer than 1/ε - 1 scores every p-value exceeds ε.
     """
     p = checks.p_values(p_values)
     epsilon = checks.epsilon(epsilon)
@@ -315,7 +315,7 @@ def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[i
 
 
 def smallest_calibration(epsilon: float) -> int:
-    """The fewest calibration scores with which a label can be rejected at ε: the least n with 1/(n+1) ≤ ε.
+    """The fewest calibration scores with which a label can be rejected at ε: the smallest n with 1/(n+1) ≤ ε.
 
     >>> smallest_calibration(0.05)
     19
@@ -326,11 +326,11 @@ def smallest_calibration(epsilon: float) -> int:
 
 
 def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsilon: float) -> None:
-    """Called straight from what the user called, so that the warning points at the user's line."""
+    """Must be called directly by a public function, so that the warning points at the user's line."""
     needed = smallest_calibration(epsilon)
     sizes = np.asarray(n_calibration)
     if sizes.shape not in ((), (n_classes,)):
-        raise ShapeError(f"n_calibration must be one number, or one a label: {n_classes} required, {sizes.size} given")
+        raise ShapeError(f"n_calibration must be one number, or one per label: {n_classes} required, got {sizes.size}")
     small = np.flatnonzero(sizes < needed)
     if len(small) == 0:
         return
@@ -342,26 +342,26 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
         who += f" and {len(small) - _NAMED} more classes have too few" if len(small) > _NAMED else ""
     warnings.warn(
         f"at epsilon={epsilon:g} a label can be left out only with at least {needed} {who}: "
-        "the affected labels are in every set. Calibrate with more examples or ask for a larger epsilon",
+        "the affected labels are in every set. Calibrate with more examples or use a larger epsilon",
         CalibrationWarning,
         stacklevel=3,
     )
 
 
 def _warn_if_all_full(expected: ExpectedSets, n: int) -> None:
-    """Say so where n sets that hold every label are what calibration leads to, not a doubt about these examples."""
+    """Warn if all n sets hold every label because of the calibration, not because these examples are uncertain."""
     able = expected.n_calibration >= smallest_calibration(expected.epsilon)
     if able and expected.full_share is not None and expected.full_share > (0.9 if n < 10 else 0.5):
         warnings.warn(
             f"every prediction set holds every label. {expected}. "
-            "Calibrate with more examples, ask for a larger epsilon, or train longer",
+            "Calibrate with more examples, use a larger epsilon, or train longer",
             CalibrationWarning,
             stacklevel=3,
         )
 
 
 def confidence(p_values: ArrayLike) -> Floats:
-    """1 - the second largest p-value of each row, (n,); 1 where there is only one label."""
+    """1 - the second largest p-value of each row, (n,); 1 if there is only one label."""
     p = checks.p_values(p_values)
     if p.shape[1] == 1:
         return np.ones(len(p))
@@ -374,8 +374,8 @@ def credibility(p_values: ArrayLike) -> Floats:
 
 
 def _table(value: ArrayLike, name: str) -> Floats:
-    """(n, K) numbers without NaN, for at least one label."""
+    """(n, K) numbers without NaN, with at least one label."""
     table = checks.scores(value, name, ndim=2)
     if table.shape[1] == 0:
-        raise ShapeError(f"{name} must have a column for each label, at least one; got shape {table.shape}")
+        raise ShapeError(f"{name} must have one column per label, at least one; got shape {table.shape}")
     return table

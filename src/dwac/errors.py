@@ -1,7 +1,7 @@
-"""The errors dwac raises on purpose. Each message says what was required, what came and what to do.
+"""The errors dwac raises on purpose. Each message says what was required, what was given and what to do.
 
-Every class is a `DwacError`, so one `except` catches them all, and also the built-in type that fits
-(`ValueError`, `RuntimeError`, `OSError`), so code that knows nothing of dwac still catches them.
+Every class is a `DwacError`, so one `except` catches them all. Each is also the built-in type that fits
+(`ValueError`, `RuntimeError`, `OSError`), so code that does not know dwac still catches it.
 """
 
 from collections.abc import Mapping
@@ -31,22 +31,22 @@ __all__ = [
 
 
 class DwacError(Exception):
-    """Base of every error that dwac raises on purpose."""
+    """Base class of every error that dwac raises on purpose."""
 
 
 class InputError(DwacError, ValueError):
     """An argument is not what was required.
 
-    `rows`: where single rows are to blame and the others are fine, what is wrong with each, by its number.
+    `rows`: if only some rows are at fault, what is wrong with each of them, by row number.
     """
 
-    def __init__(self, *said: object, rows: Mapping[int, str] | None = None) -> None:
-        super().__init__(*said)
+    def __init__(self, *args: object, rows: Mapping[int, str] | None = None) -> None:
+        super().__init__(*args)
         self.rows = dict(rows or {})
 
 
 class KindError(InputError):
-    """No row is of the type that is required: something else was given."""
+    """No row has the required type: the input is something else."""
 
 
 class ShapeError(InputError):
@@ -74,7 +74,7 @@ class BackendError(InputError):
 
 
 class EmptyReferenceError(InputError):
-    """A reference set without examples cannot vote."""
+    """A reference set has no examples, so there is nothing to vote."""
 
 
 class EpsilonError(InputError):
@@ -82,11 +82,11 @@ class EpsilonError(InputError):
 
 
 class EncodingError(InputError):
-    """A value cannot be kept in JSON, or JSON holds none that dwac wrote."""
+    """A value cannot be stored as JSON, or the JSON was not written by dwac."""
 
 
 class ConversionError(InputError):
-    """A network has no last Linear layer that could be swapped for an embedding."""
+    """A network has no last Linear layer that could be replaced by an embedding."""
 
 
 class HeadError(InputError):
@@ -94,7 +94,7 @@ class HeadError(InputError):
 
 
 class CalibrationError(DwacError, RuntimeError):
-    """Conformal prediction was asked of a model without calibration examples."""
+    """Conformal prediction was requested from a model without calibration examples."""
 
 
 class NotRememberedError(DwacError, RuntimeError):
@@ -102,16 +102,16 @@ class NotRememberedError(DwacError, RuntimeError):
 
 
 class StorageError(DwacError, OSError):
-    """A model folder or checkpoint is missing, damaged, foreign or newer, or could not be written."""
+    """A model folder or checkpoint is missing, damaged, not dwac's or too new, or could not be written."""
 
 
 class PrivacyError(DwacError, RuntimeError):
-    """A private explanation was asked for what it does not hold."""
+    """A private explanation was asked for records it does not contain."""
 
 
 class UnreadableWarning(UserWarning):
-    """Rows to predict could not be read; each got an answer that says so, with prior probabilities."""
+    """Some rows to predict could not be read; each is marked as unreadable and gets prior probabilities."""
 
 
 class CalibrationWarning(UserWarning):
-    """The calibration set is too small for the asked ε, so some labels can never be left out."""
+    """The calibration set is too small for the requested ε, so some labels can never be left out."""

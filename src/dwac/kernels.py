@@ -1,7 +1,7 @@
 """Squared distances, and the log-weight that each kernel gives to a distance.
 
 A kernel turns the distance between a query h and a training example h_i into the weight of that example's
-vote. Everything is kept in log space, so that a query far from every example still has finite votes:
+vote. Everything stays in log space, so that a query far from every example still has finite votes:
 
     gaussian            log w = -‖h-h_i‖²            (the paper's: w = exp(-‖h-h_i‖²/2σ), σ = ½)
     laplace             log w = -‖h-h_i‖
@@ -39,8 +39,8 @@ __all__ = [
 class Kernel:
     """One kernel: `log_weights` maps squared distances to log-weights, elementwise and decreasing.
 
-    `smooth` says that its slope stays bounded at distance 0. Where it does not (laplace), float32 rounding of
-    a tiny squared distance would be magnified, so distances are taken in float64.
+    `smooth` means that its slope is bounded at distance 0. If it is not (laplace), float32 rounding of a tiny squared
+    distance would be magnified, so distances are computed in float64.
     """
 
     name: str
@@ -86,7 +86,7 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     Both are centred before expanding ‖a‖²+‖b‖²-2ab, so a common offset costs no accuracy.
     """
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
-        raise ShapeError(f"points must be (n, d) and (m, d) with one d; got {tuple(a.shape)} and {tuple(b.shape)}")
+        raise ShapeError(f"points must be (n, d) and (m, d) with the same d; got {tuple(a.shape)} and {tuple(b.shape)}")
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     with full_precision(a.device):
         centre = b.detach().to(dtype).mean(dim=0)
@@ -103,7 +103,7 @@ def log_weights(queries: Tensor, references: Tensor, kernel: str = "gaussian") -
 
 
 class _Product(torch.autograd.Function):
-    """a @ b.mT. Its gradients are products too, taken long after the forward's guard has ended: each has its own."""
+    """a @ b.mT. Its gradients are products too, computed after the forward pass has left its guard, so each has one."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -129,9 +129,9 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 def full_precision(device: torch.device) -> Iterator[None]:
     """Matrix products in their operands' own precision: no TF32, no bfloat16, no autocast.
 
-    A TF32 product was measured to move class sums by 14 %, so distances never use one, whatever the caller
-    allows for the rest of the network. The setting belongs to the process, so the first thread in changes it
-    and the last one out restores it.
+    A TF32 product was measured to change class sums by 14 %, so distances never use one, whatever the caller
+    allows for the rest of the network. The setting is global to the process, so the first thread to enter changes it
+    and the last one to leave restores it.
     """
     with _guard.lock:
         if _guard.depth == 0:
@@ -148,7 +148,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 class _Guard:
-    """How many `full_precision` blocks are open, and how to undo what the first of them changed."""
+    """How many `full_precision` blocks are active, and how to undo what the first of them changed."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -160,10 +160,10 @@ _guard = _Guard()
 
 
 def _forbid_reduced_precision() -> Callable[[], None]:
-    """Switch float32 products to full precision; returns what switches them back."""
+    """Switch float32 products to full precision; returns a function that switches them back."""
     try:
         before = torch.get_float32_matmul_precision()
-    except RuntimeError:  # the caller chose by the newer per-backend settings, which the older call refuses to read
+    except RuntimeError:  # the caller used the newer per-backend settings, which the older call refuses to read
         return _forbid_per_backend()
     if before == "highest":
         return lambda: None
@@ -180,7 +180,7 @@ def _forbid_per_backend() -> Callable[[], None]:
 
     def restore() -> None:
         for product, precision in zip(products, before, strict=True):
-            product.fp32_precision = "none"  # whatever torch.backends says, unless that is not what it was
+            product.fp32_precision = "none"  # inherit from torch.backends, unless that differs from what it was
             if product.fp32_precision != precision:
                 product.fp32_precision = precision
 

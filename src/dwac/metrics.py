@@ -1,6 +1,6 @@
-"""How good, how honest and how wary a classifier is: accuracy, calibration, coverage, set sizes, OOD.
+"""Measures of a classifier: accuracy, calibration, coverage, set sizes, out-of-distribution detection.
 
-Arrays in, numbers out: this module knows no model. Labels are whole numbers 0 … K-1.
+Arrays in, numbers out: this module does not depend on any model. Labels are whole numbers 0 … K-1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def accuracy(y: ArrayLike, labels: ArrayLike) -> float:
-    """Share of predicted labels that are right.
+    """Share of predicted labels that are correct.
 
     >>> accuracy([0, 1, 1, 2], [0, 1, 2, 2])
     0.75
@@ -49,11 +49,11 @@ def accuracy(y: ArrayLike, labels: ArrayLike) -> float:
 
 
 def log_loss(y: ArrayLike, log_probabilities: ArrayLike) -> float:
-    """Mean of -log P(y), from log-probabilities (n, K), so that a tiny probability costs its true price."""
+    """Mean of -log P(y), from log-probabilities (n, K), so that tiny probabilities are not rounded to 0."""
     log_p = checks.scores(log_probabilities, "log_probabilities", ndim=2)
     if (log_p > 1e-6).any():
         raise InputError(f"log_probabilities must be at most 0; got {log_p.max():.6g}; take the log first")
-    # Log class weights and logits may all be negative too, so that only the sum tells them from log-probabilities.
+    # Log class weights and logits may all be negative too, so only the sum distinguishes them from log-probabilities.
     sums = np.exp(log_p).sum(axis=1)
     if (off := np.abs(sums - 1) > 1e-3).any():
         row = int(np.argmax(off))
@@ -76,10 +76,10 @@ def calibration_error(
     Args:
         y: (n,) true labels.
         probabilities: (n, K).
-        n_bins: bins a class.
+        n_bins: bins per class.
         research_divisor: divide the sum over classes by `n_bins` instead of K, as the 2019 research code does for
             more than two classes (with two it reports one class, so there is no factor). Its published numbers
-            carry the factor K / n_bins; use this only to compare with them.
+            include the factor K / n_bins; use this only to compare with them.
 
     >>> round(calibration_error([0, 1], [[0.8, 0.2], [0.4, 0.6]], n_bins=2), 3)
     0.3
@@ -93,7 +93,7 @@ def calibration_error(
 
 def _bin_gap(p: NDArray[np.float64], hit: NDArray[np.bool_], n_bins: int) -> float:
     order = np.argsort(p, kind="stable")
-    # Examples with the same probability share their mean outcome, so that row order cannot matter.
+    # Examples with the same probability get their mean outcome, so that row order cannot matter.
     _, group = np.unique(p[order], return_inverse=True)
     shared = (np.bincount(group, weights=hit[order]) / np.bincount(group))[group]
     bins = np.array_split(p[order] - shared, min(n_bins, len(p)))
@@ -101,9 +101,9 @@ def _bin_gap(p: NDArray[np.float64], hit: NDArray[np.bool_], n_bins: int) -> flo
 
 
 def top_label_error(y: ArrayLike, probabilities: ArrayLike, n_bins: int = 10) -> float:
-    """Mean absolute gap between the predicted label's probability and how often that label is right.
+    """Mean absolute gap between the predicted label's probability and how often that label is correct.
 
-    In bins of equal count, as for `calibration_error`; from probabilities (n, K).
+    Computed in bins of equal count, as in `calibration_error`, from probabilities (n, K).
 
     >>> round(top_label_error([0, 1], [[0.8, 0.2], [0.6, 0.4]], n_bins=1), 3)
     0.2
@@ -114,9 +114,9 @@ def top_label_error(y: ArrayLike, probabilities: ArrayLike, n_bins: int = 10) ->
 
 
 class AgainstChance(NamedTuple):
-    """A measured error, where the true one lies with 95 % confidence, and what chance alone gives a perfect model.
+    """A measured error, a 95 % confidence interval for the true one, and what a perfect model would get by chance.
 
-    `expected`: on average; `limit`: what chance exceeds once in 200 times.
+    `expected`: by chance, on average; `limit`: exceeded by chance once in 200 times.
     """
 
     value: float
@@ -132,17 +132,17 @@ class AgainstChance(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """By how much it exceeds what chance gives on average; at least 0."""
+        """By how much the error exceeds what chance gives on average; at least 0."""
         return max(0.0, self.value - self.expected)
 
 
 class CalibrationTest(NamedTuple):
-    """Whether probabilities are off by more than chance explains, and whether they say anything at all.
+    """Whether probabilities are off by more than chance explains, and whether they are informative at all.
 
-    error: `calibration_error`; top_label: `top_label_error`; each beside what a perfectly calibrated model would have.
+    error: `calibration_error`; top_label: `top_label_error`; each with what a perfectly calibrated model would have.
     resolution: the share of the labels' variance that the bins explain, Σ_k mean_b (s_kb - s_k)² / Σ_k s_k (1 - s_k)
-        with s_kb the share of class k in its bin b, s_k that in all rows; 0 where all labels are the same.
-    chance_resolution: what probabilities that know nothing of the labels exceed once in 200 times.
+        with s_kb the share of class k in its bin b, s_k its share of all rows; 0 if all labels are the same.
+    chance_resolution: exceeded once in 200 times by probabilities unrelated to the labels.
     """
 
     error: AgainstChance
@@ -157,12 +157,12 @@ class CalibrationTest(NamedTuple):
 
     @property
     def informative(self) -> bool:
-        """Whether the probabilities tell rows apart better than shuffled ones would."""
+        """Whether the probabilities distinguish rows better than shuffled ones would."""
         return self.resolution > self.chance_resolution
 
 
-_LIMIT = 0.995  # of what chance gives: two tests at this level call a perfect model off at most once in 100 times
-_AT_ONCE = 4_000_000  # labels drawn
+_LIMIT = 0.995  # quantile of what chance gives: two tests at this level reject a perfect model at most once in 100
+_AT_ONCE = 4_000_000  # labels drawn at a time
 
 
 def calibration_test(
@@ -170,16 +170,16 @@ def calibration_test(
 ) -> CalibrationTest:
     """Compare the calibration error, the top label's error and the resolution with what chance alone gives.
 
-    Both errors are positive even for a perfect model, the more so the fewer rows there are: a bin of 6 rows is off by
-    some 15 points. So labels are drawn from the stated probabilities, again and again: the errors against these are
-    those of a perfect model. Intervals come from rows drawn again with replacement (the bootstrap), in bins as they
-    are. A resampled gap has the noise of both draws on it, each c on average: it counts as √(error² - 2c²).
+    Both errors are positive even for a perfect model, and larger the fewer rows there are: a bin of 6 rows is off by
+    about 15 points. So labels are repeatedly drawn from the stated probabilities: the errors against these labels are
+    those of a perfect model. Intervals come from resampling rows with replacement (the bootstrap), with the bins kept
+    fixed. A resampled gap contains the noise of both draws, each c on average: it counts as √(error² - 2c²).
 
     Args:
         y: (n,) true labels.
         probabilities: (n, K).
         n_bins: bins of equal count for each class.
-        n_draws: how often labels are drawn, labels shuffled and rows resampled.
+        n_draws: how many times labels are drawn, labels shuffled and rows resampled.
         random_state: seed; the same arguments give the same numbers.
     """
     p = checks.probabilities(probabilities, "probabilities")
@@ -199,7 +199,7 @@ def calibration_test(
     true = np.sqrt(np.maximum(np.concatenate(resampled) ** 2 - 2 * c**2, 0))
     low, high = np.quantile(true, [0.025, 0.975], axis=0)
     limit = np.quantile(by_chance, _LIMIT, axis=0)
-    low = np.where(errors > limit, low, 0)  # what chance explains may be none
+    low = np.where(errors > limit, low, 0)  # an error that chance explains may be 0
     both = [
         AgainstChance(*map(float, values))
         for values in zip(errors, low, high, by_chance.mean(axis=0), limit, strict=True)
@@ -210,8 +210,8 @@ def calibration_test(
 class _Bins:
     """The bins of `calibration_error` and `top_label_error` for fixed probabilities (n, K), and any number of labels.
 
-    A cell i·K + k stands for "row i has label k". `_of` (n·K, (K + 1)·B) says how much each cell, if true, adds to the
-    shares in the B bins of its class, and of the top label, which come last; rows with equal probabilities share alike.
+    A cell i·K + k stands for "row i has label k". `_of` (n·K, (K + 1)·B) is how much each cell, if true, adds to the
+    shares in the B bins of its class and of the top label, which come last; equal probabilities share equally.
     """
 
     def __init__(self, p: NDArray[np.float64], n_bins: int) -> None:
@@ -231,7 +231,7 @@ class _Bins:
         edges = np.cumsum([0, *(len(part) for part in np.array_split(order, self.n_bins))])
         ends, found = starts + sizes, []
         low, high = (np.searchsorted(edges, at, side="right") - 1 for at in (starts, ends - 1))
-        for step in range(int((high - low).max()) + 1):  # a group of equals may lie in several bins
+        for step in range(int((high - low).max()) + 1):  # a group of equal values may span several bins
             held = low + step
             mine = np.flatnonzero((held <= high)[group])
             g, b = group[mine], held[group[mine]]
@@ -241,7 +241,7 @@ class _Bins:
         return cell, bin_, weight
 
     def shares(self, cells: NDArray[Any]) -> NDArray[np.float64]:
-        """(draws, (K + 1)·B): how often the label of each bin came, from the true cells (draws, n)."""
+        """(draws, (K + 1)·B): how often the label of each bin occurs, from the true cells (draws, n)."""
         draws, n = cells.shape
         true = sparse.csr_array(
             (np.ones(cells.size), cells.ravel(), np.arange(draws + 1) * n), (draws, self._of.shape[0])
@@ -249,7 +249,7 @@ class _Bins:
         return np.asarray((true @ self._of).toarray())
 
     def drawn(self, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """(draws, n): true cells, if labels came as the probabilities say."""
+        """(draws, n): true cells, with labels drawn from the probabilities."""
         rows = np.arange(len(self.p))
         ends = self.p.cumsum(axis=1)
         ends = ends / ends[:, -1:] + rows[:, None]  # increasing from row to row, so that one search finds all
@@ -257,7 +257,7 @@ class _Bins:
         return np.asarray(np.minimum(cells, self.first + self.n_classes - 1))
 
     def resampled(self, truth: NDArray[np.int64], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """(draws, (K + 1)·B): the gaps in the bins, with rows drawn again with replacement."""
+        """(draws, (K + 1)·B): the gaps in the bins, with rows resampled with replacement."""
         n = len(truth)
         row = sparse.csr_array((self.p.ravel(), np.arange(self.p.size), np.arange(n + 1) * self.n_classes))
         gaps = row @ self._of - self._of[self.first + truth]  # (n, …): what each row adds
@@ -265,12 +265,12 @@ class _Bins:
         return np.asarray((gaps.T @ counts.T).T)
 
     def errors(self, gaps: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(draws, 2): the error over classes, and that of the top label, from gaps (draws, (K + 1)·B)."""
+        """(draws, 2): the error over classes and that of the top label, from gaps (draws, (K + 1)·B)."""
         means = np.abs(gaps).reshape(len(gaps), -1, self.n_bins).mean(axis=2)
         return np.stack([means[:, :-1].mean(axis=1), means[:, -1]], axis=1)
 
     def resolution(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(draws,), from shares (draws, (K + 1)·B)."""
+        """(draws,): the resolution, from shares (draws, (K + 1)·B)."""
         by_class = shares.reshape(len(shares), -1, self.n_bins)[:, :-1]
         overall = by_class.mean(axis=2, keepdims=True)
         variance = (overall * (1 - overall)).sum(axis=(1, 2))
@@ -281,16 +281,16 @@ class _Bins:
 def coverage_interval(
     epsilon: float, n_calibration: int, n_test: int, level: float = 0.999
 ) -> tuple[float, float] | None:
-    """Where the coverage of sets at error rate ε falls with probability `level`, if rows are exchangeable.
+    """The interval in which coverage at error rate ε falls with probability `level`, if rows are exchangeable.
 
     covered ~ BetaBinomial(n_test, k, n_cal + 1 - k), k = ⌈(1 - ε)(n_cal + 1)⌉; with ties coverage may be higher. None
-    where there are too few calibration rows to leave a label out.
+    if there are too few calibration rows to leave a label out.
 
     >>> low, high = coverage_interval(0.1, 1_000, 10_000)
     >>> round(low, 4), round(high, 4)
     (0.8647, 0.93)
     """
-    k = int(np.ceil(round((1 - epsilon) * (n_calibration + 1), 9)))  # .95 · 20 is 19, not the next above
+    k = int(np.ceil(round((1 - epsilon) * (n_calibration + 1), 9)))  # rounded first: .95 · 20 is 19, not 20
     if k > n_calibration or n_test == 0:
         return None
     low, high = betabinom(n_test, k, n_calibration + 1 - k).interval(level)
@@ -298,14 +298,14 @@ def coverage_interval(
 
 
 def coverage(y: ArrayLike, sets: ArrayLike) -> float:
-    """Share of label sets (n, K) that hold the true label."""
+    """Share of prediction sets (n, K) that contain the true label."""
     chosen = _sets(sets)
     truth = _truth(y, n=len(chosen), n_classes=chosen.shape[1])
     return float(chosen[np.arange(len(truth)), truth].mean())
 
 
 class SetSizes(NamedTuple):
-    """How many labels the sets hold: their mean, and the shares of empty, single and multiple ones."""
+    """How many labels the sets contain: the mean, and the shares of sets with none, one and several."""
 
     mean: float
     empty: float
@@ -314,7 +314,7 @@ class SetSizes(NamedTuple):
 
 
 def set_sizes(sets: ArrayLike) -> SetSizes:
-    """Sizes of label sets (n, K)."""
+    """Sizes of prediction sets (n, K)."""
     sizes = _sets(sets).sum(axis=1)
     return SetSizes(*(float(np.mean(x)) for x in (sizes, sizes == 0, sizes == 1, sizes > 1)))
 
@@ -322,9 +322,9 @@ def set_sizes(sets: ArrayLike) -> SetSizes:
 def set_curve(
     y: ArrayLike, p_values: ArrayLike, epsilons: Iterable[float], *, n_calibration: Sequence[int] | int | None = None
 ) -> pd.DataFrame:
-    """Coverage and set sizes of {k : p > ε} for each ε: a row each, from p-values (n, K).
+    """Coverage and set sizes of {k : p > ε}, one row per ε, from p-values (n, K).
 
-    `n_calibration` as for `dwac.conformal.label_sets`: given, an ε too small for the calibration set is named.
+    `n_calibration` as in `dwac.conformal.label_sets`: if given, an ε too small for the calibration set is reported.
     """
     rows = []
     if not isinstance(epsilons, Iterable):
@@ -336,7 +336,7 @@ def set_curve(
 
 
 class OodScores(NamedTuple):
-    """How well a score tells data of the training kind from other data."""
+    """How well a score separates in-distribution from out-of-distribution data."""
 
     auroc: float
     aupr: float
@@ -344,16 +344,16 @@ class OodScores(NamedTuple):
 
 
 def ood_scores(inside: ArrayLike, outside: ArrayLike) -> OodScores:
-    """AUROC, AUPR and FPR at 95 % TPR of a score that should be high inside the domain (credibility, say).
+    """AUROC, AUPR and FPR at 95 % TPR of a score that should be high in distribution (for example credibility).
 
-    In-domain data is the positive class: FPR95 is the share of outside data that passes a threshold which
-    lets 95 % of the inside data pass.
+    In-distribution data (`inside`) is the positive class: FPR95 is the share of `outside` that passes a threshold
+    which 95 % of `inside` passes.
     """
     ins, outs = (checks.scores(x, name, ndim=1) for x, name in ((inside, "inside scores"), (outside, "outside scores")))
     if len(ins) == 0 or len(outs) == 0:
-        raise InputError(f"both kinds of scores are needed; got {len(ins)} inside and {len(outs)} outside")
+        raise InputError(f"both kinds of scores are required; got {len(ins)} inside and {len(outs)} outside")
     values = np.concatenate([ins, outs])
-    # Ranks carry all that these measures use, and take infinite scores too.
+    # These measures depend only on ranks, which also work for infinite scores.
     ranks = np.unique(values, return_inverse=True)[1]
     positive = np.arange(len(values)) < len(ins)
     fpr, tpr, _ = roc_curve(positive, ranks, drop_intermediate=False)
@@ -370,10 +370,10 @@ def top_k_agreement(
     """How often the vote of the k nearest examples alone gives the full model's label, for each k.
 
     Args:
-        labels: (n,) labels that all references together predict.
+        labels: (n,) labels predicted by all references together.
         neighbor_labels: (n, k_max) labels of the nearest references, nearest first.
         neighbor_log_weights: (n, k_max) their log-weights.
-        ks: how many of them vote, each at most k_max.
+        ks: numbers of neighbours that vote, each at most k_max.
 
     >>> top_k_agreement([0, 1], [[0, 1, 1], [0, 1, 1]], [[-1, -2, -3], [-1, -1.5, -1.6]], ks=[1, 3])
     {1: 0.5, 3: 1.0}
@@ -381,7 +381,9 @@ def top_k_agreement(
     log_w = checks.scores(neighbor_log_weights, "neighbor_log_weights", ndim=2)
     near = np.asarray(neighbor_labels)
     if near.shape != log_w.shape:
-        raise ShapeError(f"neighbor_labels {near.shape} and neighbor_log_weights {log_w.shape} must fit together")
+        raise ShapeError(
+            f"neighbor_labels and neighbor_log_weights must have the same shape; got {near.shape} and {log_w.shape}"
+        )
     near = checks.class_labels(near.ravel(), "neighbor_labels").reshape(near.shape)
     full = _truth(labels, n=len(log_w))
     most = log_w.max(axis=1, keepdims=True, initial=-np.inf)
@@ -404,7 +406,7 @@ def top_k_agreement(
 def _truth(y: ArrayLike, *, n: int | None = None, n_classes: int | None = None) -> NDArray[np.int64]:
     labels = checks.class_labels(y, "y", n=n, n_classes=n_classes)
     if len(labels) == 0:
-        raise InputError("at least one example is needed; got none")
+        raise InputError("at least one example is required; got none")
     return labels
 
 
@@ -412,6 +414,6 @@ def _sets(sets: ArrayLike) -> NDArray[np.bool_]:
     array = np.asarray(sets)
     if array.dtype != bool or array.ndim != 2 or len(array) == 0:
         raise ShapeError(
-            f"label sets must be a non-empty (n, K) array of booleans; got {array.dtype} of shape {array.shape}"
+            f"prediction sets must be a non-empty (n, K) array of booleans; got {array.dtype} of shape {array.shape}"
         )
     return array

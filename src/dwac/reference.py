@@ -22,7 +22,7 @@ from dwac.kernels import Kernel, get_kernel
 class Neighbors(NamedTuple):
     """The k nearest references of each of n queries, nearest first; every field is (n, k).
 
-    `log_weights` is log w(h, h_i) ≤ 0, plus the log of its class's weight where there is one. Equal distances come
+    `log_weights` is log w(h, h_i) ≤ 0, plus the log of the class weight if there is one. Equal distances are
     in the order of the reference set.
     """
 
@@ -39,7 +39,7 @@ class _State:
     embeddings: Tensor
     labels: Tensor
     ids: pd.Index[Any]
-    next_id: int | None  # the next free default id; None when the caller names the ids
+    next_id: int | None  # the next free default id; None if the caller chose the ids
     n_classes: int
     kernel: Kernel
     class_weights: tuple[float, ...] | None = None
@@ -54,11 +54,11 @@ class _State:
 
     @cached_property
     def log_class_factors(self) -> NDArray[np.float64]:
-        """(K,): the logs of the classes' weights."""
+        """(K,): the logs of the class weights."""
         return np.zeros(self.n_classes) if self.class_weights is None else np.log(self.class_weights)
 
     def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
-        """The engine's answer, by the classes' weights; the same for each query whoever is asked beside it."""
+        """The engine's answer with class weights applied; a query's answer does not depend on the other queries."""
         if h.requires_grad and torch.is_grad_enabled():
             result = engine.query(self.index, h, k=k, backend=backend)
             return result._replace(log_class_weights=self._weighted(result.log_class_weights))
@@ -68,7 +68,7 @@ class _State:
         return engine.QueryResult(self._weighted(votes), rows, squared)
 
     def within(self, h: Tensor, tolerance: float) -> engine.BoundedResult:
-        """The same within a tolerance, and the bounds."""
+        """The same within a tolerance, with bounds on the errors."""
         result = engine.query_within(self.cells, h, tolerance)
         return result._replace(log_class_weights=self._weighted(result.log_class_weights))
 
@@ -78,33 +78,32 @@ class _State:
         return log_class_weights + torch.as_tensor(self.log_class_factors, device=log_class_weights.device)
 
 
-# How many queries the engine is asked together, always: rounding depends on the shape of what is computed, and so an
-# answer would depend on who was asked beside. Fewer are filled up.
+# The fixed number of queries per call of the engine. Rounding depends on the shape of a computation, so otherwise an
+# answer would depend on the other queries in its batch. Smaller batches are padded.
 _TOGETHER = {"cpu": 64, "cuda": 1024}
 
 
 class Bounded(NamedTuple):
-    """Log class weights (n, K) of n queries, and for each query what no error of its K exceeds, (n,)."""
+    """Log class weights (n, K) of n queries, and for each query a bound on the errors of its K, (n,)."""
 
     log_class_weights: Any
     bounds: Any
 
 
 class ReferenceSet:
-    """m embeddings (m, d), their labels 0 … n_classes-1 and their ids: who votes on every query.
+    """m embeddings (m, d), their labels 0 … n_classes-1 and their ids: the voters on every query.
 
-    Queries given as NumPy arrays or lists are answered in NumPy, tensors with tensors. Answers are exact:
-    against a float64 sum over all references they are right to about 1e-5 (1e-4 at the very worst), wherever
-    the data lies. They do not depend on which other queries are asked in the same call, except where gradients are
-    recorded.
+    Queries given as NumPy arrays or lists are answered in NumPy, tensors with tensors. Answers are exact: they
+    agree with a float64 sum over all references to about 1e-5 (1e-4 in the worst case), wherever the data lies. They do
+    not depend on the other queries in the same call, except where gradients are recorded.
 
     Args:
         embeddings: (m, d) numbers. float64 stays float64; half precision is computed in float32.
         labels: (m,) whole numbers.
-        ids: m distinct hashable names of the examples; by default 0 … m-1.
+        ids: m unique hashable names of the examples; by default 0 … m-1.
         n_classes: by default the largest label + 1.
         kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
-        class_weights: (K,) positive numbers by which the votes for each class are multiplied; by default 1.
+        class_weights: (K,) positive factors on the votes for each class; by default 1.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> refs.probabilities([[0.5]]).round(6)
@@ -138,31 +137,31 @@ class ReferenceSet:
         n_classes = int(y.max()) + 1 if n_classes is None else n_classes
         names = pd.RangeIndex(len(h)) if ids is None else _as_ids(ids, len(h))
         next_id = len(h) if ids is None else None
-        # A copy: editing the caller's array later must not move the votes.
+        # A copy: later edits of the caller's array must not change the votes.
         labels = torch.as_tensor(y, device=h.device)
         factors = None if class_weights is None else _as_class_weights(class_weights, n_classes)
         self._state = _State(h.clone(), labels, names, next_id, n_classes, chosen, factors)
 
-    # What it holds
+    # Contents
 
     def __len__(self) -> int:
         """The number of references m."""
         return len(self._state.labels)
 
     def __repr__(self) -> str:
-        """Its size in words."""
+        """Its size, in words."""
         state = self._state
         m, d = state.embeddings.shape
         return f"ReferenceSet({m:,} examples, {d} dimensions, {state.n_classes} classes, kernel={state.kernel.name!r})"
 
     @property
     def embeddings(self) -> Tensor:
-        """(m, d), to read: change the set through `add` and `remove`."""
+        """(m, d), read-only: change the set with `add` and `remove`."""
         return self._state.embeddings
 
     @property
     def labels(self) -> Tensor:
-        """(m,) int64, to read: change them through `relabel`."""
+        """(m,) int64, read-only: change them with `relabel`."""
         return self._state.labels
 
     @property
@@ -174,12 +173,12 @@ class ReferenceSet:
 
     @property
     def index_of_ids(self) -> pd.Index[Any]:
-        """The same as a pandas index: the very same one until the set changes."""
+        """The ids as a pandas index: the same object until the set changes."""
         return self._state.ids
 
     @property
     def n_classes(self) -> int:
-        """K, fixed when the set is made."""
+        """K, fixed when the set is created."""
         return self._state.n_classes
 
     @property
@@ -189,16 +188,16 @@ class ReferenceSet:
 
     @property
     def class_weights(self) -> NDArray[np.float64]:
-        """(K,): by what the votes for each class are multiplied."""
+        """(K,): the factor on the votes for each class."""
         return np.asarray(self._state.class_weights or np.ones(self.n_classes))
 
     @property
     def index(self) -> engine.Index:
-        """The engine's layout of this set: immutable, made once, replaced by the next edit."""
+        """The engine's layout of this set: immutable, built once, replaced by the next edit."""
         return self._state.index
 
     def snapshot(self) -> ReferenceSet:
-        """This set as it is now, whatever edits follow: what is read of it belongs together. Nothing is copied."""
+        """This set as it is now, unaffected by later edits, for consistent reads. Nothing is copied."""
         same = object.__new__(ReferenceSet)
         same._state = self._state
         return same
@@ -229,24 +228,24 @@ class ReferenceSet:
         return moved
 
     def move(self, device: torch.device | str) -> None:
-        """Bring this very set to another device."""
+        """Move this set itself to another device."""
         self._state = self.to(device)._state
 
-    # What it answers
+    # Queries
 
     def log_class_weights(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
         """log Σ_i I(y_i=k) w(h, h_i): the votes for each class, (n, K) float64; -inf for an empty class.
 
-        Where classes have weights, theirs is added as a logarithm. With a tolerance above 0 each number may err by so
-        much, for less work where examples are many; `log_class_weights_within` also says by how much at most.
+        The log of each class weight is added, if there are any. With a tolerance above 0 each number may be off by that
+        much, which takes less work with many examples; `log_class_weights_within` also returns a bound on the errors.
         """
         return _like(queries, self._votes(queries, backend, tolerance))
 
     def log_class_weights_within(self, queries: Any, tolerance: float) -> Bounded:
-        """The votes for each class, and for each query a bound on their errors that holds, at most the tolerance.
+        """The votes for each class, and for each query a guaranteed bound on their errors, at most the tolerance.
 
-        Far examples, and examples near each other, are summed up together. The first call sorts the set for it; that
-        pays for many queries or some 100,000 examples and more, if they lie in clusters or on few dimensions.
+        Examples that are far away or near each other are summed in groups. The first call sorts the set. This pays off
+        with many queries, or 100,000 examples and more, if they lie in clusters or in few dimensions.
 
         >>> refs = ReferenceSet([[0.0], [0.1], [5.0]], [0, 0, 1])
         >>> votes, bounds = refs.log_class_weights_within([[0.5]], tolerance=0.01)
@@ -258,7 +257,7 @@ class ReferenceSet:
         return Bounded(_like(queries, result.log_class_weights), _like(queries, result.bounds))
 
     def log_probabilities(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
-        """log P(y=k given h), (n, K) float64: finite wherever the class has an example, however far.
+        """log P(y=k given h), (n, K) float64: finite for every class with an example, however far away.
 
         Votes within a tolerance give log-probabilities within twice that.
         """
@@ -292,19 +291,20 @@ class ReferenceSet:
             return state.within(_as_queries(queries, state), tolerance).log_class_weights
         return state.query(_as_queries(queries, state), 0, backend).log_class_weights
 
-    # How it changes: each edit is exact, equals rebuilding from the edited data, and either happens or does not
+    # Edits: each is exact, gives the same set as rebuilding from the edited data, and happens completely or not at all
 
     def add(self, embeddings: Any, labels: Any, ids: Iterable[Hashable] | None = None) -> list[Any]:
-        """Let further examples vote; returns their ids. Without `ids`, numbers never used before are given.
+        """Add voters; returns their ids. Without `ids`, they get numbers that were never used before.
 
-        They are kept in the precision of the set.
+        They are stored in the precision of the set.
         """
         state = self._state
         h = checks.float_tensor(embeddings, "embeddings").detach()
         h = checks.float_tensor(h.to(state.embeddings), f"embeddings as {state.embeddings.dtype}")
         if h.shape[1] != state.embeddings.shape[1]:
             raise ShapeError(
-                f"embeddings must have {state.embeddings.shape[1]} columns, as the set has; got {tuple(h.shape)}"
+                f"embeddings must have {state.embeddings.shape[1]} columns, like those of the set; "
+                f"got shape {tuple(h.shape)}"
             )
         y = checks.class_labels(labels, "labels", n=len(h), n_classes=self.n_classes)
         next_id = state.next_id
@@ -316,7 +316,7 @@ class ReferenceSet:
             names = pd.RangeIndex(next_id, next_id + len(h))
             next_id += len(h)
         else:
-            raise IdError("this set was made with ids of its own, so new examples need them too: give ids=…")
+            raise IdError("this set was created with ids, so new examples need ids too; got none; give ids=…")
         taken = names[names.isin(state.ids)]
         if len(taken):
             raise IdError(f"ids must be new; {_first(taken, 'is taken')}; remove it first or relabel it")
@@ -330,18 +330,20 @@ class ReferenceSet:
         return list(names)
 
     def remove(self, ids: Iterable[Hashable]) -> None:
-        """Take examples out of the vote. Removing the last ones is refused: an empty set cannot vote."""
+        """Remove voters. Removing all of them is an error: an empty set cannot vote."""
         state = self._state
         keep = np.ones(len(state.labels), dtype=bool)
         keep[_positions(state, ids)] = False
         if not keep.any():
-            raise EmptyReferenceError("removing these ids would leave no example to vote; keep at least one")
+            raise EmptyReferenceError(
+                "a reference set needs at least one example; got the ids of all; keep at least one"
+            )
         mask = torch.as_tensor(keep, device=state.labels.device)
         ids_left = state.ids[keep] if state.ids.dtype == "int64" else _index(list(state.ids[keep]))
         self._state = replace(state, embeddings=state.embeddings[mask], labels=state.labels[mask], ids=ids_left)
 
     def relabel(self, ids: Iterable[Hashable], labels: Any) -> None:
-        """Give examples other labels: one label each."""
+        """Change the labels of examples: one label per id."""
         state = self._state
         where = _positions(state, ids)
         y = checks.class_labels(labels, "labels", n=len(where), n_classes=state.n_classes)
@@ -350,7 +352,7 @@ class ReferenceSet:
         self._state = replace(state, labels=changed)
 
     def positions(self, ids: Iterable[Hashable]) -> NDArray[np.int64]:
-        """Where examples stand in the set, by id."""
+        """The positions of examples in the set, by id."""
         return _positions(self._state, ids)
 
 
@@ -360,13 +362,13 @@ def _positions(state: _State, ids: Iterable[Hashable]) -> NDArray[np.int64]:
     unknown = names[where < 0]
     if len(unknown):
         raise IdError(
-            f"ids must be in the set; {_first(unknown, 'is not')}; its ids are like {state.ids[:1].tolist()[0]!r}"
+            f"ids must be in the set; {_first(unknown, 'is not')}; its ids look like {state.ids[:1].tolist()[0]!r}"
         )
     return np.asarray(where, dtype=np.int64)
 
 
 def filled(rows: Tensor, size: int) -> Tensor:
-    """At least `size` rows: the last one repeated."""
+    """Rows padded to at least `size` by repeating the last one."""
     missing = size - len(rows)
     return rows if missing <= 0 or len(rows) == 0 else torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])])
 
@@ -374,46 +376,48 @@ def filled(rows: Tensor, size: int) -> Tensor:
 def _as_queries(queries: Any, state: _State) -> Tensor:
     h, d = checks.float_tensor(queries, "queries"), state.embeddings.shape[1]
     if h.shape[1] != d:
-        raise ShapeError(f"queries must have {d} columns, as the references do; got shape {tuple(h.shape)}")
+        raise ShapeError(f"queries must have {d} columns, like the references; got shape {tuple(h.shape)}")
     return h if isinstance(queries, Tensor) else h.to(state.embeddings.device)
 
 
 def _as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
-    """Distinct ids as a pandas index, tuples kept whole."""
+    """Unique ids as a pandas index, with tuples kept as single ids."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
     if isinstance(ids, np.ndarray | Tensor) and ids.ndim != 1:
-        raise IdError(f"ids must have one axis; got shape {tuple(ids.shape)}; give tuples for compound ids")
+        raise IdError(f"ids must be a 1-D array; got shape {tuple(ids.shape)}; give tuples for compound ids")
     values = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
     if n is not None and len(values) != n:
-        raise ShapeError(f"ids must have one entry a row: {n} required, {len(values)} given")
+        raise ShapeError(f"ids must have one entry per row: {n} required, got {len(values)}")
     for value in values:
         try:
             hash(value)
         except TypeError as error:
-            raise IdError(f"ids must be hashable, such as numbers, strings or tuples: {error}") from None
+            raise IdError(
+                f"ids must be hashable, such as numbers, strings or tuples; got {value!r:.100}: {error}"
+            ) from None
     index = _index([int(v) if isinstance(v, np.integer) else v for v in values])
     repeated = index[index.duplicated()]
     if len(repeated):
-        raise IdError(f"ids must differ from one another; {_first(repeated, 'is repeated')}")
+        raise IdError(f"ids must be unique; {_first(repeated, 'is repeated')}; drop or rename the repeated ones")
     return index
 
 
 def _as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...]:
     values = checks.scores(weights, "class_weights", ndim=1)
     if values.shape != (n_classes,) or not ((values > 0) & np.isfinite(values)).all():
-        raise ShapeError(f"class_weights must be {n_classes} positive numbers, one a class; got {values.tolist()}")
+        raise ShapeError(f"class_weights must be {n_classes} positive numbers, one per class; got {values.tolist()}")
     return tuple(values.tolist())
 
 
 def _index(values: list[Any]) -> pd.Index[Any]:
-    """Whole numbers stay compact; everything else is kept as the very objects given, never converted."""
+    """Whole numbers are stored compactly; everything else keeps the objects given, never converted."""
     compact = values and all(type(v) is int and -(2**63) <= v < 2**63 for v in values)
     return pd.Index(values, tupleize_cols=False, dtype="int64" if compact else "object")
 
 
 def _concatenate(a: pd.Index[Any], b: pd.Index[Any]) -> pd.Index[Any]:
-    # Appending objects would infer a common type: 2⁶⁰+1 beside 0.5 would become a float, None a NaN.
+    # Appending objects would infer a common type: 2⁶⁰+1 next to 0.5 would become a float, None a NaN.
     return a.append(b) if a.dtype == b.dtype == "int64" else _index([*a, *b])
 
 
@@ -423,5 +427,5 @@ def _first(values: pd.Index[Any], verb: str) -> str:
 
 
 def _like(queries: Any, answer: Tensor) -> Any:
-    """The answer as the caller speaks: tensors for tensors, NumPy otherwise."""
+    """The answer in the caller's type: tensors for tensors, NumPy otherwise."""
     return answer if isinstance(queries, Tensor) else answer.cpu().numpy()

@@ -30,7 +30,7 @@ relaxed = settings(deadline=None, derandomize=True, max_examples=40)
 
 @pytest.fixture(autouse=True, scope="module")
 def patience():
-    """Small trees are searched to the end, where a large share of the references would be summed at once instead."""
+    """Search small trees to the end, instead of summing all references at once."""
     with pytest.MonkeyPatch.context() as patch:
         for device, sizes in SIZES.items():
             patch.setitem(SIZES, device, sizes._replace(whole=2.0))
@@ -65,7 +65,7 @@ def errors(result: BoundedResult, want) -> np.ndarray:
 
 def assert_certified(result: BoundedResult, want, tolerance: float) -> None:
     bounds = result.bounds.cpu().numpy()
-    # NumPy's own sums err too, in proportion to the log-weights.
+    # NumPy's own sums have errors too, in proportion to the log-weights.
     assert (errors(result, want) <= bounds + 1e-13 * np.abs(np.where(np.isfinite(want), want, 0)).max(axis=1)).all()
     assert (bounds <= tolerance).all()
 
@@ -83,7 +83,7 @@ def clustered(seed: int, m: int, d: int, n_classes: int, spread: float, offset: 
     return queries.astype(dtype), references.astype(dtype), labels
 
 
-# The certificate
+# The bounds
 
 
 @relaxed
@@ -130,7 +130,7 @@ def test_the_bound_holds_for_queries_however_far(kernel: str, far: float) -> Non
     assert result.bounds[6:].max() <= 1e-2
 
 
-def test_unthinkably_far_queries_are_answered_as_exactly_as_floats_allow() -> None:
+def test_extremely_far_queries_are_as_exact_as_floats_allow() -> None:
     references = torch.randn(300, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     cells = cells_of(references, torch.arange(300) % 2, 2)
     queries = torch.tensor([[1e140, 0.0], [0.0, 0.0]], dtype=torch.float64)
@@ -139,7 +139,7 @@ def test_unthinkably_far_queries_are_answered_as_exactly_as_floats_allow() -> No
     assert result.bounds[1] <= 1e-2 < result.bounds[0]
 
 
-def test_unthinkably_wide_references_are_answered_as_exactly_as_floats_allow() -> None:
+def test_extremely_spread_references_are_as_exact_as_floats_allow() -> None:
     references = 1e120 * torch.randn(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     references[50:100] = 0.5
     labels = torch.arange(200) % 2
@@ -185,7 +185,7 @@ def test_any_number_of_queries_and_references(n: int, m: int) -> None:
         Sizes(queries=10**6, bounds=10**9, pairs=10**9, most=10**9, tile=10**9, whole=0.0),
     ],
 )
-def test_the_bound_holds_however_the_work_is_cut(monkeypatch, sizes: Sizes, d: int) -> None:
+def test_the_bound_holds_however_the_work_is_split(monkeypatch, sizes: Sizes, d: int) -> None:
     monkeypatch.setitem(SIZES, "cpu", sizes)
     monkeypatch.setitem(leaves._COPIED, "cpu", 40 * (d + 5))
     monkeypatch.setattr(bounded, "_ANSWERED", 7 * max(d, 4))
@@ -209,7 +209,7 @@ def test_the_bound_holds_where_all_references_are_summed(
     assert_certified(result, truth(queries, references, labels, 3, kernel), tolerance)
 
 
-def test_far_queries_are_summed_by_differences_a_part_of_the_references_at_a_time(monkeypatch) -> None:
+def test_far_queries_are_summed_by_differences_in_parts_of_the_references(monkeypatch) -> None:
     monkeypatch.setattr(bounded, "_DIRECT", 64)
     references = torch.randn(300, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     labels = torch.arange(300) // 100  # parts lack classes
@@ -235,7 +235,7 @@ def members(cells: Cells, cell: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("leaf_size", [16, 256])
-def test_cells_know_count_radius_mean_and_variance_of_the_squared_distances(leaf_size: int) -> None:
+def test_cells_have_count_radius_mean_and_variance_of_the_squared_distances(leaf_size: int) -> None:
     queries, references, labels = clustered(7, 3000, 4, 3, 0.5, dtype=np.float64)
     cells = cells_of(references, labels, 3, leaf_size=leaf_size)
     everyone = torch.cat([members(cells, root) for root in cells.roots.tolist()])
@@ -278,7 +278,7 @@ def test_classes_too_large_to_sort_at_once_are_divided_first(monkeypatch, d: int
     assert_certified(query_within(cells, torch.as_tensor(queries), 1e-2), truth(queries, references, labels, 4), 1e-2)
 
 
-def test_parts_lie_apart_along_the_longest_axis(monkeypatch) -> None:
+def test_parts_are_separated_along_the_longest_axis(monkeypatch) -> None:
     monkeypatch.setitem(tree.PART, "cpu", 256 * 6)
     generator = torch.Generator().manual_seed(0)
     references = torch.randn(1024, 2, generator=generator) * torch.tensor([100.0, 1.0])
@@ -350,7 +350,7 @@ def status(field):
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 def peak(work):
-    ctypes.CDLL("libc.so.6").malloc_trim(0)  # what was freed before must not hide what is taken now
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # memory freed earlier must not hide new allocations
     before = status("VmRSS")
     open("/proc/self/clear_refs", "w").write("5")  # forget the peak so far
     return work(), status("VmHWM") - before
@@ -373,7 +373,7 @@ print(building - built, peak(lambda: query_within(cells, queries, 0.1))[1])
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
 @pytest.mark.parametrize(("m", "d"), [(400_000, 2), (200_000, 30)])
-def test_neither_building_nor_asking_takes_much_memory(m: int, d: int) -> None:
+def test_neither_building_nor_querying_takes_much_memory(m: int, d: int) -> None:
     source = f"import os; os.environ['OMP_NUM_THREADS'] = '1'\n{MEMORY}"
     command = [sys.executable, "-c", source, str(m), str(d)]
     answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -393,7 +393,7 @@ def test_no_tolerance_is_the_exact_answer() -> None:
     assert "cells" not in vars(refs._state)
 
 
-def test_a_reference_set_answers_within_a_tolerance_and_says_how_close() -> None:
+def test_a_reference_set_answers_within_a_tolerance_and_returns_the_bound() -> None:
     queries, references, labels = clustered(11, 300, 3, 3, 0.5)
     refs = ReferenceSet(references, labels, n_classes=3, class_weights=[1, 2, 3])
     votes, bounds = refs.log_class_weights_within(queries, tolerance=0.1)
@@ -417,7 +417,7 @@ def test_an_edit_is_seen_within_a_tolerance_too() -> None:
 
 
 @pytest.mark.parametrize("tolerance", [-1e-3, float("nan"), float("inf"), "small", None, True])
-def test_a_tolerance_that_is_none_is_refused(tolerance) -> None:
+def test_an_invalid_tolerance_is_rejected(tolerance) -> None:
     refs = ReferenceSet([[0.0], [1.0]], [0, 1])
     for method in (refs.log_class_weights, refs.log_class_weights_within, refs.probabilities):
         with pytest.raises(InputError, match="tolerance must be a number ≥ 0"):
@@ -429,7 +429,7 @@ def test_a_bound_needs_a_tolerance() -> None:
         ReferenceSet([[0.0]], [0]).log_class_weights_within([[0.0]], 0)
 
 
-def test_queries_of_another_width_or_with_gradients_are_refused() -> None:
+def test_queries_of_another_width_or_with_gradients_are_rejected() -> None:
     cells = cells_of(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), 1)
     with pytest.raises(ShapeError, match="2 columns"):
         query_within(cells, torch.zeros(1, 3), 0.1)

@@ -28,7 +28,7 @@ every_backend = pytest.mark.parametrize(
     [(name, device) for name in BACKENDS for device in DEVICES if (name, device) != ("triton", "cpu") or INTERPRETED],
 )
 every_kernel = pytest.mark.parametrize("kernel", list(KERNELS))
-WORST = 1e-4  # what the engine promises of any data at all; well-spread data are right to 1e-5
+WORST = 1e-4  # guaranteed for any data; well-spread data is right to 1e-5
 relaxed = settings(deadline=None, derandomize=True, max_examples=5 if INTERPRETED else 25)
 
 
@@ -37,7 +37,7 @@ def quiet_interpreter() -> Iterator[None]:
     """NumPy warns of overflows that a GPU passes on as infinities, and that the engine then answers in float64."""
     with np.errstate(all="ignore" if INTERPRETED else None), warnings.catch_warnings():
         if INTERPRETED:
-            warnings.simplefilter("ignore", RuntimeWarning)  # of reductions over nothing but NaN
+            warnings.simplefilter("ignore", RuntimeWarning)  # from reductions over only NaN
         yield
 
 
@@ -101,7 +101,7 @@ def test_log_class_weights_equal_the_oracle(backend, device, kernel, n, m, d, n_
 def test_every_chunk_and_tile_of_a_larger_problem_is_right(backend, device, kernel):
     queries, references, labels = case(600, 9001, 5, 7)
     got = ask(queries, references, labels, 7, kernel=kernel, backend=backend, device=device).log_class_weights
-    some = [0, 255, 256, 599]  # the oracle is slow; these stand in each chunk of queries
+    some = [0, 255, 256, 599]  # the oracle is slow; these cover each chunk of queries
     assert_close(got[some], oracle.log_class_weights(queries[some], references, labels, 7, kernel))
 
 
@@ -168,9 +168,9 @@ def test_a_class_far_beyond_the_others_has_its_own_small_weight(backend, device,
 @every_backend
 @every_kernel
 @pytest.mark.parametrize("distance", [200.0, 3e4, 1e9])
-def test_a_few_outliers_among_many_cost_nobody_accuracy(backend, device, kernel, distance):
+def test_a_few_outliers_among_many_cost_no_accuracy(backend, device, kernel, distance):
     queries, references, labels = case(5, 1200, 3, 2)
-    references[:2] = [[distance, 0, 0], [-distance, 0, 0]]  # which leave the centre where it is
+    references[:2] = [[distance, 0, 0], [-distance, 0, 0]]  # these do not move the centre
     got = ask(queries, references, labels, 2, kernel=kernel, backend=backend, device=device).log_class_weights
     assert_close(got, oracle.log_class_weights(queries, references, labels, 2, kernel))
 
@@ -245,7 +245,7 @@ def test_strided_inputs_give_the_same_answer(backend, device, kernel):
 @every_backend
 @every_kernel
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("scale", [1e15, 1e25])  # the square of the second is no float32 any more
+@pytest.mark.parametrize("scale", [1e15, 1e25])  # the square of the second overflows float32
 def test_huge_values_stay_finite_and_right(backend, device, kernel, dtype, scale):
     queries, references, labels = case(6, 50, 3, 3, scale=scale, dtype=dtype)
     got = ask(queries, references, labels, 3, kernel=kernel, backend=backend, device=device, k=2)
@@ -259,7 +259,7 @@ def test_huge_values_stay_finite_and_right(backend, device, kernel, dtype, scale
 @every_kernel
 @pytest.mark.parametrize("stray", [1e6, 1e10, 1e15, 1e30])
 def test_one_stray_reference_does_not_spoil_the_votes_of_the_others(backend, device, kernel, stray):
-    # It drags the centre away from all others, so that their norms are huge beside their distances.
+    # It moves the centre away from all others, so that their norms are huge compared with their distances.
     queries, references, labels = case(6, 50, 3, 3)
     references[7] = stray
     got = ask(queries, references, labels, 3, kernel=kernel, backend=backend, device=device, k=5)
@@ -298,7 +298,7 @@ def test_classes_of_very_many_references_are_summed_right(backend, device, k):
 @every_backend
 @every_kernel
 @pytest.mark.parametrize("gap", [1e5, 1e8])
-def test_clusters_far_apart_are_each_seen_sharply(backend, device, kernel, gap):
+def test_clusters_far_apart_are_each_accurate(backend, device, kernel, gap):
     queries, references, _ = case(8, 80, 3, 1, dtype=np.float64)
     queries[::2] += gap
     references[:40] += gap
@@ -312,7 +312,7 @@ def test_clusters_far_apart_are_each_seen_sharply(backend, device, kernel, gap):
 @pytest.mark.parametrize("d", [2, 16, 64, 256])
 @pytest.mark.parametrize("norm", [3, 6, 12, 25])
 def test_large_norms_keep_log_weights_within_the_stated_tolerance(backend, device, kernel, d, norm):
-    # Aligned embeddings and one member a class are the worst case: rounding adds up and nothing averages it out.
+    # Aligned embeddings and one member per class are the worst case: rounding adds up and nothing averages it out.
     rng = np.random.default_rng(0)
     direction = rng.random(d)
     direction *= norm / np.linalg.norm(direction)
@@ -321,14 +321,14 @@ def test_large_norms_keep_log_weights_within_the_stated_tolerance(backend, devic
     queries = (direction + rng.normal(size=(60, d)) / (2 * d**0.5)).astype(np.float32)
     got = ask(queries, references, np.arange(60), 60, kernel=kernel, backend=backend, device=device)
     want = oracle.log_weights(queries, references, kernel)
-    assert_close(got.log_class_weights, want, tolerance=1e-4)  # what the engine promises at its worst
+    assert_close(got.log_class_weights, want, tolerance=1e-4)  # guaranteed in the worst case
 
 
 @every_backend
 @every_kernel
 @pytest.mark.parametrize("d", [1, 2, 16, 256])
 def test_labels_never_depend_on_float32_rounding(backend, device, kernel, d):
-    # Queries a hair to either side of the plane between the two classes.
+    # Queries barely to either side of the plane between the two classes.
     rng = np.random.default_rng(d)
     start, step = rng.random((1, d)) * 20 / d**0.5, rng.normal(size=(1, d)) / d**0.5
     references = np.concatenate([start - step, start + step, -start]).astype(np.float32)
@@ -338,7 +338,7 @@ def test_labels_never_depend_on_float32_rounding(backend, device, kernel, d):
     got = ask(queries, references, [0, 1, 2], 3, kernel=kernel, backend=backend, device=device).log_class_weights
     want = oracle.log_class_weights(queries, references, np.array([0, 1, 2]), 3, kernel)
     first, second = np.sort(want, axis=1)[:, ::-1].T[:2]
-    decided = first - second > 1e-11  # below that float64 itself cannot tell
+    decided = first - second > 1e-11  # below that, float64 itself cannot decide
     assert decided.sum() > 100
     np.testing.assert_array_equal(got.argmax(dim=1)[decided], want.argmax(axis=1)[decided])
 
@@ -346,7 +346,7 @@ def test_labels_never_depend_on_float32_rounding(backend, device, kernel, d):
 @every_backend
 @every_kernel
 @pytest.mark.parametrize("height", [0.5, 30.0, 3e3, 1e6])
-def test_queries_high_above_all_references_keep_their_shares(backend, device, kernel, height):
+def test_queries_with_a_large_novelty_keep_their_shares(backend, device, kernel, height):
     queries, references, labels = case(40, 700, 4, 3)
     queries[:4] = references[:4]
     high = np.concatenate([queries, np.full((40, 1), height, np.float32)], axis=1)
@@ -361,7 +361,7 @@ def test_queries_high_above_all_references_keep_their_shares(backend, device, ke
 
 
 @every_backend
-def test_a_height_alone_asks_for_no_second_sweep(backend, device, monkeypatch):
+def test_a_novelty_alone_needs_no_second_sweep(backend, device, monkeypatch):
     queries, references, labels = case(40, 700, 4, 3)
     precisions, sweep = [], exact._pass
 
@@ -431,7 +431,7 @@ def test_neighbours_are_exact_for_every_k(backend, device, kernel, m, d, n_class
 
 @every_backend
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("m", [3000, 40_000])  # two of few blocks, and of so many that a backend may go to these alone
+@pytest.mark.parametrize("m", [3000, 40_000])  # few blocks, and so many that a backend may read only the chosen ones
 def test_products_with_chosen_blocks_are_those_of_their_members(backend, device, dtype, m):
     queries, references, labels = (torch.as_tensor(x, device=device) for x in case(5, m, 3, 2))
     index = build_index(references, labels, 2, get_kernel("gaussian"))
@@ -507,7 +507,7 @@ def test_direct_differences_are_the_same_however_many_are_held_at_once(monkeypat
     np.testing.assert_allclose(squared, wanted, rtol=1e-13)
 
 
-def test_a_part_infinitely_far_away_takes_nothing_from_the_others(monkeypatch):
+def test_a_part_infinitely_far_away_does_not_affect_the_others(monkeypatch):
     references = torch.tensor([[1e200], [0.0], [1.0], [0.0]], dtype=torch.float64)
     index = build_index(references, torch.tensor([0, 0, 1, 1]), 3, get_kernel("gaussian"))
     monkeypatch.setattr(direct, "_MATRIX", 1)
@@ -620,7 +620,7 @@ def test_gradient_of_the_log_probability_survives_an_empty_class(backend, device
 
 
 @every_backend
-def test_neighbours_come_along_with_a_gradient_and_have_none(backend, device):
+def test_neighbours_are_returned_with_a_gradient_and_have_none(backend, device):
     queries, references, labels = case(5, 30, 3, 2)
     h = leaf(queries, device)
     got = ask(h, references, labels, 2, backend=backend, device=device, k=3)
@@ -632,7 +632,7 @@ def test_neighbours_come_along_with_a_gradient_and_have_none(backend, device):
 
 
 @every_backend
-def test_a_second_derivative_is_refused_rather_than_wrong(backend, device):
+def test_a_second_derivative_is_rejected_rather_than_wrong(backend, device):
     queries, references, labels = case(5, 30, 3, 2)
     h = leaf(queries, device)
     votes = ask(h, references, labels, 2, backend=backend, device=device).log_class_weights
@@ -658,7 +658,7 @@ def test_zero_queries_give_empty_answers(backend, device, kernel, k):
 
 
 @every_backend
-def test_queries_of_another_width_are_refused(backend, device):
+def test_queries_of_another_width_are_rejected(backend, device):
     _, references, labels = case(1, 30, 3, 2)
     with pytest.raises(ShapeError, match=r"3 columns.*\(5, 4\)"):
         ask(np.zeros((5, 4), np.float32), references, labels, 2, backend=backend, device=device)
@@ -666,14 +666,14 @@ def test_queries_of_another_width_are_refused(backend, device):
 
 @every_backend
 @pytest.mark.parametrize("k", [-1, 31, 10**9])
-def test_more_neighbours_than_references_are_refused(backend, device, k):
+def test_more_neighbours_than_references_are_rejected(backend, device, k):
     queries, references, labels = case(2, 30, 3, 2)
     with pytest.raises(InputError, match=f"0 … 30.*{k}"):
         ask(queries, references, labels, 2, backend=backend, device=device, k=k)
 
 
 @pytest.mark.parametrize("name", ["cuda", "", None, ["torch"]])
-def test_an_unknown_backend_is_refused_with_the_choices(name):
+def test_an_unknown_backend_is_rejected_with_the_choices(name):
     queries, references, labels = case(2, 30, 3, 2)
     with pytest.raises(BackendError) as caught:
         ask(queries, references, labels, 2, backend=name)
@@ -794,7 +794,7 @@ print(status("VmHWM") - before)
 
 
 def peak_mebibytes(n: int, m: int, k: int) -> float:
-    """Peak resident memory above the inputs, of a process of its own on one core."""
+    """Peak resident memory above the inputs, in a separate process on one core."""
     command = [sys.executable, "-c", f"import os; os.environ['OMP_NUM_THREADS'] = '1'\n{MEMORY}", *map(str, (n, m, k))]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -809,5 +809,5 @@ def test_ten_thousand_queries_against_a_million_references_stay_under_a_gigabyte
 
 
 @linux
-def test_neighbours_stay_as_small():
+def test_neighbours_stay_under_the_same_limit():
     assert peak_mebibytes(2_000, 200_000, 10) < 400

@@ -21,7 +21,7 @@ from tests.engine.test_exact import (
     case,
     every_backend,
     every_kernel,
-    quiet_interpreter,  # noqa: F401 (it works by its name)
+    quiet_interpreter,  # noqa: F401 (a fixture, used by name)
     relaxed,
 )
 
@@ -29,7 +29,7 @@ fused = pytest.mark.skipif(
     "triton" not in BACKENDS or not (INTERPRETED or "cuda" in DEVICES), reason="Triton runs on a GPU or interpreted"
 )
 DEVICE = DEVICES[-1] if not INTERPRETED else "cpu"
-ORDINARY, WORST = 2e-5, 1e-3  # of well-spread data; what the engine promises of any
+ORDINARY, WORST = 2e-5, 1e-3  # for well-spread data; guaranteed for any data
 SLOPES = {
     "gaussian": lambda squared: np.full_like(squared, -1),
     "laplace": lambda squared: -0.5 / np.sqrt(np.where(squared > 0, squared, np.inf)),
@@ -151,7 +151,7 @@ def test_far_queries_among_near_ones_are_right(backend, device):
 
 
 @every_backend
-def test_only_queries_that_float32_would_strain_are_differentiated_in_float64(backend, device, monkeypatch):
+def test_only_queries_beyond_float32_are_differentiated_in_float64(backend, device, monkeypatch):
     queries, references, labels = case(30, 80, 3, 4)
     queries[[4, 20]] += 50
     cotangent = cotangents(30, 4)
@@ -201,7 +201,7 @@ def test_a_class_of_far_outliers_does_no_harm(backend, device, d, far):
 
 @every_backend
 @every_kernel
-def test_classes_without_references_pull_nowhere_whatever_their_cotangent(backend, device, kernel):
+def test_classes_without_references_have_no_gradient_whatever_their_cotangent(backend, device, kernel):
     queries, references, _ = case(6, 40, 3, 1)
     labels = np.where(np.arange(40) % 2, 1, 4)
     cotangent = cotangents(6, 6)
@@ -265,7 +265,7 @@ def test_gradients_in_several_parts_equal_those_in_one(backend, device, monkeypa
 
 @pytest.fixture
 def no_tiles(monkeypatch):
-    """Fails the test if the fused gradient leaves its queries to anybody else."""
+    """Fails the test if the fused gradient falls back to tiles."""
 
     def refuse(*_):
         raise AssertionError("not served by the fused kernel")
@@ -277,7 +277,7 @@ def no_tiles(monkeypatch):
 @pytest.mark.usefixtures("no_tiles")
 @pytest.mark.parametrize("d", [1, 15, 16, 17, 32, 33, 64, 65, 128, 129, 256])
 @pytest.mark.parametrize(("n", "m", "n_classes"), [(3, 70, 5), (70, 150, 1)])
-def test_the_fused_kernel_serves_every_width(d, n, m, n_classes):
+def test_the_fused_kernel_supports_every_width(d, n, m, n_classes):
     queries, references, labels = case(n, m, d, n_classes, scale=1 / np.sqrt(d))
     cotangent = cotangents(n, n_classes)
     got = differentiate(queries, references, labels, cotangent, backend="triton", device=DEVICE)
@@ -296,7 +296,7 @@ def test_any_division_of_the_references_among_programs_gives_the_same(monkeypatc
 
 
 @fused
-def test_what_the_fused_kernel_does_not_serve_is_served_in_tiles():
+def test_what_the_fused_kernel_does_not_support_is_computed_in_tiles():
     queries, references, labels = case(3, 40, 257, 2, scale=0.05)
     cotangent = cotangents(3, 2)
     got = differentiate(queries, references, labels, cotangent, backend="triton", device=DEVICE)

@@ -186,7 +186,7 @@ def test_the_loss_is_the_mean_of_the_members_own(head: Any, size: int | None, we
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("size", [None, 5])
-def test_each_member_hears_its_own_part_of_the_support(kernel: str, size: int | None) -> None:
+def test_each_member_uses_its_own_part_of_the_support(kernel: str, size: int | None) -> None:
     model = ensemble(size=size, kernel=kernel)
     x, y = data()
     ids, weights = torch.arange(24), torch.rand(24, generator=torch.Generator().manual_seed(1))
@@ -404,7 +404,7 @@ def test_what_is_no_ensemble_is_named() -> None:
     with pytest.raises(InputError, match="at least one network; got none"):
         Ensemble([])
     uneven = WeightedAverage(Ensemble([nn.Linear(4, 8), nn.Linear(4, 7)]), K)
-    with pytest.raises(ShapeError, match=r"equally many features; got shapes \(24, 8\), \(24, 7\)"):
+    with pytest.raises(ShapeError, match=r"same number of features; got shapes \(24, 8\), \(24, 7\)"):
         uneven.embed(x.float())
     with pytest.raises(ShapeError, match="returns its features"):
         Ensemble([Answering(str)])(x.float())

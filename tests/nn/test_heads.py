@@ -137,7 +137,7 @@ def test_a_failed_remember_changes_nothing() -> None:
         model.remember([])
     with pytest.raises(IdError, match="all batches must have ids"):
         model.remember([(x, y, torch.arange(30)), (x, y)])
-    with pytest.raises(ShapeError, match="4 required, 3 given"):
+    with pytest.raises(ShapeError, match="4 required, got 3"):
         model.remember([(x[:4], y[:3]), (x[4:8], y[3:8])])  # right in all, wrong in each
     with pytest.raises(IdError, match="got 'a'"):
         model.remember([(x[:2], y[:2], ["a", "b"])])
@@ -351,7 +351,7 @@ def test_a_twin_whose_examples_all_weigh_nothing_learns_nothing() -> None:
 @pytest.mark.parametrize("head", HEADS)
 def test_bad_weights_are_named(head: Any) -> None:
     x, y = data()
-    with pytest.raises(ShapeError, match=r"weights .* \(30,\) required, \(29,\) given"):
+    with pytest.raises(ShapeError, match=r"weights .* \(30,\) required, got \(29,\)"):
         small(head).loss(x, y, weights=torch.ones(29))
     with pytest.raises(InputError, match="at least 0"):
         small(head).loss(x, y, weights=torch.full((30,), -1.0))

@@ -29,15 +29,15 @@ def weight(a: Tensor, b: Tensor, kernel: str) -> Tensor:
 def oracle_loss(
     h: Tensor, y: Tensor, ids: Tensor, support: Support, kernel: str = "gaussian", weights: Tensor | None = None
 ) -> Tensor:
-    """The definition as a double loop: each example voted on by all others, lonely ones left out."""
+    """The definition as a double loop: all others vote on each example; those alone in their class are left out."""
     refs = [(h[i], int(y[i]), int(ids[i])) for i in range(len(h))]
     refs += [(support.h[i], int(support.y[i]), int(support.ids[i])) for i in range(len(support.h))]
     losses, counts = [], []
     for j in range(len(h)):
         everyone = [weight(h[j], ref, kernel) for ref, _, name in refs if name != ids[j]]
-        fellows = [weight(h[j], ref, kernel) for ref, label, name in refs if name != ids[j] and label == y[j]]
-        if fellows:
-            losses.append(-torch.log(torch.stack(fellows).sum() / torch.stack(everyone).sum()))
+        same_class = [weight(h[j], ref, kernel) for ref, label, name in refs if name != ids[j] and label == y[j]]
+        if same_class:
+            losses.append(-torch.log(torch.stack(same_class).sum() / torch.stack(everyone).sum()))
             counts.append(1.0 if weights is None else float(weights[j]))
     if not sum(counts):
         return h.sum() * 0
@@ -74,7 +74,7 @@ def test_loss_and_gradient_equal_the_oracle(kernel: str, n: int, d: int, n_class
 def test_support_votes_but_never_on_itself(kernel: str) -> None:
     h, y = batch(8, 3, 3)
     extra_h, extra_y = batch(12, 3, 3, seed=1)
-    ids, extra_ids = torch.arange(8), torch.arange(4, 16)  # rows 4 … 7 stand in both
+    ids, extra_ids = torch.arange(8), torch.arange(4, 16)  # rows 4 … 7 are in both
     ours, theirs = h.clone().requires_grad_(), h.clone().requires_grad_()
     loss = leave_one_out_loss(ours, y, ids=ids, support=Support(extra_h, extra_y, extra_ids), kernel=kernel)
     expected = oracle_loss(theirs, y, ids, Support(extra_h, extra_y, extra_ids), kernel)
@@ -92,7 +92,7 @@ def test_float32_loss_is_close_to_float64_far_from_the_origin() -> None:
     )
 
 
-def test_members_with_one_id_never_vote_on_one_another() -> None:
+def test_members_with_the_same_id_never_vote_on_each_other() -> None:
     # A sampler with replacement may draw a row twice; its copy would be a perfect vote.
     h = torch.tensor([[0.0], [0.0], [1.0], [1.5]])
     y = torch.tensor([0, 0, 0, 1])
@@ -112,10 +112,10 @@ def test_members_with_one_id_never_vote_on_one_another() -> None:
         ([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]], [1, 1, 1]),  # one class
         ([[3.0, 3.0]] * 4, [0, 0, 1, 1]),  # all the same point
         ([[0.0, 0.0], [1e4, 0.0], [0.0, 1e4], [5e3, 5e3]], [0, 0, 1, 1]),  # all weights underflow
-        ([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0]], [0, 0, 1]),  # one lonely example
+        ([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0]], [0, 0, 1]),  # one example alone in its class
     ],
 )
-def test_odd_batches_have_finite_losses_and_gradients(kernel: str, h: list[list[float]], y: list[int]) -> None:
+def test_unusual_batches_have_finite_losses_and_gradients(kernel: str, h: list[list[float]], y: list[int]) -> None:
     x = torch.tensor(h, requires_grad=True)
     loss = leave_one_out_loss(x, torch.tensor(y), kernel=kernel)
     loss.backward()
@@ -152,7 +152,7 @@ def test_loss_ignores_autocast_and_half_precision() -> None:
 
 def test_bad_batches_are_named() -> None:
     h, y = torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
-    with pytest.raises(ShapeError, match=r"\(4,\) required, \(3,\) given"):
+    with pytest.raises(ShapeError, match=r"\(4,\) required, got \(3,\)"):
         leave_one_out_loss(h, y[:3])
     with pytest.raises(ShapeError, match="non-empty"):
         leave_one_out_loss(h[:0], y[:0])
@@ -177,7 +177,7 @@ def test_bad_batches_are_named() -> None:
         leave_one_out_loss(h, y, ids=[0, 1, 2, 3])  # type: ignore[arg-type]
     with pytest.raises(NonFiniteError, match="support's embeddings"):
         leave_one_out_loss(h, y, ids=torch.arange(4), support=support._replace(h=torch.full((3, 2), torch.nan)))
-    with pytest.raises(ShapeError, match=r"weights .* \(4,\) required, \(3,\) given"):
+    with pytest.raises(ShapeError, match=r"weights .* \(4,\) required, got \(3,\)"):
         leave_one_out_loss(h, y, weights=torch.ones(3))
     with pytest.raises(InputError, match="weights must be a tensor; got list"):
         leave_one_out_loss(h, y, weights=[1.0] * 4)  # type: ignore[arg-type]
@@ -186,7 +186,7 @@ def test_bad_batches_are_named() -> None:
             leave_one_out_loss(h, y, weights=torch.tensor([1.0, 1.0, wrong, 1.0]))
 
 
-# The gradient, written out
+# The explicit gradient
 
 
 def plain(h: Tensor, y: Tensor, ids: Tensor | None = None, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -203,7 +203,7 @@ def both(loss: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("repeated", [False, True])
-def test_the_written_gradient_passes_gradcheck(weighted: bool, repeated: bool) -> None:
+def test_the_explicit_gradient_passes_gradcheck(weighted: bool, repeated: bool) -> None:
     h, y = batch(9, 3, 3)
     ids = torch.tensor([0, 1, 2, 2, 4, 5, 6, 6, 6]) if repeated else None
     weights = torch.linspace(0, 2, 9, dtype=torch.float64) if weighted else None
@@ -281,7 +281,7 @@ def test_the_gradient_can_be_differentiated() -> None:
     assert torch.autograd.gradgradcheck(lambda extra_h: loss(h.detach(), extra_h), (extra_h,))
 
 
-def test_the_gradient_may_be_asked_for_again() -> None:
+def test_the_gradient_may_be_computed_again() -> None:
     h, y = batch(6, 2, 2)
     h.requires_grad_()
     loss = leave_one_out_loss(h, y)
@@ -299,7 +299,7 @@ def test_without_a_gradient_the_loss_is_the_same() -> None:
         assert torch.equal(leave_one_out_loss(h, y), expected)
 
 
-def test_half_precision_gets_its_gradient_in_kind() -> None:
+def test_half_precision_gets_a_half_precision_gradient() -> None:
     h, y = batch(12, 3, 3)
     half = h.to(torch.bfloat16).requires_grad_()
     loss, grad = both(leave_one_out_loss(half, y), half)
@@ -328,7 +328,7 @@ def test_reduced_precision_products_are_never_used() -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_weights_equal_the_oracle(kernel: str) -> None:
     h, y = batch(12, 3, 4)
-    y[0] = 9  # lonely: its weight counts for nothing
+    y[0] = 9  # alone in its class: its weight does not count
     weights = torch.rand(12, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     weights[4] = 0
     extra = Support(*batch(5, 3, 4, seed=1), ids=torch.arange(10, 15))
@@ -341,7 +341,7 @@ def test_weights_equal_the_oracle(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_equal_weights_are_no_weights(kernel: str) -> None:
+def test_equal_weights_equal_no_weights(kernel: str) -> None:
     h, y = batch(12, 3, 3)
     plain_mean = leave_one_out_loss(h, y, kernel=kernel)
     torch.testing.assert_close(leave_one_out_loss(h, y, kernel=kernel, weights=torch.full((12,), 0.3)), plain_mean)
@@ -382,11 +382,13 @@ fused = pytest.mark.skipif(
 cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA GPU")
 DEVICE = "cuda" if CUDA else "cpu"
 MANY = list(itertools.product([1, 2, 17, 256, 1000], [1, 2, 7, 16, 32, 100]))
-SIZES = MANY if CUDA else [(1, 2), (2, 100), (17, 1), (17, 7), (17, 32), (130, 3)]  # of each kind one: it is slow
+SIZES = (
+    MANY if CUDA else [(1, 2), (2, 100), (17, 1), (17, 7), (17, 32), (130, 3)]
+)  # one of each kind, because it is slow
 
 
 def fused_batch(n: int, d: int) -> dict[str, Tensor]:
-    """A batch with everything that is odd: far points, a lonely example, repeated ids, weights of 0."""
+    """A batch with everything unusual: far points, an example alone in its class, repeated ids, weights of 0."""
     generator = torch.Generator().manual_seed(n * d)
     h = torch.randn(n, d, generator=generator)
     y, weights = torch.randint(4, (n,), generator=generator), torch.rand(n, generator=generator)
@@ -409,7 +411,7 @@ def fused_loss(h: Tensor, y: Tensor, ids: Tensor | None = None, weights: Tensor 
 
 
 @fused
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy sees log 0, which is meant
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0, which is intended
 @pytest.mark.parametrize(("n", "d"), SIZES)
 @pytest.mark.parametrize("given", [(), ("ids",), ("weights",), ("ids", "weights")], ids=" ".join)
 def test_fused_loss_and_gradient_equal_the_plain_formula(n: int, d: int, given: tuple[str, ...]) -> None:
@@ -466,7 +468,7 @@ def test_fused_gradient_can_be_differentiated() -> None:
 
 @fused
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_fused_loss_takes_any_layout() -> None:
+def test_fused_loss_accepts_any_layout() -> None:
     parts = fused_batch(20, 6)
     strided = parts["h"][:, ::2].requires_grad_()
     y = parts["y"].repeat_interleave(2)[::2]

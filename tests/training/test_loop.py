@@ -76,7 +76,7 @@ def test_bad_input_is_refused_before_any_step() -> None:
     gap = x.index_fill(0, torch.tensor([3]), torch.nan)
     wrong = y.index_fill(0, torch.tensor([5]), 7)
     cases: list[tuple[str, Any, dict[str, Any]]] = [
-        ("120 required, 119 given", (x, y[:-1]), {}),
+        ("120 required, got 119", (x, y[:-1]), {}),
         ("row 3 holds NaN", (gap, y), {}),
         ("0 … 2; got 7 at row 5", (x, wrong), {}),
         ("tensors; got ndarray", (x.numpy(), y), {}),
@@ -114,7 +114,7 @@ def test_training_cannot_run_away() -> None:
 
 
 def test_an_epsilon_inside_the_log_loses_what_ours_keeps() -> None:
-    # Inputs nobody scaled: embeddings start so far apart that an epsilon hides the own class.
+    # Unscaled inputs: embeddings start so far apart that an epsilon hides an example's own class.
     ours, theirs = (stability.run(head, stability.WIDE, size=4, rate=1e-2, depth=1) for head in ("dwac", "epsilon"))
     assert ours["accuracy"] > 0.9 > 0.75 > theirs["accuracy"]
     assert ours["spread"] < 100 < theirs["spread"]

@@ -48,7 +48,7 @@ def test_numbers_do_not_count_where_nothing_is_gained() -> None:
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(400, 3)))
     clf = DWACClassifier(**SETTINGS).fit(X, np.random.default_rng(1).integers(0, 2, 400))
     assert weight(clf) == 0
-    assert clf.embed(X).shape == (400, clf.model_.embedding_size + 1)  # and the height
+    assert clf.embed(X).shape == (400, clf.model_.embedding_size + 1)  # and the novelty
 
 
 def test_vectors_are_the_embedding_and_the_scaled_numbers(near: DWACClassifier) -> None:
@@ -155,7 +155,7 @@ def test_class_weights_still_count_with_weight() -> None:
     assert (weighed.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
 
 
-# Height: the numbers do not vote, but weights fall where they are unlike any that are known
+# Novelty: the numbers do not vote, but weights fall where they are unlike any that are known
 
 
 def two_sides(n: int = 1200, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
@@ -171,7 +171,7 @@ def high() -> DWACClassifier:
     return clf
 
 
-def test_voters_stand_at_height_0_and_others_as_high_as_they_are_strange(high: DWACClassifier) -> None:
+def test_voters_have_novelty_0_and_unfamiliar_rows_a_larger_one(high: DWACClassifier) -> None:
     X, _ = two_sides()
     voters = X.loc[list(high.references_.ids)]
     np.testing.assert_allclose(high.embed(voters), high.references_.embeddings.numpy(), atol=1e-5)
@@ -182,7 +182,7 @@ def test_voters_stand_at_height_0_and_others_as_high_as_they_are_strange(high: D
     np.testing.assert_allclose(high.embed(new)[:, -1], high.model_.novelty_weight * nearest, rtol=1e-4)
 
 
-def test_height_takes_credibility_from_strangers_and_no_share_from_anyone(high: DWACClassifier) -> None:
+def test_novelty_lowers_credibility_of_unfamiliar_rows_and_changes_no_share(high: DWACClassifier) -> None:
     plain = DWACClassifier(**LONGER, raw_features=False).fit(*two_sides())
     X, y = two_sides(300, seed=1)
     np.testing.assert_allclose(high.predict_proba(X), plain.predict_proba(X), atol=1e-6)
@@ -191,7 +191,7 @@ def test_height_takes_credibility_from_strangers_and_no_share_from_anyone(high: 
     assert plain.conformal(strangers).credibility.mean() > 0.3  # or the test would be too easy
     p_values = high.conformal(X).p_values[np.arange(300), y.astype(int)]
     assert 0.4 < p_values.mean() < 0.6
-    assert (p_values > 0.1).mean() > 0.82  # 0.9, but for the chance of 120 calibration rows
+    assert (p_values > 0.1).mean() > 0.82  # 0.9, apart from the chance of 120 calibration rows
 
 
 def test_gaps_and_numbers_that_training_never_had_are_strange(high: DWACClassifier) -> None:
@@ -221,7 +221,7 @@ def test_what_is_added_is_known_and_what_is_forgotten_is_not(high: DWACClassifie
     assert clf.embed(row)[0, -1] > 1  # a refused edit changes nothing
 
 
-def test_height_survives_saving_without_a_voter_and_the_state_dict(high: DWACClassifier, tmp_path) -> None:
+def test_novelty_survives_saving_without_a_voter_and_the_state_dict(high: DWACClassifier, tmp_path) -> None:
     X, _ = two_sides(40, seed=2)
     clf = dwac.load(high.save(tmp_path / "model"), device="cpu")
     np.testing.assert_array_equal(clf.conformal(X).credibility, high.conformal(X).credibility)
@@ -238,7 +238,7 @@ def test_height_survives_saving_without_a_voter_and_the_state_dict(high: DWACCla
 
 
 @pytest.mark.parametrize("value", [-1.0, "2", True, None])
-def test_a_hostile_height_is_refused(high: DWACClassifier, tmp_path, value) -> None:
+def test_a_hostile_novelty_is_rejected(high: DWACClassifier, tmp_path, value) -> None:
     stored = storage.read_model(high.save(tmp_path / "model"))
     for config, tensors in (
         ({**stored.config, "novelty_weight": value}, stored.tensors),
@@ -307,14 +307,14 @@ def test_a_training_row_asked_about_in_the_explorer_is_as_strange_as_if_it_were_
         )
 
 
-def test_a_class_that_no_reference_has_makes_no_height_infinite(high: DWACClassifier) -> None:
+def test_a_class_without_references_makes_no_novelty_infinite(high: DWACClassifier) -> None:
     inputs, held = (high.encoder_.transform(two_sides(60, seed=seed)[0]) for seed in (0, 1))
     model = WeightedAverage(high.encoder_.network(), 3, 4)
     model.eval().remember([(inputs, torch.arange(60) % 2)])
     assert 0 < training.fit_novelty(model, inputs, held, torch.arange(60) % 3) < 1e6
 
 
-def test_one_absurd_validation_row_does_not_take_height_away(high: DWACClassifier) -> None:
+def test_one_absurd_validation_row_does_not_disable_novelty(high: DWACClassifier) -> None:
     X, held, found = two_sides(300)[0], two_sides(60, seed=1)[0], []
     absurd = held.copy()
     absurd.iloc[0, 0] = 1e6

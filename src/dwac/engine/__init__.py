@@ -4,10 +4,10 @@
     result = query(index, queries, k=10)     # .log_class_weights (n, K), .rows and .squared_distances (n, k)
 
     cells = build_cells(index)
-    result = query_within(cells, queries, tolerance=1e-2)     # for less work: .log_class_weights, .bounds (n,)
+    result = query_within(cells, queries, tolerance=1e-2)     # less work: .log_class_weights, .bounds (n,)
 
-`dwac.ReferenceSet` is the friendly face of this and checks what it is given: finite numbers, labels in range. The
-engine takes tensors that have been checked; use it to write another backend.
+Most code should use `dwac.ReferenceSet`, which also checks its inputs: finite numbers, labels in range. The engine
+expects checked tensors; use it directly to write another backend.
 """
 
 from dwac.engine.backends import Backend, Sweep

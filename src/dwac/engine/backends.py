@@ -1,7 +1,7 @@
 """Backends: each sweeps all references once and reduces them block by block.
 
-A backend computes; it does not judge. Whether float32 was good enough for a query, and which candidates are
-truly the nearest, is decided once for all backends in `dwac.engine.exact`.
+A backend only computes. Whether float32 was precise enough for a query, and which candidates are really the nearest,
+is decided for all backends in `dwac.engine.exact`.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from dwac.engine.gradient import tiled_gradient
 from dwac.engine.index import Index
 from dwac.kernels import Kernel, full_precision
 
-# Elements of one tile, for each thread of a CPU: large enough to keep the product efficient, small enough to stay in
-# a core's cache. No tile is larger than the largest.
+# Elements of one tile, per thread on a CPU: large enough to keep the product efficient, small enough to stay in
+# a core's cache. `_LARGEST_TILE` limits the total.
 _TILE = {"cpu": 2**18, "cuda": 2**26}
 _LARGEST_TILE = {"cpu": 2**22, "cuda": 2**26}
 _QUERIES = {"cpu": 256, "cuda": 4096}
 _BLOCK_RESULTS = 2**22
-_MANY_BLOCKS = 32  # so many blocks a class are faster summed class by class
-_MOST_BLOCKS = 16  # of so many, one product with all is faster than copies of the one needed
-_GATHERED = {"cpu": 2**18, "cuda": 2**24}  # numbers of references copied at once for products with their own queries
+_MANY_BLOCKS = 32  # blocks per class from which summing class by class is faster
+_MOST_BLOCKS = 16  # up to this ratio of all blocks to needed ones, one product with all is faster than copying
+_GATHERED = {"cpu": 2**18, "cuda": 2**24}  # numbers copied at once for products of queries with their own blocks
 
 
 class Sweep(NamedTuple):
-    """What one pass over the references gives, for n queries and K classes."""
+    """The result of one pass over the references, for n queries and K classes."""
 
     log_class_weights: Tensor  # (n, K) float64; -inf for classes without references
     norms: Tensor  # (n,) float64: ‖q‖², of the centred queries
     nearest: Tensor  # (n,) float64: squared distance of the nearest reference, up to rounding
-    blocks: Tensor  # (n, b) int64: the b blocks that hold the nearest references, nearest first
+    blocks: Tensor  # (n, b) int64: the b blocks that contain the nearest references, nearest first
     next_block: Tensor  # (n,) float64: squared distance of the nearest reference outside them; inf if none
 
 
 class Backend(Protocol):
-    """What the engine asks of a backend. Every backend passes the one shared test suite."""
+    """The interface of a backend. Every backend passes the same test suite."""
 
     name: str
-    rounding: float  # units of error that its float32 products may have, if those of IEEE's have fewer
+    rounding: float  # units of error that its float32 products may have, if more than IEEE products have
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """One pass over all references; `queries` are centred and in the precision to compute in.
 
-        n_blocks: how many to name; 0 where nobody asks for neighbours, and then `blocks` is (n, 0).
+        n_blocks: how many blocks to return; 0 if no neighbours are wanted: `blocks` is then (n, 0).
         """
 
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
-        """‖q‖² - ‖q - g‖² of each query and every member of its own blocks (n, b): (n, b · block_size)."""
+        """‖q‖² - ‖q - g‖² for each query and every member of its own blocks (n, b): (n, b · block_size)."""
 
     def gradient(self, index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor) -> Tensor:
         """∂/∂queries of Σ cotangent · log_class_weights, (n, d) in the precision of the centred `queries`.
 
-        log_class_weights: (n, K) float64, as a sweep gave them. cotangent: (n, K) float64, within ±1; 0 for classes
+        log_class_weights: (n, K) float64, as returned by a sweep. cotangent: (n, K) float64, within ±1; 0 for classes
         without references.
         """
 
@@ -66,8 +66,8 @@ class Backend(Protocol):
 class TorchBackend:
     """Tiles of plain PyTorch operations, on any device.
 
-    Each tile is one product of queries and folded references. Before exponentiating, something near the largest of it
-    is subtracted, so nothing underflows. The largest of each block say which blocks the neighbours lie in.
+    Each tile is one product of queries and folded references. Before exponentiating, a value near its maximum is
+    subtracted, so nothing underflows. The maximum of each block shows which blocks contain the neighbours.
     """
 
     name = "torch"
@@ -82,10 +82,10 @@ class TorchBackend:
         return in_parts(self._by_class if by_class else self._by_block, index, queries, n_blocks, step)
 
     def _by_class(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
-        """Gaussian weights, those of a class in units of the largest in its first block.
+        """Gaussian weights; those of a class are in units of the largest in its first block.
 
-        That spares a maximum a block. Larger ones may follow: where they are e⁸⁸ times as large, too large for
-        float32, the query is taken block by block.
+        This avoids one maximum per block. Later weights may be larger: if one is more than e⁸⁸ times as large, too
+        large for float32, the query is computed again block by block.
         """
         norms = squared_norms(queries)
         best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks else None
@@ -103,7 +103,7 @@ class TorchBackend:
                 total += exp_(tile.sub_(unit)).sum(dim=2).sum(dim=1, dtype=torch.float64)
             if begin < end:
                 log_sums[:, label] = total.log_().add_(unit[:, 0, 0])
-        # ‖q‖² cancels in every difference of logs, so it was left out until here.
+        # ‖q‖² cancels in every difference of logs, so it is only subtracted here.
         log_class_weights = torch.minimum(log_sums.sub_(norms[:, None]), index.log_counts)
         lost = (~(log_sums < torch.inf).all(dim=1)).nonzero()[:, 0]
         if len(lost):
@@ -113,7 +113,7 @@ class TorchBackend:
         return Sweep(log_class_weights, norms, *nearest_blocks(best, norms, n_blocks))
 
     def _by_block(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
-        """Weights of any kernel, those of a block in units of its largest."""
+        """Weights of any kernel; those of a block are in units of its largest."""
         norms = squared_norms(queries)
         gaussian = index.kernel.name == "gaussian"
         best = queries.new_empty(len(queries), len(index.block_labels))
@@ -127,7 +127,7 @@ class TorchBackend:
                 tile, largest[:, here] = _log_weights(index.kernel, tile, best[:, here], norms)
             torch.sum(exp_(tile.sub_(largest[:, here, None])), dim=2, out=units[:, here])
         log_sums = units.log_().add_(largest).double()
-        if gaussian:  # ‖q‖² cancels in every difference of logs, so it was left out until here
+        if gaussian:  # ‖q‖² cancels in every difference of logs, so it is only subtracted here
             log_sums.sub_(norms[:, None])
         return Sweep(merge(log_sums, index.block_labels, index), norms, *nearest_blocks(best, norms, n_blocks))
 
@@ -141,9 +141,9 @@ class TorchBackend:
         for start in range(0, len(queries), step):
             part = slice(start, start + step)
             chosen = blocks[part].flatten()
-            if index.folded.dtype == queries.dtype:  # whole blocks are copied faster than their rows
+            if index.folded.dtype == queries.dtype:  # copying whole blocks is faster than copying their rows
                 folded = index.folded.view(len(index.block_labels), -1).index_select(0, chosen)
-            else:  # exact float64 copies of the few places needed
+            else:  # exact float64 copies of the few rows needed
                 rows = index.rows.view(-1, index.block_size)[chosen].flatten()
                 folded = replace(index, rows=rows).fold(0, len(rows), queries.dtype)
             with full_precision(queries.device):
@@ -153,22 +153,22 @@ class TorchBackend:
 
 
 class _Tiles:
-    """The products of queries and references, a tile at a time, all in the same memory."""
+    """The products of queries and references, one tile at a time, all in the same memory."""
 
     def __init__(self, index: Index, queries: Tensor) -> None:
         self.index = index
         # [q, 1]: the folded references carry their own norms.
         self.ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
-        # For few queries the references of a tile, folded anew in float64, would outgrow its products.
+        # For few queries, the references of a tile, folded again in float64, would take more memory than its products.
         self.width = max(1, _tile(queries.device) // (max(self.ones.shape) * index.block_size))
         self.memory = queries.new_empty(len(queries) * self.width * index.block_size)
 
     def between(self, begin: int, end: int) -> Iterator[slice]:
-        """Blocks begin … end, as many at a time as a tile has."""
+        """Blocks begin … end, one tile at a time."""
         return (slice(first, min(first + self.width, end)) for first in range(begin, end, self.width))
 
     def products(self, blocks: slice) -> Tensor:
-        """‖q‖² - ‖q - g‖², (n, blocks, block_size); the next ones replace them."""
+        """‖q‖² - ‖q - g‖², (n, blocks, block_size); the next call overwrites them."""
         n, size = len(self.ones), self.index.block_size
         rows = self.index.fold(blocks.start * size, blocks.stop * size, self.ones.dtype)
         product = self.memory[: n * len(rows)].view(n, len(rows))
@@ -187,7 +187,7 @@ def in_parts(
     floats = index.centre.new_empty
     blocks = index.block_labels.new_empty(n, n_blocks)
     result = Sweep(floats(n, index.n_classes), floats(n), floats(n), blocks, floats(n))
-    # Filled in place: small results kept between large tiles would scatter the heap and keep it from shrinking.
+    # Filled in place: small results allocated between large tiles would fragment the heap and keep it from shrinking.
     for start in range(0, n, max(1, step)):
         part = slice(start, start + max(1, step))
         for field, values in zip(result, chunk(index, queries[part], n_blocks), strict=True):
@@ -210,8 +210,8 @@ def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, 
 
 
 def without_neighbours(log_class_weights: Tensor, norms: Tensor, index: Index) -> Sweep:
-    """A sweep where nobody asks for neighbours: of the nearest it knows how far away it is at most."""
-    # The nearest of a class weighs at least what its members weigh on average.
+    """A sweep without neighbours: `nearest` is then an upper bound on the distance of the nearest reference."""
+    # The nearest member of a class has at least the average weight of the class.
     mean = log_class_weights - index.log_counts
     if index.has_empty:
         mean.nan_to_num_(nan=-torch.inf)
@@ -221,12 +221,12 @@ def without_neighbours(log_class_weights: Tensor, norms: Tensor, index: Index) -
 
 
 def _squared(log_w: Tensor, kernel: str) -> Tensor:
-    """The squared distance at which a kernel gives a log-weight, of at most 0."""
+    """The squared distance at which a kernel gives a log-weight, which is at most 0."""
     return {"gaussian": torch.neg, "laplace": torch.square}.get(kernel, lambda x: torch.expm1(-x))(log_w)
 
 
 def _chosen(index: Index, ones: Tensor, blocks: Tensor) -> Tensor:
-    """The products with all references, and of them those with the blocks (n, b) asked for: (n, b · block_size)."""
+    """Products with all references, of which those with the requested blocks (n, b) are kept: (n, b · block_size)."""
     answer = ones.new_empty(*blocks.shape, index.block_size)
     step, n_blocks = max(1, _LARGEST_TILE.get(ones.device.type, 2**22) // len(index.rows)), len(index.block_labels)
     for start in range(0, len(ones), step):
@@ -239,32 +239,32 @@ def _chosen(index: Index, ones: Tensor, blocks: Tensor) -> Tensor:
 
 
 def _tile(device: torch.device) -> int:
-    """How many products a tile holds."""
+    """The number of products in a tile."""
     threads = torch.get_num_threads() if device.type == "cpu" else 1
     return min(_LARGEST_TILE.get(device.type, 2**22), threads * _TILE.get(device.type, 2**18))
 
 
 def _log_weights(kernel: Kernel, tile: Tensor, best: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
-    """log w of a tile's products and of the largest of each block, for a kernel that needs the distance itself."""
+    """log w of a tile's products and of the maximum of each block, for a kernel that needs the distance itself."""
     squared_norms = norms.to(tile.dtype)[:, None]
     log_w = kernel.log_weights(tile.neg_().add_(squared_norms[:, :, None]).clamp_min_(0))
     return log_w, kernel.log_weights((squared_norms - best).clamp_min_(0))
 
 
 def merge(log_sums: Tensor, labels: Tensor, index: Index) -> Tensor:
-    """Log-sum-exp over the columns (n, c) of each class, whose labels (c,) are given: (n, K) float64."""
+    """Log-sum-exp over the columns (n, c) of each class, given their labels (c,): (n, K) float64."""
     where = labels.expand(len(log_sums), -1)
     empty = torch.full((len(log_sums), index.n_classes), -torch.inf, dtype=torch.float64, device=log_sums.device)
     largest = empty.scatter_reduce(1, where, log_sums, "amax")
     scaled = exp_(log_sums - largest.gather(1, where))
     log_class_weights = torch.zeros_like(empty).scatter_add_(1, where, scaled).log_().add_(largest)
-    # No weight exceeds 1 (d² ≥ 0), so no class exceeds its count; rounding may not either.
+    # No weight exceeds 1 (d² ≥ 0), so no class sum exceeds its count; nor may rounding make it do so.
     return torch.minimum(log_class_weights, index.counts.double().log())
 
 
 def exp_(log_share: Tensor) -> Tensor:
-    """exp in place, of logs whose largest is about 0 or more. A share too small for a float becomes the smallest one.
+    """exp in place, of logs whose maximum is about 0 or more. A share too small for a float becomes the smallest float.
 
-    Beside a 1 the two are the same, but underflow makes exp on a CPU some 20 times slower (measured with MKL).
+    Added to a 1 the two make no difference, but underflow makes exp about 20 times slower on a CPU (measured with MKL).
     """
     return log_share.clamp_min_(math.log(torch.finfo(log_share.dtype).tiny) + 1).exp_()

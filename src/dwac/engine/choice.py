@@ -1,4 +1,4 @@
-"""Which backend serves a query."""
+"""The choice of a backend for a query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 
 
 def choose_backend(name: str, queries: Tensor) -> Backend:
-    """The backend of that name for queries (n, d). "auto" is triton on a GPU, up to its width, and torch elsewhere.
+    """The backend of that name for queries (n, d). "auto" is triton on a GPU, up to its largest d, and torch otherwise.
 
     On an H200 torch takes 34 to 98 times as long for many queries, 3 times for one (docs/results/engine_gpu.md).
     """
@@ -28,9 +28,7 @@ def choose_backend(name: str, queries: Tensor) -> Backend:
         fused = device.type == "cuda" and "triton" in BACKENDS and serves(device, queries.shape[1])
         return BACKENDS["triton" if fused else "torch"]
     if name == "triton" and device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise BackendError(
-            f"the backend triton needs its data on a CUDA GPU; they are on {device}; choose torch or auto"
-        )
+        raise BackendError(f"the backend triton needs data on a CUDA GPU; got data on {device}; choose torch or auto")
     try:
         return BACKENDS[name]
     except (KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The last resort: every distance by direct difference, for the few queries that float64 products leave in doubt."""
+"""The last resort: distances by direct difference, for the few queries that float64 products leave in doubt."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MATRIX = 2**22  # distances held at once
 
 
 def by_difference(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Log class weights (n, K), rows (n, k) and squared distances (n, k) of the nearest, as `QueryResult` has them.
+    """Log class weights (n, K), rows (n, k) and squared distances (n, k) of the nearest, as in `QueryResult`.
 
-    Slower than a sweep, but a distance errs by a few units of itself alone, whatever the query's norm, and equal
-    distances are told apart by their rows, however many there are.
+    Slower than a sweep, but the error of a distance is a few units in its last place, whatever the query's norm, and
+    any number of equal distances are ordered by their rows.
     """
     parts = [_chunk(index, part, k) for part in queries.split(max(1, _MATRIX // len(index.labels)))]
     log_class_weights, rows, squared = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -32,18 +32,18 @@ def _chunk(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tenso
         for h, ref_h in zip(queries.T, index.embeddings[part].T, strict=True):  # one dimension at a time
             squared.add_((h[:, None] - ref_h).square_())
         sums = merge(index.kernel.log_weights(squared), index.labels[part], index)
-        sums = sums.masked_fill_(sums.isnan(), -torch.inf)  # a class that is infinitely far in this part
+        sums = sums.masked_fill_(sums.isnan(), -torch.inf)  # a class that is infinitely far away in this part
         log_class_weights = torch.logaddexp(log_class_weights, sums)
         places = _nearest(squared, min(k, squared.shape[1]))
         rows = torch.cat([rows, places + start], dim=1)
         nearest = torch.cat([nearest, squared.gather(1, places)], dim=1)
-        best = _nearest(nearest, min(k, nearest.shape[1]))  # equal ones stay in the order of their rows
+        best = _nearest(nearest, min(k, nearest.shape[1]))  # ties stay in the order of their rows
         rows, nearest = rows.gather(1, best), nearest.gather(1, best)
     return torch.minimum(log_class_weights, index.log_counts), rows, nearest  # rounding may not exceed the count
 
 
 def _nearest(squared: Tensor, k: int) -> Tensor:
-    """Columns (n, k) of the k smallest of each row, smallest first; equal ones in the order of their columns."""
+    """Columns (n, k) of the k smallest values per row, smallest first; ties in the order of their columns."""
     if k == 0:
         return torch.empty(len(squared), 0, dtype=torch.int64, device=squared.device)
     kth = squared.kthvalue(k, dim=1, keepdim=True).values

@@ -1,11 +1,11 @@
-"""The one call: log class weights and exact nearest neighbours of queries against an index.
+"""`query`: log class weights and exact nearest neighbours of queries against an index.
 
 Precision policy, for every backend. References in float32 are swept in float32. The squared distance of a
-query q to a point at distance d then carries a rounding error of at most about r · u · (2‖q‖ + d)², u = 2⁻²⁴,
-r u = `_unit`, and the log of a sum some units more. A query is swept again in float64 when that bound exceeds
-`_TOLERANCE`, when its two leading classes are closer than twice that (so a label never depends on rounding), or
-when its k nearest cannot be told from the next by it. Far queries, which need it most, are always among them.
-What even float64 leaves in doubt (ties across the k-th place; norms some 1e5 times the distances) is answered by
+query q to a point at distance d then has a rounding error of at most about r · u · (2‖q‖ + d)², u = 2⁻²⁴,
+r u = `_unit`, and the log of a sum a few units more. A query is swept again in float64 if that bound exceeds
+`_TOLERANCE`, if its two leading classes are closer than twice the bound (so a label never depends on rounding), or
+if the bound does not separate its k nearest from the next. Queries far away, which need it most, are always included.
+What even float64 leaves in doubt (ties across the k-th place; norms about 1e5 times the distances) is computed by
 direct differences.
 """
 
@@ -26,16 +26,16 @@ from dwac.errors import InputError, ShapeError
 
 _TOLERANCE = 1e-4
 _GRADIENT_TOLERANCE = 1e-3
-_FAR = 1e3  # norms at which rounding exceeds 1: nothing that float32 says is kept, not even a gradient of 0
-_SPARE = 8  # candidates kept beyond k, so that rounding can seldom hide a neighbour
-_CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # looked at at once while ranking, and bytes of those that are kept
+_FAR = 1e3  # norm from which rounding exceeds 1: no float32 result is kept, not even a gradient of 0
+_SPARE = 8  # candidates kept beyond k, so that rounding rarely hides a neighbour
+_CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # ranked at once, and also the limit on bytes of those that are kept
 _COTANGENTS = 2**22  # log class weights differentiated at once
 
 
 class QueryResult(NamedTuple):
     """For n queries: `log_class_weights` (n, K), and rows and squared distances (n, k) of the nearest.
 
-    All are float64 (rows int64). Neighbours come nearest first; equal distances in the order of their rows.
+    All are float64 (rows int64). Neighbours are ordered nearest first; equal distances in the order of their rows.
     """
 
     log_class_weights: Tensor
@@ -44,18 +44,19 @@ class QueryResult(NamedTuple):
 
 
 def query(index: Index, queries: Tensor, *, k: int = 0, backend: str = "auto") -> QueryResult:
-    """Ask an index about queries (n, d): every class's votes, and the k nearest references (k = 0: none).
+    """The votes for every class and the k nearest references (k = 0: none) of queries (n, d).
 
     `log_class_weights` is differentiable in `queries`.
     """
     if queries.shape[1] != index.embeddings.shape[1]:
         raise ShapeError(
-            f"queries must have {index.embeddings.shape[1]} columns, as the references do; "
+            f"queries must have {index.embeddings.shape[1]} columns, like the references; "
             f"got shape {tuple(queries.shape)}"
         )
     if queries.device != index.embeddings.device:
         raise InputError(
-            f"queries are on {queries.device}, the references on {index.embeddings.device}; move one to the other"
+            f"queries must be on the device of the references, {index.embeddings.device}; got {queries.device}; "
+            "move one to the other"
         )
     if not 0 <= k <= len(index.labels):
         raise InputError(f"k must lie in 0 … {len(index.labels)}, the number of references; got {k}")
@@ -87,7 +88,7 @@ def _query(index: Index, queries: Tensor, backend: Backend, k: int) -> QueryResu
 
 
 def _replace(result: QueryResult, where: Tensor, better: QueryResult, unsure: Tensor) -> None:
-    """Put right what was in doubt. Votes stay where only neighbours were, as if nobody had asked for these."""
+    """Replace what was in doubt. Where only neighbours were, votes stay, so they do not depend on k."""
     votes, neighbours = unsure.T
     result.log_class_weights[where[votes]] = better.log_class_weights[votes]
     for field, values in zip(result[1:], better[1:], strict=True):
@@ -95,7 +96,7 @@ def _replace(result: QueryResult, where: Tensor, better: QueryResult, unsure: Te
 
 
 def _unit(d: int, dtype: torch.dtype, backend: Backend) -> float:
-    """r · u. Measured on aligned vectors, a product of length d errs by up to √d/2 units (d = 1 … 2,048)."""
+    """r · u. The error of a product of length d was measured on aligned vectors: up to √d/2 units (d = 1 … 2,048)."""
     return max(backend.rounding, 2 + math.sqrt(d) / 2) * torch.finfo(dtype).eps / 2
 
 
@@ -105,18 +106,18 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     sweep = backend.sweep(index, centred, n_blocks)
     unit = _unit(centred.shape[1], centred.dtype, backend)
     squares, nearest, aside = sweep.norms, sweep.nearest, torch.zeros(())
-    if len(index.flat):  # multiplied by 0, and added in float64: rounding has no part in these
+    if len(index.flat):  # these are multiplied by 0 and added in float64, so they cause no rounding
         aside = centred[:, index.flat].double().square().sum(dim=1)
         squares, nearest = (squares - aside).clamp_min_(0), (nearest - aside).clamp_min_(0)
     norms = squares.sqrt()
     bound = nearest.sqrt().add_(norms, alpha=2).square_().add_(16).mul_(unit)
     if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
         bound = bound / (nearest + bound).sqrt()
-    sure = bound <= _TOLERANCE  # not NaN, where float32 overflows
-    if centred.dtype == torch.float64:  # differences err less only where much of the norms cancels
+    sure = bound <= _TOLERANCE  # False for NaN, where float32 overflows
+    if centred.dtype == torch.float64:  # differences are more precise only where much of the norms cancels
         sure |= 16 * nearest >= squares
     else:
-        close = sweep.log_class_weights.amax(dim=1).sub_(bound, alpha=2)  # more than rounding must set the first apart
+        close = sweep.log_class_weights.amax(dim=1).sub_(bound, alpha=2)  # the lead must be more than rounding
         sure &= (sweep.log_class_weights >= close[:, None]).sum(dim=1) == 1
     votes = ~sure
     if k == 0:
@@ -132,10 +133,10 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
 def _rank(
     index: Index, queries: Tensor, centred: Tensor, sweep: Sweep, backend: Backend, k: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The k nearest rows among the blocks a sweep chose, their exact squared distances, and how far they reach.
+    """The k nearest rows among the blocks a sweep chose, their exact squared distances, and `reach`.
 
-    The k nearest references lie in the k blocks whose own nearest member is nearest. No reference that was
-    passed over is nearer than `reach`, up to rounding.
+    The k nearest references lie in the k blocks whose nearest members are nearest. No reference that was
+    skipped is nearer than `reach`, up to rounding.
     """
     rows = sweep.blocks.new_empty(len(queries), k)
     squared = sweep.nearest.new_empty(len(queries), k)
@@ -167,13 +168,13 @@ def _exact(index: Index, queries: Tensor, rows: Tensor) -> Tensor:
 
 
 def _empty(index: Index, k: int) -> QueryResult:
-    """The answer to no queries."""
+    """The result for no queries."""
     rows = index.rows.new_empty(0, k)
     return QueryResult(index.centre.new_empty(0, index.n_classes), rows, index.centre.new_empty(0, k))
 
 
 class _Differentiable(torch.autograd.Function):
-    """Log class weights with a gradient in the queries that, like the sums, never holds the (n, m) matrix."""
+    """Log class weights with a gradient in the queries; neither ever holds the (n, m) matrix."""
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, index: Index, backend: Backend, k: int) -> tuple[Tensor, ...]:
@@ -202,13 +203,14 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
     """∂/∂queries of Σ cotangent · log_class_weights, (n, d), in the precision that each query needs.
 
     Gaussian weights of float32 references are differentiated in float32, anything else in float64. The share of a
-    reference in a class at distance r errs by a factor of exp(e), e the rounding of its squared distance, u (2‖q‖ + r)²
-    as in a sweep. Queries for which the mean of exp(e) - 1 over the classes, by how far each cotangent pulls, exceeds
-    `_GRADIENT_TOLERANCE` are differentiated again in float64: those far away, or pulled by far classes.
+    reference in a class at distance r is off by a factor of exp(e), e the rounding of its squared distance,
+    u (2‖q‖ + r)² as in a sweep. The mean of exp(e) - 1 over the classes, weighted by the pull of each cotangent, is
+    compared with `_GRADIENT_TOLERANCE`: queries above it, which are far away or pulled by far classes, are
+    differentiated again in float64.
     """
     single = index.kernel.name == "gaussian" and queries.dtype != torch.float64 != index.embeddings.dtype
     if index.has_empty:
-        cotangent = cotangent.masked_fill(index.empty, 0.0)  # no votes, no pull
+        cotangent = cotangent.masked_fill(index.empty, 0.0)  # a class without votes has no gradient
     largest: Tensor = torch.linalg.vector_norm(cotangent, math.inf, dim=1, keepdim=True)
     scaled = cotangent / largest.clamp_min(torch.finfo(largest.dtype).tiny)  # no loss is too small for float32
     centred = queries - index.centre
@@ -217,20 +219,20 @@ def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangen
         strained = _strained(index, centred, log_class_weights, scaled, backend)
         if strained.any():
             left, gradient = strained.nonzero()[:, 0], gradient.double()
-            again = backend.sweep(index, centred[left], 0).log_class_weights  # of far classes too in that precision
+            again = backend.sweep(index, centred[left], 0).log_class_weights  # so that far classes are precise too
             gradient[left] = backend.gradient(index, centred[left], again, scaled[left])
     return gradient * largest
 
 
 def _strained(index: Index, centred: Tensor, log_class_weights: Tensor, cotangent: Tensor, backend: Backend) -> Tensor:
-    """Which queries (n,) have a gradient that float32 does not give within the tolerance."""
+    """Which queries (n,) have a gradient that float32 cannot compute within the tolerance."""
     sizes = cotangent.abs()
     if index.has_empty:
         log_class_weights = log_class_weights.masked_fill(index.empty, 0.0)
-    # W ≤ m exp(-r²), r the distance to the nearest reference of the class, by which the class pulls.
+    # W ≤ m exp(-r²), r the distance to the nearest reference of the class; the class pulls in proportion to r.
     reach = (math.log(len(index.labels) + 1) - log_class_weights).sqrt_()
     norms: Tensor = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
-    unit = 2 * _unit(centred.shape[1], torch.float32, backend)  # products of any length are made at once
+    unit = 2 * _unit(centred.shape[1], torch.float32, backend)  # gradients never split long products
     errors = (2 * norms + reach).square_().add_(16).mul_(unit).clamp_max_(100).expm1_()
     pulls = sizes.mul_(reach)
     kept = (pulls * errors).sum(dim=1) <= _GRADIENT_TOLERANCE * pulls.sum(dim=1)

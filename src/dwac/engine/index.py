@@ -1,4 +1,4 @@
-"""References laid out for fast sums: centred, sorted by class, cut into blocks, norms folded in."""
+"""References laid out for fast sums: centred, sorted by class, split into blocks, with norms folded in."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Index:
     """An immutable layout of m references for the engine; build one with `build_index`.
 
     The rows are sorted by class, and each class is padded to whole blocks of `block_size` rows, so a block
-    never mixes classes and every reduction is over a fixed shape. Writing g = h_i - centre,
+    never mixes classes and every reduction has a fixed shape. With g = h_i - centre,
 
         folded = [2g, -‖g‖²]   and so   [q, 1] · folded = ‖q‖² - ‖q - g‖²,
 
-    one matrix product gives the log-weights up to ‖q‖², which no class can tell apart. Padding rows are
-    [0, -inf]: they lie infinitely far away and have no weight.
+    so one matrix product gives the log-weights up to ‖q‖², which is the same for all classes. Padding rows are
+    [0, -inf]: they are infinitely far away and have no weight.
     """
 
     embeddings: Tensor  # (m, d), as given, float32 or float64
@@ -34,40 +34,40 @@ class Index:
     centre: Tensor  # (d,) float64
     block_size: int
     block_labels: Tensor  # (n_blocks,) int64, ascending
-    rows: Tensor  # (n_blocks · block_size,) int64: which reference stands there; -1 for padding
+    rows: Tensor  # (n_blocks · block_size,) int64: the reference in each place; -1 for padding
     folded: Tensor  # (n_blocks · block_size, d + 1), the dtype of `embeddings`
 
     @cached_property
     def counts(self) -> Tensor:
-        """(K,): how many references each class has."""
+        """(K,): the number of references of each class."""
         return torch.bincount(self.labels, minlength=self.n_classes)
 
     @cached_property
     def log_counts(self) -> Tensor:
-        """(K,) float64: the log of that, which no log class weight exceeds."""
+        """(K,) float64: log counts, an upper bound on the log class weights."""
         return self.counts.double().log()
 
     @cached_property
     def empty(self) -> Tensor:
-        """(K,): which classes have no reference."""
+        """(K,): which classes have no references."""
         return self.counts == 0
 
     @cached_property
     def has_empty(self) -> bool:
-        """Whether there is such a class."""
+        """Whether any class has no references."""
         return bool(self.empty.any())
 
     @cached_property
     def class_starts(self) -> Tensor:
-        """(K + 1,) int32: the first block of each class, and where the last class ends."""
+        """(K + 1,) int32: the first block of each class, and the end of the last class."""
         classes = torch.arange(self.n_classes + 1, device=self.block_labels.device)
         return torch.searchsorted(self.block_labels, classes).int()
 
     @cached_property
     def flat(self) -> Tensor:
-        """Columns (f,) in which every reference is at the centre, as all are where queries have a novelty.
+        """Columns (f,) in which every reference is at the centre, such as the one that holds a query's novelty.
 
-        None but of a gaussian, whose weights they change by one factor that products know nothing of.
+        Empty unless the kernel is gaussian: there they change all weights by the same factor, outside the products.
         """
         if self.kernel.name != "gaussian" or not len(self.folded):
             return self.rows.new_empty(0)
@@ -76,17 +76,18 @@ class Index:
 
     @cached_property
     def halves(self) -> bool:
-        """Whether half precision holds all of 2g log₂e, as `split` needs it."""
+        """Whether half precision can hold all of 2g log₂e, as `split` requires."""
         largest = self.folded[:, :-1].abs().amax() if len(self.folded) else 0.0
         return bool(largest * math.log2(math.e) < torch.finfo(torch.float16).max)
 
     @cached_property
     def split(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The folded rows as tensor cores read them: 2g log₂e as its leading bits and the rest, -‖g‖² log₂e beside it.
+        """The folded rows in the layout of tensor cores: 2g log₂e as its leading bits and the rest, plus -‖g‖² log₂e.
 
-        Both parts are (rows, D) in half precision, D a power of two. Norms of a gaussian stand in three more columns of
-        the leading part, as three numbers, if D has room and half precision for all of them twice over: padding has its
-        least number thrice, so far below that it weighs nothing. Else they are a third tensor, (rows,) float32.
+        Both parts are (rows, D) in half precision, D a power of two. For a gaussian, each norm is stored as the sum of
+        three numbers in three more columns of the leading part, if D has room and every norm is within half of the
+        range of half precision. Padding has the lowest number in all three, so far below that it has no weight.
+        Otherwise the norms are a third tensor, (rows,) float32.
         """
         d, width = self.folded.shape[1] - 1, padded_width(self.folded.shape[1] - 1)
         leading, rest = (self.folded.new_zeros(len(self.folded), width, dtype=torch.float16) for _ in range(2))
@@ -100,7 +101,7 @@ class Index:
             return leading, rest, norms
         for column in range(d, d + 3):
             leading[:, column] = norms.clamp_min(least)
-            norms = norms - leading[:, column]  # padding's -∞ stays
+            norms = norms - leading[:, column]  # padding stays -∞
         return leading, rest, None
 
     def fold(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:
@@ -120,7 +121,7 @@ def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kern
     blocks_per_class = (counts + block_size - 1) // block_size
     block_labels = torch.repeat_interleave(torch.arange(n_classes, device=labels.device), blocks_per_class)
     by_class = torch.argsort(labels, stable=True)
-    # Where class k starts in the padded layout, less where it starts in the sorted one.
+    # The start of class k in the padded layout, minus its start in the sorted one.
     shift = (blocks_per_class * block_size - counts).cumsum(0) - (blocks_per_class * block_size - counts)
     places = torch.arange(len(labels), device=labels.device) + shift[labels[by_class]]
     rows = torch.full((len(block_labels) * block_size,), -1, dtype=torch.int64, device=labels.device)
@@ -133,18 +134,18 @@ def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kern
 
 
 def leading_bits(x: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 numbers as two in half precision: their 11 leading bits, and of what that leaves 11 more."""
+    """float32 numbers as two in half precision: their 11 leading bits, and the next 11."""
     leading = x.half()
     return leading, (x - leading).half()
 
 
 def padded_width(size: int) -> int:
-    """A number of rows or columns as the tensor cores take it: a power of two, at least 16."""
+    """A number of rows or columns padded for the tensor cores: a power of two, at least 16."""
     return max(16, power_of_two(size))
 
 
 def power_of_two(size: int) -> int:
-    """The least power of two that is not less."""
+    """The smallest power of two that is at least `size`."""
     return 1 << (size - 1).bit_length()
 
 

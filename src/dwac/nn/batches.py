@@ -1,7 +1,7 @@
-"""What a model makes of many examples: in batches, on its device, in evaluation mode.
+"""Evaluate a model on many examples: in batches, on its device, in evaluation mode.
 
-All batches have one size, the last one filled up. Rounding depends on the shape of what is computed: a row would have
-other numbers alone than among others, and would not tie with itself in a calibration set.
+All batches have the same size; the last one is padded. Rounding depends on the shape of a computation: otherwise a row
+would get different numbers alone than in a batch, and would not tie with itself in a calibration set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Inputs = tuple[Tensor, ...]
 
 @torch.no_grad()
 def evaluate(model: Model, x: Tensor | Inputs, y: Tensor, *, batch_size: int | None = None) -> tuple[float, float]:
-    """Mean -log P(y) and accuracy of a model on held-out data, in evaluation mode."""
+    """Mean -log P(y) and accuracy of a model on held-out data, computed in evaluation mode."""
     log_p = predict_log_probabilities(model, x, batch_size=batch_size)
     y = y.to(log_p.device)
     loss = -log_p.gather(1, y[:, None]).mean()
@@ -30,7 +30,7 @@ def evaluate(model: Model, x: Tensor | Inputs, y: Tensor, *, batch_size: int | N
 
 @torch.no_grad()
 def predict_log_probabilities(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
-    """log P(y=k given x), (n, K), in batches and evaluation mode; the model's mode is left as it was."""
+    """log P(y=k given x), (n, K), in batches and evaluation mode; the model's mode is restored afterwards."""
     return torch.log_softmax(log_class_weights(model, x, batch_size=batch_size), dim=1).float()
 
 
@@ -42,7 +42,7 @@ def log_class_weights(model: Model, x: Tensor | Inputs, *, batch_size: int | Non
 
 @torch.no_grad()
 def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
-    """h of many examples, (n, model.vector_size), in batches and evaluation mode."""
+    """Embeddings h of many examples, (n, model.vector_size), in batches and evaluation mode."""
     inputs = inputs_of(x)
     return _mapped(model, model.embed, inputs, batch_size or _rows_at_once(model, inputs))
 
@@ -56,7 +56,7 @@ def votes(model: Model, h: Tensor) -> Tensor:
 
 
 def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Inputs, size: int) -> Tensor:
-    """A function of batches of one size: whatever a row gives does not depend on the others."""
+    """A function applied to batches of one size, so that the result for a row does not depend on the other rows."""
     with evaluating(model):
         batches = (
             tuple(filled(part, size) for part in on(batch, model.device)) for (batch,) in batches_of(x, size=size)
@@ -65,9 +65,9 @@ def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Inputs, size:
 
 
 def _rows_at_once(model: Model, x: Inputs) -> int:
-    """How many rows a network reads together: few where a row is large, for a single one costs as much as all of them.
+    """How many rows a network processes at once: few if rows are large, because one row costs as much as a full batch.
 
-    Networks of sequences say so themselves (`rows_at_once`): one on a CPU, where they cut padding off.
+    Networks for sequences choose for themselves (`rows_at_once`): one on a CPU, where they cut off padding.
     """
     numbers = max(1, sum(part[:1].numel() for part in x))
     usual = {"cpu": min(64, max(1, 4096 // numbers)), "cuda": min(1024, max(32, 2**20 // numbers))}
@@ -80,17 +80,19 @@ def inputs_of(x: Any) -> Inputs:
     parts = x if isinstance(x, tuple) else (x,)
     for part in parts:
         if not isinstance(part, Tensor):
-            raise InputError(f"x must be a tensor or a tuple of tensors; got {type(part).__name__}")
+            raise InputError(
+                f"x must be a tensor or a tuple of tensors; got {type(part).__name__}; use torch.as_tensor"
+            )
     return parts
 
 
 def on(inputs: Inputs, device: torch.device) -> Inputs:
-    """Inputs on a device."""
+    """The inputs moved to a device."""
     return tuple(part.to(device) for part in inputs)
 
 
 def batches_of(x: Inputs, *columns: Tensor, size: int | None = None) -> Iterator[tuple[Any, ...]]:
-    """(x, *columns) in parts: as many rows as suit the device."""
+    """(x, *columns) in parts of `size` rows; by default as many as suit the device."""
     size = size or (4096 if x[0].is_cuda else 512)
     for start in range(0, len(x[0]), size):
         rows = slice(start, start + size)

@@ -1,4 +1,4 @@
-"""A classifier you have, turned into a weighted average by swapping its last layer."""
+"""Turn an existing classifier into a weighted average by replacing its last layer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dwac.nn.heads import WeightedAverage
 
 
 def convert(model: nn.Module, n_classes: int, *, layer: str | None = None, **options: Any) -> WeightedAverage:
-    """Turn a classifier into a `WeightedAverage` by swapping its last Linear layer for an embedding.
+    """Turn a classifier into a `WeightedAverage` by replacing its last Linear layer with an embedding.
 
-    The network is copied, with its trained weights; the one passed in is not changed.
+    The network is copied, including its trained weights; the original is not changed.
 
     Args:
         model: a plain Sequential, a torchvision ResNet, a Hugging Face model with a `.classifier`, …
         n_classes: K.
-        layer: dotted name of the output layer, where it is not the last Linear registered.
+        layer: dotted name of the output layer, if it is not the last registered Linear.
         options: passed on to `WeightedAverage`.
 
     >>> import torch
@@ -32,19 +32,19 @@ def convert(model: nn.Module, n_classes: int, *, layer: str | None = None, **opt
     linears = {name: module for name, module in model.named_modules() if _swappable(module)}
     if not linears:
         raise ConversionError(
-            f"{type(model).__name__} has no nn.Linear layer to swap; "
-            "use WeightedAverage(backbone, n_classes) with a backbone that gives (n, features)"
+            f"convert needs a network with an nn.Linear layer to replace; {type(model).__name__} has no nn.Linear; "
+            "use WeightedAverage(backbone, n_classes) with a backbone that returns (n, features)"
         )
     name = next(reversed(linears)) if layer is None else layer
     if name not in linears:
         raise ConversionError(f"no Linear layer is named {name!r}; choose one of {', '.join(linears)}")
     if isinstance(linears[name], nn.LazyLinear):
         raise ConversionError(
-            f"the layer {name!r} is lazy and has no size yet: run one batch through the network first"
+            f"the layer {name!r} is lazy and has no size yet; run one batch through the network first"
         )
     after = list(model.modules())[list(dict(model.named_modules())).index(name) :]
     if any(isinstance(module, nn.Softmax | nn.LogSoftmax) for module in after):
-        raise ConversionError(f"a softmax follows the layer {name!r} and would act on the features: take it out first")
+        raise ConversionError(f"a softmax follows the layer {name!r} and would act on the features; remove it first")
     n_features = linears[name].in_features
     if name == "":  # the whole model is one Linear layer
         return WeightedAverage(nn.Identity(), n_classes, n_features=n_features, **options)

@@ -1,10 +1,10 @@
-"""The leave-one-out loss on a GPU as three kernels: votes, mean, slopes. Nothing of size (n, n) is kept.
+"""The leave-one-out loss on a GPU as three kernels: votes, mean, slopes. No (n, n) matrix is kept.
 
-Distances are sums of squared differences in IEEE float32: exact wherever the data lies, with no centring and no
-matrix product. Nothing waits for the GPU, so a training step can be captured in a CUDA graph.
+Distances are sums of squared differences in IEEE float32: accurate wherever the data lies, without centring or matrix
+products. Nothing waits for the GPU, so a training step can be captured in a CUDA graph.
 """
 
-# Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
+# Kernels are written in the Triton language: their arguments are pointers and tiles, which have no Python type.
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,untyped-decorator,misc"
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from dwac.kernels import full_precision
 
 logger = logging.getLogger(__name__)
 
-WIDEST = 128  # the largest d served
+WIDEST = 128  # the largest supported d
 _CELLS = 2**24  # most slopes in memory at once
-_PROGRAMS = 256  # as many as keep a large GPU busy
-_BLOCKS = {"ROWS": 16, "COLUMNS": 64, "num_warps": 8}  # examples j of a program, voters i it takes in at a time
+_PROGRAMS = 256  # enough to keep a large GPU busy
+_BLOCKS = {"ROWS": 16, "COLUMNS": 64, "num_warps": 8}  # examples j per program, voters i it processes at a time
 
 
 def leave_one_out_loss(
     h: Tensor, y: Tensor, ids: Tensor | None, weights: Tensor | None, plain: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """As `dwac.nn.loss.leave_one_out_loss` with the gaussian kernel: h (n, d) float32, d ≤ 128, all on one GPU.
+    """`dwac.nn.loss.leave_one_out_loss` with the gaussian kernel: h (n, d) float32, d ≤ 128, all on one GPU.
 
-    `plain` gives the same loss of h by recorded operations, for whoever differentiates the gradient.
+    `plain` computes the same loss of h by recorded operations, for when the gradient itself is differentiated.
     """
     loss: Tensor = _FusedVote.apply(h, y, ids, weights, plain)  # type: ignore[no-untyped-call]
     return loss
@@ -48,20 +48,20 @@ def serves(h: Tensor) -> bool:
 
 @cache
 def _compiles(device: torch.device, d: int) -> bool:
-    """Both kernels on a small batch. A machine without a C compiler, say, has Triton and cannot use it."""
+    """Try the kernels on a small batch. They fail, for example, without a C compiler, even if Triton is installed."""
     try:
         with torch.inference_mode(False), torch.enable_grad():
             h = torch.zeros(2, d, device=device, requires_grad=True)
             y = torch.zeros(2, dtype=torch.int64, device=device)
             torch.autograd.grad(leave_one_out_loss(h, y, None, None, torch.sum), h)
-    except Exception as error:  # whatever the compiler, the driver or the linker raise
-        logger.warning("the fused loss cannot be compiled here, so a slower one is used: %s", error)
+    except Exception as error:  # anything that the compiler, the driver or the linker raises
+        logger.warning("the fused loss cannot be compiled on this machine; a slower one is used: %s", error)
         return False
     return True
 
 
 class _FusedVote(torch.autograd.Function):
-    """The mathematics is that of `dwac.nn.loss._GaussianVote`; here the gradient waits for the backward pass."""
+    """The same mathematics as `dwac.nn.loss._GaussianVote`; here the gradient is computed in the backward pass."""
 
     @staticmethod
     def forward(
@@ -77,9 +77,9 @@ class _FusedVote(torch.autograd.Function):
         ids = None if ids is None else ids.contiguous()
         weights = None if weights is None else weights.contiguous()
         grid = _grid(n)
-        parts = h.new_empty((grid[1], 4, n))  # of each part of the voters, what `sums` is of all
-        # Σ w over all others, then over the fellows: its largest term as a log, and the log of the sum in units of it.
-        # Their sum would round off what tells the votes on a far example from one another.
+        parts = h.new_empty((grid[1], 4, n))  # for each part of the voters, what `sums` is for all
+        # Σ w over all others, then over those of the same class: the log of its largest term, and the log of the sum in
+        # units of that term. Adding the two would round away the differences between the votes on a far example.
         sums = h.new_empty((4, n))
         loss, total = h.new_empty(()), h.new_empty(())  # total: Σ weight
         with torch.cuda.device_of(h):
@@ -95,7 +95,7 @@ class _FusedVote(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
             return *torch.autograd.grad(ctx.plain(h), h, grads[0], create_graph=True), None, None, None, None
         n, d = h.shape
-        grads_of, seen = [], h - h[:1]  # seen from one example: a common offset costs no accuracy
+        grads_of, seen = [], h - h[:1]  # relative to one example: a common offset costs no accuracy
         step = max(_BLOCKS["ROWS"], _CELLS // n)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
@@ -109,7 +109,7 @@ class _FusedVote(torch.autograd.Function):
 
 
 def _grid(n: int) -> tuple[int, int]:
-    """Programs: blocks of rows, and parts of the voters that each of them takes in: enough to keep a GPU busy."""
+    """Programs: blocks of rows, and parts of the voters that each of them processes: enough to keep a GPU busy."""
     rows, columns = triton.cdiv(n, _BLOCKS["ROWS"]), triton.cdiv(n, _BLOCKS["COLUMNS"])
     return rows, max(1, min(columns, _PROGRAMS // rows))
 
@@ -119,7 +119,7 @@ def _log_weights(h, rows, columns, n, D: tl.constexpr, ROWS: tl.constexpr, COLUM
     """-‖h_j - h_i‖², (ROWS, COLUMNS), from h as (D, n)."""
     squared = tl.zeros((ROWS, COLUMNS), tl.float32)
     if D <= 32:
-        for k in tl.static_range(D):  # written out, so that loads need not wait for one another
+        for k in tl.static_range(D):  # unrolled, so that loads need not wait for one another
             squared += _squared(h + k * n, rows, columns, n)
     else:
         for k in range(D):
@@ -136,14 +136,14 @@ def _squared(h, rows, columns, n):
 
 @triton.jit
 def _part(n, COLUMNS: tl.constexpr):
-    """The voters that a program takes in, first and last + 1."""
+    """The voters that a program processes: first and last + 1."""
     size = tl.cdiv(tl.cdiv(n, COLUMNS), tl.num_programs(1)) * COLUMNS
     return tl.program_id(1) * size, tl.minimum(n, (tl.program_id(1) + 1) * size)
 
 
 @triton.jit
 def _voters(y, ids, rows, columns, n):
-    """Whether i votes on j, and whether it shares j's label then: two (ROWS, COLUMNS)."""
+    """Whether i votes on j, and whether it also has j's label: two (ROWS, COLUMNS)."""
     y_j, y_i = tl.load(y + rows, mask=rows < n, other=0), tl.load(y + columns, mask=columns < n, other=0)
     if ids is None:
         others = rows[:, None] != columns[None, :]
@@ -164,7 +164,7 @@ def _accumulate(log_w, largest, total):
 
 @triton.jit
 def _store_row(parts, rows, n, largest, total):
-    """The cells of each row as one: the largest term, and the sum in units of it; 0 where no cell took in a term."""
+    """The cells of each row combined: the largest term, and the sum in units of it; 0 if there were no terms."""
     most = tl.max(largest, axis=1)
     tl.store(parts + rows, most, mask=rows < n)
     tl.store(parts + n + rows, tl.sum(total * tl.exp(largest - most[:, None]), axis=1), mask=rows < n)
@@ -173,31 +173,31 @@ def _store_row(parts, rows, n, largest, total):
 @triton.jit(do_not_specialize=["n"])
 def _votes(h, y, ids, parts, n, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    # Finite, so that nothing is ever ∞ - ∞; below any log-weight, so that a sum of 0 says that nobody voted.
-    # Cell by cell, so that threads meet once, at the end.
-    most, most_fellow = tl.full((ROWS, COLUMNS), -1e38, tl.float32), tl.full((ROWS, COLUMNS), -1e38, tl.float32)
-    total, total_fellow = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    # Finite, so that ∞ - ∞ never occurs; below any log-weight, so that a sum of 0 means that there were no votes.
+    # Cell by cell, so that threads synchronise only once, at the end.
+    most, most_same = tl.full((ROWS, COLUMNS), -1e38, tl.float32), tl.full((ROWS, COLUMNS), -1e38, tl.float32)
+    total, total_same = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     first, last = _part(n, COLUMNS)
     for start in range(first, last, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
         log_w = _log_weights(h, rows, columns, n, D, ROWS, COLUMNS)
-        others, fellows = _voters(y, ids, rows, columns, n)
+        others, same_class = _voters(y, ids, rows, columns, n)
         most, total = _accumulate(tl.where(others, log_w, float("-inf")), most, total)
-        most_fellow, total_fellow = _accumulate(tl.where(fellows, log_w, float("-inf")), most_fellow, total_fellow)
+        most_same, total_same = _accumulate(tl.where(same_class, log_w, float("-inf")), most_same, total_same)
     parts += tl.program_id(1) * 4 * n
     _store_row(parts, rows, n, most, total)
-    _store_row(parts + 2 * n, rows, n, most_fellow, total_fellow)
+    _store_row(parts + 2 * n, rows, n, most_same, total_same)
 
 
 @triton.jit
 def _counts(sums, weights, rows, n):
-    """How much the loss of each row counts: its weight, or 0 where it has no fellow."""
+    """How much the loss of each row counts: its weight, or 0 if no voter has its label."""
     return _counted(tl.load(sums + 3 * n + rows, mask=rows < n, other=float("-inf")), weights, rows, n)
 
 
 @triton.jit
-def _counted(log_fellows, weights, rows, n):
-    counted = tl.where(log_fellows == float("-inf"), 0.0, 1.0)
+def _counted(log_same, weights, rows, n):
+    counted = tl.where(log_same == float("-inf"), 0.0, 1.0)
     if weights is not None:
         counted *= tl.load(weights + rows, mask=rows < n, other=0.0)
     return counted
@@ -205,7 +205,7 @@ def _counted(log_fellows, weights, rows, n):
 
 @triton.jit
 def _whole(parts, sums, rows, n, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """All parts of some rows as one; stored, and given back: the largest term and the log of the sum in its units."""
+    """All parts of some rows combined; stored and returned: the largest term and the log of the sum in its units."""
     most, total = tl.full((BLOCK,), -1e38, tl.float32), tl.zeros((BLOCK,), tl.float32)
     for part in tl.static_range(PARTS):
         largest = tl.load(parts + part * 4 * n + rows, mask=rows < n, other=-1e38)
@@ -223,10 +223,10 @@ def _mean(parts, sums, weights, loss, total, n, PARTS: tl.constexpr, BLOCK: tl.c
     for start in range(0, n, BLOCK):
         rows = start + tl.arange(0, BLOCK)
         most, log_all = _whole(parts, sums, rows, n, PARTS, BLOCK)
-        most_fellow, log_fellows = _whole(parts + 2 * n, sums + 2 * n, rows, n, PARTS, BLOCK)
-        counted = _counted(log_fellows, weights, rows, n)
-        heard = log_fellows != float("-inf")
-        losses += tl.where(heard, counted * ((most - most_fellow) + (log_all - log_fellows)), 0.0)
+        most_same, log_same = _whole(parts + 2 * n, sums + 2 * n, rows, n, PARTS, BLOCK)
+        counted = _counted(log_same, weights, rows, n)
+        has_same = log_same != float("-inf")
+        losses += tl.where(has_same, counted * ((most - most_same) + (log_all - log_same)), 0.0)
         counts += counted
     sum_of_weights = tl.sum(counts)
     tl.store(loss, tl.sum(losses) / tl.where(sum_of_weights > 0, sum_of_weights, 1.0))
@@ -235,18 +235,18 @@ def _mean(parts, sums, weights, loss, total, n, PARTS: tl.constexpr, BLOCK: tl.c
 
 @triton.jit
 def _shares(log_w, voting, most, log_sum):
-    """w / Σ w where i votes, else 0."""
+    """w / Σ w if i votes, else 0."""
     return tl.where(voting, tl.exp((log_w - most) - log_sum), 0.0)
 
 
 @triton.jit
 def _sums(sums, rows, n):
-    """Of some rows: most and log-sum of all others, most and log-sum of the fellows."""
+    """For some rows: most and log-sum of all others, most and log-sum of those of the same class."""
     most = tl.load(sums + rows, mask=rows < n, other=0.0)
     log_sum = tl.load(sums + n + rows, mask=rows < n, other=0.0)
-    most_fellow = tl.load(sums + 2 * n + rows, mask=rows < n, other=0.0)
-    log_fellows = tl.load(sums + 3 * n + rows, mask=rows < n, other=0.0)
-    return most, log_sum, most_fellow, log_fellows
+    most_same = tl.load(sums + 2 * n + rows, mask=rows < n, other=0.0)
+    log_same = tl.load(sums + 3 * n + rows, mask=rows < n, other=0.0)
+    return most, log_sum, most_same, log_same
 
 
 @triton.jit(do_not_specialize=["n", "first_row"])
@@ -265,20 +265,20 @@ def _slopes(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """S_ji = 2 (G_ji + G_ij), for rows j from first_row on: (rows, n)."""
+    """S_ji = 2 (G_ji + G_ij), for rows j starting at first_row: (rows, n)."""
     block = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     rows, columns = first_row + block, tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     log_w = _log_weights(h, rows, columns, n, D, ROWS, COLUMNS)
-    others, fellows = _voters(y, ids, rows, columns, n)
-    most_j, log_all_j, most_fellow_j, log_fellows_j = _sums(sums, rows, n)
-    most_i, log_all_i, most_fellow_i, log_fellows_i = _sums(sums, columns, n)
+    others, same_class = _voters(y, ids, rows, columns, n)
+    most_j, log_all_j, most_same_j, log_same_j = _sums(sums, rows, n)
+    most_i, log_all_i, most_same_i, log_same_i = _sums(sums, columns, n)
     both = _counts(sums, weights, rows, n)[:, None] * (
         _shares(log_w, others, most_j[:, None], log_all_j[:, None])
-        - _shares(log_w, fellows, most_fellow_j[:, None], log_fellows_j[:, None])
+        - _shares(log_w, same_class, most_same_j[:, None], log_same_j[:, None])
     )
     both += _counts(sums, weights, columns, n)[None, :] * (
         _shares(log_w, others, most_i[None, :], log_all_i[None, :])
-        - _shares(log_w, fellows, most_fellow_i[None, :], log_fellows_i[None, :])
+        - _shares(log_w, same_class, most_same_i[None, :], log_same_i[None, :])
     )
     sum_of_weights = tl.load(total)
     both *= 2.0 * tl.load(grad_loss) / tl.where(sum_of_weights > 0, sum_of_weights, 1.0)

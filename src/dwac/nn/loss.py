@@ -1,14 +1,14 @@
-"""The leave-one-out loss: within a minibatch, every example is voted on by all the others.
+"""The leave-one-out loss: within a minibatch, all other examples vote on each example.
 
 >>> import torch
 >>> h, y = torch.tensor([[0.0], [0.1], [2.0], [2.1]], requires_grad=True), torch.tensor([0, 0, 1, 1])
 >>> loss = leave_one_out_loss(h, y)
 >>> loss.backward()
->>> h.grad.flatten() > 0  # downhill is apart: the first two step down, the last two up
+>>> h.grad.flatten() > 0  # a step against the gradient moves the two classes apart
 tensor([ True,  True, False, False])
 
-Three ways to one number: a fused CUDA kernel (`dwac.nn.fused_loss`), the gradient written out (`_GaussianVote`),
-and plain autograd for whatever the first two do not serve.
+Three implementations of the same loss: a fused CUDA kernel (`dwac.nn.fused_loss`), an explicit gradient
+(`_GaussianVote`), and plain autograd for everything else.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from torch.nn import functional as F
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.kernels import full_precision, get_kernel, log_weights
 
-# Cells of the (n, m) matrix of log-weights held at a time: what fits the cache, what fits a GPU beside a network.
+# Cells of the (n, m) matrix of log-weights held at a time: what fits the cache, what fits a GPU next to a network.
 _CELLS = {"cpu": 2**18}
 _MOST_CELLS = 2**26
 
 
 class Support(NamedTuple):
-    """Extra references for the loss, beside the minibatch: embeddings (s, d), labels (s,) and row ids (s,).
+    """Extra references for the loss, besides the minibatch: embeddings (s, d), labels (s,) and row ids (s,).
 
-    The ids say which examples these are, so that none of them votes on itself.
+    The ids identify the examples, so that none of them votes on itself.
     """
 
     h: Tensor
@@ -53,14 +53,14 @@ def leave_one_out_loss(
 
         -log P̂(y_j) = log Σ_{i≠j} w(h_j, h_i) - log Σ_{i≠j, y_i=y_j} w(h_j, h_i)
 
-    Both sums are true masked log-sum-exps. An epsilon inside the log, as the research code has it, hides an
-    example that is far from its class and gives it no gradient back (docs/decisions/0003).
+    Both sums are true masked log-sum-exps. An epsilon inside the log, as in the research code, hides an
+    example that is far from its class and leaves it without a gradient towards it (docs/decisions/0003).
 
-    An example whose class has no other member among the references cannot be voted right: it is left out of
-    the mean, though it still votes on the others. If that leaves nobody, the loss is 0 with gradient 0.
+    An example whose class has no other member among the references cannot be classified correctly: it is left out of
+    the mean, though it still votes on the others. If no example remains, the loss is 0 with gradient 0.
 
-    With the gaussian kernel the gradient is written out, not recorded; only where it is to be differentiated
-    itself (`create_graph=True`) is it taken by autograd.
+    With the gaussian kernel the gradient is computed explicitly; autograd is used only if the gradient itself is
+    differentiated (`create_graph=True`).
 
     Args:
         h: (n, d) embeddings of the minibatch.
@@ -69,7 +69,7 @@ def leave_one_out_loss(
         support: further references; needs `ids`.
         kernel: see `dwac.kernels`.
         weights: (n,) how much each example's loss counts, at least 0: the mean becomes Σ_j weight_j loss_j /
-            Σ_j weight_j. They weigh the loss, not the vote: an example of weight 0 still votes on the others.
+            Σ_j weight_j. They weight the loss, not the vote: an example of weight 0 still votes on the others.
     """
     name = get_kernel(kernel).name
     _check_batch(h, y, ids, support)
@@ -90,29 +90,29 @@ def leave_one_out_loss(
 
 
 def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
-    """Σ_j weight_j loss_j / Σ_j weight_j; 0 with gradient 0 where all weights are 0."""
+    """Σ_j weight_j loss_j / Σ_j weight_j; 0 with gradient 0 if all weights are 0."""
     return (weights * losses).sum() / weights.sum().clamp_min(torch.finfo(losses.dtype).tiny)
 
 
 def _plain_loss(h: Tensor, extra: Tensor | None, voters: _Voters, kernel: str, weights: Tensor | None) -> Tensor:
-    """The definition in operations that autograd differentiates: any kernel, any order."""
+    """The definition in operations that autograd can differentiate: any kernel, any order."""
     ref_h = h if extra is None else torch.cat([h, extra])
     own = voters.own(slice(None))
     if own is None:
         own = torch.eye(len(h), dtype=torch.bool, device=h.device)
-    fellows = (voters.y[:, None] == voters.ref_y) & ~own
-    heard = fellows.any(dim=1, keepdim=True)
-    # Where nobody shares the label, the two sums are taken over the same terms: loss and gradient vanish.
+    same_class = (voters.y[:, None] == voters.ref_y) & ~own
+    has_same = same_class.any(dim=1, keepdim=True)
+    # If no voter has the label, the two sums are over the same terms: loss and gradient vanish.
     own = own & (~own).any(dim=1, keepdim=True)
     log_w = log_weights(h, ref_h, kernel).masked_fill(own, -torch.inf)
-    log_fellows = log_w.masked_fill(~(fellows | ~heard), -torch.inf)
-    losses = torch.logsumexp(log_w, dim=1) - torch.logsumexp(log_fellows, dim=1)
-    counted = heard[:, 0].to(losses.dtype)
+    log_same = log_w.masked_fill(~(same_class | ~has_same), -torch.inf)
+    losses = torch.logsumexp(log_w, dim=1) - torch.logsumexp(log_same, dim=1)
+    counted = has_same[:, 0].to(losses.dtype)
     return weighted_mean(losses, counted if weights is None else counted * weights.to(losses.dtype))
 
 
 class _Voters(NamedTuple):
-    """Labels and ids of the minibatch (n,) and of all who vote (m,), the minibatch first."""
+    """Labels and ids of the minibatch (n,) and of all voters (m,), the minibatch first."""
 
     y: Tensor
     ref_y: Tensor
@@ -124,21 +124,21 @@ class _Voters(NamedTuple):
         if support is not None and ids is not None:
             return _Voters(y, torch.cat([y, support.y.to(y)]), ids, torch.cat([ids, support.ids.to(ids)]))
         if ids is not None and ids.device.type == "cpu" and len(ids.unique()) == len(ids):
-            ids = None  # all differ: only the diagonal is silent, which is much cheaper to mask
+            ids = None  # all differ: only the diagonal must not vote, which is much cheaper to mask
         return _Voters(y, y, ids, ids)
 
     def own(self, rows: slice) -> Tensor | None:
-        """Who of all is the example itself, (rows, m); None where that is the diagonal."""
+        """Which voters are the example itself, (rows, m); None if that is the diagonal."""
         return None if self.ids is None or self.ref_ids is None else self.ids[rows, None] == self.ref_ids
 
 
 class _GaussianVote(torch.autograd.Function):
-    """The loss with its gradient. P and Q are the softmax over all others and over the fellows of j:
+    """The loss with its gradient. P and Q are the softmax over all others, and over the others of j's class:
 
         ∂ loss_j / ∂ log w_ji = P_ji - Q_ji,    log w_ji = -‖h_j - h_i‖²,    G_ji = (P_ji - Q_ji) weight_j / Σ weight
         ∂ loss / ∂ h_j = 2 Σ_i (G_ji + G_ij) (h_i - h_j)
 
-    It is computed along with the loss, a block of rows at a time: no (n, m) matrix waits for the backward pass.
+    It is computed together with the loss, one block of rows at a time: no (n, m) matrix is kept for the backward pass.
     """
 
     @staticmethod
@@ -152,18 +152,18 @@ class _GaussianVote(torch.autograd.Function):
             ref_h = h if extra is None else torch.cat([h, extra])
             ref_h = ref_h - ref_h.mean(dim=0)
             squared = ref_h.square().sum(dim=1)
-            lifted = F.pad(ref_h, (0, 1), value=1.0)  # (h_i, 1): the ones gather the sums of G
+            lifted = F.pad(ref_h, (0, 1), value=1.0)  # (h_i, 1): the ones accumulate the sums of G
             pulls = torch.zeros_like(lifted)  # Σ_i (G_ji + G_ij) (h_i, 1)
             step = max(1, _CELLS.get(h.device.type, _MOST_CELLS) // len(ref_h))
             for rows in (slice(start, min(start + step, n)) for start in range(0, n, step)):
                 log_w = masks.others(ref_h, squared, rows)
                 p, nearest = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
-                log_w = masks.fellows(log_w, rows)
-                q, nearest_fellow = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
-                # log Σ w is the largest log w less the log of its softmax, which is never below 1/m.
-                losses.append(nearest - nearest_fellow + (q.amax(dim=1) / p.amax(dim=1)).log())
-                heard = (nearest_fellow > masks.silent / 2).to(h.dtype)
-                counted.append(heard if weights is None else heard * weights[rows])
+                log_w = masks.same_class(log_w, rows)
+                q, nearest_same = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
+                # log Σ w is the largest log w minus the log of its softmax, which is never below 1/m.
+                losses.append(nearest - nearest_same + (q.amax(dim=1) / p.amax(dim=1)).log())
+                has_same = (nearest_same > masks.silent / 2).to(h.dtype)
+                counted.append(has_same if weights is None else has_same * weights[rows])
                 if wanted:
                     difference, counts = p.sub_(q), counted[-1][:, None]
                     pulls[rows].addcmul_(difference @ lifted, counts)
@@ -189,24 +189,24 @@ class _GaussianVote(torch.autograd.Function):
 
 
 class _Masks:
-    """Log-weights of blocks of rows, with -10³⁷ or less in place of who must not vote.
+    """Log-weights of blocks of rows, with -10³⁷ or less for references that must not vote.
 
-    A finite number: a row in which nobody votes stays finite too, and is not counted.
+    The number is finite, so that a row without voters stays finite too; it is not counted.
     """
 
     def __init__(self, voters: _Voters, dtype: torch.dtype) -> None:
         self.voters = voters
         self.silent = torch.finfo(dtype).min / 4
         self.barrier: Tensor | None = None
-        if voters.y.device.type == "cpu":  # there, adding a row of this is thrice as fast as comparing and filling
+        if voters.y.device.type == "cpu":  # there, adding rows of this is three times as fast as comparing and filling
             names, self.codes = voters.ref_y.unique(return_inverse=True)
             self.barrier = torch.full((len(names), len(self.codes)), self.silent, dtype=dtype)
             self.barrier.scatter_(0, self.codes[None], 0.0)
 
     def others(self, ref_h: Tensor, squared: Tensor, rows: slice) -> Tensor:
-        """log w_ji + ‖h_j‖² where i is another than j: (rows, m)."""
-        # log w_ji = 2 h_j·h_i - ‖h_i‖² - ‖h_j‖², the last of which is the same for all i and cancels. Leaving it
-        # out keeps small numbers small where j is far away. A squared distance of at least 0 means ≤ ‖h_j‖².
+        """log w_ji + ‖h_j‖² where i ≠ j: (rows, m)."""
+        # log w_ji = 2 h_j·h_i - ‖h_i‖² - ‖h_j‖², where the last term is the same for all i and cancels. Leaving it
+        # out keeps small numbers small if j is far away. Squared distances ≥ 0 mean that the result is ≤ ‖h_j‖².
         log_w = torch.addmm(squared, ref_h[rows], ref_h.mT, beta=-1, alpha=2).clamp_(max=squared[rows, None])
         own = self.voters.own(rows)
         if own is not None:
@@ -214,8 +214,8 @@ class _Masks:
         log_w.diagonal(rows.start).fill_(self.silent)
         return log_w
 
-    def fellows(self, log_w: Tensor, rows: slice) -> Tensor:
-        """The same, in place, where i also shares the label of j."""
+    def same_class(self, log_w: Tensor, rows: slice) -> Tensor:
+        """The same, in place, where i also has the label of j."""
         if self.barrier is not None:
             return log_w.add_(self.barrier.index_select(0, self.codes[rows]))
         return log_w.masked_fill_(self.voters.y[rows, None] != self.voters.ref_y, self.silent)
@@ -231,7 +231,7 @@ def _triton() -> ModuleType | None:
 
 
 def _fused(h: Tensor) -> ModuleType | None:
-    """The fused kernel, where it can serve these embeddings."""
+    """The fused kernel, if it supports these embeddings."""
     if not h.is_cuda or h.dtype != torch.float32:
         return None
     module = _triton()
@@ -244,41 +244,41 @@ def _check_batch(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | No
     check_labels(y, len(h), None)
     check_tensors(ids=ids)
     if ids is not None and ids.shape != y.shape:
-        raise ShapeError(f"ids must have one entry a row: {len(h)} required, shape {tuple(ids.shape)} given")
+        raise ShapeError(f"ids must have one entry per row: {len(h)} required, got shape {tuple(ids.shape)}")
     check_finite(h, "the batch's embeddings")
     if support is None:
         return
     check_tensors(**support._asdict())
     check_finite(support.h, "the support's embeddings")
     if ids is None:
-        raise IdError("a support needs the ids of the batch too, or an example could vote on itself: give ids=…")
+        raise IdError("a support needs the ids of the batch, or an example could vote on itself; got none; give ids=…")
     if support.h.ndim != 2 or support.h.shape[1] != h.shape[1]:
         raise ShapeError(f"support.h must be (s, {h.shape[1]}); got shape {tuple(support.h.shape)}")
     if not len(support.h) == len(support.y) == len(support.ids):
         raise ShapeError(
-            f"a support has one label and one id a row; got {len(support.h)} embeddings, "
+            f"a support must have one label and one id per row; got {len(support.h)} embeddings, "
             f"{len(support.y)} labels and {len(support.ids)} ids"
         )
 
 
 def check_tensors(**tensors: Any) -> None:
-    """Each is a tensor or None."""
+    """Raise unless each is a tensor or None."""
     for name, value in tensors.items():
         if value is not None and not isinstance(value, Tensor):
             raise InputError(f"{name} must be a tensor; got {type(value).__name__}; use torch.as_tensor")
 
 
 def check_finite(h: Tensor, name: str) -> None:
-    """No NaN, no infinity; only where looking does not stall a GPU."""
+    """Raise on NaN or infinity; checked only on a CPU, because a GPU would have to wait."""
     if h.device.type == "cpu" and not bool(torch.isfinite(h).all()):
-        raise NonFiniteError(f"{name} hold NaN or infinity; check the inputs and the learning rate")
+        raise NonFiniteError(f"{name} must be finite; got NaN or infinity; check the inputs and the learning rate")
 
 
 def check_labels(y: Tensor, n: int, n_classes: int | None) -> None:
-    """Shape and type everywhere; the range only where looking does not stall a GPU."""
+    """Check shape and type; the range only on a CPU, because a GPU would have to wait."""
     check_tensors(y=y)
     if y.shape != (n,):
-        raise ShapeError(f"y must have one label a row: shape ({n},) required, {tuple(y.shape)} given")
+        raise ShapeError(f"y must have one label per row: shape ({n},) required, got {tuple(y.shape)}")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise LabelError(f"y must be whole numbers (torch.int64); got {y.dtype}; use y.long()")
     if n_classes is not None and y.device.type == "cpu" and n:
@@ -288,11 +288,13 @@ def check_labels(y: Tensor, n: int, n_classes: int | None) -> None:
 
 
 def check_weights(weights: Tensor | None, n: int) -> None:
-    """Shape everywhere; the values only where looking does not stall a GPU."""
+    """Check the shape; the values only on a CPU, because a GPU would have to wait."""
     check_tensors(weights=weights)
     if weights is None:
         return
     if weights.shape != (n,):
-        raise ShapeError(f"weights must have one entry a row: shape ({n},) required, {tuple(weights.shape)} given")
+        raise ShapeError(f"weights must have one entry per row: shape ({n},) required, got {tuple(weights.shape)}")
     if weights.device.type == "cpu" and not bool(((weights >= 0) & (weights < torch.inf)).all()):
-        raise InputError("weights must be finite numbers of at least 0; drop the examples that have none")
+        raise InputError(
+            "weights must be finite numbers of at least 0; got negative, infinite or NaN ones; drop those examples"
+        )

@@ -1,4 +1,4 @@
-"""Training: one loop for every network and both heads, what is fitted after it, and checkpoints.
+"""Training: one loop for every network and both heads, the fits that follow it, and checkpoints.
 
 history = train(model, x, y, validation=(x_val, y_val))
 """

@@ -1,4 +1,4 @@
-"""Training checkpoints: one safetensors file from which training goes on as if it had never stopped.
+"""Training checkpoints: one safetensors file from which training continues as if it had never stopped.
 
     moments, facts = flatten_optimizer(optimizer)
     tensors = network.state_dict() | moments | rng_state(device, shuffling=generator)
@@ -6,10 +6,10 @@
 
     tensors, facts = load_checkpoint("run.safetensors")
     restore_optimizer(optimizer, tensors, facts["optimizer"])
-    scheduler.last_epoch = facts["step"]      # all that OneCycleLR knows besides the groups of its optimizer
+    scheduler.last_epoch = facts["step"]      # the only state of OneCycleLR besides its optimizer's groups
     restore_rng(tensors, device, shuffling=generator)
 
-The file is written whole or not at all, checked when it is read, and holds numbers and JSON only: never pickle.
+The file is written completely or not at all, verified when it is read, and contains only numbers and JSON: no pickle.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ logger = logging.getLogger(__name__)
 
 FORMAT = "dwac-checkpoint"
 VERSION = 1
-_LARGEST_FACTS = 9 * 10**7  # as JSON; a safetensors header, which holds names and shapes too, ends at 10⁸ bytes
-_HOW = ("foreach", "fused", "capturable", "differentiable")  # how an optimizer computes, not what
+_LARGEST_FACTS = 9 * 10**7  # as JSON; a safetensors header, which also has names and shapes, is at most 10⁸ bytes
+_HOW = ("foreach", "fused", "capturable", "differentiable")  # how an optimizer computes, not what it computes
 
 
 def save_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write a checkpoint, in place of the one that was there, in one step.
+    """Write a checkpoint, atomically replacing an earlier one.
 
     Args:
-        path: the file; parents are created.
-        tensors: dense tensors of any device.
-        facts: JSON values, among which nan and infinity are allowed: a best loss so far may be one.
+        path: the file; parent folders are created.
+        tensors: dense tensors on any device.
+        facts: JSON values; nan and infinity are allowed, because the best loss so far may be infinite.
     """
     target = Path(path)
     text = json_text(facts, "facts", finite=False)
     if len(json.dumps(text)) > _LARGEST_FACTS:
-        raise InputError(f"facts take {len(text):,} bytes of JSON, more than a safetensors header holds; use tensors")
+        raise InputError(f"facts must fit a safetensors header; got {len(text):,} bytes of JSON; store them as tensors")
     plain = plain_tensors(tensors)
     about = {"format": FORMAT, "version": str(VERSION), "dwac": dwac_version(), "facts": text}
     data = pack_tensors(plain, about | {"sha256": _digest(plain, text)})
     try:
         make_folder(target.parent)
         with only_writer(target.parent):
-            remove_files(target.parent, TEMPORARY, keep=set())  # of writers that were killed
+            remove_files(target.parent, TEMPORARY, keep=set())  # left by writers that were killed
             replace_file(target, data)
             sync_folder(target.parent)
     except OSError as error:
-        raise StorageError(f"could not write {target}: {error}; an earlier checkpoint there is as it was") from error
+        raise StorageError(f"could not write {target}: {error}; an earlier checkpoint there is unchanged") from error
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -73,24 +73,24 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], di
     tensors, about = unpack_tensors(data, str(path))
     version = about.get("version", "")
     if about.get("format") != FORMAT or not version.isdecimal() or len(version) > 9:
-        raise StorageError(f"{path} is a safetensors file, but no checkpoint of dwac's; give the one that was saved")
+        raise StorageError(f"{path} is a safetensors file, but not a checkpoint of dwac; give the path of a checkpoint")
     if int(version) > VERSION:
         raise StorageError(
-            f"{path} was written by a newer dwac: format {version}; this one reads up to {VERSION}; upgrade dwac"
+            f"{path} was written by a newer dwac: format {version}; this version reads up to {VERSION}; upgrade dwac"
         )
     text = about.get("facts", "")
     if about.get("sha256") != _digest(tensors, text):
-        raise StorageError(f"{path} does not fit the SHA-256 it was written with; it was altered: use an earlier copy")
+        raise StorageError(f"{path} does not match its SHA-256, so it was altered or damaged; use an earlier copy")
     try:
         return tensors, dict(json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
-        raise StorageError(f"{path} holds no facts that dwac wrote: {error!s:.200}; use an earlier copy") from error
+        raise StorageError(f"{path} contains no facts that dwac wrote: {error!s:.200}; use an earlier copy") from error
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Copies of an optimizer's tensors (moments, steps), and the rest of its state as facts in JSON.
+    """Copies of an optimizer's tensors (moments, steps), and the rest of its state as JSON facts.
 
-    Names of the tensors begin with "optimizer.", so that they can be saved among those of a network.
+    The names of the tensors begin with "optimizer.", so that they can be saved together with those of a network.
     """
     tensors: dict[str, Tensor] = {}
     state = _flatten(optimizer.state_dict(), "optimizer", tensors)
@@ -100,16 +100,16 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tenso
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> None:
-    """Give a fresh optimizer of the same kind, over the same parameters, the state that was flattened.
+    """Load the flattened state into a new optimizer of the same class over the same parameters.
 
-    State moves to the devices of the parameters. How it computes (fused, foreach, capturable) stays as it is, and so
-    does whether a rate is a float or a tensor: a checkpoint from a GPU may go on elsewhere.
+    The state moves to the devices of the parameters. How the optimizer computes (fused, foreach, capturable) stays the
+    same, and so does whether a rate is a float or a tensor: training from a GPU checkpoint may continue on a CPU.
     """
     for what, now in (("class", type(optimizer).__name__), ("shapes", _shapes(optimizer))):
         if facts.get(what) != now:
             raise InputError(
-                f"the optimizer must be as it was saved: {what} {facts.get(what)!r:.200} was saved, this one has "
-                f"{now!r:.200}; build network and optimizer as for the first run"
+                f"the optimizer must match the saved one: {what} {facts.get(what)!r:.200} was saved, got "
+                f"{now!r:.200}; build network and optimizer as in the first run"
             )
     try:
         state = _unflatten(facts["state"], tensors)
@@ -120,12 +120,12 @@ def restore_optimizer(
     except (DwacError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise InputError(
             f"the optimizer's state cannot be restored ({type(error).__name__}: {error!s:.300}); "
-            "give the tensors and facts of one checkpoint"
+            "give tensors and facts of the same checkpoint"
         ) from error
 
 
 def rng_state(device: str | torch.device, **generators: torch.Generator) -> dict[str, Tensor]:
-    """The states of torch's random numbers: the CPU's, CUDA's if the device is one, and those of named generators."""
+    """The states of torch's random number generators: CPU, CUDA if the device is a GPU, and the named ones."""
     states = {"rng.cpu": torch.get_rng_state()}
     if torch.device(device).type == "cuda":
         states["rng.cuda"] = torch.cuda.get_rng_state(device)
@@ -133,21 +133,26 @@ def rng_state(device: str | torch.device, **generators: torch.Generator) -> dict
 
 
 def restore_rng(tensors: Mapping[str, Tensor], device: str | torch.device, **generators: torch.Generator) -> None:
-    """Set random numbers to the states that `rng_state` gave, among the tensors of a checkpoint."""
+    """Restore the random number generators from the states of `rng_state` among the tensors of a checkpoint."""
     required = ["rng.cpu", *(f"rng.generator.{name}" for name in generators)]
     missing = [name for name in required if name not in tensors]
     if missing:
-        raise InputError(f"no state of random numbers named {missing[0]!r}; save those of rng_state, by the same names")
+        raise InputError(
+            f"the tensors must contain the states of all random number generators; {missing[0]!r} is missing; "
+            "save those of rng_state with the same names"
+        )
     try:
         for name, generator in generators.items():
             generator.set_state(tensors[f"rng.generator.{name}"])
         if torch.device(device).type == "cuda" and "rng.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["rng.cuda"], device)
         elif torch.device(device).type == "cuda":
-            logger.warning("the checkpoint is from a CPU: random numbers on %s go on from where they are", device)
+            logger.warning("the checkpoint is from a CPU: the random number generator of %s is left unchanged", device)
         torch.set_rng_state(tensors["rng.cpu"])
     except (RuntimeError, TypeError) as error:
-        raise InputError(f"a state of random numbers does not fit this torch: {error}; is it from another?") from error
+        raise InputError(
+            f"a random number generator's state does not fit this version of torch: {error}; use the one that saved it"
+        ) from error
 
 
 def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -165,7 +170,7 @@ def _shapes(optimizer: torch.optim.Optimizer) -> list[list[list[int]]]:
 
 
 def _flatten(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """A tree of dicts, lists and tuples as JSON; its tensors go to `tensors`, under their paths."""
+    """A tree of dicts, lists and tuples as JSON; its tensors are put into `tensors`, under their paths."""
     if isinstance(value, Tensor):
         tensors[name] = value.detach().to("cpu", copy=True)
         return {"tensor": name}
@@ -191,7 +196,7 @@ def _unflatten(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _alike(saved: Any, current: Any) -> Any:
-    """A hyper-parameter as the optimizer has it now: a float, or a tensor on its device."""
+    """A hyperparameter in the optimizer's current form: a float, or a tensor on its device."""
     if isinstance(current, Tensor):
         return torch.as_tensor(saved, dtype=current.dtype, device=current.device)
     return saved.item() if isinstance(saved, Tensor) and isinstance(current, float) else saved

@@ -14,9 +14,9 @@ Watch = dict[str, Any]
 
 @contextmanager
 def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Iterator[Watch]:
-    """The callbacks `on_epoch` and `on_batch` for `train`, drawing a bar while the context lasts.
+    """The callbacks `on_epoch` and `on_batch` for `train`; they draw a progress bar inside the context.
 
-    show: True, False, or "auto": where a person would see it, in a terminal or a notebook.
+    show: True, False, or "auto": only in a terminal or a notebook.
     """
     console = Console(stderr=True)
     if not (console.is_terminal or console.is_jupyter if show == "auto" else show):

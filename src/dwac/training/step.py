@@ -1,4 +1,4 @@
-"""One step of training: eagerly, or recorded once as a CUDA graph and replayed; and the learning rate of each."""
+"""One training step, eager or recorded once as a CUDA graph and replayed; and the learning rate schedule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dwac.nn.batches import Inputs
 
 
 def one_cycle(progress: float) -> float:
-    """The learning rate's share of its peak: up in the first tenth of training, then down to 0, both as a cosine.
+    """The learning rate as a share of its peak: up in the first tenth of training, then down to 0, both as a cosine.
 
     >>> one_cycle(0.0), one_cycle(0.1), round(one_cycle(0.55), 3), one_cycle(1.0)
     (0.04, 1.0, 0.5, 0.0)
@@ -23,7 +23,7 @@ def one_cycle(progress: float) -> float:
 
 
 class Step:
-    """One step of the optimiser on one batch; the batch's loss, left on the device."""
+    """One step of the optimiser on one batch; returns the loss of the batch, on the device."""
 
     def __init__(self, model: Model, optimizer: torch.optim.Optimizer, mixed_precision: bool) -> None:
         self.model, self.optimizer, self.mixed_precision = model, optimizer, mixed_precision
@@ -39,9 +39,9 @@ class Step:
 
 
 class GraphStep(Step):
-    """The same, recorded once as a CUDA graph and replayed: for small networks launching kernels is most of the time.
+    """The same, recorded once as a CUDA graph and replayed: in small networks, launching kernels takes most time.
 
-    The first steps run as usual and warm up what is recorded; so do batches of another size.
+    The first steps run eagerly, as a warm-up for the recording; so do batches of another size.
     """
 
     _WARM_UP = 3
@@ -74,7 +74,7 @@ class GraphStep(Step):
         return self.loss
 
     def _eager(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
-        # On a stream of its own, as recording requires of the steps before it.
+        # On a separate stream, which recording requires of the steps before it.
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             loss = super().__call__(x, y, weights)

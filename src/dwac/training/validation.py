@@ -1,4 +1,4 @@
-"""What a model in training makes of held-out examples, at any scale of its embeddings; and who votes on them."""
+"""Judge a model on held-out examples during training, at any scale of its embeddings; and sample the voters."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _CELLS = {"cpu": 2**22, "cuda": 2**26}  # votes in memory at once
 
 
 class Judged(NamedTuple):
-    """What each of C candidates makes of n held-out examples; every field is (C, n).
+    """How well each of C candidates predicts n held-out examples; every field is (C, n).
 
-    Shares of the vote below 10⁻³⁰ count as that: a loss that a single stray example cannot carry off.
+    Shares of the vote below 10⁻³⁰ count as 10⁻³⁰, so that a single outlier cannot dominate the loss.
     """
 
     losses: Tensor  # -log P(y)
     rivals: Tensor  # -log P of the most likely other label: what a wrong answer would cost
-    right: Tensor  # whether y is the label
+    right: Tensor  # whether y is the predicted label
 
     def choose(self, usual: int, prior: Sequence[float]) -> int:
-        """The candidate with the lowest loss, if it earns its place over the usual one; else that one.
+        """The candidate with the lowest loss, if it is clearly better than the usual one; else the usual one.
 
-        However few mistakes there are among n examples, the next one must be reckoned with (Laplace's rule of
-        succession): one mistake, at what it costs on average, is added to the losses. And every example is judged by
-        the candidate that the others would choose: that is the gain out of sample, and it must be more than its own
+        However few mistakes there are among n examples, another one must be expected (Laplace's rule of
+        succession): one mistake, at its average cost, is added to the losses. And every example is judged by the
+        candidate that the other examples would choose: this gives the out-of-sample gain, which must exceed its
         standard error.
         """
         n, mistakes = self.losses.shape[1], self.rivals.mean(dim=1)
@@ -57,21 +57,21 @@ def judge_votes(votes: Tensor, y: Tensor) -> Tensor:
 
 
 class HeldOut(NamedTuple):
-    """Embeddings of held-out examples, and what the model would say of them if all embeddings were scaled."""
+    """Embeddings of held-out examples, and what the model would predict for them if all embeddings were scaled."""
 
     model: Model
     h: Tensor
     y: Tensor
     voters: tuple[Tensor, Tensor] | None  # embeddings and labels; None for a softmax
-    class_weights: Tensor  # (K,) of their votes
+    class_weights: Tensor  # (K,) factors on the votes
 
     def some(self, most: int) -> HeldOut:
-        """At most so many of the examples, from all over."""
+        """At most `most` of the examples, evenly spaced."""
         every = -(-len(self.y) // most)
         return self._replace(h=self.h[::every], y=self.y[::every])
 
     def judge(self, factors: Sequence[float]) -> Judged:
-        """What each factor makes of every example."""
+        """How well each factor predicts every example."""
         size = _CELLS.get(self.h.device.type, 2**22) // (1 if self.voters is None else len(self.voters[1]))
         parts = [
             torch.stack([judge_votes(votes, y) for votes in self._votes(h, factors)], dim=1)
@@ -80,9 +80,10 @@ class HeldOut(NamedTuple):
         return Judged(*torch.cat(parts, dim=2))
 
     def best_scale(self, factors: Sequence[float]) -> float:
-        """The factor to take: the one with the lowest loss, if it would have been lower out of sample; else 1.
+        """The factor with the lowest loss, if it is also better out of sample; else 1.
 
-        A prior, log-normal around 1 with deviation ½, keeps a few right answers from asking for ever larger factors.
+        A log-normal prior around 1 with standard deviation ½ keeps a few correct answers from favouring ever larger
+        factors.
         """
         prior = [math.log(factor) ** 2 / (2 * 0.5**2) for factor in factors]
         return factors[self.judge(factors).choose(factors.index(1.0), prior)]
@@ -104,7 +105,7 @@ class HeldOut(NamedTuple):
 
 
 class Sampler:
-    """Draws rows at random, each class in proportion and at least once; sorts them by class once for all draws."""
+    """Draws random rows, each class in proportion and at least once; sorts rows by class once for all draws."""
 
     def __init__(self, y: Tensor) -> None:
         self.by_class = torch.argsort(y, stable=True)
@@ -112,7 +113,7 @@ class Sampler:
         self.firsts = torch.cat([changes.new_zeros(1), changes])
 
     def __call__(self, most: int, generator: torch.Generator) -> Tensor:
-        """At most about `most` rows: one at a random place of each of so many equal stretches, and one a class."""
+        """About `most` rows at most: one random row from each of `most` equal segments, plus one per class."""
         n, device = len(self.by_class), self.by_class.device
         if n <= most:
             return torch.arange(n, device=device)
@@ -123,5 +124,5 @@ class Sampler:
 
 
 def sample(y: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """A single draw."""
+    """A single draw of `Sampler`."""
     return Sampler(y)(most, generator)

@@ -1,7 +1,7 @@
-"""Many references halved along their longest axis, in place, until each part can be sorted in little memory.
+"""Halve many references along their longest axis, in place, until each part can be sorted in little memory.
 
-A class may have more references than memory would let one sort. They are not sorted but parted: the key at the middle
-is found by counting, and what lies below it moves to the front, both a few at a time.
+A class may have too many references to sort in memory. They are partitioned instead: the middle key is found by
+counting, and everything below it moves to the front, both a few at a time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from dwac.engine.index import Index
 
-_SAMPLE = 8192  # references that show the longest axis
+_SAMPLE = 8192  # references used to find the longest axis
 
 
 def part_sizes(n: int, most: int, leaf_size: int) -> list[int]:
-    """The sizes of the parts that `divide` leaves: all but the last are whole leaves."""
+    """The sizes of the parts that `divide` produces: all but the last are whole leaves."""
     if n <= most:
         return [n] if n else []
     middle = _middle(n, leaf_size)
@@ -26,9 +26,9 @@ def part_sizes(n: int, most: int, leaf_size: int) -> list[int]:
 
 
 def divide(index: Index, places: Tensor, scratch: Tensor, most: int, leaf_size: int) -> None:
-    """Sort places (n,) in the layout of an index so that each part has near references.
+    """Reorder places (n,) in the layout of an index so that the references of each part are near each other.
 
-    `scratch` is memory for 2n or more int32.
+    `scratch` is memory for at least 2n int32.
     """
     n = len(places)
     if n <= most:
@@ -45,9 +45,9 @@ def divide(index: Index, places: Tensor, scratch: Tensor, most: int, leaf_size: 
 
 
 def longest_axes(products: Tensor) -> Tensor:
-    """About the longest axis (c, d) of cells whose covariances are proportional to these (c, d, d).
+    """The approximate longest axis (c, d) of cells whose covariances are proportional to `products` (c, d, d).
 
-    A high power of a covariance has hardly another.
+    In a high power of a covariance, the longest axis dominates.
     """
     tiny = torch.finfo(products.dtype).tiny
     power = products
@@ -65,13 +65,13 @@ def _middle(n: int, leaf_size: int) -> int:
 
 
 def _sortable(x: Tensor) -> Tensor:
-    """float32 as int32 of the same order; NaN of either sign comes first or last."""
+    """float32 as int32 in the same order; NaN comes first or last, by its sign."""
     bits = x.view(torch.int32)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 def _separate(places: Tensor, keys: Tensor, moved: Tensor, middle: int, step: int) -> None:
-    """Bring the `middle` places with the lowest keys to the front; otherwise all stay in order."""
+    """Move the `middle` places with the lowest keys to the front; otherwise the order stays the same."""
     value, ties = _at_rank(keys, middle, step)
     begin, end = 0, middle
     for place, key in zip(places.split(step), keys.split(step), strict=True):
@@ -86,7 +86,7 @@ def _separate(places: Tensor, keys: Tensor, moved: Tensor, middle: int, step: in
 
 
 def _at_rank(keys: Tensor, rank: int, step: int) -> tuple[int, int]:
-    """The key at a rank (0: the lowest) by its 16 high bits, then the low; and how many equal ones rank lower."""
+    """The key at a rank (0: the lowest), first its 16 high bits, then the low; and how many equal keys rank lower."""
     high, rank = _digit_at(((key >> 16) + 2**15 for key in keys.split(step)), rank)
     high -= 2**15
     low, rank = _digit_at((key[(key >> 16) == high] & 0xFFFF for key in keys.split(step)), rank)
@@ -94,7 +94,7 @@ def _at_rank(keys: Tensor, rank: int, step: int) -> tuple[int, int]:
 
 
 def _digit_at(digits: Iterator[Tensor], rank: int) -> tuple[int, int]:
-    """The digit of 16 bits at a rank, and the rank among those of the same digit."""
+    """The 16-bit digit at a rank, and the rank among keys with the same digit."""
     counts = reduce(torch.add, (torch.bincount(part, minlength=2**16) for part in digits))
     upto = counts.cumsum(0)
     digit = int((upto <= rank).sum())

@@ -1,4 +1,4 @@
-"""Leaves, or all references, summed pair by pair by a backend of the exact engine, with what rounding may have done."""
+"""Leaves, or all references, summed pair by pair by a backend of the exact engine, with a bound on the rounding."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dwac.engine.index import Index
 _COPIED = {
     "cpu": 2**21,
     "cuda": 2**22,
-}  # numbers of the references copied for one sweep; on a GPU it doubles them twice
+}  # size of the references copied for one sweep; a sweep on a GPU takes four times that memory
 
 
 def leaf_sums(
     cells: Cells, h: Tensor, leaves: Tensor, backend: Backend, largest_error: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """For some of the leaves at a time, log Σ w by class (Q, K) float64, and by what part these may err, (Q,).
+    """For some of the leaves at a time, log Σ w per class (Q, K) float64, and the relative error of the sums, (Q,).
 
-    `h` (Q, d) are centred queries. float32 serves the leaves for which its error stays below `largest_error`.
+    `h` (Q, d) are centred queries. float32 is used for leaves where its error stays below `largest_error`.
     """
     lengths = h.square().sum(dim=1).sqrt()
     reach = cells.summary.centres[leaves].square().sum(dim=1).sqrt() + cells.summary.radii[leaves]
@@ -40,7 +40,7 @@ def leaf_sums(
 
 
 def whole_sums(cells: Cells, h: Tensor, backend: Backend, largest_error: float) -> tuple[Tensor, Tensor]:
-    """The same of all references at once: (Q, K) and (Q,). float32 serves the queries whose error it keeps below."""
+    """The same for all references at once: (Q, K) and (Q,). float32 is used for queries whose error stays below."""
     lengths, roots = h.square().sum(dim=1).sqrt(), cells.summary.at(cells.roots)
     reach = (roots.centres.square().sum(dim=1).sqrt() + roots.radii).amax()
     single, double = (_error(cells, lengths, reach, backend, dtype) for dtype in (torch.float32, torch.float64))
@@ -54,10 +54,10 @@ def whole_sums(cells: Cells, h: Tensor, backend: Backend, largest_error: float) 
 
 
 def _error(cells: Cells, length: Tensor, reach: Tensor, backend: Backend, dtype: torch.dtype) -> Tensor:
-    """By what part the sum over leaves may be wrong, for queries of a length, and references no longer than `reach`.
+    """A bound on the relative error of the sum over leaves, for queries of norm `length` and references up to `reach`.
 
-    A product of D = d + 1 terms errs by D units of their sizes, twice that on tensor cores, which truncate; each vector
-    errs by a unit of its own. Then come the log-weights, and the sum over a block; blocks are added up in float64.
+    A product of D = d + 1 terms is off by D units of their sizes, twice that on tensor cores, which truncate; each
+    vector adds a unit of its own. Then come the log-weights and the sum over a block; blocks are added in float64.
     """
     unit = torch.finfo(dtype).eps / 2
     terms = cells.index.folded.shape[1] + 6.0
@@ -69,7 +69,7 @@ def _error(cells: Cells, length: Tensor, reach: Tensor, backend: Backend, dtype:
     error = torch.expm1(squared + (cells.index.block_size + 64) * unit)
     if dtype == torch.float64 or backend.name == "torch":
         return error
-    return error.masked_fill(length > 300, torch.inf)  # padding could weigh more there than references (`Index.split`)
+    return error.masked_fill(length > 300, torch.inf)  # there padding could outweigh references (`Index.split`)
 
 
 def _opened(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:

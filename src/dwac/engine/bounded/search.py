@@ -1,13 +1,13 @@
-"""Log class weights within a tolerance, with a bound that holds: cells of references are summed up where that suffices.
+"""Log class weights within a tolerance, with guaranteed bounds: cells of references are approximated where possible.
 
     cells = build_cells(index)
     result = query_within(cells, queries, 1e-2)    # .log_class_weights (n, K) and .bounds (n,) on their errors
 
-Queries that lie together are answered together. They start from the largest cells. In each round every cell gets a
-lower and an upper bound on its votes (`moments`); cells whose gaps the tolerance can afford are taken as
-they are, the others are divided. What is left of a class in the end, leaves, is summed pair by pair. Queries for which
-that would be most references are summed over all of them at once instead. The answer is the middle between the logs of
-the lower and the upper sum; half their difference bounds its error, rounding included.
+Queries near each other are answered together. They start from the largest cells. In each round every cell gets a
+lower and an upper bound on its votes (`moments`). Cells whose gaps fit the tolerance are accepted; the others are
+divided. What remains of a class in the end, its leaves, is summed pair by pair. If that would be most of the
+references, all of them are summed at once instead. The answer is the midpoint between the logs of the lower and the
+upper sum; half their difference bounds its error, rounding included.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from dwac.kernels import full_precision
 
 
 class Sizes(NamedTuple):
-    """When groups are halved: a large one uses the machine well, a small one needs fewer cells divided and opened."""
+    """When groups are halved: a large one uses the machine well, a small one needs fewer cells divided and summed."""
 
-    queries: int  # never, if they are not more than so many, unless memory asks for it
-    bounds: int  # above so many in a round
-    pairs: int  # above so many in the leaves to be opened
+    queries: int  # groups of at most this many queries are not halved, except to save memory
+    bounds: int  # halved above this many bounds in a round
+    pairs: int  # halved above this many pairs in the leaves to be summed
     most: int  # bounds held at once
     tile: int  # numbers in one step of the arithmetic
-    whole: float  # the share of the references from which on opening leaves costs more than summing all
+    whole: float  # the share of the references above which summing leaves costs more than summing all
 
 
-# A step of the arithmetic holds some fifteen arrays of `tile` float64, a round two of `most`: in all below 150 MB.
+# A step of the arithmetic holds about fifteen arrays of `tile` float64, a round two of `most`: below 150 MB in total.
 SIZES = {
     "cpu": Sizes(32, 2**17, 2**20, 2**22, 2**16, 0.5),
     "cuda": Sizes(1024, 2**21, 2**27, 2**21, 2**19, 0.25),
 }
 _ANSWERED = 2**20  # queries times classes of one search
-_DIRECT = 2**19  # references of one step by direct differences
-_LEVELS = 2  # a cell is divided by at once
-_FEW_LEAVES = 8  # of a cell: so small, it gains little by being divided
+_DIRECT = 2**19  # references in one step by direct differences
+_LEVELS = 2  # levels by which a cell is divided at once
+_FEW_LEAVES = 8  # a cell of at most this many leaves gains little from being divided
 _USED = 0.75  # the share of the tolerance that cells may use; the rest is for the rounding of pairs
-_MOST_USED = 30.0  # of any tolerance: `quadrature` cuts bounds that are 600 or more apart from each other
-_INNER, _LEAVES = 0.3, 1.0  # the share of what is left of it for cells above the leaves in a round, and for leaves
-_ADDING = 1e-10  # what adding up the bounds of a million cells may do
+_MOST_USED = 30.0  # the largest tolerance used: `moments` clips bounds that are 600 or more apart
+_INNER, _LEAVES = 0.3, 1.0  # the share of the remaining tolerance for inner cells per round, and for leaves
+_ADDING = 1e-10  # rounding from adding up the bounds of a million cells
 _UNIT = torch.finfo(torch.float64).eps / 2
 
 
 class BoundedResult(NamedTuple):
-    """For n queries: `log_class_weights` (n, K) float64, and `bounds` (n,), which no error of a query's K exceeds.
+    """For n queries: `log_class_weights` (n, K) float64, and `bounds` (n,) on the errors of each query's K.
 
-    `pairs` counts the pairs of a query and a reference that were summed, `cells` the bounds on a cell for a query.
+    `pairs` counts the pairs of query and reference that were summed, `cells` the pairs of query and cell bounded.
     """
 
     log_class_weights: Tensor
@@ -71,17 +71,17 @@ class BoundedResult(NamedTuple):
 
 @dataclass
 class _Group:
-    """Queries that are answered together, and how far they are."""
+    """Queries that are answered together, and their progress."""
 
     rows: Tensor  # (Q,): which queries
     frontier: Tensor  # (F,): cells not yet accounted for
     lower: Tensor  # (K, Q): log of the lower bounds on what is accounted for
-    upper: Tensor  # (K, Q)
-    scale: Tensor  # (K, Q): log of a lower bound on the whole, up to rounding: the unit of linear sums
+    upper: Tensor  # (K, Q): log of the upper bounds
+    scale: Tensor  # (K, Q): log of a lower bound on the whole sum, up to rounding: the unit of linear sums
     opened: int = 0  # references summed for each query
 
     def parts(self, size: int) -> list[_Group]:
-        """The same for at most so many queries each."""
+        """The same group, split into groups of at most `size` queries."""
         columns = (x.split(size, dim=-1) for x in (self.rows, self.lower, self.upper, self.scale))
         return [
             replace(self, rows=rows, lower=lower.contiguous(), upper=upper.contiguous(), scale=scale.contiguous())
@@ -93,22 +93,26 @@ class _Group:
 
 
 def query_within(cells: Cells, queries: Tensor, tolerance: float) -> BoundedResult:
-    """Log class weights of queries (n, d) whose errors stay below `bounds`, and `bounds` below the tolerance.
+    """Log class weights of queries (n, d) with errors of at most `bounds`, which are at most the tolerance.
 
-    A bound exceeds the tolerance only where float64 can do no better: near 1e-12, or for queries beyond all reason far.
+    A bound exceeds the tolerance only if float64 can do no better: for tolerances near 1e-12 or extremely far queries.
     """
     check_tolerance(tolerance)
     if tolerance == 0:
-        raise InputError("tolerance must be above 0 to give a bound; got 0; ask for exact answers with query")
+        raise InputError("tolerance must be above 0; got 0; use query for exact answers")
     d = cells.index.embeddings.shape[1]
     if queries.shape[1] != d:
-        raise ShapeError(f"queries must have {d} columns, as the references do; got shape {tuple(queries.shape)}")
+        raise ShapeError(f"queries must have {d} columns, like the references; got shape {tuple(queries.shape)}")
     if queries.device != cells.labels.device:
         raise InputError(
-            f"queries are on {queries.device}, the references on {cells.labels.device}; move one to the other"
+            f"queries must be on the device of the references, {cells.labels.device}; got {queries.device}; "
+            "move one to the other"
         )
     if queries.requires_grad and torch.is_grad_enabled():
-        raise InputError("answers within a tolerance have no gradient; use tolerance=0, or queries.detach()")
+        raise InputError(
+            "answers within a tolerance have no gradient; got queries that require one; "
+            "use tolerance=0 or queries.detach()"
+        )
     votes = cells.index.centre.new_empty(len(queries), cells.index.n_classes)
     bounds, work = votes.new_empty(len(queries)), [0, 0]
     step = max(1, _ANSWERED // max(d, cells.index.n_classes))
@@ -121,10 +125,10 @@ def query_within(cells: Cells, queries: Tensor, tolerance: float) -> BoundedResu
 
 
 def check_tolerance(tolerance: Any) -> None:
-    """A tolerance is a finite number ≥ 0."""
+    """Raise unless the tolerance is a finite number ≥ 0."""
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= float(tolerance) < math.inf:
         raise InputError(
-            "tolerance must be a number ≥ 0, the largest error of a log class weight that is allowed (0: exact); "
+            "tolerance must be a number ≥ 0, the largest allowed error of a log class weight (0: exact); "
             f"got {tolerance!r}; try 0.01"
         )
 
@@ -162,14 +166,14 @@ class _Search:
         torch.minimum(votes, self.counts.log(), out=votes)
 
     def _too_large(self, group: _Group) -> bool:
-        # Products of a query's coordinates are held too.
+        # Products of a query's coordinates take memory too.
         n, cells = len(group.rows), max(len(group.frontier), 4 * self.cells.summary.covariances.shape[1])
         return (n > self.size.queries and n * len(group.frontier) > self.size.bounds) or (
             n > 1 and n * cells > self.size.most
         )
 
     def _begin(self) -> _Group:
-        """All queries before the largest cells; a first scale is what these would weigh if concentrated."""
+        """All queries with the largest cells; the first scale assumes that each cell is concentrated at its mean."""
         rows = spatial_order(self.h, 16)
         roots, labels = self.cells.summary.at(self.cells.roots), self.cells.labels[self.cells.roots, None]
         nothing = self.h.new_full((self.index.n_classes, len(rows)), -torch.inf)
@@ -183,12 +187,12 @@ class _Search:
         return _Group(rows, self.cells.roots, nothing, nothing.clone(), scale)
 
     def _refined(self, group: _Group) -> list[_Group]:
-        """One round: take what the tolerance can afford, divide the rest; open leaves once nothing else is left."""
+        """One round: accept cells within the tolerance, divide the rest; sum leaves once nothing else is left."""
         self._accept(group)
         ids, n = group.frontier, len(group.rows)
         if self._hopeless(group):
             if n > self.size.queries:
-                return group.parts(self.size.queries)  # which may have less left each
+                return group.parts(self.size.queries)  # each may have less left
             self.given_up.append(group.rows)
             return []
         open_ = (self.cells.n_children[ids] == 0) & ~self._divisible(ids)[self.cells.labels[ids]]
@@ -196,7 +200,7 @@ class _Search:
         if len(opened):
             references = int(self.cells.summary.counts[opened].sum())
             if n > self.size.queries and n * references > self.size.pairs:
-                return group.halves()  # which may need fewer each
+                return group.halves()  # each may need fewer
             self._open(group, opened)
             self.n_pairs += n * references
             group.opened += references
@@ -206,7 +210,7 @@ class _Search:
         return [group]
 
     def _hopeless(self, group: _Group) -> bool:
-        """Whether so much is left, in cells hardly larger than leaves, that summing all references costs less."""
+        """Whether so much is left, in cells little larger than leaves, that summing all references costs less."""
         left, leaf = (
             int(self.cells.summary.counts[group.frontier].sum()),
             self.cells.leaf_blocks * self.index.block_size,
@@ -215,17 +219,17 @@ class _Search:
         return share > self.size.whole and left <= _FEW_LEAVES * leaf * len(group.frontier)
 
     def _divided(self, ids: Tensor) -> Tensor:
-        """The children of these cells; leaves stay as they are."""
+        """The children of these cells; leaves are kept."""
         n_children, first = self.cells.n_children[ids], self.cells.first[ids]
         return torch.cat([ids[n_children == 0], first[n_children > 0], first[n_children == 2] + 1])
 
     def _divisible(self, ids: Tensor) -> Tensor:
-        """(K,): which classes have a cell among these that is no leaf."""
+        """(K,): which classes have a cell among these that is not a leaf."""
         labels = self.cells.labels[ids[self.cells.n_children[ids] > 0]]
         return torch.bincount(labels, minlength=self.index.n_classes) > 0
 
     def _accept(self, group: _Group) -> None:
-        """Account for the cells whose gaps are affordable."""
+        """Account for the cells whose gaps fit the tolerance."""
         labels = self.cells.labels[group.frontier]
         low, gap = self._bounds(group, labels)
         nothing = torch.zeros_like(group.scale)
@@ -246,7 +250,7 @@ class _Search:
         group.frontier = group.frontier[~taken]
 
     def _bounds(self, group: _Group, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower bounds (F, Q) on the votes of the cells, in units of exp(scale), and how much higher upper ones are."""
+        """Lower bounds (F, Q) on the votes of the cells, in units of exp(scale), and the gaps to the upper bounds."""
         h = self.h[group.rows]
         features = [_with_one(h).T.contiguous()]
         if self.cells.summary.covariances.shape[1]:
@@ -263,7 +267,7 @@ class _Search:
         return low, gap
 
     def _tiles(self, values: Tensor) -> Iterator[slice]:
-        """Some of the rows (F, Q) at a time, and not too many of the cells' own numbers."""
+        """Some of the rows (F, Q) at a time, limited by the size of the cells' moments too."""
         step = max(1, self.size.tile // max(values.shape[1], self.cells.summary.covariances.shape[1], 1))
         return (slice(start, start + step) for start in range(0, len(values), step))
 
@@ -283,7 +287,7 @@ class _Search:
         return _middle(lower.T, upper.T, self.counts > 0)
 
     def _fall_back(self, votes: Tensor, bounds: Tensor) -> None:
-        """Direct differences in float64 for the queries whose products rounded too much, with what these may err."""
+        """Direct differences in float64, with bounds, for the queries whose products rounded too much."""
         left = (~(bounds <= self.tolerance)).nonzero()[:, 0]
         if len(left) == 0:
             return
@@ -292,14 +296,14 @@ class _Search:
             part = slice(start, start + _DIRECT)
             index = replace(self.index, embeddings=self.index.embeddings[part], labels=self.index.labels[part])
             votes[left] = torch.logaddexp(votes[left], by_difference(index, self.queries[left], 0)[0])
-        # log w errs in proportion to itself, and its mean over the votes is at most log count - log votes.
+        # The error of log w is proportional to it, and its mean over the votes is at most log count - log votes.
         depth = (self.counts.log() - votes[left]).masked_fill_(self.counts == 0, 0).amax(dim=1)
         bounds[left] = _UNIT * ((self.h.shape[1] + 8 + 20 * (m / _DIRECT)) * (1 + depth) + m + 64)
         self.n_pairs += len(left) * m
 
 
 def _middle(lower: Tensor, upper: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-    """The answer (Q, K) between logs (K, Q), and what bounds its error, (Q,), for the classes that have references."""
+    """The midpoint (Q, K) of logs (K, Q), and a bound (Q,) on its error over the classes that have references."""
     present = present[:, None]
     votes = torch.where(present, (lower + upper) / 2, -torch.inf)
     half = (upper - lower) / 2 + _ADDING + 64 * _UNIT * votes.abs()
@@ -307,7 +311,7 @@ def _middle(lower: Tensor, upper: Tensor, present: Tensor) -> tuple[Tensor, Tens
 
 
 def _affordable(costs: Tensor, labels: Tensor, share: Tensor) -> Tensor:
-    """Which cells (F,) to take: of each class the cheapest, as long as all together cost no more than its share."""
+    """Which cells (F,) to accept: the cheapest of each class, as long as their total cost is within its share."""
     costs = costs.nan_to_num(2).clamp_max_(2)
     order = costs.argsort()
     order = order[labels[order].argsort(stable=True)]
@@ -320,7 +324,7 @@ def _affordable(costs: Tensor, labels: Tensor, share: Tensor) -> Tensor:
 
 
 def _linear(log: Tensor, scale: Tensor) -> Tensor:
-    """exp(log - scale); 0 where there is nothing."""
+    """exp(log - scale); 0 where log is -inf."""
     return torch.where(log > -torch.inf, log - scale, -torch.inf).exp_()
 
 

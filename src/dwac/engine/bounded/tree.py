@@ -1,15 +1,15 @@
-"""References in nested cells: halved along their longest axis until small, each cell summed up by its moments.
+"""References in nested cells: halved along their longest axis until small, each cell summarised by its moments.
 
-A cell knows the mean and (up to 30 dimensions) the variance of the squared distance T to any query, without looking at
+A cell gives the mean and (up to 30 dimensions) the variance of the squared distance T to any query, without reading
 its references. With g = h_i - centre and f = [2g, -‖g‖²],
 
     T = ‖q‖² - [q, 1] · f,
 
 so mean and variance of T over a cell are polynomials in q, whose coefficients are the mean and the covariance of f.
-`dwac.engine.bounded.search` turns them into bounds.
+`dwac.engine.bounded.moments` turns them into bounds.
 
-Building them needs little memory beside the result, however many references there are: where each will stand is known
-from the counts of the classes alone, and they are sorted in that place, a part at a time.
+Building the cells needs little memory besides the result, however many references there are: the class counts alone
+determine the layout, and the references are sorted in place, one part at a time.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from torch import Tensor
 from dwac.engine.bounded.division import divide, longest_axes, part_sizes
 from dwac.engine.index import LARGEST_BLOCK, Index
 
-LEAF = {"cpu": 128, "cuda": 2048}  # references of a smallest cell: more where pairs are cheap beside bounds
-PART = {"cpu": 2**20, "cuda": 2**22}  # numbers of the references that are sorted at once
-_MOST_DIMENSIONS = 30  # in which cells keep second moments, (d + 1)(d + 2) / 2 numbers
+LEAF = {"cpu": 128, "cuda": 2048}  # references of a leaf: more where pairs are cheap compared with bounds
+PART = {"cpu": 2**20, "cuda": 2**22}  # size of the references that are sorted at once
+_MOST_DIMENSIONS = 30  # up to which cells keep second moments, (d + 1)(d + 2) / 2 numbers
 
 
 class Summary(NamedTuple):
-    """What is known of c cells. D = d + 1 and f are as above."""
+    """The moments of c cells. D = d + 1 and f are as above."""
 
-    counts: Tensor  # (c,) float64: how many references
+    counts: Tensor  # (c,) float64: number of references
     centres: Tensor  # (c, d) float64: the mean of g
     spreads: Tensor  # (c,) float64: the mean of ‖g - mean‖²
     radii: Tensor  # (c,) float64: the largest ‖g - mean‖
-    covariances: Tensor  # (c, D(D + 1)/2) float64: of f, by `pairs`, those of two variables twice; (c, 0): not kept
+    covariances: Tensor  # (c, D(D + 1)/2) float64: of f, by `pairs`, off-diagonal ones doubled; (c, 0): not kept
 
     @property
     def folded(self) -> Tensor:
@@ -51,15 +51,15 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class Cells:
-    """Trees over the references of an index, each class its own; build with `build_cells`.
+    """Trees over the references of an index, at least one per class; build with `build_cells`.
 
-    The children of a cell stand after it, beside each other. A leaf holds `leaf_size` references, the last of a class
+    The children of a cell are next to each other, after it. A leaf has `leaf_size` references, the last one of a tree
     perhaps fewer.
     """
 
-    given: Index  # of which they are the cells
-    index: Index  # of the same references, in the order of the leaves
-    leaf_blocks: int  # blocks of that index in a leaf
+    given: Index  # the original index
+    index: Index  # the same references, in the order of the leaves
+    leaf_blocks: int  # blocks of that index per leaf
     roots: Tensor  # (r,) int64, by class
     labels: Tensor  # (c,) int64
     first: Tensor  # (c,) int64: the first child; of a leaf, its first block
@@ -68,7 +68,7 @@ class Cells:
 
 
 def build_cells(index: Index, leaf_size: int | None = None) -> Cells:
-    """Divide the references of an index into cells: about the work of sorting them once a level."""
+    """Divide the references of an index into cells: about as much work as sorting them once per level."""
     device = index.folded.device
     leaf_size = leaf_size or LEAF.get(device.type, LEAF["cpu"])
     most = max(leaf_size, PART.get(device.type, PART["cpu"]) // (index.embeddings.shape[1] + 4))
@@ -80,7 +80,7 @@ def build_cells(index: Index, leaf_size: int | None = None) -> Cells:
         own = [tree for tree in trees if tree.label == label]
         if own:
             here = slice(own[0].row, own[0].row + n)
-            torch.arange(starts[label], starts[label] + n, out=layout.rows[here])  # places, until they are sorted
+            torch.arange(starts[label], starts[label] + n, out=layout.rows[here])  # places in `index`, until sorted
             divide(index, layout.rows[here], layout.folded[here].view(-1).view(torch.int32), most, leaf_size)
         for tree in own:
             _grow(index, tree, cells, leaf_size)
@@ -88,13 +88,13 @@ def build_cells(index: Index, leaf_size: int | None = None) -> Cells:
 
 
 def spatial_order(points: Tensor, leaf_size: int) -> Tensor:
-    """A permutation (n,) that brings near points (n, d) together."""
+    """A permutation (n,) that puts near points (n, d) next to each other."""
     *_, (_, order) = _levels(points, torch.arange(len(points), device=points.device), leaf_size)
     return order
 
 
 def pairs(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The pairs of variables, (2, c): as rows and columns of the upper triangle of a matrix."""
+    """The pairs of variables, (2, c): rows and columns of the upper triangle of a matrix."""
     a, b = torch.triu_indices(width, width, device=device)
     return a, b
 
@@ -103,17 +103,17 @@ def pairs(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 class _Tree(NamedTuple):
-    """Some references of a class, and where they and their cells stand."""
+    """Some references of a class, and the positions of these and their cells."""
 
     label: int
     n: int
     row: int  # the first reference
     root: int  # the first cell
-    levels: list[int]  # how many cells, the root's level first
+    levels: list[int]  # number of cells per level, the root's level first
 
 
 def _plan(counts: list[int], most: int, leaf_size: int) -> list[_Tree]:
-    """Trees of at most so many references: larger ones could not be sorted in little memory."""
+    """Trees of at most `most` references: larger ones could not be sorted in little memory."""
     trees, row, root = [], 0, 0
     for label, count in enumerate(counts):
         for n in part_sizes(count, most, leaf_size):
@@ -126,7 +126,7 @@ def _plan(counts: list[int], most: int, leaf_size: int) -> list[_Tree]:
 
 
 def _empty(index: Index, trees: list[_Tree], leaf_size: int) -> Index:
-    """The index with room for its references in another order, and so in other blocks."""
+    """The index with space for its references in another order, and so in other blocks."""
     device, size = index.folded.device, min(leaf_size, LARGEST_BLOCK)
     n_blocks = torch.tensor([tree.levels[-1] * leaf_size // size for tree in trees])
     labels = torch.tensor([tree.label for tree in trees]).repeat_interleave(n_blocks).to(device)
@@ -136,7 +136,7 @@ def _empty(index: Index, trees: list[_Tree], leaf_size: int) -> Index:
 
 
 def _forest(given: Index, layout: Index, trees: list[_Tree], leaf_size: int) -> Cells:
-    """How the cells of all trees hang together; the summary has room, and nothing in it."""
+    """The structure of all trees; the summary is allocated but not filled."""
     device, leaf_blocks = layout.rows.device, leaf_size // layout.block_size
     first, n_children = [], []
     for tree in trees:
@@ -169,7 +169,7 @@ def _forest(given: Index, layout: Index, trees: list[_Tree], leaf_size: int) -> 
 
 
 def _grow(index: Index, tree: _Tree, cells: Cells, leaf_size: int) -> None:
-    """Sort the references of one tree, whose places in `index` are given in `cells.index.rows`, and sum them up."""
+    """Sort the references of one tree, whose places in `index` are in `cells.index.rows`, and compute the moments."""
     rows, folded = cells.index.rows, cells.index.folded
     here = slice(tree.row, tree.row + tree.n)
     points = index.embeddings[index.rows[rows[here]]].double() - index.centre
@@ -185,7 +185,7 @@ def _grow(index: Index, tree: _Tree, cells: Cells, leaf_size: int) -> None:
 
 
 def _levels(points: Tensor, order: Tensor, leaf_size: int) -> Iterator[tuple[Summary, Tensor]]:
-    """The points (n, d) in 1, 2, 4, … cells, the last one perhaps not full: these summed up, and the new order (n,)."""
+    """The points (n, d) in 1, 2, 4, … cells, the last one perhaps not full: their summary and the new order (n,)."""
     n, d = points.shape
     size = leaf_size << (-(-n // leaf_size) - 1).bit_length()
     points = torch.cat([points, points.new_zeros(size - n, d)])
@@ -197,18 +197,18 @@ def _levels(points: Tensor, order: Tensor, leaf_size: int) -> Iterator[tuple[Sum
             return
         key = (offsets @ longest_axes(products)[:, :, None]).float().flatten().nan_to_num_(0.0)
         del offsets
-        key[n:] = torch.inf  # whatever overflows, only padding sorts last
+        key[n:] = torch.inf  # padding sorts last, even if another key overflows
         sorting = key.view(-1, size).argsort(dim=1, stable=True)
         sorting += torch.arange(0, len(points), size, device=order.device)[:, None]
         size //= 2
-        kept = sorting.flatten()[: -(-n // size) * size]  # a cell of padding alone is left out
+        kept = sorting.flatten()[: -(-n // size) * size]  # drops cells that contain only padding
         points, order = points.index_select(0, kept), order.index_select(0, kept[:n])
 
 
 def _sum_up(cells: Tensor, n: int) -> tuple[Summary, Tensor, Tensor]:
-    """Cells (c, s, d) of n points, then zeros: their summary, and the points less their mean with the products of that.
+    """Cells (c, s, d) of n points, padded with zeros: their summary, the centred points, and the products of these.
 
-    With second moments the products are those of f less its mean.
+    With second moments, the products are those of f minus its mean.
     """
     c, s, d = cells.shape
     counts = cells.new_full((c,), s)
@@ -221,7 +221,7 @@ def _sum_up(cells: Tensor, n: int) -> tuple[Summary, Tensor, Tensor]:
     spreads, radii = squared.sum(dim=1) / counts, squared.amax(dim=1).sqrt()
     if f.shape[2] == d:
         return Summary(counts, centres, spreads, radii, centres[:, :0]), offsets, offsets.mT @ offsets
-    # f is [2g, -‖g‖²]; the factors come last.
+    # f is [2g, -‖g‖²]; its factors 2 and -1 are applied at the end.
     squared += 2 * (offsets @ centres[:, :, None])[:, :, 0] - spreads[:, None]
     f[:, :, d] = squared
     padding.zero_()

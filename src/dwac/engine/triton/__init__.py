@@ -1,4 +1,4 @@
-"""The sweep and its gradient as fused kernels on a GPU. Needs Triton: import it only where that is there."""
+"""The sweep and its gradient as fused kernels on a GPU. Importing this module requires Triton."""
 
 from dwac.engine.triton.sweep import TritonBackend, serves
 

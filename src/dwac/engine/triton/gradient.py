@@ -1,12 +1,12 @@
 """The gradient as one fused kernel on a GPU: two products on the tensor cores, no (n, m) matrix.
 
-A program takes ROWS queries through a part of the references, COLUMNS of one class at a time: log-weights in base 2,
-shares of the class's sum, times the class's cotangent, and their product with the references.
-The mathematics is that of `dwac.engine.gradient`; so is the care taken of logs too large for float32 (`levels`).
+A program processes ROWS queries and a part of the references, COLUMNS of one class at a time: log-weights in base 2,
+shares of the class sum, times the cotangent of the class, and their product with the references.
+The mathematics is that of `dwac.engine.gradient`, and so is the treatment of logs too large for float32 (`levels`).
 Factors of both products are pairs of numbers in half precision, as in the sweep (`dwac.engine.triton.sweep`).
 """
 
-# Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
+# Kernels are written in the Triton language: their arguments are pointers and tiles, which have no Python type.
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,untyped-decorator,misc"
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from dwac.engine.triton.tiles import (
 )
 
 _PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
-_RESULTS = 2**24  # numbers that the parts may leave
-_UNIT = tl.constexpr(2.0**15)  # shares times this: half precision holds a whole one, and some very small
+_RESULTS = 2**24  # most numbers that all parts may store
+_UNIT = tl.constexpr(2.0**15)  # scale of the shares: half precision then holds 1 and also very small shares
 
 
-# By the padded width, measured on an H200: both products' operands must fit a multiprocessor. Others have less room.
+# By padded width, measured on an H200: the operands of both products must fit a multiprocessor. Other GPUs have less
+# shared memory.
 SHAPES = {
     16: Shape(64, 128, 4, 3),
     32: Shape(64, 128, 4, 3),
@@ -47,7 +48,7 @@ LEAN = SHAPES | {256: Shape(32, 32, 4, 1)}
 
 
 def fused_gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor) -> Tensor:
-    """See `Backend.gradient`: gaussian weights in float32 by the fused kernel, anything else in tiles."""
+    """See `Backend.gradient`: the fused kernel for gaussian weights in float32, tiles for anything else."""
     fits = queries.dtype == torch.float32 == index.folded.dtype and index.kernel.name == "gaussian" and index.halves
     if not fits or queries.shape[1] > WIDEST:
         return tiled_gradient(index, queries, log_class_weights, cotangent)
@@ -81,9 +82,9 @@ def pulls(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: T
 def _pulls(
     queries,  # (n, d)
     leading,  # (m, D): 2 g log₂e, its leading bits
-    rest,  # (m, D): and what they leave
-    norms,  # (m,): -‖g‖² log₂e; None where they stand in three columns more
-    class_starts,  # (K + 1,): each class's first block
+    rest,  # (m, D): the remaining bits
+    norms,  # (m,): -‖g‖² log₂e; None if they are in three more columns
+    class_starts,  # (K + 1,): the first block of each class
     block_labels,  # (n_blocks,)
     log_sums,  # (n, K): log W
     cotangents,  # (n, K)
@@ -114,7 +115,7 @@ def _pulls(
         place = rows.to(tl.int64) * n_classes + label
         log_sum = (tl.load(log_sums + place, mask=rows < n, other=0.0) + norm) * 1.4426950408889634
         level = log_sum.to(tl.float32)
-        # Both exponents are about 0 at most. Where rounding makes them large, a cotangent of 0 must not meet infinity.
+        # Both exponents are at most about 0. Where rounding makes them large, the limits prevent 0 · ∞.
         rounded = tl.exp2(tl.minimum(level.to(tl.float64) - log_sum, 1.0))
         weight = tl.load(cotangents + place, mask=rows < n, other=0.0) * rounded * _UNIT
         for tile in tl.range(begin, end, num_stages=STAGES):
@@ -126,10 +127,10 @@ def _pulls(
                 log_w += tl.load(norms + columns)[None, :]
             p = tl.exp2(tl.minimum(log_w - level[:, None], 0.0)) * weight.to(tl.float32)[:, None]
             p1, p2 = two_parts(p)
-            # Tensor cores round sums towards zero, so they are not left to add up more than a tile.
+            # Tensor cores round sums towards zero, so they only add up one tile.
             pull += product(tl.zeros((ROWS, D), tl.float32), p1, p2, g1, g2)
             total += tl.sum(p, axis=1)
     q = q1.to(tl.float32) + q2.to(tl.float32)
     pull = (pull * 0.6931471805599453 - 2.0 * q * total[:, None]) / _UNIT
     answer += tl.program_id(1).to(tl.int64) * n * D
-    tl.store(answer + rows[:, None] * D + dims[None, :], pull, mask=rows[:, None] < n)  # those of norms mean nothing
+    tl.store(answer + rows[:, None] * D + dims[None, :], pull, mask=rows[:, None] < n)  # columns of norms are unused

@@ -1,16 +1,16 @@
 """The sweep as fused kernels on a GPU: a running log-sum-exp, no (n, m) matrix.
 
-A program takes ROWS queries through a part of the references, COLUMNS of one class at a time, and keeps of each class
-two numbers a query: the largest log-weight, and the sum of weights in units of it. Log-weights are in base 2, so that
-the hardware's own exponential serves.
+A program processes ROWS queries and a part of the references, COLUMNS of one class at a time. Per class and query it
+keeps two numbers: the largest log-weight, and the sum of weights in units of it. Log-weights are in base 2, to use the
+hardware's own exponential.
 
-In float32 distances are products on the tensor cores, which are fastest with numbers in half precision, of 11 bits. Of
-each factor they are given its leading bits and the rest, x = x₁ + x₂, and q · g is q₁ · g₂ + q₂ · g₁ + q₁ · g₁, summed
-in float32. What that leaves in doubt, and kernels that need more, take float64: distances are then sums of squared
-differences, exact wherever the data lie.
+In float32, distances are products on the tensor cores, which are fastest with numbers in half precision, of 11 bits.
+Each factor is split into its leading bits and the rest, x = x₁ + x₂, and q · g is q₁ · g₂ + q₂ · g₁ + q₁ · g₁, summed
+in float32. What that leaves in doubt, and kernels that need more precision, use float64: distances are then sums of
+squared differences, accurate wherever the data lies.
 """
 
-# Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
+# Kernels are written in the Triton language: their arguments are pointers and tiles, which have no Python type.
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,untyped-decorator,misc"
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from dwac.kernels import get_kernel
 logger = logging.getLogger(__name__)
 
 _PROGRAMS = 2112  # sixteen for each multiprocessor of a large GPU
-_RESULTS = 2**24  # numbers of float32 a launch may leave, 64 MB, and twice that of sums
+_RESULTS = 2**24  # most float32 numbers that one launch stores, 64 MB; for sums twice that
 
 
-# By the padded width, measured on an H200: both parts of both factors must fit a multiprocessor. Others have less room.
+# By padded width, measured on an H200: both parts of both factors must fit a multiprocessor. Other GPUs have less
+# shared memory.
 SHAPES = {
     16: Shape(64, 128, 4, 3),
     32: Shape(64, 128, 4, 3),
@@ -44,14 +45,14 @@ SHAPES = {
     256: Shape(128, 128, 8, 1),
 }
 LEAN = SHAPES | {128: Shape(128, 32, 8, 2), 256: Shape(64, 64, 8, 1)}
-PRECISE = Shape(16, 64, 4, 1)  # of the kernel in float64
+PRECISE = Shape(16, 64, 4, 1)  # for the float64 kernel
 
 
 class TritonBackend:
-    """Every kernel by the fused kernels, up to 256 dimensions; beyond as `TorchBackend` does it."""
+    """All weight kernels as fused GPU kernels, up to 256 dimensions; above that the same as `TorchBackend`."""
 
     name = "triton"
-    rounding = 6.0  # 12 units of 2‖q‖‖g‖: what 22 bits of each factor, and their lowest product, leave out
+    rounding = 6.0  # 12 units of 2‖q‖‖g‖: the error from using 22 bits per factor and omitting their lowest product
     gradient = staticmethod(fused_gradient)
 
     def __init__(self) -> None:
@@ -79,13 +80,13 @@ class TritonBackend:
 
 
 def serves(device: torch.device, d: int) -> bool:
-    """Whether the kernels can run there on d dimensions."""
+    """Whether the kernels can run on this device in d dimensions."""
     return d <= WIDEST and _compiles(device, padded_width(d))
 
 
 @cache
 def _compiles(device: torch.device, width: int) -> bool:
-    """All kernels on as many points as they take at a time. A machine without a C compiler, say, cannot use Triton."""
+    """Try all kernels on as many points as they process at a time. They fail, for example, without a C compiler."""
     try:
         with torch.inference_mode(False), torch.no_grad():
             points, labels = torch.zeros(1024, width, device=device), torch.arange(1024, device=device) % 2
@@ -94,8 +95,8 @@ def _compiles(device: torch.device, width: int) -> bool:
                 votes = backend.sweep(index, queries, 0).log_class_weights
                 backend.products(index, queries, backend.sweep(index, queries, 2).blocks)
                 backend.gradient(index, queries, votes, torch.ones_like(votes))
-    except Exception as error:  # whatever the compiler, the driver or the linker raise
-        logger.warning("the fused sums cannot be compiled here, so slower ones are used: %s", error)
+    except Exception as error:  # anything that the compiler, the driver or the linker raises
+        logger.warning("the fused class sums cannot be compiled on this machine; slower ones are used: %s", error)
         return False
     return True
 
@@ -110,9 +111,9 @@ def _chunk(index: Index, queries: Tensor, n_blocks: int) -> Sweep:
 
 
 def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None, shape: Shape | None = None) -> Tensor:
-    """Of centred queries (n, d) with ‖q‖² `norms` (n,): log Σ w by class, (n, K) float64.
+    """log Σ w per class, (n, K) float64, of centred queries (n, d) with ‖q‖² in `norms` (n,).
 
-    best: (n, n_blocks) as queries, or None: filled with the largest ‖q‖² - ‖q - g‖² of each block.
+    best: (n, n_blocks) with the dtype of queries, or None: filled with the largest ‖q‖² - ‖q - g‖² of each block.
     """
     (n, d), n_classes = queries.shape, index.n_classes
     single = queries.dtype == torch.float32
@@ -126,7 +127,7 @@ def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None
     per_block = index.block_size // columns
     step = ceil_div(ceil_div(n_pieces, parts), per_block) * per_block
     parts = ceil_div(n_pieces, step)
-    # References lie class by class, so where a class and the part that it stands in are known, so is their slot.
+    # References are sorted by class, so the class and the part determine the slot.
     largest = queries.new_empty(n_classes + parts, n)
     total = torch.empty_like(largest, dtype=torch.float64)
     common = (index.class_starts, index.block_labels, largest, total, best, n, n_pieces, step)
@@ -159,7 +160,7 @@ def _join(
     largest, total, norms, class_starts, log_counts, log_sums, n, step,
     ROWS: tl.constexpr, PARTS: tl.constexpr, PER_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The sums of one class over the parts it stands in, for ROWS queries: their natural logs."""
+    """The sums of one class over its parts, for ROWS queries: their natural logs."""
     rows, label = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1)
     begin = tl.load(class_starts + label) * PER_BLOCK
     end = tl.load(class_starts + label + 1) * PER_BLOCK
@@ -177,7 +178,7 @@ def _join(
     log_sum = (most + tl.log2(units)) * 0.6931471805599453
     if norms is not None:
         log_sum -= tl.load(norms + rows, mask=rows < n, other=0.0)
-    # No weight exceeds 1 (d² ≥ 0), so no class exceeds its count; rounding may not either.
+    # No weight exceeds 1 (d² ≥ 0), so no class sum exceeds its count; nor may rounding make it do so.
     log_count = tl.load(log_counts + label)
     log_sum = tl.where(log_sum > log_count, log_count, log_sum)  # a minimum would lose NaN, the sign of overflow
     tl.store(log_sums + rows.to(tl.int64) * tl.num_programs(1) + label, log_sum, mask=rows < n)
@@ -185,7 +186,7 @@ def _join(
 
 @triton.jit
 def _members(queries, folded, blocks, answer, D: tl.constexpr, d: tl.constexpr, BLOCK: tl.constexpr):
-    """The products of one query with one of its blocks, in float32 proper."""
+    """The products of one query with one of its blocks, in full float32."""
     row, which, dims = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, D)
     places = tl.load(blocks + row * tl.num_programs(1) + which) * BLOCK + tl.arange(0, BLOCK)
     q = tl.load(queries + row * d + dims, mask=dims < d, other=0.0)
@@ -209,7 +210,7 @@ def _log2_weights(squared, KERNEL: tl.constexpr):
 
 @triton.jit
 def _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK: tl.constexpr):
-    """The largest of a block so far; stored with its last piece."""
+    """The running maximum of a block; stored after its last piece."""
     top = here if PER_BLOCK == 1 else tl.maximum(top, here)
     if piece % PER_BLOCK == PER_BLOCK - 1:
         place = rows.to(tl.int64) * (n_pieces // PER_BLOCK) + piece // PER_BLOCK
@@ -223,7 +224,7 @@ def _products(
     q1, q2, queries, rows, n, first_g, second_g, norms, columns,
     d: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """(‖q‖² - ‖q - g‖²) log₂e, (ROWS, COLUMNS). Of many dimensions, CHUNK at a time: long products round off more."""
+    """(‖q‖² - ‖q - g‖²) log₂e, (ROWS, COLUMNS). CHUNK dimensions at a time: longer products round more."""
     tile = (columns * D)[:, None] + tl.arange(0, CHUNK)[None, :]
     log_w = tl.zeros((ROWS, COLUMNS), tl.float32)
     log_w = product(log_w, q1, q2, tl.trans(tl.load(first_g + tile)), tl.trans(tl.load(second_g + tile)))
@@ -242,9 +243,9 @@ def _sum(
     d: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr, PER_BLOCK: tl.constexpr, KERNEL: tl.constexpr, RUNNING: tl.constexpr,
 ):  # fmt: skip
-    """Σ w over pieces in units of `most`, which stays or, with RUNNING, becomes the largest; and the block's best.
+    """Σ w over pieces in units of `most`, which is fixed or, with RUNNING, becomes the maximum; and the block's best.
 
-    The weights of an inverse quadratic are no exponentials and none is too small for a float: their unit is 1.
+    The weights of an inverse quadratic are not exponentials and never too small for a float: their unit is 1.
     """
     units = tl.zeros((ROWS,), tl.float64)
     for piece in tl.range(begin, end, num_stages=STAGES):
@@ -271,10 +272,10 @@ def _by_products(
     query_norms,  # (n,): ‖q‖²
     first_g,  # (m, D) float16: the leading bits of 2 g log₂e
     second_g,  # (m, D): the rest
-    norms,  # (m,): -‖g‖² log₂e; None where they stand in the columns
-    class_starts,  # (K + 1,): each class's first block
+    norms,  # (m,): -‖g‖² log₂e; None if they are in three more columns
+    class_starts,  # (K + 1,): the first block of each class
     block_labels,  # (n_blocks,)
-    largest,  # (K + parts, n): of class k in part p at k + p
+    largest,  # (K + parts, n): class k in part p is at k + p
     total,
     best,  # (n, n_blocks) or None
     n,
@@ -307,8 +308,8 @@ def _by_products(
                     d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
                 )  # fmt: skip
             else:
-                # A maximum a piece costs a tenth of the time. So the largest of the first piece is the unit; where
-                # others are too many times as large for a float, all is taken anew.
+                # A maximum per piece costs a tenth of the time. So the maximum of the first piece is the unit; if a
+                # later weight overflows in that unit, everything is computed again.
                 columns = (begin * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)
                 log_w = _products(
                     q1, q2, queries, rows, n, first_g, second_g, norms, columns, d, D, CHUNK, ROWS, COLUMNS
@@ -331,10 +332,10 @@ def _by_products(
 
 @triton.jit(do_not_specialize=["n", "n_pieces", "step"])
 def _by_differences(
-    queries,  # (n, D), as the references lie: not centred
-    query_norms,  # (n,): ‖q‖², centred
+    queries,  # (n, D), not centred, like the references
+    query_norms,  # (n,): ‖q‖² of the centred queries
     references,  # (m, D), as given
-    order,  # which of them stands at each place; -1 for padding
+    order,  # the reference in each place; -1 for padding
     class_starts,
     block_labels,
     largest,

@@ -1,10 +1,10 @@
-"""What the fused kernels share: how they cut their work, and how they multiply.
+"""What the fused kernels share: how they split their work, and how they multiply.
 
-Work is cut into programs of some queries and a part of the references, class by class. Factors of products are pairs of
-numbers in half precision (`dwac.engine.triton.sweep` says why).
+Work is split into programs of some queries and a part of the references, class by class. Factors of products are pairs
+of numbers in half precision (`dwac.engine.triton.sweep` explains why).
 """
 
-# Kernels are Triton's language, not Python's: their arguments are pointers and tiles, which have no Python type.
+# Kernels are written in the Triton language: their arguments are pointers and tiles, which have no Python type.
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,untyped-decorator,misc"
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 import triton
 import triton.language as tl
 
-WIDEST = 256  # the largest d served
+WIDEST = 256  # the largest supported d
 _ROOM = 200 * 2**10  # bytes of shared memory that a program needs for the shapes measured on an H200
 
 
 class Shape(NamedTuple):
-    """How a program is cut: queries, references taken in at a time, warps, and loads under way."""
+    """The shape of a program: queries, references processed at a time, warps, and pipeline stages."""
 
     rows: int
     columns: int
@@ -31,14 +31,14 @@ class Shape(NamedTuple):
 
 @cache
 def has_room(device: torch.device) -> bool:
-    """Whether shapes that were measured on an H200 fit; those for less fit 99 KiB, which any GPU since 2020 has."""
+    """Whether the shapes measured on an H200 fit; the smaller ones need 99 KiB, which any GPU since 2020 has."""
     if device.type != "cuda":  # Triton's interpreter
         return True
     return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0) >= _ROOM
 
 
 def ceil_div(whole: int, part: int) -> int:
-    """How many parts cover the whole. (`triton.cdiv` is made for kernels, and takes some µs called from Python.)"""
+    """How many parts cover the whole. (`triton.cdiv` is made for kernels and takes some µs when called from Python.)"""
     return -(-whole // part)
 
 
@@ -69,14 +69,14 @@ def query_parts(queries, rows, n, chunk, d: tl.constexpr, CHUNK: tl.constexpr, N
 
 @triton.jit
 def two_parts(x):
-    """float32 numbers as two in half precision: their leading bits, and the rest."""
+    """float32 numbers as two in half precision: their leading bits and the rest."""
     leading = x.to(tl.float16)
     return leading, (x - leading.to(tl.float32)).to(tl.float16)
 
 
 @triton.jit
 def product(total, a1, a2, b1, b2):
-    """total + a · b, of the parts of both; the smallest terms first."""
+    """total + a · b, from the two parts of each factor; the smallest terms first."""
     total = tl.dot(a1, b2, total)
     total = tl.dot(a2, b1, total)
     return tl.dot(a1, b1, total)
