@@ -54,7 +54,7 @@ class ShapeError(InputError):
 
 
 class NonFiniteError(InputError):
-    """An array holds NaN or infinity where only finite numbers make sense."""
+    """An array contains NaN or infinity where only finite numbers make sense."""
 
 
 class LabelError(InputError):
@@ -70,7 +70,7 @@ class KernelError(InputError):
 
 
 class BackendError(InputError):
-    """No engine backend has the given name, or it cannot serve this input."""
+    """No engine backend has the given name, or it does not support this input."""
 
 
 class EmptyReferenceError(InputError):
@@ -90,7 +90,7 @@ class ConversionError(InputError):
 
 
 class HeadError(InputError):
-    """No head has the given name, or it cannot do what was asked."""
+    """No head has the given name, or it cannot do what was requested."""
 
 
 class CalibrationError(DwacError, RuntimeError):
@@ -98,7 +98,7 @@ class CalibrationError(DwacError, RuntimeError):
 
 
 class NotRememberedError(DwacError, RuntimeError):
-    """A model was asked to predict before `remember` gave it a reference set."""
+    """A prediction was requested before `remember` gave the model a reference set."""
 
 
 class StorageError(DwacError, OSError):
@@ -106,7 +106,7 @@ class StorageError(DwacError, OSError):
 
 
 class PrivacyError(DwacError, RuntimeError):
-    """A private explanation was asked for records it does not contain."""
+    """Records were requested from a private explanation, which contains none."""
 
 
 class UnreadableWarning(UserWarning):

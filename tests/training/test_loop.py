@@ -88,7 +88,7 @@ def test_bad_input_is_refused_before_any_step() -> None:
         ("ids must be 120 different", (x, y), {"ids": torch.zeros(120)}),
         ("validation y must lie in 0 … 2", (x, y), {"validation": (x, wrong)}),
         ("validation x must be finite", (x, y), {"validation": (gap, y)}),
-        ("validation y must have one entry a row", (x, y), {"validation": (x, y[:-1])}),
+        ("validation y must have one entry per row", (x, y), {"validation": (x, y[:-1])}),
         ("validation needs at least 1", (x, y), {"validation": (x[:0], y[:0])}),
     ]
     for words, arguments, settings in cases:

@@ -121,9 +121,9 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
         sure &= (sweep.log_class_weights >= close[:, None]).sum(dim=1) == 1
     votes = ~sure
     if k == 0:
-        nobody = torch.zeros_like(votes)
+        no_doubt = torch.zeros_like(votes)
         result = QueryResult(sweep.log_class_weights, sweep.blocks, bound.new_empty(len(queries), 0))
-        return result, torch.stack([votes, nobody], dim=1)
+        return result, torch.stack([votes, no_doubt], dim=1)
     rows, squared, reach = _rank(index, queries, centred, sweep, backend, k)
     farthest = squared[:, -1]
     neighbours = votes | (reach - unit * (2 * norms + (farthest - aside).clamp_min(0).sqrt()).square() <= farthest)

@@ -34,8 +34,8 @@ def leaf_sums(
         leaf = cells.leaf_blocks * cells.index.block_size * (h.shape[1] + 5)
         step = max(1, _COPIED.get(h.device.type, _COPIED["cpu"]) // leaf)
         for part in (places[start : start + step] for start in range(0, len(places), step)):
-            opened = _opened(cells, leaves[part], dtype)
-            log_sums = backend.sweep(opened, h.to(dtype), 0).log_class_weights
+            leaf_index = _leaf_index(cells, leaves[part], dtype)
+            log_sums = backend.sweep(leaf_index, h.to(dtype), 0).log_class_weights
             yield log_sums, _error(cells, lengths, reach[part].amax(), backend, dtype)
 
 
@@ -72,7 +72,7 @@ def _error(cells: Cells, length: Tensor, reach: Tensor, backend: Backend, dtype:
     return error.masked_fill(length > 300, torch.inf)  # there padding could outweigh references (`Index.split`)
 
 
-def _opened(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:
+def _leaf_index(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:
     """The references of some leaves as an index of their own."""
     index, size = cells.index, cells.index.block_size
     leaves = leaves[cells.labels[leaves].argsort(stable=True)]
@@ -80,11 +80,11 @@ def _opened(cells: Cells, leaves: Tensor, dtype: torch.dtype) -> Index:
     rows = index.rows.view(-1, size)
     blocks = blocks[rows[blocks, 0] >= 0]  # the last leaf of a tree may have fewer
     labels = index.block_labels[blocks]
-    opened = replace(index, labels=labels.repeat_interleave(size), block_labels=labels, rows=rows[blocks].flatten())
+    leaf_index = replace(index, labels=labels.repeat_interleave(size), block_labels=labels, rows=rows[blocks].flatten())
     if dtype == index.folded.dtype:
         return replace(
-            opened, folded=index.folded.view(len(rows), -1).index_select(0, blocks).view(-1, len(index.centre) + 1)
+            leaf_index, folded=index.folded.view(len(rows), -1).index_select(0, blocks).view(-1, len(index.centre) + 1)
         )
     if dtype == torch.float32:
-        return replace(opened, folded=opened.fold(0, len(opened.rows), dtype))
-    return opened
+        return replace(leaf_index, folded=leaf_index.fold(0, len(leaf_index.rows), dtype))
+    return leaf_index

@@ -78,7 +78,7 @@ class _Group:
     lower: Tensor  # (K, Q): log of the lower bounds on what is accounted for
     upper: Tensor  # (K, Q): log of the upper bounds
     scale: Tensor  # (K, Q): log of a lower bound on the whole sum, up to rounding: the unit of linear sums
-    opened: int = 0  # references summed for each query
+    summed: int = 0  # references summed for each query
 
     def parts(self, size: int) -> list[_Group]:
         """The same group, split into groups of at most `size` queries."""
@@ -195,16 +195,16 @@ class _Search:
                 return group.parts(self.size.queries)  # each may have less left
             self.given_up.append(group.rows)
             return []
-        open_ = (self.cells.n_children[ids] == 0) & ~self._divisible(ids)[self.cells.labels[ids]]
-        opened = ids[open_]
-        if len(opened):
-            references = int(self.cells.summary.counts[opened].sum())
+        ready = (self.cells.n_children[ids] == 0) & ~self._divisible(ids)[self.cells.labels[ids]]
+        leaves = ids[ready]
+        if len(leaves):
+            references = int(self.cells.summary.counts[leaves].sum())
             if n > self.size.queries and n * references > self.size.pairs:
                 return group.halves()  # each may need fewer
-            self._open(group, opened)
+            self._sum_leaves(group, leaves)
             self.n_pairs += n * references
-            group.opened += references
-            group.frontier = ids[~open_]
+            group.summed += references
+            group.frontier = ids[~ready]
         for _ in range(_LEVELS):
             group.frontier = self._divided(group.frontier)
         return [group]
@@ -215,7 +215,7 @@ class _Search:
             int(self.cells.summary.counts[group.frontier].sum()),
             self.cells.leaf_blocks * self.index.block_size,
         )
-        share = (left + group.opened) / len(self.index.labels)
+        share = (left + group.summed) / len(self.index.labels)
         return share > self.size.whole and left <= _FEW_LEAVES * leaf * len(group.frontier)
 
     def _divided(self, ids: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ class _Search:
         step = max(1, self.size.tile // max(values.shape[1], self.cells.summary.covariances.shape[1], 1))
         return (slice(start, start + step) for start in range(0, len(values), step))
 
-    def _open(self, group: _Group, leaves: Tensor) -> None:
+    def _sum_leaves(self, group: _Group, leaves: Tensor) -> None:
         """Account for leaves pair by pair."""
         for log_sums, error in leaf_sums(
             self.cells, self.h[group.rows], leaves, self.backend, (1 - _USED) * self.tolerance
