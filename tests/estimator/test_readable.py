@@ -191,7 +191,7 @@ def test_an_explanation_says_plainly_that_a_row_was_not_read(kind: str, tmp_path
         assert (told["deciding"], told["flip_size"], told["neighbors"]) == (None, None, [])
         assert told["unreadable"] == e.unreadable
         assert e.flip_set() is None
-        assert "Nobody voted" in str(e)
+        assert "No training example voted" in str(e)
         assert "<table>" not in e.to_html()
         assert len(e.to_frame()) == 0
         e.plot()
