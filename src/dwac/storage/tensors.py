@@ -48,5 +48,5 @@ def unpack_tensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str,
         return tensors, header.get("__metadata__", {})
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise StorageError(
-            f"{name} must be a safetensors file: {error!s:.300}; it is damaged or something else; restore it from a copy"
+            f"{name} must be a safetensors file: {error!s:.300}; it is damaged, or something else; restore a copy"
         ) from error
