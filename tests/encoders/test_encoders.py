@@ -460,7 +460,7 @@ def test_models_and_modules_are_chosen_as_they_are() -> None:
         ("image:papier", pixels(8, 8), "unknown network 'papier'"),
         (7, TEXTS, "got int"),
         (None, TEXTS, "got NoneType"),
-        (TextEncoder, TEXTS, r"the class TextEncoder; give an object: TextEncoder\("),
+        (TextEncoder, TEXTS, r"the class TextEncoder; write TextEncoder\("),
         ("auto", TensorDataset(torch.eye(3)), "encoder=your_module"),
         ("auto", (torch.eye(3), torch.eye(3)), "encoder=your_module"),
     ],

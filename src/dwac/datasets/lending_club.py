@@ -160,7 +160,7 @@ def _check_head(line: bytes, path: Path) -> None:
     names = {name.strip('" ') for name in head.split(",")}
     required = (*NUMERIC, *CATEGORICAL, "loan_status")
     if lacking := [name for name in required if name not in names]:
-        found = f"it lacks {', '.join(lacking)}" if len(lacking) < len(required) else f"it begins {head[:40]!r}"
+        found = f"it lacks {', '.join(lacking)}" if len(lacking) < len(required) else f"it begins with {head[:40]!r}"
         raise DatasetError(f"{path} must begin with its column names, such as loan_amnt; {found}; {FILES[0].remedy}")
 
 

@@ -59,7 +59,7 @@ def unpacked() -> dict[int, Path]:
 
 def check(path: Path, size: int) -> None:
     """Raise an error unless the first and the last line are complete: a word and its numbers."""
-    remedy = "remove it, and run `dwac data get glove` to download the archive again"
+    remedy = "remove it, then `dwac data get glove` downloads the archive again"
     if path.is_dir():
         raise DatasetError(f"{path} must be a file of words with {size} numbers each; it is a folder; {remedy}")
     try:

@@ -388,7 +388,7 @@ def _classes(encoded: list[Any], kind: str) -> NDArray[Any]:
     dtype = np.dtype(kind)
     if dtype.kind not in _LABELS or dtype.itemsize * len(encoded) > _MOST_BYTES:
         first = repr(decode_value(encoded[0])) if encoded else "none"
-        raise EncodingError(f"labels of type {kind!r}, such as {first}, cannot be stored; use strings or whole numbers")
+        raise EncodingError(f"labels of type {kind!r}, such as {first}, are not supported; use strings or numbers")
     labels = np.empty(len(encoded), dtype=object)
     for place, label in enumerate(encoded):
         labels[place] = decode_value(label)
