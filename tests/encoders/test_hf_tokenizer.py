@@ -61,11 +61,14 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"model": {"type": "Unigram", "unk_id": 7, "vocab": [["a", 0.0]]}}, "cannot be used"),
     ({"normalizer": {"type": "Sequence", "normalizers": [replace("a", "aa")] * 30}}, "1.07374e\\+09 times"),
     ({"normalizer": {"type": "Prepend", "prepend": "a" * 1000}}, "1001 times"),
-    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}] * 99}}, "takes 101 steps"),
+    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}] * 99}}, "got 101 steps"),
     ({"normalizer": replace("a" * 5000, "")}, "a string of 5,000 characters"),
-    ({"normalizer": nested(200)}, "nested deeper than 100"),
-    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}}, "precompiled_charsmap is no such"),
-    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": 7}}, "precompiled_charsmap is no such"),
+    ({"normalizer": nested(200)}, "nested at most 100 levels"),
+    (
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}},
+        "precompiled_charsmap must be a valid table",
+    ),
+    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": 7}}, "precompiled_charsmap must be a valid table"),
     ({"normalizer": {"type": "Evil"}}, "cannot be used"),
     ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "PanicException|must be"),
     ({"pre_tokenizer": split("(a+)+$")}, "PanicException.*retry-limit"),
@@ -78,7 +81,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
                 "special_tokens": {"x": {"id": "x", "ids": [1] * 1000, "tokens": ["x"] * 1000}},
             }
         },
-        "special tokens are more than",
+        "at most 5 special tokens",
     ),
 ]
 

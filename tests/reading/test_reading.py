@@ -324,7 +324,7 @@ def test_labels_must_be_among_the_classes(given: Any, model: Model) -> None:
         LabelError, match=r"line 4: the model has no class 'perhaps' of 'old'; it was trained on 'no', 'yes'"
     ):
         given("a.csv", content, like=model, labelled=True)
-    with pytest.raises(InputError, match=r"no target column 'old', as in training"):
+    with pytest.raises(InputError, match=r"no column 'old', the target in training"):
         given("a.csv", people(3).drop(columns="old").to_csv(index=False), like=model, labelled=True)
 
 

@@ -172,7 +172,7 @@ def _check_steps(content: dict[str, Any]) -> None:
             if key == "precompiled_charsmap":
                 _check_table(value)
             elif isinstance(value, str) and len(value) > _LONGEST_STRING:
-                raise InputError(f"the tokeniser's {part} must have no string of {len(value):,} characters")
+                raise InputError(f"the tokeniser's {part} has a string of {len(value):,} characters; it is too long")
             if isinstance(value, dict) and "type" in value:
                 steps, growth = steps + 1, growth * _growth(value)
     if steps > _MOST_STEPS or growth > _MOST_GROWTH:

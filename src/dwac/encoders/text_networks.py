@@ -198,9 +198,7 @@ def read_vectors(path: str | Path, words: Collection[str], further: int = 0) -> 
     except OSError as error:
         raise InputError(f"vectors must be a readable file; {path}: {error.strerror}") from None
     if not any(word in words for word in found):
-        raise InputError(
-            f"{path} must have vectors of training words; it has none of the {len(words)}; is its language the same?"
-        )
+        raise InputError(f"{path} has vectors for none of the {len(words)} training words; is it for their language?")
     return found
 
 
