@@ -232,7 +232,7 @@ def test_other_shapes_and_numbers_than_fitted_are_refused():
         grey.transform(np.arange(3)[:, None, None] * np.full((8, 8), 200))
     with pytest.raises(InputError, match="is not fitted"):
         ImageEncoder().transform(pixels(4, 8, 8))
-    with pytest.raises(InputError, match="resize arrays beforehand"):
+    with pytest.raises(InputError, match="resize them first"):
         ImageEncoder(size=12).fit(pixels(4, 8, 8))
 
 
