@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,16 @@ def _position(mask: NDArray[np.bool_] | Tensor) -> str:
     """The position of the first True in a mask, for messages: "row 3, column 0"."""
     where = [int(i) for i in np.argwhere(np.asarray(mask.cpu() if isinstance(mask, Tensor) else mask))[0]]
     return ", ".join(f"{name} {i}" for name, i in zip(("row", "column", "axis 2"), where, strict=False))
+
+
+def listed(names: Iterable[Any], most: int = 5) -> str:
+    """The first names with commas, and how many more there are, for messages.
+
+    >>> listed(["a", "b", "c"], most=2)
+    "'a', 'b', … (1 more)"
+    """
+    shown = [repr(name) for name in names]
+    return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
 
 
 def float_tensor(value: Any, name: str, *, ndim: int = 2) -> Tensor:

@@ -138,7 +138,7 @@ def test_train_overwrites_nothing_unasked(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "-o")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
-    assert "not empty and holds no model" in said(*words, tmp_path / "full", "--overwrite")
+    assert "must be empty or hold a model" in said(*words, tmp_path / "full", "--overwrite")
     assert "is a file" in said(*words, tmp_path / "full" / "thesis.tex", "--overwrite")
     run(*words, tmp_path / "m")
     before = (tmp_path / "m" / "model.json").read_bytes()
@@ -225,12 +225,12 @@ def test_data_can_be_piped_in(folder: Path) -> None:
 
 def test_predict_says_what_is_wrong(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "few.csv").write_text("name,age\np1,3\n")
-    assert "few.csv lacks what the model was trained on: column 'work'" in said(
+    assert "few.csv must have the model's columns; missing: 'work'" in said(
         "predict", folder / "model", tmp_path / "few.csv"
     )
     assert "its ending must say the format" in said("predict", folder / "model", folder / "new.csv", "-o", "a.xls")
     assert "cannot be written" in said("predict", folder / "model", folder / "new.csv", "-o", tmp_path / "no" / "a.csv")
-    assert "holds no model.json" in said("predict", tmp_path, folder / "new.csv")
+    assert "has no model.json" in said("predict", tmp_path, folder / "new.csv")
     assert "(0, 1)" in run("predict", folder / "model", folder / "new.csv", "-e", "1.5", ends=2).stderr
 
 
@@ -332,7 +332,7 @@ def test_evaluate_says_that_rows_were_trained_on(folder: Path) -> None:
 
 def test_evaluate_needs_labels(folder: Path, tmp_path: Path) -> None:
     pd.read_csv(folder / "new.csv").drop(columns="income").to_csv(tmp_path / "a.csv", index=False)
-    assert "a.csv has no target column 'income', as in training" in said(
+    assert "a.csv has no column 'income', the target in training" in said(
         "evaluate", folder / "model", tmp_path / "a.csv"
     )
 

@@ -299,7 +299,7 @@ def test_fitting_again_forgets_what_was_learned_before(case: Case, fitted: Encod
     assert same(encoder.transform(case.X), fitted.transform(case.X))
 
 
-def test_records_are_a_row_an_example_and_survive_the_disk(case: Case, fitted: Encoder, tmp_path: Path) -> None:
+def test_records_have_one_row_per_example_and_survive_the_disk(case: Case, fitted: Encoder, tmp_path: Path) -> None:
     records = fitted.records(case.X)
     assert records.index.tolist() == list(range(N))
     assert records.columns.is_unique
@@ -460,7 +460,7 @@ def test_models_and_modules_are_chosen_as_they_are() -> None:
         ("image:papier", pixels(8, 8), "unknown network 'papier'"),
         (7, TEXTS, "got int"),
         (None, TEXTS, "got NoneType"),
-        (TextEncoder, TEXTS, r"the class TextEncoder; give an object: TextEncoder\("),
+        (TextEncoder, TEXTS, r"the class TextEncoder; write TextEncoder\("),
         ("auto", TensorDataset(torch.eye(3)), "encoder=your_module"),
         ("auto", (torch.eye(3), torch.eye(3)), "encoder=your_module"),
     ],

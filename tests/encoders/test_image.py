@@ -198,7 +198,7 @@ def test_a_pixel_that_is_not_finite_names_its_row(value):
         (np.zeros((0, 8, 8)), InputError, "at least one image"),
         (np.zeros((5, 0, 8)), InputError, "at least one pixel"),
         ([], InputError, "at least one image"),
-        ([pixels(8, 8), pixels(8, 8), pixels(8, 9)], ShapeError, r"row 2 has \(8, 9\), others \(8, 8\); resize"),
+        ([pixels(8, 8), pixels(8, 8), pixels(8, 9)], ShapeError, r"same shape, \(8, 8\); row 2 has \(8, 9\); resize"),
         (["a.png", pixels(8, 8)], InputError, "there is no file 'a.png'"),
         ([b"", pixels(8, 8)], InputError, "row 1: it is a ndarray among pictures"),
         ("a.png", InputError, "got one str"),
@@ -226,13 +226,13 @@ def test_other_shapes_and_numbers_than_fitted_are_refused():
         grey.transform(pixels(4, 8, 8) / 255)
     with pytest.raises(InputError, match=r"float numbers .*; got uint8"):
         real.transform(pixels(4, 8, 8))
-    with pytest.raises(InputError, match="turn pictures into such arrays"):
+    with pytest.raises(InputError, match="got pictures; convert them"):
         real.transform([Image.new("L", (8, 8))])
     with pytest.raises(InputError, match="row 2 holds numbers outside"):
         grey.transform(np.arange(3)[:, None, None] * np.full((8, 8), 200))
-    with pytest.raises(InputError, match="has not been fitted"):
+    with pytest.raises(InputError, match="is not fitted"):
         ImageEncoder().transform(pixels(4, 8, 8))
-    with pytest.raises(InputError, match="resize arrays beforehand"):
+    with pytest.raises(InputError, match="resize them first"):
         ImageEncoder(size=12).fit(pixels(4, 8, 8))
 
 
@@ -541,9 +541,9 @@ def of_pictures() -> ImageEncoder:
 @pytest.mark.parametrize(
     ("image", "said"),
     [
-        (Image.new("1", (9000, 6000)), "has 9000×6000 pixels; at most 50,000,000 are read; make it smaller"),
-        (Image.new("1", (12_000, 12_000)), "has 12000×12000 pixels; at most 50,000,000 are read; make it smaller"),
-        (Image.new("1", (20_000, 10_000)), "has too many pixels; at most 50,000,000 are read; make it smaller"),
+        (Image.new("1", (9000, 6000)), "has 9000×6000 pixels; at most 50,000,000 are allowed; make it smaller"),
+        (Image.new("1", (12_000, 12_000)), "has 12000×12000 pixels; at most 50,000,000 are allowed; make it smaller"),
+        (Image.new("1", (20_000, 10_000)), "has too many pixels; at most 50,000,000 are allowed; make it smaller"),
     ],
 )
 def test_a_small_file_of_many_pixels_is_refused_undecoded(of_pictures, image, said, tmp_path, monkeypatch) -> None:
@@ -564,12 +564,12 @@ def test_pictures_that_are_no_single_picture_are_refused(of_pictures) -> None:
     one, two = Image.new("L", (8, 8)), [Image.new("L", (8, 8), 9)]
     whole = file(Image.fromarray(pixels(64, 64, 3)))
     for data, said in (
-        (file(one, "GIF", save_all=True, append_images=two), "has several frames; save the one that counts"),
+        (file(one, "GIF", save_all=True, append_images=two), "has several frames; save only the one that matters"),
         (file(one, "TIFF", save_all=True, append_images=two), "has several frames"),
         (file(one, "PNG", save_all=True, append_images=two), "has several frames"),
         (whole[: len(whole) // 2], "cannot be read: .*truncated.*; repair or drop it"),
-        (file(Image.new("F", (8, 8)), "TIFF"), "has Pillow.s mode F, of unknown range; give arrays"),
-        (file(Image.new("I", (8, 8)), "TIFF"), "has Pillow.s mode I, of unknown range; give arrays"),
+        (file(Image.new("F", (8, 8)), "TIFF"), "has Pillow.s mode F, whose range is unknown; give arrays"),
+        (file(Image.new("I", (8, 8)), "TIFF"), "has Pillow.s mode I, whose range is unknown; give arrays"),
         (b"", "cannot be read"),
     ):
         for read in (of_pictures.transform, ImageEncoder().fit):

@@ -77,7 +77,7 @@ def test_texts_come_in_many_containers(encoder: TextEncoder, X: Any) -> None:
         (["good", float("nan")], "row 1 is missing"),
         (["good", 7], "row 1 is int '7'"),
         ([b"bytes"], "row 0 is bytes"),
-        (["good", "bad \ud800"], "row 1 holds half of a surrogate pair"),
+        (["good", "bad \ud800"], "row 1 contains half of a surrogate pair"),
         ("one text", "got str"),
         (iter(["a"]), "list, array or Series"),
         (np.array([["a", "b"]]), r"shape \(1, 2\)"),
@@ -301,20 +301,20 @@ def test_attention_says_where_the_features_come_from() -> None:
 def test_words_are_hidden_whole_and_only_in_training() -> None:
     network = SubwordNetwork(20, 30, hidden=0.9)
     words = torch.tensor([[2, 3, 4, 5, 0, 0], [6, 0, 0, 0, 0, 0]]).repeat(200, 1)
-    heard = network.train()._heard(words)
-    assert not bool(heard[words == 0].any())
-    assert bool(heard.any(dim=1).all())
-    assert not bool(heard[words > 0].all())
-    assert torch.equal(network.eval()._heard(words), words > 0)
-    # With its owner hidden, an n-gram is not heard: whatever it is, the features stay the same.
+    visible = network.train()._visible(words)
+    assert not bool(visible[words == 0].any())
+    assert bool(visible.any(dim=1).all())
+    assert not bool(visible[words > 0].all())
+    assert torch.equal(network.eval()._visible(words), words > 0)
+    # With its owner hidden, an n-gram is not visible: whatever it is, the features stay the same.
     nn.init.normal_(network.ngrams.weight)
-    network._heard = lambda words: words == 3  # type: ignore[method-assign]
+    network._visible = lambda words: words == 3  # type: ignore[method-assign]
     owners = torch.tensor([[0, 1, 2]], dtype=torch.int16)
-    one, other, heard_one = (
+    one, other, visible_one = (
         network(words[:1], torch.tensor([ngrams]), owners) for ngrams in ([8, 7, 9], [11, 7, 12], [8, 13, 9])
     )
     torch.testing.assert_close(one, other)
-    assert not torch.allclose(one, heard_one)
+    assert not torch.allclose(one, visible_one)
 
 
 def test_unseen_ngrams_say_nothing_before_training() -> None:
@@ -352,10 +352,10 @@ def test_vectors_start_the_words_and_are_not_needed_again(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("list 1 2\na 1\n", "line 2: a word and 2 numbers"),
-        ("list 1 2\nb 1 2 3\n", "line 2: a word and 2 numbers"),
-        ("list 1 x\n", "line 1: a word and 2 numbers"),
-        ("list\n", "line 1: a word and some numbers"),
+        ("list 1 2\na 1\n", "line 2 must be a word and 2 numbers"),
+        ("list 1 2\nb 1 2 3\n", "line 2 must be a word and 2 numbers"),
+        ("list 1 x\n", "line 1 must be a word and 2 numbers"),
+        ("list\n", "line 1 must be a word and some numbers"),
         ("b 1 2\n\nlist 1 2\n", "line 2"),
         ("list 1 nan\n", "line 1.*'list' must be finite"),
         ("b 1 2\n", "none of the 2 training words"),
@@ -516,7 +516,7 @@ def test_weights_other_than_safetensors_are_refused(tiny_bert: Path, tmp_path: P
 
 
 def test_a_hugging_face_model_must_be_there_and_be_an_encoder(tiny_bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"(?s)no model that could be read.*local_files_only=False"):
+    with pytest.raises(InputError, match=r"(?s)must be a readable model.*local_files_only=False"):
         HuggingFaceEncoder(tmp_path / "nothing").fit(TEXTS)
     folder = shutil.copytree(tiny_bert, tmp_path / "t5")
     (folder / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
@@ -560,6 +560,6 @@ def test_ngrams_start_from_nothing_without_labels() -> None:
     assert not network.ngrams.weight.any()
 
 
-def test_evidence_needs_a_label_a_text() -> None:
-    with pytest.raises(ShapeError, match=r"\(4,\) required, \(3,\) given"):
+def test_evidence_needs_one_label_per_text() -> None:
+    with pytest.raises(ShapeError, match=r"shape \(4,\); got \(3,\)"):
         TextEncoder().fit(["good film", "bad film"] * 2, [0, 1, 0])

@@ -45,14 +45,14 @@ def test_any_hashable_labels_become_codes_in_sorted_order(y, classes) -> None:
     ("y", "error", "said"),
     [
         (None, LabelError, "requires y"),
-        ([1, 2, 1], ShapeError, "X has 4 rows, y has 3"),
+        ([1, 2, 1], ShapeError, "X has 4 rows; got 3 labels"),
         ([1.0, np.nan, 2.0, 1.0], LabelError, "row 1 is nan"),
         (["a", None, "b", "a"], LabelError, "row 1 is None"),
         (["a", "a", "a", "a"], LabelError, "only one class, 'a'"),
         ([1, 2, 3, 4], LabelError, "4 classes in 4 rows"),
         ([0.5, 1.5, 0.25, 0.5], LabelError, "continuous"),
         ([1.0, np.inf, 2.0, 1.0], LabelError, "row 1 is infinite"),
-        ([[1, 2], [1, 2], [1, 2], [1, 2]], ShapeError, "one label a row"),
+        ([[1, 2], [1, 2], [1, 2], [1, 2]], ShapeError, "one label per row"),
         ([frozenset([1]), "a", {}, "a"], LabelError, "hashable"),
     ],
 )
@@ -81,7 +81,7 @@ def test_ids_come_from_the_index_or_are_numbers() -> None:
         assert row_ids(frame.set_axis(["ann", "ann"]), None, 2).tolist() == [0, 1]
     with pytest.raises(IdError, match="'x' is repeated"):
         row_ids(frame, ["x", "x"], 2)
-    with pytest.raises(ShapeError, match="2 required, 1 given"):
+    with pytest.raises(ShapeError, match="X has 2 rows; got 1 ids"):
         row_ids(frame, ["x"], 2)
 
 
@@ -137,7 +137,7 @@ def test_rows_and_classes_have_weights() -> None:
     assert row_weights(2.0, 2).tolist() == [1, 1]  # their mean is 1: only proportions count
     assert row_weights([1, 0], 2).tolist() == [2, 0]
     for weight, said in [
-        ([1, 2], "one a row"),
+        ([1, 2], "one per row"),
         ([1, 1, np.nan, 1], "row 2 is nan"),
         ([1, 1, -1, 1], "row 2 is -1"),
         ([0, 0, 0, 0], "all weights are zero"),
@@ -162,7 +162,7 @@ def test_rows_are_taken_from_every_form_of_x() -> None:
     assert [part.tolist() for part in take((torch.arange(3), np.arange(3)), rows)] == [[2, 0], [2, 0]]
     assert (count([1, 2]), count((torch.zeros(3, 2),)), count(np.zeros((4, 1)))) == (2, 3, 4)
     for X in ("text", 3.0, np.array(3.0)):
-        with pytest.raises(DwacError, match="one example a row"):
+        with pytest.raises(DwacError, match="one example per row"):
             rows_of(X)
     with pytest.raises(DwacError, match="minimum of 1"):
         rows_of([])

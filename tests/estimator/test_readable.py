@@ -191,7 +191,7 @@ def test_an_explanation_says_plainly_that_a_row_was_not_read(kind: str, tmp_path
         assert (told["deciding"], told["flip_size"], told["neighbors"]) == (None, None, [])
         assert told["unreadable"] == e.unreadable
         assert e.flip_set() is None
-        assert "Nobody voted" in str(e)
+        assert "No training example voted" in str(e)
         assert "<table>" not in e.to_html()
         assert len(e.to_frame()) == 0
         e.plot()
@@ -311,7 +311,7 @@ def test_an_evaluation_counts_rows_that_were_not_read_and_leaves_them_out() -> N
     found, expected = evaluate(predict(clf, X), y, 0.2), evaluate(predict(clf, X[:6]), y[:6], 0.2)
     assert (found.n, found.unreadable, expected.unreadable) == (6, 1, 0)
     assert found.to_dict() == {**expected.to_dict(), "unreadable": 1}
-    with pytest.raises(InputError, match=r"no row could be read.*the text is empty"):
+    with pytest.raises(InputError, match=r"at least one row must be readable.*the text is empty"):
         evaluate(predict(clf, ["", ""]), ["a", "b"])
 
 

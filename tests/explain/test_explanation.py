@@ -264,7 +264,7 @@ def test_private_explanations_hold_labels_and_rounded_shares_only() -> None:
     assert private.probabilities == {0: 1.0, 1: 0.0}
     assert (open_.deciding, open_.flip_size) == (1, 2)
     assert (private.deciding, private.flip_size) == (10, 10)  # ten or fewer
-    assert "10 training examples or fewer" in str(private)
+    assert "(10 or fewer of 3) decide the label" in str(private)
     with pytest.raises(PrivacyError, match="flip_size"):
         private.flip_set()
 
@@ -306,11 +306,12 @@ def test_html_is_well_formed_escaped_and_offline() -> None:
 
 def test_words_say_the_numbers() -> None:
     refs = ReferenceSet([[0.0], [0.5], [3.0]], [0, 0, 1])
-    e = explain(refs, [[0.1]], calibration=Calibration(np.linspace(0, 1, 9)))[0]
+    e = explain(refs, [[0.1]], calibration=Calibration(np.linspace(-1, 1, 9)))[0]
     text = str(e)
     assert f"probability {e.probability:.3f}" in text
-    assert f"Credibility {e.credibility:.3f}" in text
-    assert f"Removing {e.flip_size} training examples" in text
+    assert "Credibility 0.800: 80 % of calibration examples are at least as unusual as this one." in text
+    assert f"Confidence {e.confidence:.3f}" in text
+    assert f"Removing as few as {e.flip_size} training examples" in text
 
 
 def test_bad_input_is_named() -> None:

@@ -1,11 +1,11 @@
-"""The paper's datasets and their companions, from their official files.
+"""The paper's datasets and some related ones, from their official files.
 
 data = dwac.datasets.load("adult")         # data.X_train, data.y_train, data.X_test, data.y_test, data.classes
 data = dwac.datasets.load("covertype").split(0.1, seed=0)
-data, outside = data.without("Krummholz")  # a class held out, to see whether it is found strange
-dwac.datasets.get("adult")                 # the one call that uses the network
+data, outside = data.without("Krummholz")  # hold a class out, to see whether it is detected as unfamiliar
+dwac.datasets.get("adult")                 # downloads: the only call that uses the network
 
-Files are looked for in $DWAC_DATA/NAME, then in the user's cache folder, and checked whenever they are read.
+Files are searched in $DWAC_DATA/NAME, then in the user's cache folder, and checked whenever they are read.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ _OPTIONS = {"adult": {"complete"}, "lending_club": {"complete"}}
 
 
 def load(name: str, **options: Any) -> Dataset:
-    """Read a dataset from its official files, which must be there: nothing is downloaded.
+    """Read a dataset from its official files, which must exist: nothing is downloaded.
 
     Args:
         name: one of `NAMES`.
-        options: of the dataset: adult and lending_club have `complete=False`, which keeps rows with missing values.
+        options: adult and lending_club take `complete=False`, which keeps rows with missing values.
 
     >>> load("adult")  # doctest: +SKIP
     <adult: 30,162 training and 15,060 test examples, 2 classes>
     """
     key = _key(name)
     if key == "glove":
-        raise DatasetError("glove has vectors of words, not examples; dwac.datasets.glove() gives their file")
+        raise DatasetError("glove has word vectors, not examples; use dwac.datasets.glove(), which returns their file")
     known = _OPTIONS.get(key, set())
     if not set(options) <= known:
         raise DatasetError(f"{key} takes {', '.join(known) or 'no options'}; got {', '.join(options)}")
@@ -74,26 +74,26 @@ def load(name: str, **options: Any) -> Dataset:
 
 
 def get(name: str, progress: Progress | None = None) -> list[Path]:
-    """Download the official files of a dataset, unless intact copies are there, and return where they lie.
+    """Download the official files of a dataset, unless intact copies exist, and return their paths.
 
-    A download that broke off goes on where it ended; a file takes its name only once it is whole and checked.
+    An interrupted download is resumed; a file gets its name only when it is complete and checked.
 
     Args:
         name: one of `NAMES`, or "glove".
-        progress: called with a file's name, the bytes there and the bytes in all (None where unknown).
+        progress: called with a file's name, the bytes so far and the total bytes (None if unknown).
     """
     return [fetch(file, progress) for file in sources(name)]
 
 
 def found(name: str) -> list[Path]:
-    """The files of a dataset that are here, whether intact or not; a name without bytes is no file."""
+    """The files of a dataset that exist, intact or not; empty files do not count."""
     paths = [next(filter(Path.is_file, files.places(file)), None) for file in sources(name)]
     unpacked = vectors.unpacked().values() if _key(name) == "glove" else ()
     return [path for path in (*paths, *unpacked) if path is not None and path.is_file() and path.stat().st_size]
 
 
 def check(name: str) -> None:
-    """Raise `DatasetError` if a file of the dataset is here and is not as it should be; each is read whole."""
+    """Raise `DatasetError` if an existing file of the dataset is damaged; each is read completely."""
     for file in sources(name):
         if any(path.exists() for path in files.places(file)):
             files.check(file, files.find(file))
@@ -102,7 +102,7 @@ def check(name: str) -> None:
 
 
 def sources(name: str) -> tuple[File, ...]:
-    """The official files of a dataset: names, addresses, sizes and checksums."""
+    """The official files of a dataset: names, URLs, sizes and checksums."""
     key = _key(name)
     return vectors.FILES if key == "glove" else _LOADERS[key][0]
 

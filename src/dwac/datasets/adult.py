@@ -27,7 +27,7 @@ FILES = (
 )
 CLASSES = np.array(["<=50K", ">50K"])
 
-# Columns in their order: None for whole numbers, else the categories, both as adult.names has them.
+# Columns in order: None for whole numbers, else the categories, both as in adult.names.
 COLUMNS: dict[str, str | None] = {
     "age": None,
     "workclass": "Private, Self-emp-not-inc, Self-emp-inc, Federal-gov, Local-gov, State-gov, Without-pay, "
@@ -55,7 +55,7 @@ COLUMNS: dict[str, str | None] = {
 
 
 def load(*, complete: bool = True) -> Dataset:
-    """Adult in its official parts. `complete=False` keeps the 3,620 rows that miss something, with NaN there."""
+    """Adult in its official parts. `complete=False` keeps the 3,620 rows with missing values, as NaN."""
     (X_train, y_train), (X_test, y_test) = (parse(read(file), complete=complete) for file in FILES)
     return Dataset(
         "adult",
@@ -64,14 +64,14 @@ def load(*, complete: bool = True) -> Dataset:
         X_test,
         y_test,
         CLASSES,
-        "1994 US census: 5 numbers and 8 categories a person; does income exceed $50,000? The census weight fnlwgt is "
-        "left out" + (", and rows with a missing value." if complete else "."),
+        "1994 US census: 5 numbers and 8 categories per person; does income exceed $50,000? The census weight fnlwgt "
+        "is left out" + (", and rows with a missing value." if complete else "."),
         "https://archive.ics.uci.edu/dataset/2/adult",
     )
 
 
 def parse(data: bytes, *, complete: bool = True) -> tuple[pd.DataFrame, Labels]:
-    """X and y of adult.data or adult.test (whose first line is no row, and whose labels end with a full stop)."""
+    """X and y of adult.data or adult.test (whose first line is not a row, and whose labels end with a full stop)."""
     types = {
         name: np.dtype(np.int64) if values is None else pd.CategoricalDtype(values.split(", "))
         for name, values in COLUMNS.items()

@@ -18,7 +18,7 @@ FILES = (
         "reviews_Beauty_5.json.gz",
         ("http://snap.stanford.edu/data/amazon/productGraph/categoryFiles/reviews_Beauty_5.json.gz",),
         opens=lambda path: _read(path),
-        about="198,502 reviews, one JSON object a line",
+        about="198,502 reviews, one JSON object per line",
     ),
 )
 N_REVIEWS = 198_502
@@ -29,8 +29,8 @@ def load() -> Dataset:
     """The 198,502 reviews of the 5-core (every buyer and product has 5 or more); no official split.
 
     A text is the review's summary, then the review, as in the paper's research code (which puts a mark between them,
-    left out here); that code takes every tenth review, from the first, as its test part. Reviews without a word in
-    either are left out. No checksum of the official file is known: its number of reviews is checked instead.
+    left out here); that code uses every tenth review, starting with the first, as its test part. Reviews without words
+    are left out. No checksum of the official file is known: its number of reviews is checked instead.
     """
     X, y, n_empty = _read(find(FILES[0]))
     return Dataset(

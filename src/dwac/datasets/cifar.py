@@ -68,7 +68,7 @@ def load_cifar10() -> Dataset:
 
 
 def load_cifar100() -> Dataset:
-    """The 10,000 test images of CIFAR-100 with their fine labels: strangers to CIFAR-10, with no training part."""
+    """The 10,000 test images of CIFAR-100 with fine labels: out-of-distribution for CIFAR-10; no training part."""
     X, y, classes = _read_cifar100(find(CIFAR100_FILES[0]))
     return Dataset(
         "cifar100",
@@ -77,19 +77,19 @@ def load_cifar100() -> Dataset:
         X,
         y,
         classes,
-        "Test photographs of 100 kinds of things, 32 × 32 pixels in red, green and blue: out of domain for CIFAR-10, "
-        "though a few kinds (bus, pickup_truck, …) are near to its own.",
+        "Test photographs of 100 kinds of things, 32 × 32 pixels in red, green and blue: out-of-distribution for "
+        "CIFAR-10, though a few kinds (bus, pickup_truck, …) are close to its classes.",
         "https://www.cs.toronto.edu/~kriz/cifar.html",
     )
 
 
 def _read_cifar100(path: Path) -> tuple[NDArray[np.uint8], Labels, NDArray[np.str_]]:
-    """X, y and the names of classes, as many as the archive's own lists have."""
+    """X, y and the class names listed in the archive."""
     file = CIFAR100_FILES[0]
     images, names = _HUNDRED + "test.bin", _HUNDRED + "fine_label_names.txt"
     members = read_members(file, (images, names).__contains__, path)
     if lacking := [name for name in (images, names) if name not in members]:
-        raise DatasetError(f"{path} lacks {' and '.join(lacking)}; {file.remedy}")
+        raise DatasetError(f"{path} must contain {' and '.join(lacking)}; it does not; {file.remedy}")
     classes = np.array(members[names].decode("utf-8", "replace").split())
     try:
         return *parse(members[images], f"{images} in {path}", n_classes=len(classes), label_bytes=2), classes
@@ -98,10 +98,10 @@ def _read_cifar100(path: Path) -> tuple[NDArray[np.uint8], Labels, NDArray[np.st
 
 
 def parse(data: bytes, name: str, *, n_classes: int, label_bytes: int = 1) -> tuple[NDArray[np.uint8], Labels]:
-    """X (n, 32, 32, 3) and y of records: label bytes, the last of which counts, then the red, green and blue planes."""
+    """X (n, 32, 32, 3) and y of records: label bytes, of which the last is used, then red, green and blue planes."""
     record = label_bytes + _PIXELS
     if len(data) == 0 or len(data) % record:
-        raise DatasetError(f"{name} must hold records of {record:,} bytes; found {len(data):,} bytes of them")
+        raise DatasetError(f"{name} must hold records of {record:,} bytes; found {len(data):,} bytes in all")
     records = np.frombuffer(data, np.uint8).reshape(-1, record)
     planes = records[:, label_bytes:].reshape(-1, 3, 32, 32)
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels(records[:, label_bytes - 1], n_classes, name)

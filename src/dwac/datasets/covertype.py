@@ -1,4 +1,4 @@
-"""Covertype: which trees grow on a patch of forest, from maps alone."""
+"""Covertype: which trees grow on a patch of forest, judged from maps only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BINARY = [f"Wilderness_Area{i}" for i in range(1, 5)] + [f"Soil_Type{i}" for i i
 
 
 def load() -> Dataset:
-    """All 581,012 rows; there is no official split: `load().split()` sets a random tenth aside."""
+    """All 581,012 rows; there is no official split; `load().split()` makes a random tenth the test part."""
     X, y = parse(read(FILES[0]))
     return Dataset(
         "covertype",
@@ -47,7 +47,7 @@ def load() -> Dataset:
 
 
 def parse(data: bytes) -> tuple[pd.DataFrame, Labels]:
-    """X, in the smallest whole numbers that hold it, and y from the lines of covtype.data."""
+    """X, in the smallest suitable whole-number types, and y, from the lines of covtype.data."""
     types = dict.fromkeys(NUMERIC, pa.int16()) | dict.fromkeys([*BINARY, "Cover_Type"], pa.uint8())
     table = pa.csv.read_csv(
         pa.BufferReader(data),

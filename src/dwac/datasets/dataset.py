@@ -1,4 +1,4 @@
-"""What every dataset is once read."""
+"""The form of every dataset after reading."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Examples and labels, in the official training and test parts where there are such.
+    """Examples and labels, in the official training and test parts if they exist.
 
-    `X` is what suits the data: a DataFrame, an array of images (n, height, width) or (n, height, width, 3), a list of
-    texts. Labels are whole numbers 0 … K-1; `classes[y]` are their names. Without an official split all rows are in
-    `X_train`, and `split` sets a test part aside. A dataset kept for testing alone has an empty training part.
+    `X` is a DataFrame, an array of images (n, height, width) or (n, height, width, 3), or a list of texts. Labels are
+    whole numbers 0 … K-1; `classes[y]` are their names. Without an official split, all rows are in `X_train`, and
+    `split` makes a test part. A dataset used only for testing has an empty training part.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Dataset:
         return self.y_train if self.y_test is None else np.concatenate([self.y_train, self.y_test])
 
     def split(self, test_size: float = 0.1, seed: int = 0) -> Dataset:
-        """The same with a random share of the rows as its test part, the same for the same seed; not stratified."""
+        """The same with a random share of the rows as its test part, reproducible by seed; not stratified."""
         if self.X_test is not None:
             raise DatasetError(
                 f"{self.name} has an official test part; use X_test and y_test, or split X and y yourself"
@@ -64,9 +64,9 @@ class Dataset:
         )
 
     def without(self, label: str | int) -> tuple[Dataset, Any]:
-        """The same without one class, given by its name or number, and that class's examples (training, then test).
+        """The same without one class, given by name or number; and the examples of that class (training, then test).
 
-        A classifier of the other classes, now numbered 0 … K-2, should find those examples strange.
+        A classifier of the other classes, now numbered 0 … K-2, should find these examples unfamiliar.
 
         >>> data, outside = load("covertype").without("Krummholz")  # doctest: +SKIP
         """
@@ -93,10 +93,10 @@ class Dataset:
         return rest, _joined(outside)
 
     def _number(self, label: str | int) -> int:
-        """The number of a class that has others beside it."""
+        """The number of a class; an error if it does not exist or is the only one."""
         names: list[str] = self.classes.tolist()
         if len(names) < 2:
-            raise DatasetError(f"{self.name} must have 2 classes or more for one to be held out; it has {len(names)}")
+            raise DatasetError(f"{self.name} must have at least 2 classes for one to be held out; got {len(names)}")
         if isinstance(label, str) and label in names:
             return names.index(label)
         if isinstance(label, int | np.integer) and not isinstance(label, bool) and 0 <= label < len(names):
@@ -121,7 +121,7 @@ def _rows(X: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """The rows of all parts, one after the other; of a single part, that part itself."""
+    """The rows of all parts, concatenated; a single part is returned as it is."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], pd.DataFrame):
@@ -130,8 +130,10 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def labels(y: Any, n_classes: int, file: str) -> Labels:
-    """Labels as whole numbers 0 … n_classes-1, or an error that names their file."""
+    """Labels as whole numbers 0 … n_classes-1; an error names their file."""
     array = np.asarray(y).astype(np.int64)
     if len(array) and not (array.min() >= 0 and array.max() < n_classes):
-        raise DatasetError(f"{file} must hold {n_classes} classes; found label {array.min()} … {array.max()} from 0")
+        raise DatasetError(
+            f"{file} must hold labels 0 … {n_classes - 1}, counted from 0; got {array.min()} … {array.max()}"
+        )
     return array

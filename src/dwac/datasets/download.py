@@ -1,4 +1,4 @@
-"""Fetch official files: resumed where they broke off, checked, and never half there."""
+"""Download official files: resumed after an interruption, checked, and never half-written."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from dwac.datasets.files import DatasetError, File, check, check_download, find,
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int | None], None]
-"""Called as bytes come: name of the file, bytes there, bytes in all (None where unknown)."""
+"""Called during a download: name of the file, bytes so far, total bytes (None if unknown)."""
 
 _BLOCK = 1 << 18
-_TRIES = 3  # connections to one address before the next is tried
+_TRIES = 3  # connections to one URL before the next is tried
 _TIMEOUT = 30.0  # seconds without a byte
 _NO_SUCH_RANGE = 416
 _BROKEN = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError)
 
 
 def fetch(file: File, progress: Progress | None = None, *, folder: Path | None = None) -> Path:
-    """The file's path, downloaded first unless an intact copy is there.
+    """The file's path; it is downloaded first unless an intact copy exists.
 
-    What has come is kept as NAME.part until it is whole and checked: another call goes on from there. A file that
-    must be got by hand is not downloaded: it is there and right, or an error says where to get it.
+    A partial download is kept as NAME.part until it is complete and checked: the next call resumes it. A file that
+    must be downloaded by hand is only checked; if it is missing or wrong, an error explains where to get it.
     """
     if file.by_hand:
         check(file, path := find(file))
@@ -56,7 +56,7 @@ def fetch(file: File, progress: Progress | None = None, *, folder: Path | None =
         ) from None
     raise DatasetError(
         f"{file.name} ({file.required}) could not be downloaded: {'; '.join(faults)}; try again later "
-        f"(what has come is kept), or put the file at {target} yourself"
+        f"(the partial download is kept), or put the file at {target} yourself"
     )
 
 
@@ -70,7 +70,7 @@ def _intact(file: File) -> Path | None:
 
 
 def _fetch_from(url: str, file: File, part: Path, progress: Progress | None) -> str | None:
-    """Bring `part` to its end from one address and check it. What went wrong, or None."""
+    """Complete `part` from one URL and check it. Returns what went wrong, or None."""
     fault = ""
     for _ in range(_TRIES):
         resumed = part.exists()
@@ -85,15 +85,15 @@ def _fetch_from(url: str, file: File, part: Path, progress: Progress | None) -> 
             fault = f"HTTP {error.code} {error.reason}"
             if error.code != _NO_SUCH_RANGE:
                 return fault
-            part.unlink()  # it is longer than the file: it does not belong to it
+            part.unlink()  # it is longer than the file, so it belongs to another one
         except DatasetError as error:
             part.unlink()
             fault = str(error).removesuffix(f"; {file.remedy}")
-            if not resumed:  # else the first half may have been of another version
+            if not resumed:  # otherwise the first half may be of another version
                 return fault
         except _BROKEN as error:
             fault = str(getattr(error, "reason", None) or error or type(error).__name__)
-        logger.info("%s: %s", url, fault)  # the error, if it comes to one, says it all
+        logger.info("%s: %s", url, fault)  # the final error, if any, repeats it
     return fault
 
 
@@ -104,7 +104,7 @@ def _transfer(url: str, file: File, part: Path, progress: Progress | None) -> No
     headers = {"User-Agent": "dwac", "Accept-Encoding": "identity"} | ({"Range": f"bytes={there}-"} if there else {})
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT) as response:
         if goes_on := response.headers.get("Content-Range", "").startswith(f"bytes {there}-"):
-            logger.info("%s: going on from byte %d", url, there)
+            logger.info("%s: resuming from byte %d", url, there)
         else:
             there = 0
         length = response.headers.get("Content-Length")
@@ -118,4 +118,4 @@ def _transfer(url: str, file: File, part: Path, progress: Progress | None) -> No
             out.flush()
             os.fsync(out.fileno())
     if total is not None and there < total:
-        raise ConnectionError(f"broke off at {there:,} of {total:,} bytes")
+        raise ConnectionError(f"stopped at {there:,} of {total:,} bytes")

@@ -1,4 +1,4 @@
-"""The official files of datasets: where they lie, and what their contents must be."""
+"""The official files of datasets: where they are, and what they must contain."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, zipfile.Bad
 
 
 class DatasetError(InputError):
-    """A dataset is unknown, or one of its files is missing, damaged, or cannot be had."""
+    """A dataset is unknown, or one of its files is missing, damaged or not available."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What bytes must be: how many, and their SHA-256."""
+    """The required size and SHA-256 of some bytes."""
 
     size: int
     sha256: str
@@ -40,13 +40,13 @@ class Contents:
 
 @dataclass(frozen=True)
 class File:
-    """One official file: its dataset, its name there, where it is offered, and what it must be.
+    """One official file: its dataset, its name, its URLs, and what it must contain.
 
-    `contents` is of the uncompressed bytes, and `members` of those in an archive, so that both hold however a copy was
-    compressed; both are checked whenever the file is read. `digest` ("md5:…" or "sha256:…") is of the official
-    download itself, checked once it has come. Where none of these tells a whole file, `opens` reads it as the loader
-    does, and raises `DatasetError` unless it can. `about` says in words what the file is, `also` other names it may
-    have, and `by_hand` who asks for an account before giving it at `urls`, which are then pages, not files.
+    `contents` describes the uncompressed bytes, `members` those of files in an archive, so both hold however a copy
+    was compressed; both are checked whenever the file is read. `digest` ("md5:…" or "sha256:…") is that of the
+    official download, checked once after downloading. If none of these is known, `opens` reads the file like the
+    loader and raises `DatasetError` if it cannot. `about` describes the file in words, `also` lists other names it may
+    have, and `by_hand` names the site that requires an account; `urls` are then pages, not files.
     """
 
     dataset: str
@@ -68,18 +68,20 @@ class File:
 
     @property
     def remedy(self) -> str:
-        """What to do when the file is not as it should be."""
-        return f"download it again {self._hand}" if self.by_hand else f"`dwac data get {self.dataset}` fetches it again"
+        """What to do if the file is damaged."""
+        return (
+            f"download it again {self._hand}" if self.by_hand else f"`dwac data get {self.dataset}` downloads it again"
+        )
 
     @property
     def _hand(self) -> str:
-        """How to get a file that no command can fetch."""
+        """How to get a file that no command can download."""
         place = folders()[0] / self.folder
         return f"by hand (it needs a {self.by_hand} account) from {' or '.join(self.urls)} and put it into {place}"
 
     @property
     def required(self) -> str:
-        """What is known of the file, for messages."""
+        """What is known about the file, for messages."""
         if self.contents is not None:
             return f"{self.contents.size:,} bytes uncompressed, SHA-256 {self.contents.sha256}"
         facts = ([self.about] if self.about else []) + ([f"{self.size:,} bytes"] if self.size else [])
@@ -88,7 +90,7 @@ class File:
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for dwac, as the operating system has it."""
+    """The user's cache folder for dwac, by the conventions of the operating system."""
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "dwac" / "Cache"
     if sys.platform == "darwin":
@@ -97,19 +99,19 @@ def cache_folder() -> Path:
 
 
 def folders() -> list[Path]:
-    """Where data is looked for, in this order: $DWAC_DATA if it is set, then the cache; the first is written to."""
+    """Where data is searched, in this order: $DWAC_DATA if set, then the cache. Downloads go to the first."""
     named = os.environ.get("DWAC_DATA")
     return [*([Path(named).expanduser()] if named else []), cache_folder()]
 
 
 def places(file: File) -> list[Path]:
-    """Every path the file may have, the likeliest first."""
+    """Every path the file may have, most likely first."""
     plain = [] if file.name.endswith(".tar.gz") else [file.name.removesuffix(".gz")]
     return [folder / file.folder / name for folder in folders() for name in (file.name, *plain, *file.also)]
 
 
 def find(file: File) -> Path:
-    """Where the file lies, compressed as officially offered or not; an error says what to do if nowhere."""
+    """The path of the file, compressed as officially offered or not; if there is none, an error says what to do."""
     paths = places(file)
     for path in paths:
         if path.is_file():
@@ -118,15 +120,15 @@ def find(file: File) -> Path:
         if path.is_dir():
             raise is_folder(file, path)
     looked = " or ".join(str(folder / file.folder) for folder in folders())
-    remedy = f"download it {file._hand}" if file.by_hand else f"`dwac data get {file.dataset}` fetches it"
+    remedy = f"download it {file._hand}" if file.by_hand else f"`dwac data get {file.dataset}` downloads it"
     raise DatasetError(
-        f"{file.name} ({file.required}) is not in {looked}; {remedy}, or set $DWAC_DATA to the folder that holds "
+        f"{file.name} ({file.required}) is not in {looked}; {remedy}, or set $DWAC_DATA to the folder that contains "
         f"{file.folder}/{file.name}"
     )
 
 
 def read(file: File, path: Path | None = None) -> bytes:
-    """The uncompressed bytes of a file, found unless `path` is given, and checked."""
+    """The uncompressed bytes of a file, checked; it is searched unless `path` is given."""
     path = path or find(file)
     try:
         data = path.read_bytes()
@@ -139,7 +141,7 @@ def read(file: File, path: Path | None = None) -> bytes:
 
 
 def read_members(file: File, wanted: Callable[[str], bool] | None = None, path: Path | None = None) -> dict[str, bytes]:
-    """The wanted members of a .tar.gz, by default those with known contents; the archive is read and checked whole."""
+    """The wanted members of a .tar.gz, by default those with known contents; the whole archive is read and checked."""
     path = path or find(file)
     try:
         found = dict(_members(path, wanted or file.members.__contains__))
@@ -147,7 +149,7 @@ def read_members(file: File, wanted: Callable[[str], bool] | None = None, path: 
         raise damaged(file, path, error) from None
     for name, contents in file.members.items():
         if wanted is None and name not in found:
-            raise DatasetError(f"{path} lacks {name} ({contents.size:,} bytes); {file.remedy}")
+            raise DatasetError(f"{path} must contain {name} ({contents.size:,} bytes); it does not; {file.remedy}")
         if name in found and (fault := contents.fault(found[name])):
             raise DatasetError(f"{name} in {path} is truncated or altered: {fault}; {file.remedy}")
     return found
@@ -160,12 +162,12 @@ def _members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, b
                 name = member.name.removeprefix("./")
                 if member.isfile() and wanted(name) and (content := tar.extractfile(member)):
                     yield name, content.read()
-        while raw.read(_BLOCK):  # to the end, where gzip keeps the checksum
+        while raw.read(_BLOCK):  # to the end, where gzip stores the checksum
             pass
 
 
 def check(file: File, path: Path) -> None:
-    """Raise `DatasetError` unless the file's contents are right, as far as they are known."""
+    """Raise `DatasetError` unless the file's contents are right, as far as known."""
     if file.opens is not None:
         file.opens(path)
     elif file.name.endswith(".tar.gz"):
@@ -177,7 +179,7 @@ def check(file: File, path: Path) -> None:
 
 
 def check_download(file: File, path: Path) -> None:
-    """Raise `DatasetError` unless size and digest are those of the official download, where known."""
+    """Raise `DatasetError` unless size and digest are those of the official download, as far as known."""
     kind, _, required = (file.digest or "").partition(":")
     try:
         found = path.stat().st_size
@@ -196,11 +198,13 @@ def check_download(file: File, path: Path) -> None:
 
 def is_folder(file: File, path: Path) -> DatasetError:
     """The error for a folder where a file is required."""
-    return DatasetError(f"{path} is a folder; a file is required ({file.required}): remove it, then {file.remedy}")
+    return DatasetError(f"{path} must be a file ({file.required}); it is a folder; remove it, then {file.remedy}")
 
 
 def damaged(file: File, path: Path, error: Exception) -> DatasetError:
-    """The error for a file that cannot be read to its end."""
-    if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the contents'
-        return DatasetError(f"{error.filename or path}: {error.strerror}; see to its rights and to free space there")
+    """The error for a file that cannot be read completely."""
+    if isinstance(error, OSError) and error.errno is not None:  # a fault of the disk, not of the contents
+        return DatasetError(
+            f"{error.filename or path}: {error.strerror}; check its permissions and the free space there"
+        )
     return DatasetError(f"{path} is truncated or damaged ({error}); {file.required} required; {file.remedy}")

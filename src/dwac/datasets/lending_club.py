@@ -1,4 +1,4 @@
-"""Lending Club: will a borrower keep up with a loan, from what is known when it is granted?"""
+"""Lending Club: will a borrower keep up with a loan, judged from what is known when it is granted?"""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LEFT_OUT = (
     "Does not meet the credit policy. Status:Charged Off",
 )
 
-# The paper's columns less those that leak and policy_code, which is always 1. In some copies a share ends with "%".
+# The paper's columns except those that leak, and policy_code, which is always 1. Some copies write shares with "%".
 SHARES = ("int_rate", "revol_util")
 NUMERIC = (
     "loan_amnt", "funded_amnt", "funded_amnt_inv", "int_rate", "installment", "annual_inc", "dti", "delinq_2yrs",
@@ -61,30 +61,32 @@ NUMERIC = (
 CATEGORICAL = (
     "term", "grade", "sub_grade", "emp_length", "purpose", "application_type", "addr_state", "initial_list_status",
 )  # fmt: skip
-OFTEN_MISSING = "mths_since_last_delinq"  # missing means never: no ground to leave a loan out
-_SHOWN = 160  # characters of a reader's own message
+OFTEN_MISSING = "mths_since_last_delinq"  # missing means never, so it is no reason to leave a loan out
+_SHOWN = 160  # characters shown of the CSV reader's own message
 
 
 def load(*, complete: bool = True) -> Dataset:
-    """Loans that are running or went bad; no official split. `complete=False` keeps rows that miss something.
+    """Loans that are current or went bad; no official split. `complete=False` keeps rows with missing values.
 
-    Known, from the paper's research code: it reads the loan.csv of 887,379 rows; loans fully paid, and those that do
-    not meet the credit policy, are left out; a loan is good if Current, and bad otherwise, so late, in default, charged
-    off, in a grace period, or just issued; months since the last delinquency may be missing, and a row that misses
-    anything else is left out.
+    Known from the paper's research code: it reads the loan.csv of 887,379 rows. Loans that are fully paid, or that do
+    not meet the credit policy, are left out. A loan is good if Current, and bad otherwise: late, in default, charged
+    off, in a grace period, or just issued. Months since the last delinquency may be missing; a row with any other
+    missing value is left out.
 
     Assumed: "n/a" years of employment are missing, as pandas reads them. Not checked: that this leaves the paper's
-    626,000 rows, for its file could not be had. Later files hold the same columns and more; they are read by the same
-    rule, but are not the paper's data: `description` says how many rows there were.
+    626,000 rows, because its file was not available. Later files have the same columns and more; they are read by the
+    same rules, but are not the paper's data: `description` states the number of rows.
 
-    # Differs from the paper: its code kept what is known only afterwards (out_prncp*, total_pymnt*, total_rec_*,
-    # recoveries, collection_recovery_fee, last_pymnt_amnt, pymnt_plan), which gives the label away. Here only columns
-    # known when the loan is granted are read, so accuracies do not compare with the published one.
+    # Differs from the paper: its code kept columns known only afterwards (out_prncp*, total_pymnt*, total_rec_*,
+    # recoveries, collection_recovery_fee, last_pymnt_amnt, pymnt_plan), which reveal the label. Here only columns
+    # known when the loan is granted are read, so accuracies cannot be compared with the published one.
     """
     table = read_table(find(FILES[0]))
     X, y = prepare(table, complete=complete)
     if len(np.unique(y)) < len(CLASSES):
-        raise DatasetError("lending_club has no complete rows of good and bad loans; complete=False keeps the others")
+        raise DatasetError(
+            "lending_club has no complete rows of good and bad loans; complete=False keeps incomplete rows"
+        )
     return Dataset(
         "lending_club",
         X,
@@ -102,7 +104,7 @@ def load(*, complete: bool = True) -> Dataset:
 
 
 def prepare(table: pd.DataFrame, *, complete: bool = True) -> tuple[pd.DataFrame, Labels]:
-    """X and y of the rows that count."""
+    """X and y of the rows that are used."""
     kept = table["loan_status"].isin((*GOOD, *BAD)).to_numpy()
     if complete:
         kept = kept & table.drop(columns=OFTEN_MISSING).notna().all(axis=1).to_numpy()
@@ -111,7 +113,7 @@ def prepare(table: pd.DataFrame, *, complete: bool = True) -> tuple[pd.DataFrame
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """`NUMERIC`, `CATEGORICAL` and loan_status of all rows; other columns are not looked at."""
+    """`NUMERIC`, `CATEGORICAL` and loan_status of all rows; other columns are not read."""
     file = FILES[0]
     try:
         with _opened(path) as stream:
@@ -128,10 +130,10 @@ def read_table(path: Path) -> pd.DataFrame:
     found = set(table["loan_status"].cat.categories)
     if unknown := sorted(found - {*GOOD, *BAD, *LEFT_OUT}):
         raise DatasetError(
-            f"{path} has the loan_status {unknown[0]!r}; {', '.join((*GOOD, *BAD, *LEFT_OUT))} are known; {file.remedy}"
+            f"{path} must have loan_status {', '.join((*GOOD, *BAD, *LEFT_OUT))}; got {unknown[0]!r}; {file.remedy}"
         )
     if not (found & set(GOOD) and found & set(BAD)):
-        raise DatasetError(f"{path} must hold loans that are Current and loans gone bad; {file.remedy}")
+        raise DatasetError(f"{path} must hold both loans that are Current and loans that went bad; {file.remedy}")
     return table
 
 
@@ -140,7 +142,7 @@ def _columns(stream: Stream) -> pd.DataFrame:
     types = dict.fromkeys(NUMERIC, pa.float64()) | dict.fromkeys((*CATEGORICAL, *SHARES, "loan_status"), category)
     table = pa.csv.read_csv(
         stream,
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True),  # what borrowers wrote has them
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True),  # borrowers' texts contain them
         convert_options=pa.csv.ConvertOptions(
             column_types=types, include_columns=list(types), strings_can_be_null=True
         ),
@@ -158,15 +160,13 @@ def _check_head(line: bytes, path: Path) -> None:
     names = {name.strip('" ') for name in head.split(",")}
     required = (*NUMERIC, *CATEGORICAL, "loan_status")
     if lacking := [name for name in required if name not in names]:
-        found = f"it lacks {', '.join(lacking)}" if len(lacking) < len(required) else f"it begins {head[:40]!r}"
-        raise DatasetError(
-            f"{path} must begin with the names of its columns, loan_amnt and others; {found}; {FILES[0].remedy}"
-        )
+        found = f"it lacks {', '.join(lacking)}" if len(lacking) < len(required) else f"it begins with {head[:40]!r}"
+        raise DatasetError(f"{path} must begin with its column names, such as loan_amnt; {found}; {FILES[0].remedy}")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Stream]:
-    """The bytes of the CSV, out of whatever holds them."""
+    """The bytes of the CSV, plain or compressed."""
     with ExitStack() as stack:
         stream: Stream = stack.enter_context(path.open("rb"))
         if _begins(stream, b"PK"):
@@ -190,4 +190,4 @@ def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
         for member in archive.infolist():
             if not member.is_dir() and member.filename.rpartition("/")[2].lower() == name:
                 return member
-    raise DatasetError(f"{path} holds none of {', '.join(wanted)}; {FILES[0].remedy}")
+    raise DatasetError(f"{path} must contain one of {', '.join(wanted)}; it does not; {FILES[0].remedy}")

@@ -74,9 +74,11 @@ def _load(files: tuple[File, ...], classes: NDArray[np.str_], description: str, 
 def parse(data: bytes, name: str) -> Images:
     """The array of an IDX file of bytes: two zeros, type 8, the number of axes, their sizes, the entries."""
     if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
-        raise DatasetError(f"{name} must be an IDX file of bytes, beginning 00 00 08; it begins {data[:4].hex(' ')}")
+        raise DatasetError(
+            f"{name} must be an IDX file of bytes, beginning with 00 00 08; it begins with {data[:4].hex(' ')}"
+        )
     shape = tuple(int(size) for size in np.frombuffer(data, ">u4", count=data[3], offset=4))
     entries = np.frombuffer(data, np.uint8, offset=4 + 4 * data[3])
     if len(entries) != int(np.prod(shape)):
-        raise DatasetError(f"{name} must hold {shape} bytes after its head; found {len(entries):,}")
-    return entries.reshape(shape).copy()  # a writable array, which torch takes as it is
+        raise DatasetError(f"{name} must hold {shape} bytes after its header; found {len(entries):,}")
+    return entries.reshape(shape).copy()  # a writable array, which torch accepts as it is

@@ -1,4 +1,4 @@
-"""Sentences of random words: texts in known words that mean nothing."""
+"""Sentences of random words: known words without meaning."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from dwac.encoders.text import tokenise
 
 
 def random_sentences(texts: Iterable[str], n: int, seed: int = 0) -> list[str]:
-    """n sentences of words drawn uniformly from the vocabulary of `texts`, as long as texts drawn from them.
+    """n sentences of words drawn uniformly from the vocabulary of `texts`, with lengths drawn from those of `texts`.
 
-    Every distinct word has the same chance, however often it occurs, so frequent words are rare here. The paper
-    has no such strangers: they are ours, for a classifier of texts. Words are those of `dwac.encoders.text.tokenise`.
+    Every distinct word has the same chance, however often it occurs, so frequent words are rare here. The paper has no
+    such out-of-distribution texts; we added them. Words are those of `dwac.encoders.text.tokenise`.
 
     >>> random_sentences(["sort a list", "parse json"], 2)
     ['list json', 'json a']
     """
     checks.positive_int(n, "n")
     if isinstance(texts, str):
-        raise DatasetError("texts must be many texts; got a single one: put it in a list")
+        raise DatasetError("texts must be a list of texts; got a single str; put it in a list")
     words = [tokenise(text) for text in texts]
     lengths = [len(found) for found in words if found]
     if not lengths:
-        raise DatasetError(f"texts must hold a word to draw from; got {len(words):,} texts without any")
+        raise DatasetError(f"texts must contain at least one word; got {len(words):,} texts without any")
     vocabulary = sorted({word for found in words for word in found})
     rng = np.random.default_rng(seed)
     drawn = rng.choice(lengths, size=n)

@@ -1,4 +1,4 @@
-"""Stack Overflow titles, sentences on films (Subjectivity) and film reviews (IMDB), as lists of strings."""
+"""Stack Overflow titles, sentences about films (Subjectivity) and film reviews (IMDB), as lists of strings."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ TAGS = np.array([
     "hibernate", "scala", "sharepoint", "ajax", "qt", "drupal", "linq", "haskell", "magento",
 ])  # fmt: skip
 _REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/(\d+)_(\d+)\.txt")
-_REVIEWS = 12_500  # in each part, of each class
+_REVIEWS = 12_500  # per part and class
 
 
 def load_stackoverflow() -> Dataset:
-    """20,000 titles of questions, 1,000 a tag; no official split."""
+    """20,000 titles of questions, 1,000 per tag; no official split."""
     titles, y = (read(file) for file in STACKOVERFLOW_FILES)
     X, tags = parse_stackoverflow(titles, y)
     return Dataset(
@@ -64,17 +64,17 @@ def load_stackoverflow() -> Dataset:
         None,
         None,
         TAGS,
-        "Titles of Stack Overflow questions; which of 20 tags has the question? No official split. "
+        "Titles of Stack Overflow questions; which of 20 tags does the question have? No official split. "
         "Xu et al., Short Text Clustering via Convolutional Neural Networks, 2015.",
         "https://github.com/jacoxu/StackOverflow",
     )
 
 
 def parse_stackoverflow(titles: bytes, tags: bytes) -> tuple[list[str], Labels]:
-    """One title and one label, 1 … 20, a line."""
+    """One title and one label, 1 … 20, per line."""
     X, lines = titles.decode("utf-8").removesuffix("\n").split("\n"), tags.split()
     if len(X) != len(lines):
-        raise DatasetError(f"a label a title is required; found {len(X):,} titles and {len(lines):,} labels")
+        raise DatasetError(f"one label per title is required; found {len(X):,} titles and {len(lines):,} labels")
     return X, labels(np.array(lines, dtype=np.int64) - 1, len(TAGS), STACKOVERFLOW_FILES[1].name)
 
 
@@ -89,28 +89,28 @@ def load_subjectivity() -> Dataset:
         None,
         None,
         np.array(["objective", "subjective"]),
-        "Sentences on films, in lower case with spaces between tokens: from plot summaries (objective) or from reviews "
-        "(subjective)? All objective ones come first; no official split. Pang and Lee, 2004.",
+        "Sentences about films, in lower case with spaces between tokens: from plot summaries (objective) or from "
+        "reviews (subjective)? All objective ones come first; no official split. Pang and Lee, 2004.",
         "https://www.cs.cornell.edu/people/pabo/movie-review-data/",
     )
 
 
 def parse_subjectivity(objective: bytes, subjective: bytes) -> tuple[list[str], Labels]:
-    """A sentence a line. Only a line feed ends a line: the files are Windows-1252, where 0x85 is an ellipsis."""
+    """One sentence per line. Only a line feed ends a line: the files are Windows-1252, where 0x85 is an ellipsis."""
     parts = [data.decode("cp1252", "replace").removesuffix("\n").split("\n") for data in (objective, subjective)]
     return parts[0] + parts[1], np.repeat(np.arange(2), [len(part) for part in parts])
 
 
 def load_imdb() -> Dataset:
-    """25,000 + 25,000 film reviews, in each part the negative ones first."""
+    """25,000 + 25,000 film reviews, the negative ones first in each part."""
     parts = _read_imdb(find(IMDB_FILES[0]))
     return Dataset(
         "imdb",
         *parts["train"],
         *parts["test"],
         np.array(["negative", "positive"]),
-        "Film reviews of at most 4 (negative) or at least 7 (positive) points in 10, with their <br /> tags; negative "
-        "ones come first. Maas et al., 2011.",
+        "Film reviews with at most 4 (negative) or at least 7 (positive) points of 10, with their <br /> tags; "
+        "negative ones come first. Maas et al., 2011.",
         "https://ai.stanford.edu/~amaas/data/sentiment/",
     )
 
@@ -124,7 +124,7 @@ def _read_imdb(path: Path) -> dict[str, tuple[list[str], Labels]]:
     for part, (_, y) in parts.items():
         if (found := np.bincount(y, minlength=2).tolist()) != [_REVIEWS, _REVIEWS]:
             raise DatasetError(
-                f"{path} must hold {_REVIEWS:,} negative and as many positive reviews to {part}; "
+                f"{path} must hold {_REVIEWS:,} negative and {_REVIEWS:,} positive reviews in {part}; "
                 f"found {found[0]:,} and {found[1]:,}; {file.remedy}"
             )
     return parts

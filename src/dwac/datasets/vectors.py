@@ -1,4 +1,4 @@
-"""GloVe: vectors of words, from which a text encoder may start."""
+"""GloVe: word vectors from which a text encoder may start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZES = (50, 100, 200, 300)
 
 
 def glove(size: int = 100) -> Path:
-    """The file of GloVe 6B vectors with so many numbers a word, unpacked from the official archive if need be.
+    """The file of GloVe 6B vectors with `size` numbers per word, unpacked from the official archive if necessary.
 
     >>> dwac.DWACClassifier(encoder=TextEncoder(vectors=dwac.datasets.glove()))  # doctest: +SKIP
     """
@@ -48,7 +48,7 @@ def glove(size: int = 100) -> Path:
 
 
 def unpacked() -> dict[int, Path]:
-    """The files of vectors that are here unpacked, by size."""
+    """The unpacked files of vectors that exist, by size."""
     paths = {
         (size, folder): folder / FILES[0].folder / f"glove.6B.{size}d.txt"
         for size in SIZES
@@ -58,10 +58,10 @@ def unpacked() -> dict[int, Path]:
 
 
 def check(path: Path, size: int) -> None:
-    """Raise unless the first and the last line are whole: a word and its numbers."""
-    remedy = "remove it, and `dwac data get glove` fetches the archive again"
+    """Raise an error unless the first and the last line are complete: a word and its numbers."""
+    remedy = "remove it, then `dwac data get glove` downloads the archive again"
     if path.is_dir():
-        raise DatasetError(f"{path} is a folder; a file of words with {size} numbers each is required; {remedy}")
+        raise DatasetError(f"{path} must be a file of words with {size} numbers each; it is a folder; {remedy}")
     try:
         with path.open("rb") as file:
             first = file.readline()

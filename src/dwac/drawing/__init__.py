@@ -1,5 +1,5 @@
 """How dwac draws: one style for every picture, and the picture of a single explanation. Internal.
 
-It stands low in the house, so that the paper, the report and `Explanation.plot` can all draw with it. Needs the extra
-`dwac[report]`, and asks for it only when something is drawn.
+It is on a low layer, so that the paper, the report and `Explanation.plot` can all use it. It needs the extra
+`dwac[report]`, but only when something is drawn.
 """

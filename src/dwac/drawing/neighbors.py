@@ -1,4 +1,4 @@
-"""The picture of one explanation: the example that was asked about, beside those that voted on it."""
+"""The picture of one explanation: the explained example next to those that voted on it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dwac.drawing.records import compared, image_of, kind_of
 from dwac.drawing.sheet import Sheet, placed
 from dwac.drawing.style import new, plain, tidy
 
-_ROWS, _BESIDE, _WORDS = 24, 5, 120  # the most columns and neighbours of a table, and words of a text, that are shown
+_ROWS, _BESIDE, _WORDS = 24, 5, 120  # at most so many columns and neighbours of a table, and words of a text
 
 
 class Voter(Protocol):
-    """What is drawn of a `dwac.explain.Neighbor`."""
+    """The part of a `dwac.explain.Neighbor` that is drawn."""
 
     @property
     def label(self) -> Any: ...  # noqa: D102
@@ -28,7 +28,7 @@ class Voter(Protocol):
 
 
 class Explained(Protocol):
-    """What is drawn of a `dwac.explain.Explanation`."""
+    """The part of a `dwac.explain.Explanation` that is drawn."""
 
     @property
     def label(self) -> Any: ...  # noqa: D102
@@ -47,9 +47,9 @@ class Explained(Protocol):
 
 
 def draw_explanation(explained: Explained) -> Any:
-    """Images side by side, a text with its words shaded by attention, a row with the columns that differ marked.
+    """Draw images side by side, a text with words shaded by attention, or a table row with differences marked.
 
-    Where there is no record to show, the votes alone; where the explanation is private, those of each label together.
+    Without a record, draw only the votes; if the explanation is private, those of each label together.
     """
     kind = "" if explained.private else kind_of(explained.record)
     draw = {"image": _images, "text": _text, "table": _table, "": _votes}[kind]
@@ -57,12 +57,12 @@ def draw_explanation(explained: Explained) -> Any:
 
 
 def _title(explained: Explained) -> str:
-    said = f"{explained.label!s:.24}: probability {explained.probability:.3f}"
-    return said if explained.credibility is None else f"{said}, credibility {explained.credibility:.3f}"
+    title = f"{explained.label!s:.24}: probability {explained.probability:.3f}"
+    return title if explained.credibility is None else f"{title}, credibility {explained.credibility:.3f}"
 
 
 def _name(voter: Voter) -> str:
-    """Its label and share; its id, if that may be told."""
+    """Its label and share; its id unless private."""
     vote = f"{plain(voter.label)}  {voter.share:.1%}"
     return vote if voter.id is None else f"{vote}\n{plain(voter.id, 16)}"
 
@@ -72,7 +72,7 @@ def _images(explained: Explained) -> Any:
 
     figure, axes = new(1, len(explained.neighbors) + 1, width=1.35, height=1.75)
     figure.suptitle(plain(_title(explained), 80), fontsize=9, color=INK)
-    shown = [(explained.record, "asked\n"), *((voter.record, _name(voter)) for voter in explained.neighbors)]
+    shown = [(explained.record, "this example\n"), *((voter.record, _name(voter)) for voter in explained.neighbors)]
     for place, (panel, (record, title)) in enumerate(zip(axes[0], shown, strict=True)):
         png = image_of(record)
         if png is not None:
@@ -80,7 +80,7 @@ def _images(explained: Explained) -> Any:
         panel.set(xticks=[], yticks=[])
         panel.set_title(title, fontsize=7, color=INK)
         other = place > 0 and explained.neighbors[place - 1].label != explained.label
-        # A vote for another label is known by its dashes, too.
+        # A vote for another label also has a dashed frame.
         look = (COLOURS[1], 2.0, (0, (3, 2))) if other else (INK, 1.5 if place == 0 else 0.4, "-")
         for spine in panel.spines.values():
             spine.set(edgecolor=look[0], linewidth=look[1], linestyle=look[2])
@@ -127,7 +127,7 @@ def _text(explained: Explained) -> Any:
 
 
 def _vote(sheet: Sheet, voter: Voter, explained: Explained) -> None:
-    """A line on one neighbour: a bar that grows with its share, its label, and the beginning of its text."""
+    """A line for one neighbour: a bar for its share, its label, and the beginning of its text."""
     other = voter.label != explained.label
     look = {"facecolor": "none", "hatch": "/////"} if other else {"facecolor": COLOURS[0]}
     longest = max(v.share for v in explained.neighbors) or 1
@@ -146,7 +146,7 @@ def _table(explained: Explained) -> Any:
     wide = (sheet.width - first) / (len(voters) + 1)
     sheet.write(_title(explained), bold=True)
     sheet.down(0.5)
-    heads = ["asked", *(f"{v.share:.0%} {v.label}" for v in voters)]
+    heads = ["this example", *(f"{v.share:.0%} {v.label}" for v in voters)]
     for row in (heads, ["", *(v.id for v in voters)]):
         sheet.down()
         for place, text in enumerate(row):

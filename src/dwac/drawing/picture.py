@@ -1,4 +1,4 @@
-"""A figure that needs no window: the only module that imports matplotlib when it is itself imported."""
+"""A figure that needs no window. Only this module imports matplotlib at import time."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _THEME = (
 
 
 class Picture(Figure):
-    """A matplotlib figure: `savefig` it, show it in a notebook, or take it as PNG or SVG."""
+    """A matplotlib figure: save it with `savefig`, show it in a notebook, or get it as PNG or SVG."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         FigureCanvasAgg(self)
 
     def png(self, dpi: float = 110) -> bytes:
-        """The same bytes for the same picture."""
+        """PNG bytes; the same for the same picture."""
         return self._written("png", dpi=dpi, metadata={"Software": None})
 
     def svg(self) -> str:
-        """For a page: no colour behind it, and ink that is light where the reader's screen is dark."""
+        """SVG for a page: transparent, with light text if the reader's screen is dark."""
         drawn = self._written("svg", dpi=160, metadata={"Date": None, "Creator": None}, transparent=True).decode()
         drawn = drawn[drawn.index("<svg") :].replace(INK, "var(--ink)").replace(PAPER, "var(--paper)")
         return re.sub(r"(<svg[^>]*>)", lambda tag: tag[0] + _THEME, drawn, count=1)
@@ -43,7 +43,7 @@ class Picture(Figure):
     def _written(self, form: str, **options: Any) -> bytes:
         file = io.BytesIO()
         with _lock, rc_context(_SETTINGS), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
+            warnings.filterwarnings("ignore", message="Glyph")  # a character missing in the font is drawn as a box
             self.savefig(file, format=form, **options)
         return file.getvalue()
 

@@ -1,4 +1,4 @@
-"""Records as people see them: what kind they are, their values in few letters, and where two of them differ.
+"""Records as people see them: their kind, their values in short form, and where two of them differ.
 
 A record is a picture ({"image": PNG bytes}), a text ({"text": …}), or a row of a table ({column: value}).
 """
@@ -23,12 +23,12 @@ def is_png(value: Any) -> bool:
 
 
 def data_url(png: bytes) -> str:
-    """A picture as an address that holds it."""
+    """A picture as a data URL."""
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
 def kind_of(record: Any) -> str:
-    """ "image", "text" or "table"; "" where there is nothing to show."""
+    """ "image", "text" or "table"; "" if there is nothing to show."""
     if not isinstance(record, Mapping) or not record:
         return ""
     if any(is_png(value) for value in record.values()):
@@ -43,7 +43,7 @@ def image_of(record: Any) -> bytes | None:
 
 
 def written(value: Any, most: int = 60) -> str:
-    """A value in few letters.
+    """A value in short form.
 
     >>> written(0.123456), written(None), written("a" * 99, most=5)
     ('0.1235', '–', 'aaaa…')
@@ -58,7 +58,7 @@ def written(value: Any, most: int = 60) -> str:
 
 
 class Column(NamedTuple):
-    """A column of a table: the asked row's value, those of its neighbours, and which of these differ from it."""
+    """A column of a table: the value of the explained row, those of its neighbours, and which of these differ."""
 
     name: str
     value: str
@@ -67,7 +67,7 @@ class Column(NamedTuple):
 
 
 def compared(record: Mapping[Any, Any], others: Sequence[Any], most: int = 60) -> list[Column]:
-    """The columns of a row beside those of its neighbours, as they are shown; a neighbour may have no record.
+    """The columns of a row next to those of its neighbours, in short form; a neighbour may have no record.
 
     >>> compared({"age": 30}, [{"age": 30}, {"age": 41}, None])
     [Column(name='age', value='30', others=('30', '41', ''), differs=(False, True, False))]
@@ -86,9 +86,9 @@ def _has(record: Any, name: Any) -> bool:
 
 
 def plain(value: Any, digits: int | None = None) -> Any:
-    """A value as JSON knows it: NumPy scalars become Python's, other objects their text, what is not finite None.
+    """A JSON value: NumPy scalars become Python values, non-finite numbers None, other objects text.
 
-    digits: to how many significant digits numbers are rounded.
+    digits: round numbers to this many significant digits.
     """
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else str(plain(key)): plain(part, digits) for key, part in value.items()}

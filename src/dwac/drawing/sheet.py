@@ -1,4 +1,4 @@
-"""A sheet of text, drawn line by line: words with something behind them, columns that are cut where they end."""
+"""A sheet of text, drawn line by line: words can be highlighted, and columns are cut at their width."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from dwac.drawing.colours import INK
 from dwac.drawing.style import blank, plain
 
-LEADING, MARGIN, WIDTH = 16, 14, 560  # of lines, around them and across, in points
-MARK = "#F2C14E"  # behind what is to be seen
+LEADING, MARGIN, WIDTH = 16, 14, 560  # line spacing, margin and total width, in points
+MARK = "#F2C14E"  # the highlight
 _SIZE = 8.5
 
 
 class Sheet:
-    """A figure of so many lines. `y` is the middle of the line that is written on; `x` counts from the margin."""
+    """A figure with a given number of lines. `y` is the middle of the current line; `x` starts at the margin."""
 
     def __init__(self, lines: float) -> None:
         height = 2 * MARGIN + lines * LEADING
@@ -28,28 +28,28 @@ class Sheet:
         self.width = WIDTH - 2 * MARGIN
 
     def down(self, lines: float = 1) -> None:
-        """Go on to the next line."""
+        """Move to the next line."""
         self.y += lines * LEADING
 
     def write(self, text: Any, x: float = 0, *, width: float | None = None, bold: bool = False) -> None:
-        """Write a text, or as much of it as is not wider than `width`."""
+        """Write a text, cut to `width`."""
         drawn = fitted(plain(text, 400), self.width - x if width is None else width, bold)
         look = {"fontsize": _SIZE, "color": INK, "va": "center", "weight": "bold" if bold else "normal"}
         self.axes.text(x, self.y, drawn, **look)
 
     def mark(self, x: float, width: float, alpha: float = 0.6) -> None:
-        """Colour what lies behind the line."""
+        """Highlight a part of the line."""
         self.box(x - 2, width, LEADING - 2, facecolor=MARK, linewidth=0, alpha=alpha)
 
     def box(self, x: float, width: float, height: float, **look: Any) -> None:
-        """A box in the middle of the line."""
+        """Draw a box in the middle of the line."""
         from matplotlib.patches import Rectangle
 
         self.axes.add_patch(Rectangle((x, self.y - height / 2), width, height, **look))
 
 
 def fitted(text: str, width: float, bold: bool = False) -> str:
-    """As much of a text as fits into so many points."""
+    """A text, cut to a width in points."""
     if wide(text, bold) <= width:
         return text
     n = bisect_right(range(len(text)), width, key=lambda n: wide(f"{text[:n]}…", bold)) - 1
@@ -57,13 +57,13 @@ def fitted(text: str, width: float, bold: bool = False) -> str:
 
 
 def wide(text: str, bold: bool = False) -> float:
-    """How wide a text is drawn, in points."""
+    """The width of a drawn text, in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
     font = FontProperties(family="DejaVu Sans", size=_SIZE, weight="bold" if bold else "normal")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks has the width of a box
+        warnings.filterwarnings("ignore", message="Glyph")  # a character missing in the font has the width of a box
         return float(text_to_path.get_text_width_height_descent(text.replace(r"\$", "$"), font, ismath=False)[0])
 
 

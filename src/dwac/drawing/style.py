@@ -1,4 +1,4 @@
-"""One style for all pictures, readable in grey and by the colour-blind: every series has its own marker and line too.
+"""One style for all pictures, readable in grey and by colour-blind people: series also differ in marker and line.
 
 figure, axes = new(1, 2)
 axes[0, 0].plot(x, y, **series(0))
@@ -21,14 +21,14 @@ _LONGEST = 24  # characters of a name in a picture
 
 
 def new(n_rows: int = 1, n_columns: int = 1, width: float = 3.0, height: float = 2.4) -> tuple[Any, Any]:
-    """A figure and its axes, (n_rows, n_columns); sizes are of one panel, in inches. No window, no global state."""
+    """A figure and its axes (n_rows, n_columns); sizes are per panel, in inches. No window, no global state."""
     figure = blank(width * n_columns, height * n_rows)
     figure.set_layout_engine("constrained")
     return figure, figure.subplots(n_rows, n_columns, squeeze=False)
 
 
 def blank(width: float, height: float) -> Any:
-    """A figure without axes, which shows itself in a notebook."""
+    """A figure without axes, which a notebook can display."""
     try:
         from dwac.drawing.picture import Picture
     except ModuleNotFoundError as error:
@@ -39,21 +39,21 @@ def blank(width: float, height: float) -> Any:
 
 
 def point(series: int) -> dict[str, Any]:
-    """Colour and marker of the series of that number; 56 differ."""
+    """Colour and marker of a series by its number; 56 combinations differ."""
     return {"color": COLOURS[series % len(COLOURS)], "marker": MARKERS[series % len(MARKERS)]}
 
 
 def line(series: int) -> dict[str, Any]:
-    """Colour, marker and line of the series of that number."""
+    """Colour, marker and line of a series by its number."""
     return {**point(series), "linestyle": DASHES[series % len(DASHES)], "markersize": 4, "linewidth": 1.2}
 
 
 def scatter(
     axes: Any, points: NDArray[Any], labels: NDArray[Any], names: Sequence[Any], places: NDArray[Any], **look: Any
 ) -> None:
-    """Points (n, 2) by label, each class with a colour and marker of its own, and its name at its place, (K, 2).
+    """Points (n, 2) by label: each class has its own colour and marker, and its name at its place, (K, 2).
 
-    A class without a place, NaN, has no name there.
+    A class whose place is NaN gets no name.
     """
     look = {"s": 7, "alpha": 0.6, "linewidths": 0, "rasterized": True} | look
     for label, name in enumerate(names):
@@ -68,7 +68,7 @@ def scatter(
 
 
 def medians(points: NDArray[Any], labels: NDArray[Any], n_classes: int) -> NDArray[Any]:
-    """Where each class lies, (K, 2): the median of its points (n, 2); NaN where it has none."""
+    """The median of each class's points (n, 2), (K, 2); NaN if it has none."""
     places = np.full((n_classes, 2), np.nan)
     for label in np.unique(labels):
         places[label] = np.median(points[labels == label], axis=0)
@@ -76,7 +76,7 @@ def medians(points: NDArray[Any], labels: NDArray[Any], n_classes: int) -> NDArr
 
 
 def share_limits(axes: Any) -> None:
-    """Give all axes of a row the same range, so that a place means the same in each."""
+    """Give all axes of a row the same range, so that positions can be compared."""
     for limits in ("xlim", "ylim"):
         ends = [getattr(panel, f"get_{limits}")() for panel in axes]
         for panel in axes:
@@ -91,7 +91,7 @@ def legend(figure: Any, axes: Any, *, columns: int, **look: Any) -> None:
 
 
 def tidy(axes: Any, *, title: str = "", x: str = "", y: str = "") -> None:
-    """Names of axes, and no more lines than needed."""
+    """Set title and axis labels, and remove needless lines."""
     axes.set_title(title, fontsize=9, color=INK)
     axes.set_xlabel(x, fontsize=8, color=INK)
     axes.set_ylabel(y, fontsize=8, color=INK)
@@ -102,7 +102,7 @@ def tidy(axes: Any, *, title: str = "", x: str = "", y: str = "") -> None:
 
 
 def plain(text: Any, most: int = _LONGEST) -> str:
-    """Any text as matplotlib draws it letter by letter: $ starts no formula, _ hides no name, and it is not too long.
+    """A text that matplotlib draws literally: $ starts no formula, _ hides no name, and it is not too long.
 
     >>> plain("_a $x$ b")
     ' _a \\\\$x\\\\$ b'

@@ -1,4 +1,4 @@
-"""Raw x → tensors → features, one file a modality; `choose` finds the encoder for an X."""
+"""Raw x → tensors → features, one file per modality; `choose` finds the encoder for an X."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ ENCODERS: dict[str, type[Encoder]] = {
 def choose(encoder: Any, X: Any) -> Encoder:
     """The encoder that `encoder` means for this X.
 
-    "auto" looks at X: a DataFrame or a 2-D array is a table, 3-D or 4-D arrays, image files and pictures are images,
-    strings are texts. "tabular", "image" and "text" name one, "tabular:paper" or "image:resnet18" one of its networks,
-    "huggingface:NAME" a pretrained model. An nn.Module is used as it is; an `Encoder` object too.
+    "auto" looks at X: a DataFrame or 2-D array is a table; 3-D or 4-D arrays, image files and PIL images are images;
+    strings are texts. "tabular", "image" and "text" name an encoder; "tabular:paper" or "image:resnet18" also one of
+    its networks; "huggingface:NAME" a pretrained model. An nn.Module or an `Encoder` object is used as it is.
     """
     if isinstance(encoder, ModuleEncoder):
-        return copy.copy(encoder)  # with its module, which is code and not in its config
+        return copy.copy(encoder)  # with its module, which is code and therefore not in its config
     if isinstance(encoder, Encoder):
         return type(encoder).from_config(encoder.config())
     if isinstance(encoder, nn.Module):
         return ModuleEncoder(encoder)
     if isinstance(encoder, type):
-        raise InputError(f"encoder is the class {encoder.__name__}; give an object: {encoder.__name__}(…)")
+        raise InputError(f"encoder must be an object; got the class {encoder.__name__}; write {encoder.__name__}(…)")
     if not isinstance(encoder, str):
         raise InputError(f"encoder must be a name, an nn.Module or an Encoder; got {type(encoder).__name__}")
     kind, _, network = encoder.partition(":")
@@ -70,7 +70,7 @@ def choose(encoder: Any, X: Any) -> Encoder:
 
 
 def backbone(encoder: Encoder, ensemble_size: int) -> nn.Module:
-    """A fresh network of the encoder, or an ensemble of several."""
+    """A new network of the encoder, or an ensemble of several."""
     if ensemble_size == 1:
         return encoder.network()
     if isinstance(encoder, ModuleEncoder):
@@ -87,7 +87,7 @@ def _kind_of(X: Any) -> str:
     if isinstance(X, Tensor | np.ndarray) and X.ndim in (3, 4):
         return "image"
     if isinstance(X, Dataset) or (isinstance(X, tuple) and X and all(isinstance(part, Tensor) for part in X)):
-        raise InputError("a Dataset or tuple of tensors needs a network that knows its items: give encoder=your_module")
+        raise InputError("a Dataset or tuple of tensors needs a network made for its items; pass encoder=your_module")
     if isinstance(X, list | tuple | pd.Series) or (isinstance(X, np.ndarray) and X.ndim == 1):
         first = next((item for item in X if not _is_gap(item)), None)
         if isinstance(first, str):

@@ -1,4 +1,4 @@
-"""What every encoder is: raw X → tensors → a network, with everything it learned as plain JSON values."""
+"""The interface of all encoders: raw X → tensors → a network; everything learned is kept as plain JSON values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Recipe:
     embedding_size: int | None = None  # None: the number of classes, as in the paper
     penalty: float = 1e-3  # of mean ‖h‖² in the loss
     auxiliary_weight: float = 0.0  # of a softmax's cross-entropy in the loss
-    ensemble_size: int = 1  # networks that vote together, on a GPU; on a CPU one
+    ensemble_size: int = 1  # networks that vote together on a GPU; on a CPU only one
     mixed_precision: bool = False  # on a GPU
     compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
 
@@ -37,10 +37,10 @@ class Recipe:
 class Encoder(ABC):
     """Turns one kind of data into tensors, and builds the network that turns those into features.
 
-    Life: `fit` learns what to expect from training rows; `transform` checks any X against that, by name, and gives
-    tensors with one row an example; `network` builds the backbone f that takes them as positional arguments and gives
-    (n, features). `augment` varies a training batch on its device. `config` holds all settings and everything learned,
-    as JSON values; `from_config` restores the encoder from it, without running anything it holds.
+    `fit` learns the schema from training rows. `transform` checks any X against it, by name, and returns tensors with
+    one row per example. `network` builds the backbone f, which takes these tensors as positional arguments and returns
+    (n, features). `augment` randomly varies a training batch on its device. `config` returns all settings and
+    everything learned, as JSON values; `from_config` restores the encoder from it without executing anything.
     """
 
     kind: ClassVar[str]
@@ -48,31 +48,31 @@ class Encoder(ABC):
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the schema and the preprocessing from training rows X; labels y, one a row, may help."""
+        """Learn the schema and the preprocessing from training rows X; labels y, one per row, may help."""
 
     @abstractmethod
     def transform(self, X: Any) -> Inputs:
-        """Tensors on the CPU, one row an example; a clear error names the column or row that does not fit."""
+        """Tensors on the CPU, one row per example; an error names the column or row that does not fit."""
 
     @abstractmethod
     def network(self) -> nn.Module:
-        """A fresh backbone for `transform`'s tensors, giving (n, features)."""
+        """A new backbone that maps the tensors of `transform` to (n, features)."""
 
     def member(self) -> nn.Module:
-        """The same for an ensemble, whose members should not all start alike; by default `network`."""
+        """A network for an ensemble, whose members should not all start alike; by default the same as `network`."""
         return self.network()
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Settings and what was learned, as JSON values."""
+        """All settings and everything learned, as JSON values."""
 
     @classmethod
     @abstractmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The encoder that `config` describes."""
+        """Restore the encoder from its config."""
 
     def check(self) -> None:
-        """Refuse what was learned, of a config that may come from anywhere, where it cannot be computed with."""
+        """Raise an error if learned values, from a config of unknown origin, cannot be computed with."""
         return
 
     def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
@@ -81,23 +81,23 @@ class Encoder(ABC):
         return inputs
 
     def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
-        """The words of each example and how much a trained network reads each; None for what has no words."""
+        """The words of each example and the attention a trained network pays to each; None for data without words."""
         del network, X
         return None
 
     @abstractmethod
     def records(self, X: Any) -> pd.DataFrame:
-        """The examples as a person would see them, a row each: for explanations and the model folder."""
+        """The examples as a person would see them, one row each: for explanations and the model folder."""
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:
-    """A tensor's numbers for NumPy, which has neither sparse arrays nor bfloat16 and its like."""
+    """A tensor as a NumPy array; NumPy has neither sparse arrays nor bfloat16 and similar types."""
     require_dense(tensor)
     small = tensor.is_floating_point() and tensor.itemsize <= 2
     return np.asarray((tensor.float() if small else tensor).numpy(force=True))
 
 
 def require_dense(tensor: Tensor) -> None:
-    """Refuse a sparse tensor."""
+    """Raise an error for a sparse tensor."""
     if tensor.layout != torch.strided:
         raise InputError(f"tensors must be dense; got one of layout {tensor.layout}; use X.to_dense()")

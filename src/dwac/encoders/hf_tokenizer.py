@@ -1,7 +1,7 @@
-"""A Hugging Face tokeniser that may come from anywhere: looked at before it is built, and tried before it is used.
+"""A Hugging Face tokeniser of unknown origin: its JSON is checked before it is built, and tried before it is used.
 
-The library behind it is not Python: what it cannot do ends as a panic, which is no Exception, or takes the process
-along. So whatever a few characters of JSON could make large is compared with what the model needs.
+The library behind it is not written in Python: it may panic, which is not an Exception, or end the process. So
+everything that a few characters of JSON could make large is compared with what the model needs.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch import Tensor
 
 from dwac.errors import DwacError, InputError
 
-MOST_TOKENS = 8192  # of a text; as many as any of the encoders was made for
-_DEEPEST = 100  # levels of JSON
-_LONGEST_STRING = 4096  # other than words and tables
-_MOST_STEPS = 64  # of normalising and splitting
-_MOST_GROWTH = 64  # times as long as it came may a text become by them
-_LONGEST_WORD = 1000  # characters that are looked up as one
+MOST_TOKENS = 8192  # per text; no supported encoder was made for more
+_DEEPEST = 100  # most levels of JSON
+_LONGEST_STRING = 4096  # most characters of a string other than words and tables
+_MOST_STEPS = 64  # steps of normalising and splitting
+_MOST_GROWTH = 64  # the factor by which these steps may lengthen a text
+_LONGEST_WORD = 1000  # most characters looked up as one word
 _PROBES = ("a", "The quick brown fox, aged 42, jumps: naïve café 日本語 🦊!", "a" * 200 + "!")
 
 
 def required(package: str) -> Any:
-    """An optional package; an error says how to install it."""
+    """An optional package; if it is missing, an error explains how to install it."""
     try:
         return import_module(package)
     except ImportError:
@@ -36,14 +36,14 @@ def required(package: str) -> Any:
 
 
 def restored(text: Any, n_words: int) -> Any:
-    """The tokeniser that JSON describes, tried on a few texts; the ids that it gives must lie below `n_words`."""
+    """The tokeniser described by JSON, tried on a few texts; its ids must be below `n_words`."""
     content = _content(text)
     length = _length(content)
     _check_steps(content)
     try:
         tokenizer = _guarded(lambda: built(json.dumps(content)))
         if _guarded(lambda: tokenizer.num_special_tokens_to_add(False)) > length:
-            raise InputError(f"its special tokens are more than the {length} that a text has")
+            raise InputError(f"it must add at most {length} special tokens, the length of a text; it adds more")
         tokens_of(tokenizer, list(_PROBES), n_words)
     except InputError as error:
         raise InputError(f"the tokeniser cannot be used: {error}") from None
@@ -53,14 +53,14 @@ def restored(text: Any, n_words: int) -> Any:
 def tokens_of(tokenizer: Any, texts: list[str], n_words: int, source: str = "") -> tuple[Tensor, Tensor]:
     """ids and attention mask, (n, length) int64 each; an error names the rows that cannot be read.
 
-    source: the tokeniser as JSON, from which it is built anew after a panic.
+    source: the tokeniser as JSON, from which it is rebuilt after a panic.
     """
     length, encodings = tokenizer.padding["length"], encoded(tokenizer, texts, source)
     for row, encoding in enumerate(encodings):
         if len(encoding.ids) != length or len(encoding.attention_mask) != length or max(encoding.ids) >= n_words:
             raise InputError(
-                f"row {row}: the tokeniser gives {len(encoding.ids)} tokens up to {max(encoding.ids, default=0)}; the "
-                f"network takes {length} below {n_words}; restore the model from a copy"
+                f"row {row}: the tokeniser must give {length} tokens below {n_words}; got {len(encoding.ids)} tokens "
+                f"up to {max(encoding.ids, default=0)}; restore the model from a copy"
             )
     masks = [encoding.attention_mask for encoding in encodings]
     return (
@@ -70,7 +70,7 @@ def tokens_of(tokenizer: Any, texts: list[str], n_words: int, source: str = "") 
 
 
 def encoded(tokenizer: Any, texts: list[str], source: str = "") -> list[Any]:
-    """The library's encoding of each text; an error knows all rows that it fails on, or finds nothing in."""
+    """The library's encoding of each text; an error carries all rows on which it fails or finds nothing."""
     try:
         found = list(_guarded(lambda: tokenizer.encode_batch(texts)))
     except InputError:
@@ -83,12 +83,12 @@ def encoded(tokenizer: Any, texts: list[str], source: str = "") -> list[Any]:
 
 
 def built(source: str) -> Any:
-    """The tokeniser of a JSON text; what a panic leaves of one may be broken."""
+    """A new tokeniser from JSON; after a panic, an existing one may be broken."""
     return required("tokenizers").Tokenizer.from_str(source)
 
 
 def _alone(tokenizer: Any, text: str) -> Any:
-    """The encoding of one text, or the error that came instead."""
+    """The encoding of one text, or the error that was raised."""
     try:
         return _guarded(lambda: tokenizer.encode_batch([text]))[0]
     except InputError as error:
@@ -96,14 +96,14 @@ def _alone(tokenizer: Any, text: str) -> Any:
 
 
 def _fault(encoding: Any) -> str:
-    """What is wrong with an encoding, or with the error in its place; empty if nothing is."""
+    """What is wrong with an encoding (or the error in its place); "" if nothing is."""
     if isinstance(encoding, InputError):
         return f"the tokeniser cannot read this text ({encoding}); drop or shorten it"
     return "" if any(encoding.attention_mask) else "the tokeniser finds nothing in this text"
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """What the library gives; whatever it raises, a panic too, as an InputError."""
+    """The result of a library call; everything it raises, even a panic, becomes an InputError."""
     try:
         return work()
     except (KeyboardInterrupt, SystemExit, MemoryError, DwacError):
@@ -112,32 +112,32 @@ def _guarded(work: Callable[[], Any]) -> Any:
         raise InputError(f"{type(error).__name__}: {error!s:.200}") from None
 
 
-# What the JSON says
+# Checks of the JSON
 
 
 def _content(text: Any) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the tokeniser is not JSON: {error!s:.100}") from None
+        raise InputError(f"the tokeniser must be JSON; got {error!s:.100}") from None
     if not isinstance(content, dict):
-        raise InputError(f"the tokeniser must be a JSON object; it is {content!r:.40}")
-    content["decoder"] = None  # ids are never turned back into a text
+        raise InputError(f"the tokeniser must be a JSON object; got {content!r:.40}")
+    content["decoder"] = None  # ids are never decoded to text
     for depth, _, _ in _nodes(content):
         if depth > _DEEPEST:
-            raise InputError(f"the tokeniser is nested deeper than {_DEEPEST} levels")
+            raise InputError(f"the tokeniser must be nested at most {_DEEPEST} levels deep; it is nested deeper")
     return content
 
 
 def numbers_of(content: Any) -> Iterator[tuple[str, float]]:
-    """(key, number) of all numbers that lie within a JSON value."""
+    """(key, number) of all numbers within a JSON value."""
     for _, key, value in _nodes(content):
         if isinstance(value, int | float):
             yield key, value
 
 
 def _nodes(value: Any) -> Iterator[tuple[int, str, Any]]:
-    """(depth, key, value) of all that lies within; without recursion."""
+    """(depth, key, value) of all values within a JSON value, without recursion."""
     left: list[tuple[int, str, Any]] = [(0, "", value)]
     while left:
         depth, key, value = left.pop()
@@ -149,7 +149,7 @@ def _nodes(value: Any) -> Iterator[tuple[int, str, Any]]:
 
 
 def _length(content: dict[str, Any]) -> int:
-    """The number of tokens that every text is brought to: cut and padded, as `fit` sets it."""
+    """The number of tokens to which every text is cut or padded, as set by `fit`."""
     cut, padding = content.get("truncation"), content.get("padding")
     try:
         length = padding["strategy"]["Fixed"]  # type: ignore[index]
@@ -159,40 +159,42 @@ def _length(content: dict[str, Any]) -> int:
     if not same or type(length) is not int or not 1 <= length <= MOST_TOKENS:
         raise InputError(
             f"the tokeniser must cut and pad to one length, 1 … {MOST_TOKENS}; "
-            f"it has truncation {cut!r:.100} and padding {padding!r:.100}"
+            f"got truncation {cut!r:.100} and padding {padding!r:.100}"
         )
     return length
 
 
 def _check_steps(content: dict[str, Any]) -> None:
-    """Refuse what makes texts grow beyond measure, or takes memory that the JSON itself does not."""
+    """Raise an error for steps that make texts far longer, or that need much more memory than the JSON."""
     steps, growth = 0, 1.0
     for part in ("normalizer", "pre_tokenizer"):
         for _, key, value in _nodes(content.get(part)):
             if key == "precompiled_charsmap":
                 _check_table(value)
             elif isinstance(value, str) and len(value) > _LONGEST_STRING:
-                raise InputError(f"{part} of the tokeniser has a string of {len(value):,} characters")
+                raise InputError(f"the tokeniser's {part} has a string of {len(value):,} characters; it is too long")
             if isinstance(value, dict) and "type" in value:
                 steps, growth = steps + 1, growth * _growth(value)
     if steps > _MOST_STEPS or growth > _MOST_GROWTH:
         raise InputError(
-            f"the tokeniser takes {steps} steps that may make a text {growth:g} times as long; "
-            f"at most {_MOST_STEPS} and {_MOST_GROWTH} are due"
+            f"the tokeniser must take at most {_MOST_STEPS} steps and make texts at most {_MOST_GROWTH} times as long; "
+            f"got {steps} steps and {growth:g} times"
         )
     model = content.get("model")
     for key, value in model.items() if isinstance(model, dict) else ():
         if isinstance(value, str) and len(value) > _LONGEST_STRING:
-            raise InputError(f"the tokeniser's {key} has {len(value):,} characters")
+            raise InputError(
+                f"the tokeniser's {key} must have at most {_LONGEST_STRING:,} characters; got {len(value):,}"
+            )
         if key == "max_input_chars_per_word" and (type(value) is not int or not 0 < value <= _LONGEST_WORD):
-            raise InputError(f"the tokeniser's {key} must be 1 … {_LONGEST_WORD}; it is {value!r:.40}")
+            raise InputError(f"the tokeniser's {key} must be 1 … {_LONGEST_WORD}; got {value!r:.40}")
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """How many times longer a step may make a text."""
+    """The factor by which a step may lengthen a text."""
     kind, content, pattern = step["type"], step.get("content", step.get("prepend")), step.get("pattern")
     if kind == "Precompiled":
-        return 8.0  # its table may hold anything; that of SentencePiece gives up to 18 characters for one, seldom
+        return 8.0  # its table may hold anything; SentencePiece's rarely gives up to 18 characters for one
     if not isinstance(content, str):
         return 2.0 if kind == "ByteLevel" else 1.0
     replaced = pattern.get("String") if isinstance(pattern, dict) else None
@@ -200,10 +202,10 @@ def _growth(step: dict[str, Any]) -> float:
 
 
 def _check_table(table: Any) -> None:
-    """A compiled table begins with the size of its first part, which is reserved before it is read."""
+    """Check that a compiled table's first part fits: memory of the size it states is reserved before reading."""
     try:
         data = base64.b64decode(table, validate=True)
     except (TypeError, ValueError, binascii.Error):
         data = b""
     if len(data) < 4 or int.from_bytes(data[:4], "little") > len(data) - 4:
-        raise InputError("the tokeniser's precompiled_charsmap is no such table")
+        raise InputError("the tokeniser's precompiled_charsmap must be a valid table; it is not")

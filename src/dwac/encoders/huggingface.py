@@ -1,6 +1,6 @@
-"""Any Hugging Face text encoder as a backbone, by name or local folder; nothing is fetched unless asked.
+"""Any Hugging Face text encoder as a backbone, by name or local folder; nothing is downloaded unless requested.
 
-encoder = HuggingFaceEncoder("folder/with/model").fit(X)      # X: texts, one an example
+encoder = HuggingFaceEncoder("folder/with/model").fit(X)      # X: one text per example
 input_ids, attention_mask = encoder.transform(X)              # int64 (n, length) each
 features = encoder.network()(input_ids, attention_mask)       # (n, hidden size)
 """
@@ -24,7 +24,7 @@ from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.nn.batches import Inputs
 
-# What transformers builds from a configuration alone: no further model, and no code or kernels from the hub.
+# Models that transformers builds from the configuration alone: without another model, or code from the hub.
 # fmt: off
 MODEL_TYPES = (
     "albert", "bert", "big_bird", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2", "distilbert",
@@ -33,31 +33,31 @@ MODEL_TYPES = (
     "xlm-roberta", "xlm-roberta-xl", "xmod",
 )
 # fmt: on
-# Of a configuration: a user's path, others' code, parts fetched from the hub, and labels, of which an encoder has none.
+# Dropped from a configuration: a user's path, foreign code, parts fetched from the hub, and labels.
 _DROPPED = re.compile(
     r"_.*|.*implementation.*|.*backbone.*|auto_map|quantization_config|transformers_version|num_labels|id2label|label2id"
 )
-_LARGEST = 2**24  # any number of a configuration
+_LARGEST = 2**24  # limit of any number in a configuration
 _MOST = {
     "layers": 256,
     "groups": 256,
     "n_iter": 64,
     "window": MOST_TOKENS,
     "block_size": MOST_TOKENS,
-}  # what is repeated
+}  # limits of what is repeated
 
 
 class HuggingFaceEncoder(Encoder):
-    """A pretrained encoder such as BERT, with its own tokeniser; all of its weights are trained further.
+    """A pretrained encoder such as BERT, with its own tokeniser; all of its weights are fine-tuned.
 
     Once fitted, its `config` holds the architecture and the whole tokeniser, so that a saved model needs neither the
-    hub nor the folder. Weights are read from safetensors files alone, and code that comes with a model is never run.
+    hub nor the folder. Weights are read only from safetensors files, and code that comes with a model is never run.
 
     Args:
         name_or_folder: a model's name on the Hugging Face hub, or a folder with its files.
-        pooling: "mean" of the tokens' last hidden states, or the "first" token's.
-        max_length: most tokens of a text that are read, from its beginning.
-        local_files_only: False allows to download the model.
+        pooling: "mean" of the tokens' last hidden states, or that of the "first" token.
+        max_length: only the first so many tokens of a text are read.
+        local_files_only: False allows downloading the model.
     """
 
     kind = "huggingface"
@@ -82,14 +82,14 @@ class HuggingFaceEncoder(Encoder):
         self._model: dict[str, Any] | None = None  # the architecture, as transformers describes it
         self._tokenizer_json = ""
         self._tokenizer: Any = None
-        self._pretrained = False  # whether networks start from the model's own weights
+        self._pretrained = False  # whether networks start from the pretrained weights
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Read the model's configuration and tokeniser, and learn how long texts are."""
+        """Read the model's configuration and tokeniser, and learn the length of texts."""
         del y
         texts = texts_of(X)
         if not texts:
-            raise ShapeError("0 texts were given while at least 1 is required")
+            raise ShapeError("at least 1 text is required; got 0")
         described = self._load("AutoConfig")
         if getattr(described, "is_encoder_decoder", False):
             raise InputError(
@@ -98,10 +98,12 @@ class HuggingFaceEncoder(Encoder):
         _require_type(described.model_type, self._name)
         tokenizer = self._load("AutoTokenizer")
         if not getattr(tokenizer, "is_fast", False) or tokenizer.pad_token_id is None:
-            raise InputError(f"{self._name} needs a fast tokeniser (tokenizer.json) with a padding token")
+            raise InputError(
+                f"{self._name} must have a fast tokeniser (tokenizer.json) with a padding token; choose another model"
+            )
         limits = [self.settings["max_length"], tokenizer.model_max_length, MOST_TOKENS]
         if getattr(described, "max_position_embeddings", None):
-            limits.append(described.max_position_embeddings - 2)  # RoBERTa's first two places are not for tokens
+            limits.append(described.max_position_embeddings - 2)  # RoBERTa's first two positions are not for tokens
         backend = tokenizer.backend_tokenizer
         backend.no_padding()
         backend.enable_truncation(max(min(limits), 3))
@@ -112,7 +114,9 @@ class HuggingFaceEncoder(Encoder):
         described = json.loads(described.to_json_string(use_diff=False))
         self._model = _plain(described)
         self._tokenizer_json, self._pretrained = backend.to_str(), True
-        self._tokenizer = restored(self._tokenizer_json, self._n_words)  # what could not be loaded is not fitted
+        self._tokenizer = restored(
+            self._tokenizer_json, self._n_words
+        )  # fails now rather than when a saved model is loaded
         return self
 
     def transform(self, X: Any) -> Inputs:
@@ -127,15 +131,15 @@ class HuggingFaceEncoder(Encoder):
             raise
 
     def check(self) -> None:
-        """Refuse a model that takes more steps or memory than its weights do, and a tokeniser that does not work."""
+        """Raise an error for a model that needs far more time or memory than its weights, or a broken tokeniser."""
         for name, value in numbers_of(self._require_fit()):
             most = next((most for ending, most in _MOST.items() if name.endswith(ending)), _LARGEST)
             if abs(value) > most:
-                raise InputError(f"the saved model's {name} must be at most {most:,}; it is {value!r:.40}")
+                raise InputError(f"the saved model's {name} must be at most {most:,}; got {value!r:.40}")
         self.transform(["a"])
 
     def network(self) -> nn.Module:
-        """The pretrained model, or one of the same architecture where this encoder was restored from a config."""
+        """The pretrained model; or, if restored from a config, a new one of the same architecture."""
         model_config = self._require_fit()
         if self._pretrained:
             model = self._load("AutoModel", use_safetensors=True)
@@ -144,21 +148,23 @@ class HuggingFaceEncoder(Encoder):
             options = {name: value for name, value in model_config.items() if name != "model_type"}
             described = transformers.AutoConfig.for_model(model_config["model_type"], **options)
             kind = transformers.MODEL_MAPPING[type(described)]
-            attention = "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"  # others may be fetched
+            attention = (
+                "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+            )  # other implementations may be downloaded
             model = transformers.AutoModel.from_config(
                 described, trust_remote_code=False, attn_implementation=attention
             )
         return PooledModel(model.float(), self.settings["pooling"])
 
     def config(self) -> dict[str, Any]:
-        """The settings; once fitted, the model's architecture and its tokeniser."""
+        """The settings; once fitted, also the model's architecture and its tokeniser."""
         return {"settings": dict(self.settings), "model": self._model, "tokenizer": self._tokenizer_json}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The encoder that `config` describes; its networks start at random, for saved weights to be put in.
+        """Restore the encoder from its config; its networks start at random and then get the saved weights.
 
-        The config may come from anywhere: whatever would have transformers fetch something is refused or dropped.
+        The config may come from anywhere: whatever would make transformers download something is refused or dropped.
         """
         encoder = cls(**config["settings"])
         if config["model"] is not None:
@@ -177,7 +183,7 @@ class HuggingFaceEncoder(Encoder):
 
     @property
     def _n_words(self) -> int:
-        """How many tokens the network knows."""
+        """The size of the network's vocabulary."""
         return checks.positive_int(self._require_fit().get("vocab_size"), "vocab_size")  # type: ignore[arg-type]
 
     def _load(self, what: str, **options: Any) -> Any:
@@ -188,12 +194,12 @@ class HuggingFaceEncoder(Encoder):
                 self._name, local_files_only=local, trust_remote_code=False, **options
             )
         except (OSError, ValueError) as error:
-            hint = "; give a folder, or local_files_only=False to download it" if local else ""
-            raise InputError(f"{self._name} is no model that could be read ({what}): {error}{hint}") from None
+            hint = "; give a folder, or set local_files_only=False to download it" if local else ""
+            raise InputError(f"{self._name} must be a readable model; {what} failed: {error}{hint}") from None
 
     def _require_fit(self) -> dict[str, Any]:
         if self._model is None:
-            raise DwacError("the encoder has seen no text yet: call fit first")
+            raise DwacError("the encoder is not fitted; call fit first")
         return self._model
 
 
@@ -207,10 +213,10 @@ class PooledModel(nn.Module):
         self.model, self.pooling = model, pooling
         pooler = getattr(model, "pooler", None)
         if isinstance(pooler, nn.Module):
-            pooler.requires_grad_(False)  # not used: its weights would get no gradient
+            pooler.requires_grad_(False)  # unused: its weights would get no gradient
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """The mean over the tokens that are there, or the first token's state."""
+        """The mean over all tokens except padding, or the state of the first token."""
         states: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         if self.pooling == "first":
             return states[:, 0]
@@ -224,7 +230,7 @@ def _require_type(model_type: Any, name: str) -> None:
 
 
 def _plain(described: Any) -> Any:
-    """A configuration without what is private, or leads elsewhere; at every depth."""
+    """A configuration without entries that are private or refer elsewhere, at every depth."""
     if isinstance(described, list):
         return [_plain(value) for value in described]
     if not isinstance(described, dict):

@@ -34,19 +34,19 @@ from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 from dwac.nn.batches import Inputs
 
 Array = NDArray[Any]
-MOST_PIXELS = 50_000_000  # of a picture in a file: 8,000 × 6,000; a file of kilobytes can claim any number
+MOST_PIXELS = 50_000_000  # of an image file, about 8,000 × 6,000; a file of a few kilobytes can claim any number
 MOST_NUMBERS = 2**26  # of an image as the network takes it, C × H × W: 256 MiB
-_PNG = b"\x89PNG\r\n\x1a\n"  # how such a file begins
+_PNG = b"\x89PNG\r\n\x1a\n"  # the first bytes of a PNG file
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
 _GREY = {"1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N"}
-_SMALLER = f"at most {MOST_PIXELS:,} are read; make it smaller"
-_ADDRESS = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>")  # as Pillow names what has no name
+_SMALLER = f"at most {MOST_PIXELS:,} are allowed; make it smaller"
+_ADDRESS = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>")  # in Pillow's messages about images without a file name
 _ACCEPTED = "an array (n, H, W), (n, H, W, C) or (n, C, H, W), or a list of arrays, PIL images or file paths"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What `fit` saw: every later X is read by it."""
+    """What `fit` learned; every later X is read accordingly."""
 
     layout: str  # the axes of one image: "HW", "HWC" or "CHW"
     numbers: str  # "uint8": whole numbers 0 … 255; "whole": other whole numbers; "float"
@@ -70,23 +70,24 @@ class Seen:
 class ImageEncoder(Encoder):
     """Images of one size, and a convolutional network for them.
 
-    The channel axis is found at fit and remembered: the last one if it is 1, 3 or 4 long, else the one after n. Where
-    both could be, as in (n, 3, 3, 3), the last is taken, unless `channels` says otherwise. Arrays must all have one
-    size. Files and PIL images are turned upright, brought to one mode (grey if all are grey, RGBA if all have an alpha
-    channel, else RGB) and resized to `size`, without regard to their proportions.
+    Fit finds the channel axis: the last one if it has length 1, 3 or 4, else the one after n. If both are possible, as
+    in (n, 3, 3, 3), it is the last one, unless `channels` says otherwise. All arrays must have the same size. Files and
+    PIL images are turned upright, converted to one mode (grey if all are grey, RGBA if all have an alpha channel, else
+    RGB) and resized to `size` without keeping their proportions.
 
     Args:
         network: "default", a short residual network; "paper", the paper's for Fashion-MNIST; "resnet18"; or
             "timm:NAME", any network of the timm library.
-        augment: vary training batches; "auto": for every network but the paper's.
-        shift: move each image by up to so many pixels; by default a twelfth of the shorter side.
-        flip: also mirror half of them left to right, and predict from each image and its mirror image. Off by default:
-            a mirrored digit or letter is another one. Turn it on for photographs, clothes, animals.
-        cutout: also blank a square of so many times the shorter side; by default 0.3 from 16 pixels on; 0 for none.
-        size: (height, width), or one number for both, of files and PIL images; by default the first image's.
+        augment: randomly vary training batches; "auto": for every network except the paper's.
+        shift: move each image by up to this many pixels; by default a twelfth of the shorter side.
+        flip: also mirror half of them left to right, and predict from each image and its mirror image. Off by default,
+            because a mirrored digit or letter means something else. Turn it on for photographs, clothes, animals.
+        cutout: also blank a square whose side is this share of the shorter side; by default 0.3 for images of at least
+            16 pixels a side; 0 for none.
+        size: (height, width), or one number for both, for files and PIL images; by default that of the first image.
         channels: "last", "first" or "auto".
         width: channels of the default network's first stage; by default 64, or 32 for tiny images or few rows.
-        pretrained: download timm's weights. Nothing is ever downloaded otherwise, nor when a saved model is restored.
+        pretrained: download timm's weights. Otherwise, and when a saved model is restored, nothing is downloaded.
 
     >>> encoder = ImageEncoder().fit(np.zeros((5, 28, 28), dtype=np.uint8))
     >>> encoder.transform(np.zeros((2, 28, 28), dtype=np.uint8))[0].shape
@@ -133,7 +134,7 @@ class ImageEncoder(Encoder):
         return f"ImageEncoder({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the layout, the size, the type of number, and each channel's mean and deviation; y is not used."""
+        """Learn the layout, size, number type, and mean and standard deviation per channel; y is not used."""
         del y
         name, size = self.settings["network"], self.settings["size"]
         if name.startswith("timm:"):
@@ -148,12 +149,14 @@ class ImageEncoder(Encoder):
         images = _tensor(array, layout, numbers)
         channels, height, wide = images.shape[1:]
         if size not in (None, [height, wide]):
-            raise InputError(f"size={size} resizes files and PIL images; X is {array.shape}: resize arrays beforehand")
+            raise InputError(
+                f"size={size} only resizes files and PIL images; got arrays {array.shape}; resize them first"
+            )
         least = networks.LEAST_SIDE.get(name, 2)
         if min(height, wide) < least:
             raise ShapeError(
                 f"network={name!r} needs at least {least}×{least} pixels; got {height}×{wide} with {channels} channels"
-                '; if another axis holds the channels, say channels="first" or "last"'
+                '; if another axis holds the channels, set channels="first" or "last"'
             )
         small = min(height, wide) <= 12 or len(images) < 5000
         mean, std = _statistics(images)
@@ -166,13 +169,13 @@ class ImageEncoder(Encoder):
 
     @property
     def seen(self) -> Seen:
-        """What fit saw; an error before."""
+        """What fit learned; an error before fit."""
         if self._seen is None:
-            raise InputError("the image encoder has not been fitted: call fit(X) with training images first")
+            raise InputError("the image encoder is not fitted; call fit(X) with training images first")
         return self._seen
 
     def transform(self, X: Any) -> Inputs:
-        """One tensor (n, C, H, W): uint8 where fit saw whole numbers 0 … 255, else float32."""
+        """One tensor (n, C, H, W): uint8 if fit saw whole numbers 0 … 255, else float32."""
         return (self._images(_gathered(X, self.seen.lengths)),)
 
     def _images(self, data: Array | list[Any]) -> Tensor:
@@ -183,14 +186,16 @@ class ImageEncoder(Encoder):
             _match_numbers(data, seen)
             return _tensor(data, seen.layout, seen.numbers)
         if seen.numbers != "uint8" or seen.shape[0] not in _MODES:
-            raise InputError(f"the training images were arrays {seen}; turn pictures into such arrays in the same way")
+            raise InputError(
+                f"X must be arrays like the training images, {seen}; got pictures; convert them in the same way"
+            )
         array = _decoded(data, _MODES[seen.shape[0]], seen.shape[1:])
         return _tensor(array, "HWC"[: array.ndim - 1], "uint8")
 
     def network(self) -> nn.Module:
-        """A fresh backbone, (n, C, H, W) → (n, features); standardisation is its first layer."""
+        """A new backbone, (n, C, H, W) → (n, features); its first layer standardises."""
         seen = self.seen
-        # A restored encoder's weights come with the model: fetching others first would be in vain.
+        # A restored encoder gets its weights from the saved model, so there is no need to download others.
         pretrained = self.settings["pretrained"] and not self._restored
         return networks.build(
             self.settings["network"],
@@ -209,7 +214,7 @@ class ImageEncoder(Encoder):
         return bool(self.settings["network"] != "paper" if wanted == "auto" else wanted)
 
     def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
-        """The batch with each image moved, perhaps mirrored and blanked in part; see the class's settings."""
+        """The batch with each image moved, perhaps mirrored and partly blanked; see the arguments of the class."""
         if not self._varies:
             return inputs
         seen, shift = self.seen, self.settings["shift"]
@@ -219,14 +224,14 @@ class ImageEncoder(Encoder):
         return (networks.vary(inputs[0], generator, shift=shift, flip=flip, cutout=cutout, fill=seen.mean),)
 
     def config(self) -> dict[str, Any]:
-        """Settings, and under "seen" what fit learned (None before), as JSON values."""
+        """The settings, and under "seen" what fit learned (None before fit), as JSON values."""
         seen = None if self._seen is None else asdict(self._seen)
         plain = seen and {name: list(value) if isinstance(value, tuple) else value for name, value in seen.items()}
         return {"kind": self.kind, **self.settings, "seen": plain}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The encoder that `config` describes; nothing is downloaded."""
+        """Restore the encoder from its config; nothing is downloaded."""
         settings = {name: value for name, value in config.items() if name not in ("kind", "seen")}
         try:
             encoder, seen = cls(**settings), config["seen"]
@@ -240,7 +245,7 @@ class ImageEncoder(Encoder):
         return encoder
 
     def check(self) -> None:
-        """Refuse what fit can never have seen."""
+        """Raise an error for values that fit can never have learned."""
         seen = self.seen
         whole = {"rows": seen.rows, "width": seen.width, **dict(zip("CHW", seen.shape, strict=True))}
         for name, size in whole.items():
@@ -248,15 +253,15 @@ class ImageEncoder(Encoder):
         _require_size(seen.shape)
         floats = (*seen.mean, *seen.std, seen.low, seen.high)
         if any(type(x) not in (int, float) or not abs(x) < 1e38 for x in floats) or min(seen.std, default=0) <= 0:
-            raise InputError(f"images must have a finite mean, range and positive deviation; they have {seen!r:.300}")
+            raise InputError(f"images must have a finite mean and range and a positive deviation; got {seen!r:.300}")
         one_channel = seen.layout == "HW" and seen.shape[0] == 1
         if not len(seen.mean) == len(seen.std) == seen.shape[0] or not (one_channel or seen.layout in ("HWC", "CHW")):
-            raise InputError(f"images must have a mean and deviation a channel, and a layout; they have {seen!r:.300}")
+            raise InputError(f"images must have one mean and deviation per channel, and a layout; got {seen!r:.300}")
         if seen.numbers not in ("uint8", "whole", "float"):
             raise InputError(f"images must hold uint8, whole or float numbers; got {seen.numbers!r:.40}")
 
     def check_records(self, records: pd.DataFrame) -> None:
-        """Refuse what `records` cannot have made: pictures of another size, however small their files."""
+        """Raise an error for images that `records` cannot have written: those of another size, even in small files."""
         sides = struct.pack(">II", self.seen.shape[2], self.seen.shape[1])
         for name, png in records["image"].items() if "image" in records else ():
             if not isinstance(png, bytes) or png[:8] != _PNG or png[16:24] != sides:
@@ -265,9 +270,9 @@ class ImageEncoder(Encoder):
                 )
 
     def records(self, X: Any) -> pd.DataFrame:
-        """A row an image: "image", a PNG of the pixels the network sees; and "path", where files were given.
+        """One row per image: "image", a PNG of the pixels the network sees; and "path", if files were given.
 
-        Numbers other than 0 … 255 are stretched over that range from the least and greatest of the training images.
+        Numbers other than 0 … 255 are stretched to that range from the minimum and maximum of the training images.
         """
         data = _gathered(X)
         images, seen = self._images(data), self.seen
@@ -286,7 +291,7 @@ class ImageEncoder(Encoder):
 def _recipe(network: str, rows: int) -> Recipe:
     if network == "paper":
         return Recipe(50, batch_size=128, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
-    # A batch is also who votes: large where there is plenty, yet some 25 steps an epoch where there is little.
+    # The examples of a batch vote on each other, so batches are large; small data still get some 25 steps per epoch.
     few = rows < 5000
     batch_size = 2 ** min(8, max(5, round(float(np.log2(max(rows, 1) / 25)))))
     return Recipe(
@@ -310,11 +315,11 @@ def _choice(value: Any, name: str, *choices: Any) -> Any:
 
 
 def _require_size(shape: tuple[int, ...]) -> None:
-    """Refuse images of which a network would hold but a few."""
+    """Raise an error for images so large that only a few would fit into memory."""
     if math.prod(shape) > MOST_NUMBERS:
         raise InputError(
-            f"images of {' × '.join(map(str, shape))} numbers are too large; at most {MOST_NUMBERS:,} are taken; "
-            "resize them, files by size=(height, width)"
+            f"images of {' × '.join(map(str, shape))} numbers are too large; at most {MOST_NUMBERS:,} are allowed; "
+            "resize the images; for files, set size=(height, width)"
         )
 
 
@@ -327,7 +332,7 @@ def _size(size: Any) -> list[int] | None:
     return [checks.positive_int(side, "size") for side in pair]
 
 
-# Reading: whatever came → one numeric array (n, …), or a list of pictures.
+# Reading: X → one numeric array (n, …), or a list of pictures.
 
 
 def _is_path(item: Any) -> bool:
@@ -335,17 +340,17 @@ def _is_path(item: Any) -> bool:
 
 
 def _is_picture(item: Any) -> bool:
-    pillow: Any = sys.modules.get("PIL.Image")  # whoever holds a PIL image has imported it
+    pillow: Any = sys.modules.get("PIL.Image")  # if there is a PIL image, PIL has been imported
     return _is_path(item) or isinstance(item, bytes) or (pillow is not None and isinstance(item, pillow.Image))
 
 
 def _gathered(X: Any, lengths: tuple[int, ...] | None = None) -> Array | list[Any]:
     """X as an array (n, …) of numbers, or as a list of pictures: paths, PIL images, or the bytes of image files.
 
-    lengths: the shape that an image must have, where it is known.
+    lengths: the shape that an image must have, if known.
     """
     if isinstance(X, pd.DataFrame) or _is_picture(X):
-        raise InputError(f"X must be {_ACCEPTED}; got one {type(X).__name__}; a column of paths is fine: X['path']")
+        raise InputError(f"X must be {_ACCEPTED}; got one {type(X).__name__}; for a column of paths, pass X['path']")
     X = array_of(X) if isinstance(X, Tensor) else X
     array = np.asarray(X) if hasattr(X, "__array__") else None
     if array is None and not isinstance(X, list | tuple):
@@ -362,14 +367,14 @@ def _gathered(X: Any, lengths: tuple[int, ...] | None = None) -> Array | list[An
 
 
 def _fault(item: Any) -> str:
-    """What is wrong with one of several pictures; nothing if it may be fine."""
+    """What is wrong with one of several pictures; "" if nothing seems to be."""
     if not _is_picture(item):
         return f"it is a {type(item).__name__} among pictures; give pictures only"
     return f"there is no file {os.fspath(item)!r}" if _is_path(item) and not os.path.isfile(item) else ""
 
 
 def _refuse(faults: dict[int, str]) -> None:
-    """An error that names the first row with a fault, and knows them all."""
+    """Raise an error that names the first bad row and carries all of them."""
     for row, fault in faults.items():
         raise InputError(f"row {row}: {fault}", rows=faults)
 
@@ -387,7 +392,7 @@ def _stacked(items: list[Any], lengths: tuple[int, ...] | None) -> Array:
     odd = [row for row, shape in enumerate(shapes) if shape != wanted]
     if odd:
         raise ShapeError(
-            f"every image must have the same shape; row {odd[0]} has {shapes[odd[0]]}, others {wanted}; "
+            f"all images must have the same shape, {wanted}; row {odd[0]} has {shapes[odd[0]]}; "
             "resize them, or give PIL images or files, which are resized to size=…",
             rows={row: f"the image must have the shape {wanted}; got {shapes[row]}" for row in odd},
         )
@@ -404,7 +409,7 @@ def _layout(shape: tuple[int, ...], channels: str) -> str:
         return "HWC"
     if channels == "first" or shape[1] in _MODES:
         return "CHW"
-    raise ShapeError(f'no axis of {shape} is 1, 3 or 4 long; say where the channels are: channels="first" or "last"')
+    raise ShapeError(f'no axis of {shape} has length 1, 3 or 4; set channels="first" or "last"')
 
 
 def _numbers(array: Array) -> str:
@@ -417,30 +422,30 @@ def _numbers(array: Array) -> str:
 
 
 def _match_numbers(array: Array, seen: Seen) -> None:
-    """Refuse another type of number than fit saw: 0 … 1 read as 0 … 255 would be wrong and look right."""
+    """Raise an error for another number type than in fit: 0 … 1 read as 0 … 255 would be wrong but look right."""
     came = _numbers(array)
     if (came == "float") != (seen.numbers == "float"):
-        raise InputError(f"the training images were {seen}; got {array.dtype}; prepare X as they were")
+        raise InputError(f"X must be like the training images, {seen}; got {array.dtype}; prepare X in the same way")
     if seen.numbers == "uint8" and came != "uint8":
         outside = ((array < 0) | (array > 255)).reshape(len(array), -1).any(axis=1)
         if outside.any():
             rows = [int(row) for row in np.flatnonzero(outside)]
             raise InputError(
-                f"the training images were {seen}; row {rows[0]} holds numbers outside 0 … 255",
+                f"X must be like the training images, {seen}; row {rows[0]} holds numbers outside 0 … 255",
                 rows=dict.fromkeys(rows, "the image holds numbers outside 0 … 255"),
             )
 
 
 def _tensor(array: Array, layout: str, numbers: str) -> Tensor:
     """(n, …) in its layout → (n, C, H, W), uint8 or finite float32."""
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinite, and is found below
+    with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, which is detected below
         array = array.astype(np.uint8 if numbers == "uint8" else np.float32, copy=False)
     if numbers == "float":
         finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
         if not finite.all():
             rows = [int(row) for row in np.flatnonzero(~finite)]
             raise NonFiniteError(
-                f"pixels must be finite; row {rows[0]} holds NaN or infinity; repair it",
+                f"pixels must be finite; row {rows[0]} holds NaN or infinity; drop or repair that row",
                 rows=dict.fromkeys(rows, "the image holds NaN or infinity"),
             )
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
@@ -448,7 +453,7 @@ def _tensor(array: Array, layout: str, numbers: str) -> Tensor:
 
 
 def _statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation by channel, in float64 and in parts; a constant channel counts as deviating by 1."""
+    """Mean and standard deviation per channel, in float64 and in parts; a constant channel gets a deviation of 1."""
     parts = images.split(max(1, 2**22 // images[0].numel()))
     count = images[:, 0].numel()
     mean = sum(part.double().sum(dim=(0, 2, 3)) for part in parts) / count
@@ -459,7 +464,7 @@ def _statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(mean.tolist()), tuple(std.tolist())
 
 
-# Pictures: Pillow is imported only here, so arrays need no more than the base installation.
+# Pictures: Pillow is imported only here, so arrays need only the base installation.
 
 
 def _pillow(module: str) -> Any:
@@ -471,10 +476,10 @@ def _pillow(module: str) -> Any:
 
 @contextmanager
 def opened(row: int, item: Any) -> Iterator[Any]:
-    """A path, the bytes of a file or a PIL image as a PIL image that may be decoded.
+    """A path, the bytes of a file or a PIL image, as a PIL image that is safe to decode.
 
-    One of too many pixels, of several frames or of numbers of unknown range is refused before it is. Whatever goes
-    wrong while it is open names the row and the file.
+    An image with too many pixels, several frames or numbers of unknown range is refused before it is decoded. Every
+    error raised while it is open names the row and the file.
     """
     pillow = _pillow("Image")
     name = repr(os.fspath(item)) if _is_path(item) else "given as " + type(item).__name__
@@ -487,18 +492,18 @@ def opened(row: int, item: Any) -> Iterator[Any]:
             _check_picture(row, name, image)
             # The second image of an MPO file is a camera's preview or depth map.
             if getattr(image, "is_animated", False) and image.format != "MPO":
-                raise InputError(f"row {row}: the image {name} has several frames; save the one that counts by itself")
+                raise InputError(f"row {row}: the image {name} has several frames; save only the one that matters")
             yield image
     except DwacError:
         raise
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
         raise InputError(f"row {row}: the image {name} has too many pixels; {_SMALLER}") from None
-    except Exception as error:  # Pillow's readers raise whatever a broken file makes them
+    except Exception as error:  # a broken file can make Pillow raise anything
         raise InputError(f"row {row}: the image {name} cannot be read: {error}; repair or drop it") from None
 
 
 def _check_picture(row: int, name: str, image: Any) -> None:
-    """Look at the head alone."""
+    """Check the header only."""
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise InputError(f"row {row}: the image {name} has {width}×{height} pixels; {_SMALLER}")
@@ -506,12 +511,12 @@ def _check_picture(row: int, name: str, image: Any) -> None:
         raise InputError(f"row {row}: the image {name} has no pixels ({width}×{height}); drop it")
     if image.mode in ("I", "F"):
         raise InputError(
-            f"row {row}: the image {name} has Pillow's mode {image.mode}, of unknown range; give arrays instead"
+            f"row {row}: the image {name} has Pillow's mode {image.mode}, whose range is unknown; give arrays instead"
         )
 
 
 def _mode(items: list[Any]) -> str:
-    """The one mode for all: grey if all are grey, RGBA if all have alpha, else RGB. Reads the files' heads only."""
+    """One mode for all: grey if all are grey, RGBA if all have alpha, else RGB. Reads only the file headers."""
     grey, alpha = True, True
     for row, item in enumerate(items):
         with opened(row, item) as image:
@@ -535,7 +540,7 @@ def _decoded(items: list[Any], mode: str, size: Any) -> Array:
         except InputError as error:
             faults[row] = _ADDRESS.sub("", str(error).removeprefix(f"row {row}: "))
 
-    # Pillow decodes files outside Python's lock; images already open might share a file, so one at a time.
+    # Pillow decodes files without Python's lock. Images that are open already might share a file: one at a time.
     workers = None if all(_is_path(item) for item in items) else 1
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(fill, range(len(items))):
@@ -547,7 +552,7 @@ def _decoded(items: list[Any], mode: str, size: Any) -> Array:
 def _pixels(row: int, item: Any, mode: str, size: Any) -> Array:
     with opened(row, item) as image:
         image = _pillow("ImageOps").exif_transpose(image)
-        if image.mode.startswith("I;16"):  # its upper byte; Pillow would cut off at 255
+        if image.mode.startswith("I;16"):  # take the upper byte; Pillow would clip at 255
             image = _pillow("Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
         elif "transparency" in image.info:
             image = image.convert("RGBA")
@@ -558,9 +563,9 @@ def _pixels(row: int, item: Any, mode: str, size: Any) -> Array:
 
 
 def _png(pixels: Array) -> bytes:
-    """(H, W, C) uint8, C 1, 3 or 4, as a PNG file: written here, for records need no Pillow."""
+    """(H, W, C) uint8 with C = 1, 3 or 4 as a PNG file; written here so that records need no Pillow."""
     height, width, channels = pixels.shape
-    rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each row begins with its filter: 0, none
+    rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each row begins with its filter type: 0, none
     rows[:, 1:] = pixels.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2, 4: 6}[channels], 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))

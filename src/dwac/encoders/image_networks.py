@@ -16,20 +16,20 @@ from dwac.errors import InputError
 
 Shape = tuple[int, int, int]  # C, H, W
 NAMES = ("default", "paper", "resnet18")
-LEAST_SIDE = {"paper": 6}  # pixels that two convolutions without padding and a pool leave something of
+LEAST_SIDE = {"paper": 6}  # pixels; fewer would vanish in two convolutions without padding and a pool
 
 
 def vary(
     images: Tensor, generator: torch.Generator, *, shift: int, flip: bool, cutout: float, fill: Sequence[float]
 ) -> Tensor:
-    """Each image of a batch (n, C, H, W) moved by up to `shift` pixels, perhaps mirrored, perhaps with a hole.
+    """Move each image of a batch (n, C, H, W) by up to `shift` pixels; perhaps mirror it, perhaps cut a hole.
 
-    What a move uncovers shows the image's own reflection, so no value appears that was not there. A hole is a square
-    of `cutout` times the shorter side, filled with `fill`, one value a channel.
+    Uncovered pixels show the reflected image, so no new values appear. A hole is a square of `cutout` times the shorter
+    side, filled with `fill`, one value per channel.
     """
     n, channels, height, width = images.shape
     device = images.device
-    # Drawn on the CPU, whatever the device, so that a seed means the same everywhere; one copy carries it over.
+    # Drawn on the CPU, so that a seed gives the same numbers on every device; copied once.
     drawn = torch.randint(2**31, (5, n), generator=generator).to(device, non_blocking=True)
     rows, columns = _moved(height, shift, drawn[0]), _moved(width, shift, drawn[1])
     if flip:
@@ -55,21 +55,21 @@ def _moved(length: int, shift: int, drawn: Tensor) -> Tensor:
 
 
 def _within(length: int, side: int, drawn: Tensor) -> Tensor:
-    """(n, length): which positions lie in an interval of `side` that starts at a random place inside."""
+    """(n, length): which positions lie in an interval of length `side` at a random position."""
     start = drawn[:, None] % (length - side + 1)
     position = torch.arange(length, device=drawn.device)
     return (position >= start) & (position < start + side)
 
 
 class Standardise(nn.Module):
-    """(x - mean) / std by channel, on the device: batches travel as uint8, a quarter of the bytes."""
+    """(x - mean) / std per channel, on the device: batches are copied as uint8, a quarter of the bytes."""
 
     mean: Tensor
     std: Tensor
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
-        # Not in the state dict: the encoder's config holds them, and one place is enough.
+        # Not in the state dict, because the encoder's config holds them already.
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(1, -1, 1, 1), persistent=False)
 
@@ -79,14 +79,14 @@ class Standardise(nn.Module):
 
 
 class _ChannelsLast(nn.Module):
-    """The layout convolutions are fastest in. Placed after the first one: with one channel it cannot be told apart."""
+    """The fastest layout for convolutions. Placed after the first one: with one channel, layouts look the same."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last)
 
 
 class Mirrored(nn.Module):
-    """In evaluation, the mean of a network's features of each image and of its mirror image."""
+    """In evaluation, the mean of a network's features over each image and its mirror image."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -102,16 +102,16 @@ class Mirrored(nn.Module):
 
 
 class _Pool(nn.Module):
-    """The mean over the picture: (n, c, H, W) → (n, c)."""
+    """The mean over all pixels: (n, c, H, W) → (n, c)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(dim=(2, 3))
 
 
 class _FeatureNorm(nn.BatchNorm1d):
-    """Features of even scale, (n, c): without it the first embeddings nearly coincide, and votes hardly teach.
+    """Normalises features (n, c): otherwise the first embeddings nearly coincide and gradients are tiny.
 
-    A batch of fewer than 16 is too small to learn a scale from: it takes the one learned so far.
+    A batch of fewer than 16 is too small to estimate a scale: it uses the running one.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -145,8 +145,8 @@ class Block(nn.Module):
 def default(shape: Shape, width: int) -> nn.Sequential:
     """A short residual network: stem and block, stages of convolution, max pool and block, and a mean over the rest.
 
-    Each stage halves the picture and doubles the channels, up to 8·width, while at least 4 pixels a side remain:
-    8×8 has one stage, 28×28 two, 32×32 three. From 64 pixels a side on, the stem itself takes strides of 2, then 4.
+    Each stage halves the image and doubles the channels, up to 8·width, while at least 4 pixels per side remain:
+    8×8 has one stage, 28×28 two, 32×32 three. From 64 pixels per side, the stem has a stride of 2; from 128, of 4.
     """
     channels, side = shape[0], min(shape[1:])
     stride = 1 if side < 64 else 2 if side < 128 else 4
@@ -170,7 +170,7 @@ def default(shape: Shape, width: int) -> nn.Sequential:
 def paper(shape: Shape) -> nn.Sequential:
     """The paper's network for 28×28: conv 32 and 64 of 3×3, pool 2, dropout ¼, 9216 → 128, dropout ½.
 
-    Other sizes: from 42 pixels a side on the pool is wider, so that about 12×12 remain and the layer of 128 small.
+    Other sizes: from 42 pixels per side, the pool is wider, so that about 12×12 remain and the layer of 128 is small.
     """
     channels, height, width = shape
     pool = tuple(max(2, side // 14) for side in (height, width))
@@ -190,9 +190,9 @@ def paper(shape: Shape) -> nn.Sequential:
 
 
 def resnet18(shape: Shape) -> nn.Sequential:
-    """ResNet-18, 512 features of even scale. Up to 64 pixels a side in the CIFAR style: a 3×3 stem and no pool.
+    """ResNet-18 with 512 normalised features. Up to 64 pixels per side in CIFAR style: a 3×3 stem and no pool.
 
-    A stage that would leave less than 4 pixels a side does not halve, so that small images keep a picture to pool.
+    A stage that would leave fewer than 4 pixels per side does not halve, so that small images keep pixels to pool.
     """
     channels, side = shape[0], min(shape[1:])
     if side <= 64:
@@ -210,10 +210,10 @@ def resnet18(shape: Shape) -> nn.Sequential:
 
 
 def find_timm(name: str) -> Any:
-    """The timm library, or an error that says how to get it, or that the name is not one of its own."""
+    """The timm library; an error if it is not installed or the name is not one of its own networks."""
     if ":" in name.removeprefix("timm:") or "/" in name:
         raise InputError(
-            f"network={name!r} is fetched from a hub or folder, so a saved model could not be restored by itself; "
+            f"network={name!r} is fetched from a hub or folder, so a saved model could not be restored without it; "
             "choose a network of timm's own, or give the network: encoder=timm.create_model(…, num_classes=0)"
         )
     try:
@@ -228,8 +228,8 @@ def from_timm(name: str, shape: Shape, *, pretrained: bool) -> nn.Module:
     try:
         network: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=shape[0])
         with torch.no_grad():
-            network.eval()(torch.zeros(1, *shape))  # many of its networks take one size only
-    except Exception as error:  # timm and its networks raise whatever they please
+            network.eval()(torch.zeros(1, *shape))  # many networks accept only one size
+    except Exception as error:  # timm and its networks may raise anything
         raise InputError(
             f"timm has no network {name!r} that takes images of {shape[1]}×{shape[2]} with {shape[0]} channels: "
             f"{error}; choose another, or resize the images (size=… for files and PIL images)"
@@ -240,7 +240,7 @@ def from_timm(name: str, shape: Shape, *, pretrained: bool) -> nn.Module:
 def build(
     name: str, shape: Shape, mean: Sequence[float], std: Sequence[float], *, width: int, pretrained: bool, flip: bool
 ) -> nn.Module:
-    """The named network with fresh weights, standardisation in front; with `flip`, it reads images both ways."""
+    """The named network, after standardisation; with `flip`, it averages each image and its mirror image."""
     if name.startswith("timm:"):
         body = from_timm(name.removeprefix("timm:"), shape, pretrained=pretrained)
     elif name == "default":

@@ -1,7 +1,7 @@
-"""Any network of your own, with any tensors: an nn.Module whose arguments are X.
+"""Your own network on any tensors: an nn.Module that takes X as its arguments.
 
 encoder = ModuleEncoder(my_network).fit(X)     # X: a tensor or array, a tuple of them, or a Dataset
-inputs = encoder.transform(X)                  # the arguments of my_network, one row an example
+inputs = encoder.transform(X)                  # the arguments of my_network, one row per example
 features = encoder.network()(*inputs)          # (n, features)
 """
 
@@ -24,11 +24,11 @@ from dwac.nn.batches import Inputs
 
 
 class ModuleEncoder(Encoder):
-    """X as it is: a tensor or array (n, …), or a tuple of them, one an argument of the network.
+    """X as it is: a tensor or array (n, …), or a tuple of them, one per argument of the network.
 
-    Fit starts from a copy of the module with the weights it has, so a pretrained one is fine-tuned and yours is left
-    alone. float64 becomes float32; other types stay. A saved model holds the weights but no code: `dwac.load` asks
-    for the module again.
+    Fit starts from a copy of the module with its current weights: a pretrained module is fine-tuned, and yours is not
+    changed. float64 becomes float32; other types stay. A saved model holds the weights but no code: `dwac.load` needs
+    the module again.
 
     >>> encoder = ModuleEncoder(nn.Bilinear(4, 3, 8)).fit((torch.zeros(5, 4), torch.zeros(5, 3)))
     >>> encoder.network()(*encoder.transform((torch.zeros(2, 4), torch.zeros(2, 3)))).shape
@@ -45,21 +45,21 @@ class ModuleEncoder(Encoder):
         self._seen: list[dict[str, Any]] | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn how many inputs there are, their shapes and types; y is not used."""
+        """Learn the number, shapes and types of the inputs; y is not used."""
         del y
         inputs = tensors_of(X)
         if len(inputs[0]) == 0:
-            raise ShapeError(f"0 examples were given, of shape {tuple(inputs[0].shape)}, while at least 1 is required")
+            raise ShapeError(f"at least 1 example is required; got 0, of shape {tuple(inputs[0].shape)}")
         self._seen = [_described(part) for part in inputs]
         return self
 
     def transform(self, X: Any) -> Inputs:
-        """The network's arguments, as fit saw them."""
+        """The network's arguments, checked against those of fit."""
         if self._seen is None:
-            raise DwacError("the encoder has seen no data yet: call fit first")
+            raise DwacError("the encoder is not fitted; call fit first")
         inputs = tensors_of(X)
         if len(inputs) != len(self._seen):
-            raise ShapeError(f"the network takes {len(self._seen)} inputs, as in training; got {len(inputs)}")
+            raise ShapeError(f"X must have {len(self._seen)} inputs, as in training; got {len(inputs)}")
         for i, (part, seen) in enumerate(zip(inputs, self._seen, strict=True)):
             came = _described(part)
             if came != seen:
@@ -72,22 +72,22 @@ class ModuleEncoder(Encoder):
     def network(self) -> nn.Module:
         """A copy of the module."""
         if self.module is None:
-            raise InputError("this model was trained with a network of your own: give it, as dwac.load(path, module=…)")
+            raise InputError("this model was trained with a network of your own; pass it: dwac.load(path, module=…)")
         return copy.deepcopy(self.module)
 
     def config(self) -> dict[str, Any]:
-        """The recipe, and what fit saw; not the module, which is code."""
+        """The recipe and the learned shapes and types; not the module, which is code."""
         return {"recipe": asdict(self.recipe), "seen": copy.deepcopy(self._seen)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The encoder without its module: set `.module` before `network` is called."""
+        """Restore the encoder without its module; set `.module` before calling `network`."""
         encoder = cls(recipe=Recipe(**config.get("recipe", {})))
         encoder._seen = config["seen"]
         return encoder
 
     def check(self) -> None:
-        """Refuse a description of inputs that fit cannot have made."""
+        """Raise an error for a description of inputs that fit cannot have written."""
         described: Any = self._seen
         for part in described if isinstance(described, list) and described else [described]:
             if not isinstance(part, dict) or set(part) != {"shape", "type"} or not isinstance(part["type"], str):
@@ -98,7 +98,7 @@ class ModuleEncoder(Encoder):
                 raise InputError(f"an input's shape must be whole numbers; got {part['shape']!r:.100}")
 
     def records(self, X: Any) -> pd.DataFrame:
-        """No columns: tensors of unknown meaning have nothing to show but their ids."""
+        """No columns: tensors of unknown meaning have nothing to show except their ids."""
         return pd.DataFrame(index=range(len(tensors_of(X)[0])))
 
 
@@ -107,15 +107,15 @@ def _described(part: Tensor) -> dict[str, Any]:
 
 
 def tensors_of(X: Any) -> Inputs:
-    """X as a tuple of tensors of equally many rows, on the CPU."""
+    """X as a tuple of tensors with the same number of rows, on the CPU."""
     if isinstance(X, Dataset):
         return gathered(X)[0]
     inputs = tuple(_tensor(part, f"input {i}") for i, part in enumerate(X if isinstance(X, tuple) else (X,)))
     if not inputs or any(part.ndim == 0 for part in inputs):
-        raise ShapeError("X must be a tensor or array with one row an example, or a tuple of them")
+        raise ShapeError("X must be a tensor or array with one row per example, or a tuple of these")
     lengths = [len(part) for part in inputs]
     if len(set(lengths)) > 1:
-        raise ShapeError(f"all inputs must have equally many rows; got {lengths}")
+        raise ShapeError(f"all inputs must have the same number of rows; got {lengths}")
     return inputs
 
 
@@ -136,19 +136,19 @@ def _tensor(value: Any, name: str) -> Tensor:
     if tensor.is_floating_point() and tensor.ndim and not bool((finite := torch.isfinite(tensor)).all()):
         rows = (~finite).view(len(tensor), -1).any(dim=1).nonzero()[:, 0].tolist()
         raise NonFiniteError(
-            f"{name} must be finite; row {rows[0]} holds NaN or infinity",
+            f"{name} must be finite; row {rows[0]} holds NaN or infinity; drop or repair that row",
             rows=dict.fromkeys(rows, f"{name} holds NaN or infinity"),
         )
     return tensor
 
 
 def gathered(dataset: Dataset[Any]) -> tuple[Inputs, Tensor | None]:
-    """A map-style Dataset read once into memory: its inputs, and its labels where items are (x, y) pairs.
+    """Read a map-style Dataset into memory: its inputs, and its labels if items are (x, y) pairs.
 
     An item is x, (x, y), or ((x1, x2, …), y).
     """
     if not isinstance(dataset, Sized) or len(dataset) == 0:
-        raise InputError("a Dataset must have a length, of at least 1, and give its items by number")
+        raise InputError("a Dataset must have a length of at least 1 and return items by number")
     items = [dataset[i] for i in range(len(dataset))]
     try:
         batch = default_collate(items)

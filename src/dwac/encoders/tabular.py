@@ -1,4 +1,4 @@
-"""Tables: numbers, categories, true/false and dates, with gaps, as tensors; and the networks that suit them.
+"""Tables of numbers, categories, booleans and dates, with missing values, as tensors.
 
 encoder = TabularEncoder().fit(X)
 numeric, categorical = encoder.transform(X)              # float32 (n, p), int64 (n, q)
@@ -32,20 +32,20 @@ Floats = NDArray[np.float64]
 Name = str | int
 Value = str | int | float | bool | None
 
-_FEW = 256  # most distinct values a number may have to be a category too
-_DEEPEST = 1000  # layers
-_LARGEST = 1e100  # numbers beyond are taken for this one, so that no square or difference overflows
-_FARTHEST = 1e3  # scaled numbers stop here: finite in float32, and still far from everything
-_EDGE = 5.2  # where z = Φ⁻¹(rank) stops
+_FEW = 256  # a number with at most this many distinct values may be a category too
+_DEEPEST = 1000  # most layers
+_LARGEST = 1e100  # numbers are clipped to ± this, so that no square or difference overflows
+_FARTHEST = 1e3  # scaled numbers are clipped to ± this: finite in float32, and still far from everything
+_EDGE = 5.2  # the largest z = Φ⁻¹(rank)
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "complex", "timedelta", "timedelta64"}
-_DATES = {"datetime", "datetime64", "date", "period"}  # as pandas names what a column holds
+_DATES = {"datetime", "datetime64", "date", "period"}  # pandas' names for the contents of a column
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How one number is scaled, x → z; gaps are filled with the training median `fill`.
+    """How one number is scaled, x → z; missing values are filled with the training median `fill`.
 
-    "quantile": z = Φ⁻¹(rank of x among the training quantiles `values`); beyond the training range it stays at ±5.2.
+    "quantile": z = Φ⁻¹(rank of x among the training quantiles `values`); outside the training range it is ±5.2.
     "binary": z = (x - low) / (high - low). "standard": z = (x - mean) / deviation.
     """
 
@@ -55,7 +55,7 @@ class Scale:
 
     @classmethod
     def fit(cls, x: Floats, *, standard: bool) -> Scale | None:
-        """The scale of x (n,), NaN where missing; None where it does not vary."""
+        """The scale of x (n,), NaN where missing; None if x does not vary."""
         x = x[~np.isnan(x)]
         if len(x) == 0 or x.min() == x.max():
             return None
@@ -71,7 +71,7 @@ class Scale:
         """z of x, both (n,)."""
         x = np.where(np.isnan(x), self.fill, x)
         if self.form == "quantile":
-            # As scikit-learn does it: where quantiles are equal, the middle of the ranks that they share.
+            # As in scikit-learn: equal quantiles get the middle of the ranks that they share.
             values, levels = np.asarray(self.values), np.linspace(0, 1, len(self.values))
             rank = (np.interp(x, values, levels) - np.interp(-x, -values[::-1], -levels[::-1])) / 2
             z: Floats = torch.special.ndtri(torch.from_numpy(rank).clamp(1e-7, 1 - 1e-7)).numpy()
@@ -82,9 +82,9 @@ class Scale:
             return np.clip((x - start) / (step or 1.0), -_FARTHEST, _FARTHEST)
 
     def beyond(self, x: Floats) -> Floats:
-        """(n,): how much farther z would go beyond the training range, at its mean pace within; 0 for gaps."""
+        """(n,): how far x is outside the training range, in units of z at its mean slope inside; 0 for gaps."""
         if self.form != "quantile":
-            return np.zeros(len(x))  # z goes on by itself
+            return np.zeros(len(x))  # z itself keeps growing
         low, high = self.values[0], self.values[-1]
         x = np.where(np.isnan(x), self.fill, x)
         with np.errstate(over="ignore"):
@@ -93,9 +93,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Features:
-    """Columns (n,): continuous numbers, plain 0/1 ones and indices of categories.
+    """Columns (n,): continuous numbers, plain 0/1 numbers and indices of categories.
 
-    Of what training never had: how far beyond its range a number is, and where there is a gap or a new category.
+    For values unlike training: how far a number is outside the training range, and where a gap or category is new.
     """
 
     continuous: list[Floats] = field(default_factory=list)
@@ -107,12 +107,12 @@ class Features:
 
 @dataclass(frozen=True)
 class Column:
-    """What fit learned of a column, and how it becomes features.
+    """What fit learned about a column, and how it becomes features.
 
-    A number has one scale; a date four, of its time, month, weekday and hour; None stands where nothing varies.
-    `gaps`: training had missing numbers, so an indicator says where. `categories`: the values with an index of their
-    own, from 1 on; numbers with few distinct values have them too. `rare`: training had others, too. An "empty" column
-    was all missing: it is ignored.
+    A number has one scale; a date has four, for its time, month, weekday and hour; None means that nothing varies.
+    `gaps`: training had missing numbers, so an indicator marks them. `categories`: the values with an index of their
+    own, starting at 1; numbers with few distinct values have them too. `rare`: training also had other values. An
+    "empty" column had only missing values: it is ignored.
     """
 
     name: Name
@@ -124,12 +124,12 @@ class Column:
 
     @classmethod
     def fit(cls, series: pd.Series[Any], name: Name, *, paper: bool) -> Column:
-        """Learn a column, for the paper's network or ours."""
+        """Learn a column, for the paper's network or the default one."""
         kind = _kind(series)
         if kind == "empty":
             return cls(name, kind)
         if kind == "categorical":
-            # Those met once teach the network what to make of unseen ones.
+            # Categories that occur once get no index: they train the index of unseen ones.
             frequent = _frequent(series, name, least=1 if paper else 2)
             return cls(name, kind, categories=frequent, rare=len(frequent) < series.nunique(dropna=False))
         parts = _parts(series, name, kind)
@@ -139,7 +139,7 @@ class Column:
         return cls(name, kind, scales, bool(x.isna().any()), _frequent(x, name, least=2) if codes else [])
 
     def features(self, series: pd.Series[Any]) -> Features:
-        """The column as features: a list of columns (n,) for each kind."""
+        """The column as features."""
         found = Features()
         if self.scales:
             parts = _parts(series, self.name, self.kind)
@@ -161,22 +161,22 @@ class Column:
 
 
 class TabularEncoder(Encoder):
-    """Tables as tensors: a DataFrame, a 2-D array or a list of rows, any column of which may have gaps.
+    """Tables as tensors: a DataFrame, a 2-D array or a list of rows; any column may have missing values.
 
-    Columns of a DataFrame are known by name; those of an array or list by position. Fit finds each to be
-    numeric, boolean, datetime (UTC where it has no time zone) or categorical. Missing numbers are filled with the
-    training median, and flagged where training had some too; missing categories are a category of their own.
-    Categories rare or unseen in training share one index. Columns that do not vary add nothing.
+    Columns of a DataFrame are matched by name; those of an array or list by position. Fit finds whether each is
+    numeric, boolean, datetime (UTC if it has no time zone) or categorical. Missing numbers are filled with the
+    training median, and flagged if training had some too; missing categories are a category of their own.
+    Categories that were rare or absent in training share one index. Columns that do not vary are ignored.
 
     Args:
         network: "default": periodic embeddings of numbers, then a multi-layer perceptron. "paper": standardised numbers
             and one-hot categories → 32 → 8, with ReLU and dropout 0.2; its shape is fixed.
-        width: of the hidden layers; by default 512, or 128 for fewer than 2,000 training rows.
-        depth: how many hidden layers.
-        dropout: after each hidden layer.
-        frequencies: of the periodic embedding of each number.
-        sigma: the standard deviation that these frequencies start with: the higher, the finer the steps of x that can
-            be told apart, and the more rows that takes; by default 0.1 below 2,000 rows, 0.5 from 100,000, else 0.25.
+        width: size of the hidden layers; by default 512, or 128 for fewer than 2,000 training rows.
+        depth: number of hidden layers.
+        dropout: dropout rate after each hidden layer.
+        frequencies: number of frequencies in the periodic embedding of each number.
+        sigma: the initial standard deviation of these frequencies: a higher one resolves finer steps of x, but needs
+            more rows; by default 0.1 below 2,000 rows, 0.5 from 100,000 rows, else 0.25.
 
     >>> X = pd.DataFrame({"age": [31, 45, None, 28], "job": ["nurse", "clerk", "nurse", "clerk"]})
     >>> numeric, categorical = TabularEncoder().fit(X).transform(X)
@@ -211,11 +211,11 @@ class TabularEncoder(Encoder):
             "sigma": None if sigma is None else float(sigma),
         }
         self.columns: list[Column] = []
-        self.watchful = False  # whether `transform` says how far a row is beyond training
+        self.watchful = False  # whether `transform` measures how far a row is outside the training data
         self._learned(rows=0)
 
     def _learned(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
-        """Choose what depends on the number of training rows; a stored encoder keeps what it chose."""
+        """Choose what depends on the number of training rows; a stored encoder keeps its choices."""
         self.rows, small, large = rows, rows < 2000, rows >= 100_000
         self.widths = widths or [self.settings["width"] or (128 if small else 512)] * self.settings["depth"]
         self.sigma: float = sigma or self.settings["sigma"] or (0.1 if small else 0.5 if large else 0.25)
@@ -248,8 +248,9 @@ class TabularEncoder(Encoder):
         unique = [c.name for c in columns if c.kind == "categorical" and len(frame[c.name].unique()) > 1]
         if unique and not any(c.categories or c.gaps or any(c.scales) for c in columns):
             raise InputError(
-                f"column {_listed(unique)} has a value of its own in every row, and nothing else tells rows apart; "
-                f"for texts, give the column itself: X[{unique[0]!r}], or --text {unique[0]} on the command line"
+                f"at least one column must have values that recur; column {checks.listed(unique)} has a different "
+                f"value in every row; if it holds texts, pass it alone: X[{unique[0]!r}], or --text {unique[0]} on the "
+                "command line"
             )
         self.columns, self.watchful = columns, not paper
         self._learned(rows=len(frame))
@@ -258,9 +259,9 @@ class TabularEncoder(Encoder):
     def transform(self, X: Any) -> Inputs:
         """numeric (n, p) float32 and categorical (n, q) int64.
 
-        numeric: continuous numbers, then plain 0/1 ones, and last, for our network, how far the row is beyond all that
-        training had: outside the range of its numbers, or with gaps or new categories where it had none. The network
-        does not read that, for training has nothing but 0 there; it is one of the row's coordinates.
+        numeric: continuous numbers, then plain 0/1 numbers. For the default network a last column measures how far the
+        row is outside the training data: numbers out of range, or gaps or new categories where training had none. The
+        network does not read that column, which is always 0 in training; it is one of the row's coordinates.
         """
         frame = self.records(X)
         features = self._features(frame)
@@ -271,7 +272,7 @@ class TabularEncoder(Encoder):
         return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
 
     def _features(self, frame: pd.DataFrame) -> list[Features]:
-        """Of every column; an error knows all rows that do not fit, in whichever column."""
+        """The features of every column; an error carries all rows that do not fit, of any column."""
         features, errors = [], []
         for i, column in enumerate(self.columns):
             try:
@@ -286,10 +287,10 @@ class TabularEncoder(Encoder):
         return features
 
     def records(self, X: Any) -> pd.DataFrame:
-        """The rows of X with fit's columns in fit's order; an error names a column that is missing or too many."""
+        """The rows of X with the columns and order of fit; an error names a missing or extra column."""
         self._require_fit()
         frame, names = _frame(X), [column.name for column in self.columns]
-        if not isinstance(X, pd.DataFrame):  # known by position
+        if not isinstance(X, pd.DataFrame):  # matched by position
             if frame.shape[1] != len(names):
                 raise ShapeError(
                     f"X has {frame.shape[1]} features, but TabularEncoder is expecting {len(names)} features as input"
@@ -299,16 +300,16 @@ class TabularEncoder(Encoder):
         missing = [name for name in names if name not in given]
         extra = [name for name in frame.columns if name not in wanted]
         if missing:
-            hint = f"X has {_listed(extra)} instead" if extra else f"fit saw {_listed(names)}"
-            raise InputError(f"column {_listed(missing)} is missing; {hint}")
+            hint = f"X has {checks.listed(extra)} instead" if extra else f"fit saw {checks.listed(names)}"
+            raise InputError(f"column {checks.listed(missing)} is missing; {hint}")
         if extra:
-            raise InputError(f"column {_listed(extra)} was not there in fit; drop it, or fit again with it")
+            raise InputError(f"column {checks.listed(extra)} was not in fit's data; drop it, or fit again with it")
         return frame[names]
 
     def network(self) -> TabularNetwork:
-        """A fresh network for the columns that fit saw, giving (n, widths[-1])."""
+        """A new network for the columns of fit, with (n, widths[-1]) features."""
         self._require_fit()
-        continuous: list[bool] = []  # of each number, whether it is a date's
+        continuous: list[bool] = []  # for each number, whether it comes from a date
         plain: list[bool] = []
         for column in self.columns:
             dated = column.kind == "datetime"
@@ -321,7 +322,7 @@ class TabularEncoder(Encoder):
         if self.settings["network"] == "paper":
             return TabularNetwork(0, n_continuous + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
         places = list(range(n_continuous + n_plain))
-        if self.watchful:  # every date is later than training some day, which makes no stranger
+        if self.watchful:  # new dates are later than all in training, which does not make a row unfamiliar
             places = [place for place, dated in enumerate(continuous + plain) if not dated]
             places += [n_continuous + n_plain] * bool(places)
         rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
@@ -329,36 +330,36 @@ class TabularEncoder(Encoder):
         return TabularNetwork(n_continuous, n_plain, sizes, self.widths, **rest)
 
     def config(self) -> dict[str, Any]:
-        """The settings, what fit learned of the columns, and what the number of rows decided."""
+        """The settings, what fit learned about the columns, and the choices that depend on the number of rows."""
         learned = {"rows": self.rows, "widths": list(self.widths), "sigma": self.sigma, "watchful": self.watchful}
         return {"settings": dict(self.settings), **learned, "columns": [asdict(column) for column in self.columns]}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The encoder that `config` describes."""
+        """Restore the encoder from its config."""
         encoder = cls(**config["settings"])
         for column in config["columns"]:
             scales = [None if scale is None else Scale(**scale) for scale in column["scales"]]
             encoder.columns.append(Column(**{**column, "scales": scales}))
         encoder._learned(config["rows"], config["widths"], config["sigma"])
-        encoder.watchful = config.get("watchful", False)  # of models stored before there was such a thing
+        encoder.watchful = config.get("watchful", False)  # missing in models stored by earlier versions
         return encoder
 
     def check(self) -> None:
-        """Refuse columns whose kind, scales and categories do not go together."""
+        """Raise an error for columns whose kind, scales and categories are inconsistent."""
         checks.positive_int(self.rows, "rows")
         for column in self.columns:
             for scale in column.scales:
                 if scale is not None and not _is_scale(**asdict(scale)):
-                    raise InputError(
-                        f"column {column.name!r} must have a scale of finite numbers; it has {scale!r:.200}"
-                    )
+                    raise InputError(f"column {column.name!r} must have a scale of finite numbers; got {scale!r:.200}")
             if not _is_column(column):
-                raise InputError(f"column {column.name!r:.100} cannot be as it is described: {column!r:.300}")
+                raise InputError(
+                    f"column {column.name!r:.100} must have consistent kind, scales, categories; got {column!r:.300}"
+                )
 
     def _require_fit(self) -> None:
         if not self.columns:
-            raise DwacError("the encoder has seen no table yet: call fit first")
+            raise DwacError("the encoder is not fitted; call fit first")
 
 
 def _depth(depth: int) -> int:
@@ -370,7 +371,7 @@ def _depth(depth: int) -> int:
 def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
     if any(type(number) not in (int, float) or not abs(number) <= _LARGEST for number in [*values, fill]):
         return False
-    if any(type(number) is int and abs(number) > 2**53 for number in [*values, fill]):  # no float
+    if any(type(number) is int and abs(number) > 2**53 for number in [*values, fill]):  # not exact as a float
         return False
     if form == "quantile":
         return len(values) > 1 and values == sorted(values) and 0 < values[-1] - values[0] < math.inf
@@ -395,24 +396,30 @@ def _is_column(column: Column) -> bool:
 
 
 def _frame(X: Any) -> pd.DataFrame:
-    """X as a frame whose columns are named by strings or whole numbers, each once."""
+    """X as a frame whose column names are unique strings or whole numbers."""
     if isinstance(X, pd.DataFrame):
         names: list[Any] = [int(name) if pd.api.types.is_integer(name) else name for name in X.columns]
         odd = [name for name in names if not isinstance(name, str | int)]
         if odd:
-            raise InputError(f"columns must be named by strings or whole numbers; got {odd[0]!r}; rename them")
+            raise InputError(f"column names must be strings or whole numbers; got {odd[0]!r}; rename the column")
         twice = [name for name, again in zip(names, X.columns.duplicated(), strict=True) if again]
         if twice:
-            raise InputError(f"column {twice[0]!r} is there more than once; rename or drop one")
+            raise InputError(
+                f"column names must be unique; {twice[0]!r} appears more than once; rename or drop one of them"
+            )
         return X.set_axis(names, axis=1).reset_index(drop=True)
     if isinstance(X, list | tuple):
         rows = [array_of(row) if isinstance(row, Tensor) else row for row in X]
         rows = [row.tolist() if isinstance(row, np.ndarray | pd.Series) else row for row in rows]
         if not rows or not all(isinstance(row, list | tuple) for row in rows):
-            raise ShapeError("a table given as a list must hold rows, each a list of values, and at least one")
+            raise ShapeError(
+                "a table given as a list must hold at least one row, and each row must be a list of values"
+            )
         for i, row in enumerate(rows):
             if len(row) != len(rows[0]):
-                raise ShapeError(f"all rows must be equally long; row 0 has {len(rows[0])} values, row {i} {len(row)}")
+                raise ShapeError(
+                    f"all rows must have the same length; row 0 has {len(rows[0])} values, row {i} has {len(row)}"
+                )
         return pd.DataFrame(rows)
     if hasattr(X, "toarray"):
         raise InputError("a table must be dense; got a sparse matrix; use X.toarray()")
@@ -435,11 +442,11 @@ def _kind(series: pd.Series[Any]) -> str:
 
 
 def _parts(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:
-    """The numbers of a column, (n,) each, NaN where missing: itself, or a date's time, month, weekday and hour."""
+    """The numbers of a column, (n,) each, NaN where missing: one, or a date's time, month, weekday and hour."""
     if kind != "datetime":
         return [_numbers(series, name)]
     times = _times(series, name)
-    seconds = (times - pd.Timestamp(0, tz="UTC").as_unit("s")).dt.total_seconds()  # so far dates fit too
+    seconds = (times - pd.Timestamp(0, tz="UTC").as_unit("s")).dt.total_seconds()  # seconds hold distant dates too
     parts = (seconds, times.dt.month, times.dt.day_of_week, times.dt.hour)
     return [np.asarray(part.to_numpy(np.float64, na_value=np.nan), np.float64) for part in parts]
 
@@ -493,9 +500,9 @@ def _times(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
 def _refuse(
     series: pd.Series[Any], name: Name, fits: Callable[[Any], bool], wanted: str, of: int | None = None
 ) -> None:
-    """An error that names the first value which is there and does not fit, and its row; it knows all such rows.
+    """Raise an error that names the first value that does not fit, and its row; it carries all such rows.
 
-    of: how many values are there in all, where these are but some of them.
+    of: the total number of values, if the series holds only some of them.
     """
     wrong, there = f"column {name!r} must hold {wanted}; got", series[series.notna()]
     rows: dict[Any, str] = {row: f"{wrong} {value!r:.80}" for row, value in there.items() if not fits(value)}
@@ -506,24 +513,24 @@ def _refuse(
 
 
 def _codes(series: pd.Series[Any], name: Name) -> tuple[NDArray[np.intp], list[Value]]:
-    """Codes (n,) into the list of a column's distinct values, the last of which, None, stands for missing ones."""
+    """Codes (n,) into the list of a column's distinct values; its last entry, None, means missing."""
     try:
         codes, values = pd.factorize(series)
     except TypeError:
         _refuse(series, name, pd.api.types.is_scalar, "single values, not lists or the like")
         raise
-    return codes, [*map(_plain, values), None]  # pandas' code of missing ones, -1, is the last place
+    return codes, [*map(_plain, values), None]  # pandas' code for missing values, -1, is the last position
 
 
 def _plain(value: Any) -> Value:
-    """A category as JSON can keep it; what is neither text, true or false nor a finite number goes by its text."""
+    """A category as a JSON value: text, booleans and finite numbers as they are, everything else as text."""
     value = value.item() if isinstance(value, np.generic) else value
     keeps = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
     return value if keeps else str(value)
 
 
 def _frequent(series: pd.Series[Any], name: Name, least: int) -> list[Value]:
-    """The values met at least so often, in an order that the rows' order does not change; none if only one is met."""
+    """The values that occur at least `least` times, in an order independent of the rows; [] if there is only one."""
     codes, values = _codes(series, name)
     counts: dict[Value, int] = {}
     for value, count in zip(values, np.bincount(codes % len(values), minlength=len(values)), strict=True):
@@ -535,10 +542,10 @@ def _frequent(series: pd.Series[Any], name: Name, least: int) -> list[Value]:
 
 
 def _scattered(x: pd.Series[Any]) -> bool:
-    """Whether numbers (n,) are few values far between, each met often: amounts or codes rather than a measured scale.
+    """Whether numbers (n,) are few, widely spaced values that recur: amounts or codes, not measurements.
 
-    Then the exact value matters, and no smooth map of the number tells one from the next (Adult's capital gains as
-    categories too: +1 point). On values that fill their range the same would only invite overfitting (Covertype).
+    Then the exact value matters, and no smooth function of the number separates one value from the next (Adult's
+    capital gains as categories too: +1 point). For values that fill their range, this would only overfit (Covertype).
     """
     values = np.sort(x.dropna().unique())
     if not 2 < len(values) <= min(_FEW, len(x) // 20):
@@ -547,10 +554,10 @@ def _scattered(x: pd.Series[Any]) -> bool:
 
 
 def _beyond(features: Sequence[Features], n: int) -> Floats:
-    """(n,): how far rows are beyond training, in units of z.
+    """(n,): how far rows are outside the training data, in units of z.
 
-    The median that fills a gap is off by 1 in the mean of its square. So gaps in all of p columns count p; one of them
-    1 / p, for the others still tell what row it is.
+    Filling a gap with the median has a mean squared error of 1. So, squared, new gaps in all p columns count p, and a
+    gap in one of them counts 1 / p, because the other columns still identify the row.
     """
     far = [np.square(x) for part in features for x in part.beyond]
     new = [x for part in features for x in part.new]
@@ -564,8 +571,3 @@ def _joined(columns: Sequence[NDArray[Any]], n: int, dtype: Any) -> Tensor:
     for i, column in enumerate(columns):
         table[:, i] = column
     return torch.from_numpy(table)
-
-
-def _listed(names: Sequence[Name], most: int = 5) -> str:
-    more = [f"… ({len(names) - most} more)"] if len(names) > most else []
-    return ", ".join([*map(repr, names[:most]), *more])

@@ -1,4 +1,4 @@
-"""The networks that suit tables: embeddings of numbers and categories, then a multi-layer perceptron."""
+"""Networks for tables: embeddings of numbers and categories, then a multi-layer perceptron."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ UNKNOWN = 0  # the index of rare and unseen categories
 class TabularNetwork(nn.Module):
     """numeric (n, p), categorical (n, q) → (n, widths[-1]): embeddings, then layers with ReLU and dropout.
 
-    Continuous numbers have periodic embeddings; plain ones stay as they are. Categories are one-hot: `table` holds the
-    first layer's weights that each picks. In training, a share `unknown` of them is hidden, so that the index of unseen
-    ones is trained too. `coordinates`: places of the numbers that are raw features of a row; one more, after the plain
-    ones, is for that alone.
+    Continuous numbers get periodic embeddings; plain ones stay as they are. Categories are one-hot: each selects a row
+    of `table`, which holds weights of the first layer. In training, a share `unknown` of the categories is hidden, so
+    that the index of unseen ones is trained too. `coordinates`: positions of the numbers that are raw features of a
+    row; the position after the plain numbers is a column that serves only as a raw feature.
     """
 
     starts: Tensor
@@ -47,11 +47,13 @@ class TabularNetwork(nn.Module):
         fan_in = n_numeric + sum(sizes)
         self.weight = _uniform(widths[0], n_numeric, fan_in=fan_in)
         self.bias = _uniform(widths[0], fan_in=fan_in)
-        starts = torch.tensor([0, *(size + 1 for size in sizes)]).cumsum(0)  # each column's first row: UNKNOWN's
+        starts = torch.tensor([0, *(size + 1 for size in sizes)]).cumsum(
+            0
+        )  # the first row of each column is that of UNKNOWN
         self.register_buffer("starts", starts[:-1], persistent=False)
         self.table = _uniform(int(starts[-1]), widths[0], fan_in=fan_in) if sizes else None
         if self.table is not None:
-            self.table.data[self.starts] = 0.0  # the one-hot code of nothing
+            self.table.data[self.starts] = 0.0  # as for a one-hot code of zeros
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
@@ -71,7 +73,7 @@ class TabularNetwork(nn.Module):
         return x
 
     def raw_features(self, numeric: Tensor, categorical: Tensor) -> Tensor:
-        """(n, n_raw_features): scaled numbers as they are, by which voters may be asked to be near too."""
+        """(n, n_raw_features): scaled numbers as they are; voters can be required to be near in these too."""
         del categorical
         return numeric[:, self.places]
 
@@ -97,6 +99,6 @@ class PeriodicEmbedding(nn.Module):
 
 
 def _uniform(*shape: int, fan_in: int) -> nn.Parameter:
-    """As nn.Linear starts, but without complaint where a table has no numbers."""
+    """Initialised like nn.Linear, but without a warning for a table without numbers."""
     bound = 1 / math.sqrt(max(fan_in, 1))
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))

@@ -1,6 +1,6 @@
-"""Texts as tensors: words, and the hashes of their n-grams; and the networks that suit them.
+"""Texts as tensors: words, and the hashes of their n-grams.
 
-encoder = TextEncoder().fit(X)                           # X: texts, one an example
+encoder = TextEncoder().fit(X)                           # X: one text per example
 words, ngrams, owners = encoder.transform(X)             # int64 (n, length), int32 (n, m), int16 (n, m)
 features = encoder.network()(words, ngrams, owners)      # (n, 128)
 """
@@ -30,19 +30,19 @@ from dwac.nn.ensemble import Ensemble
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint32]
 
-_CHUNK = 4096  # texts whose n-grams are in memory at once
+_CHUNK = 4096  # texts whose n-grams are in memory at the same time
 _SIZES = range(3, 6)  # of character n-grams
 _LONGEST_WORD = 40  # characters of a word that become n-grams
-_FARTHEST = 2**15 - 1  # place of a word that an int16 holds
-_HIGH = 0.999  # lengths are cut at this quantile of those in training
+_FARTHEST = 2**15 - 1  # the largest position of a word that fits into an int16
+_HIGH = 0.999  # texts are cut at this quantile of the lengths in training
 
-# Accents and vowel signs belong to their word, though \w leaves many out; ideographs and kana are a word each.
+# Accents and vowel signs belong to their word, though \w excludes many; each ideograph or kana is a word.
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = rf"[^\W{_SINGLE}]+(?:[{_MARKS}]+[^\W{_SINGLE}]*)*"
 _TOKEN = re.compile(
     r"\d+(?:[.,]\d+)+"  # 3.5
-    r"|\w+?(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b"  # do n't, it 's: as GloVe has them
+    r"|\w+?(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b"  # do n't, it 's: as in GloVe
     rf"|\.?(?!\d){_WORD}(?:\+\+|\#)?"  # c++, c#, .net
     rf"|{_WORD}|[{_SINGLE}][{_MARKS}]*"
     r"|\.{2,}|!{2,}|\?{2,}|-{2,}|={2,}|\*{2,}|[^\w\s]"
@@ -59,39 +59,39 @@ def tokenise(text: str) -> list[str]:
 
 
 def word_hash(word: str) -> int:
-    """A whole word's 32-bit hash: CRC-32 of its UTF-8 bytes, the same on every machine and in every run."""
+    """The 32-bit hash of a whole word: CRC-32 of its UTF-8 bytes, the same on every machine and in every run."""
     return zlib.crc32(word.encode())
 
 
 def character_hashes(word: str) -> list[int]:
-    """The hashes of a word's distinct character n-grams, 3 to 5 long; < and > mark where it begins and ends."""
+    """The hashes of a word's distinct character n-grams of length 3 to 5; < and > mark its beginning and end."""
     marked = f"<{word[:_LONGEST_WORD]}>"
     ngrams = dict.fromkeys(marked[i : i + size] for size in _SIZES for i in range(len(marked) - size + 1))
-    return [zlib.crc32(ngram.encode(), 1) for ngram in ngrams]  # 1: unlike those of words
+    return [zlib.crc32(ngram.encode(), 1) for ngram in ngrams]  # 1: differs from the hashes of words
 
 
 def pair_hashes(first: Hashes, second: Hashes) -> Hashes:
-    """The hashes of pairs of words, from those of the words; the order counts."""
+    """The hashes of pairs of words, from the hashes of the words; the order matters."""
     return first * np.uint32(0x9E3779B1) + second * np.uint32(0x85EBCA6B) + np.uint32(1)
 
 
 class TextEncoder(Encoder):
-    """Texts as tensors: a list, tuple, array or Series of strings, or a DataFrame with one column of them.
+    """Texts as tensors: a list, tuple, array or Series of strings, or a DataFrame with one column of strings.
 
     Fit learns a vocabulary, which n-grams recur, and how long texts are. N-grams are words, pairs of neighbouring
-    words, and the runs of 3 to 5 characters in each word. Character runs are left out where texts are so long that
-    those of a typical one would not fit: there, words say enough.
+    words, and the runs of 3 to 5 characters in each word. Character runs are left out if texts are so long that those
+    of a typical text would not fit: words are enough there.
 
     Args:
-        network: "default": a bag of n-grams beside a CNN with attention. "paper": that CNN alone, as in the paper.
-        vectors: a file of word vectors in GloVe's format, from which the words' vectors start; otherwise at random. Its
-            first words are known too if training texts lack them.
-        min_count: words and n-grams met in fewer training texts are not learned.
-        max_words: most words in the vocabulary.
-        max_length: most words of a text that are read, from its beginning.
-        max_features: most n-grams in the table.
-        max_ngrams: most n-grams of a text that are read: words and pairs first.
-        dropout: "default": share of the words hidden in training. "paper": dropout of the word vectors.
+        network: "default": a bag of n-grams next to a CNN with attention. "paper": only that CNN, as in the paper.
+        vectors: a file of initial word vectors in GloVe's format; without it they start at random. Its first words
+            enter the vocabulary even if they are not in the training texts.
+        min_count: words and n-grams in fewer training texts than this are ignored.
+        max_words: size limit of the vocabulary.
+        max_length: only the first so many words of a text are read.
+        max_features: size limit of the table of n-grams.
+        max_ngrams: limit of the n-grams read per text, words and pairs first.
+        dropout: "default": share of words hidden in training. "paper": dropout rate of the word vectors.
 
     >>> encoder = TextEncoder(min_count=1).fit(["sort a list", "parse json"])
     >>> encoder.vocabulary
@@ -146,15 +146,15 @@ class TextEncoder(Encoder):
         if self.settings["network"] == "paper":
             self.recipe = Recipe(50, batch_size=64, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
             return
-        # Few words decide a short text, and votes on it are easily too sure: a firm penalty keeps classes near.
+        # Few words decide a short text, so votes easily become overconfident: a strong penalty keeps classes close.
         self.recipe = Recipe(
             epochs=60 if small else 24,
             batch_size=64 if small else 256,
             learning_rate=5e-3,
             weight_decay=1e-2,
             patience=15 if small else 8,
-            # Most n-grams are rare, and a long memory of squares lets each rare gradient move its n-gram far:
-            # by 1/√(1-β₂) learning rates, 32 at 0.999.
+            # Most n-grams are rare. With a slow average of squares, each rare gradient moves its n-gram far: by
+            # 1/√(1-β₂) learning rates, 32 at 0.999.
             beta2=0.95,
             penalty=1e-2,
             ensemble_size=4,
@@ -162,17 +162,17 @@ class TextEncoder(Encoder):
         )
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the vocabulary, the n-grams that recur, and the lengths; from labels, what each n-gram speaks for."""
+        """Learn the vocabulary, the recurring n-grams and the lengths; from labels, the evidence of each n-gram."""
         corpus = _Corpus.read(texts_of(X), None)
         if corpus.n == 0:
-            raise ShapeError("0 texts were given while at least 1 is required")
+            raise ShapeError("at least 1 text is required; got 0")
         settings = self.settings
         length = _high(np.bincount(corpus.text, minlength=corpus.n), settings["max_length"])
         corpus = corpus.cut(length)
         if settings["vectors"] is not None:
             self._vectors = read_vectors(settings["vectors"], set(corpus.words), settings["max_words"])
         self.vocabulary = self._frequent_words(corpus)
-        known = set(self.vocabulary)  # words that training lacks are known by their vectors
+        known = set(self.vocabulary)  # words that are not in training are known by their vectors
         self.vocabulary += [word for word in self._vectors if word not in known]
         del self.vocabulary[settings["max_words"] :]
         self._sizes = {"rows": corpus.n, "length": length, "ngrams": 0, "vector": 0}
@@ -185,7 +185,7 @@ class TextEncoder(Encoder):
         return self
 
     def _frequent_words(self, corpus: _Corpus) -> list[str]:
-        """The words with an index of their own, the most frequent first; a word with a vector needs no second text."""
+        """The words with an index of their own, most frequent first; a word with a vector may occur only once."""
         n = len(corpus.words)
         counts = np.bincount(np.unique(corpus.text * n + corpus.ids) % n, minlength=n)
         counted = [
@@ -198,7 +198,7 @@ class TextEncoder(Encoder):
     def _learn_ngrams(self, corpus: _Corpus) -> None:
         limit = self.settings["max_ngrams"]
         runs = [sum(max(len(word) + 3 - size, 0) for size in _SIZES) for word in corpus.words]
-        typical = np.median(np.bincount(corpus.text, np.array(runs)[corpus.ids] + 2))  # with each word, and a pair
+        typical = np.median(np.bincount(corpus.text, np.array(runs)[corpus.ids] + 2))  # plus each word and a pair
         self._characters = bool(typical <= limit)
         met = [hashes for _, hashes, _ in corpus.ngrams(self._characters)]
         hashes, counts = np.unique(np.concatenate(met), return_counts=True)
@@ -209,23 +209,23 @@ class TextEncoder(Encoder):
         self._sizes["ngrams"] = _high(np.bincount(known, minlength=corpus.n), limit)
 
     def _weigh_ngrams(self, corpus: _Corpus, y: Any) -> NDArray[np.float32]:
-        """(n-grams + 1, K): log P(n-gram given class), smoothed by one text of each, less its mean over classes."""
+        """(n-grams + 1, K): log P(n-gram given class), with add-one smoothing, minus its mean over classes."""
         classes, codes = np.unique(np.asarray(y), return_inverse=True)
         if codes.shape != (corpus.n,):
-            raise ShapeError(f"y must have one label a text: ({corpus.n},) required, {np.shape(y)} given")
+            raise ShapeError(f"y must have one label per text, shape ({corpus.n},); got {np.shape(y)}")
         counts = np.ones((len(self._ngrams) + 1, len(classes)), dtype=np.float32)
         for text, hashes, _ in corpus.ngrams(self._characters):
             np.add.at(counts, (self._lookup(hashes), codes[text]), 1)
         evidence: NDArray[np.float32] = np.log(counts) - np.log(np.bincount(codes) + 2).astype(np.float32)
-        evidence[0] = 0  # what the table lacks says nothing
+        evidence[0] = 0  # n-grams outside the table are no evidence
         evidence -= evidence.mean(axis=1, keepdims=True)
         return evidence
 
     def transform(self, X: Any) -> Inputs:
         """words (n, length) int64; for the default network ngrams (n, m) int32 and their owners (n, m) int16.
 
-        Padded with 0. A word outside the vocabulary has index 1; an n-gram outside the table is left out. An n-gram's
-        owner is the place of its word in the text, for a pair that of the first word.
+        Padded with 0. A word outside the vocabulary has index 1; an n-gram outside the table is left out. The owner of
+        an n-gram is the position of its word in the text; for a pair, that of the first word.
         """
         self._require_fit()
         corpus = _Corpus.read(texts_of(X), self._sizes["length"])
@@ -247,20 +247,20 @@ class TextEncoder(Encoder):
         return torch.from_numpy(words), torch.from_numpy(ngrams), torch.from_numpy(owners)
 
     def _lookup(self, hashes: Hashes) -> Ints:
-        """The place of n-grams in the table, from 1 on; 0 for those that it lacks."""
+        """The positions of n-grams in the table, starting at 1; 0 if not in it."""
         if len(self._ngrams) == 0:
             return np.zeros(len(hashes), dtype=np.int64)
         place = np.searchsorted(self._ngrams, hashes).clip(max=len(self._ngrams) - 1)
         return np.where(self._ngrams[place] == hashes, place + 1, 0)
 
     def tokens(self, X: Any) -> list[list[str]]:
-        """The words read of each text, aligned with the columns of `words` and of the network's `attention`."""
+        """The words read from each text, aligned with the columns of `words` and of the network's `attention`."""
         self._require_fit()
         return [tokenise(text)[: self._sizes["length"]] for text in texts_of(X)]
 
     @torch.no_grad()
     def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
-        """The words read of each text, with the share of the network's attention that each has."""
+        """The words read from each text, each with its share of the network's attention."""
         assert isinstance(network, AttentionCNN | SubwordNetwork | Ensemble)
         device = next(network.parameters()).device
         weights = network.attention(self.transform(X)[0].to(device)).cpu().tolist()
@@ -271,10 +271,10 @@ class TextEncoder(Encoder):
         return pd.DataFrame({"text": pd.Series(texts_of(X), dtype="str")})
 
     def network(self) -> nn.Module:
-        """A fresh network, giving (n, 200) for the paper's and (n, 128) for the default.
+        """A new network, with (n, 200) features for the paper's and (n, 128) for the default.
 
-        Vectors from a file and the n-grams' evidence are there after `fit` alone: a restored encoder's network takes
-        its weights from where the model was saved.
+        Only after `fit` does it start from the vectors of a file and the evidence of n-grams: a restored encoder's
+        network gets its weights from the saved model.
         """
         network = self.member()
         if self._evidence is not None:
@@ -283,7 +283,7 @@ class TextEncoder(Encoder):
         return network
 
     def member(self) -> nn.Module:
-        """The same without evidence: from one start several networks learn to agree, and gain less by each other."""
+        """The same without evidence: networks with a common start agree more, and gain less as an ensemble."""
         self._require_fit()
         n_words, size = len(self.vocabulary) + UNKNOWN + 1, self._sizes["vector"]
         if self.settings["network"] == "paper":
@@ -312,7 +312,7 @@ class TextEncoder(Encoder):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The encoder that `config` describes; a file of word vectors is not needed again."""
+        """Restore the encoder from its config; a file of word vectors is not needed again."""
         encoder = cls(**config["settings"])
         encoder.vocabulary = list(config["vocabulary"])
         encoder._ngrams = np.array(config["ngrams"], dtype=np.uint32)
@@ -321,31 +321,31 @@ class TextEncoder(Encoder):
         return encoder
 
     def check(self) -> None:
-        """Refuse words, n-grams and sizes that do not go together."""
+        """Raise an error for words, n-grams and sizes that are inconsistent."""
         sizes, words = self._sizes, self.vocabulary
         if {*map(type, words)} - {str} or len(set(words)) != len(words):
-            raise InputError(f"the vocabulary must be words that differ from one another; got {words!r:.100}")
+            raise InputError(f"the vocabulary must be unique words; got {words!r:.100}")
         if self._ngrams.ndim != 1 or bool((self._ngrams[1:] <= self._ngrams[:-1]).any()):
             raise InputError("the hashes of n-grams must be a list in ascending order")
         least = {"rows": 1, "length": 1, "ngrams": int(self.settings["network"] == "default"), "vector": 0}
         for name, minimum in least.items():
             checks.positive_int(sizes[name], name, minimum=minimum)
-        # So many n-grams at most has a text: a word's own, a pair's, and those of its characters.
+        # The most n-grams that a text can have: per word, itself, a pair, and those of its characters.
         ngrams = min(self.settings["max_ngrams"], sizes["length"] * (2 + len(_SIZES) * (_LONGEST_WORD + 2)))
         if sizes["length"] > self.settings["max_length"] or sizes["ngrams"] > ngrams:
             raise InputError(
-                f"texts of {sizes} cannot be: at most {self.settings['max_length']} words, {ngrams} n-grams"
+                f"texts must have at most {self.settings['max_length']} words and {ngrams} n-grams; got {sizes}"
             )
         if type(self._characters) is not bool:
             raise InputError(f"characters must be true or false; got {self._characters!r:.40}")
 
     def _require_fit(self) -> None:
         if self._sizes["rows"] == 0:
-            raise DwacError("the encoder has seen no text yet: call fit first")
+            raise DwacError("the encoder is not fitted; call fit first")
 
 
 class _Corpus(NamedTuple):
-    """Texts as numbers: token t of them all is `words[ids[t]]`, at `place[t]` of text `text[t]`, in order."""
+    """Texts as numbers: token t of all texts is `words[ids[t]]`, at position `place[t]` of text `text[t]`, in order."""
 
     n: int
     words: list[str]
@@ -355,7 +355,7 @@ class _Corpus(NamedTuple):
 
     @classmethod
     def read(cls, texts: Sequence[str], length: int | None) -> _Corpus:
-        """Tokenise texts; `length` words are read of each, or all."""
+        """Tokenise texts; read `length` words of each, or all if None."""
         index: dict[str, int] = {}
         ids: list[int] = []
         lengths = np.zeros(len(texts), dtype=np.int64)
@@ -373,10 +373,10 @@ class _Corpus(NamedTuple):
         return self._replace(ids=self.ids[near], text=self.text[near], place=self.place[near])
 
     def ngrams(self, characters: bool) -> Iterator[tuple[Ints, Hashes, Ints]]:
-        """(text, hash, owner) of the distinct n-grams of each text, some texts at a time.
+        """(text, hash, owner) of the distinct n-grams of each text, in chunks of texts.
 
-        In order of text, and in it words, then pairs, then characters, each where it occurs first. A word's
-        characters are hashed once, however often the word comes.
+        Ordered by text; within a text words, then pairs, then characters, each at its first occurrence. The characters
+        of a word are hashed once, however often the word occurs.
         """
         word = np.array([word_hash(word) for word in self.words], dtype=np.uint32)
         parts = [character_hashes(word) if characters else [] for word in self.words]
@@ -386,7 +386,7 @@ class _Corpus(NamedTuple):
             low, high = np.searchsorted(self.text, (first, first + _CHUNK))
             ids, text, place = self.ids[low:high], self.text[low:high], self.place[low:high]
             pair = np.flatnonzero(text[1:] == text[:-1])
-            token = np.repeat(np.arange(len(ids)), counts[ids])  # whose n-gram each one is
+            token = np.repeat(np.arange(len(ids)), counts[ids])  # the word of each n-gram
             within = np.arange(len(token)) - np.repeat(counts[ids].cumsum() - counts[ids], counts[ids])
             owner = np.concatenate([np.arange(len(ids)), pair, token])
             hashes = np.concatenate(
@@ -401,7 +401,7 @@ class _Corpus(NamedTuple):
 
 
 def texts_of(X: Any) -> list[str]:
-    """X as a list of strings, none of them empty; an error names the row that is not."""
+    """X as a list of non-empty strings; an error names the row that is not one."""
     if isinstance(X, pd.DataFrame):
         if X.shape[1] != 1:
             raise ShapeError(f"a DataFrame of texts must have one column; got {X.shape[1]}: {list(X.columns)[:8]}")
@@ -417,19 +417,19 @@ def texts_of(X: Any) -> list[str]:
         row, fault = next(iter(faults.items()))
         error = InputError if any(isinstance(text, str) for text in texts) else KindError
         rows = {row: f"the text {fault}" for row, fault in faults.items()}
-        raise error(f"every text must be a str with a word; row {row} {fault}; drop or repair it", rows=rows)
+        raise error(f"every text must be a str with at least one word; row {row} {fault}; drop or repair it", rows=rows)
     return texts
 
 
 def _fault(text: Any) -> str:
-    """What is wrong with a text; nothing if it is fine."""
+    """What is wrong with a text; "" if nothing is."""
     if not isinstance(text, str):
         missing = text is None or text is pd.NA or (isinstance(text, float) and np.isnan(text))
         return "is missing" if missing else f"is {type(text).__name__} {str(text)[:40]!r}"
     if not text or text.isspace():
         return "is blank" if text else "is empty"
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        return "holds half of a surrogate pair: its bytes were decoded wrongly"
+        return "contains half of a surrogate pair, so its bytes were decoded wrongly"
     return ""
 
 

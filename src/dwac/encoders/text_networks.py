@@ -1,4 +1,4 @@
-"""Networks over texts: the paper's attention CNN, and the same beside a bag of hashed n-grams; word vectors."""
+"""Networks for texts: the paper's attention CNN, alone or next to a bag of hashed n-grams; word vectors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dwac.errors import InputError, NonFiniteError
 
 Vector = NDArray[np.float32]
 
-PADDING = 0  # index of what is not there
-UNKNOWN = 1  # index of words that the vocabulary lacks
+PADDING = 0  # index of padding
+UNKNOWN = 1  # index of words outside the vocabulary
 
 
 class AttentionCNN(nn.Module):
@@ -29,10 +29,10 @@ class AttentionCNN(nn.Module):
 
     Args:
         n_words: size of the vocabulary, padding and unknown included.
-        size: of a word's vector.
-        filters: of the convolution.
-        window: words that it reads; odd, so that each v_t has its word in the middle.
-        dropout: of the word vectors.
+        size: size of a word vector.
+        filters: number of filters of the convolution.
+        window: number of words the convolution reads; odd, so that word t is in the middle for v_t.
+        dropout: dropout rate of the word vectors.
     """
 
     rows_at_once: ClassVar = {"cpu": 1, "cuda": 256}
@@ -55,16 +55,16 @@ class AttentionCNN(nn.Module):
         values, weights = self.attend(words, words != PADDING)
         return weighted_sum(weights, values)
 
-    def attend(self, words: Tensor, heard: Tensor) -> tuple[Tensor, Tensor]:
-        """v (n, length, filters) and a (n, length), where only the words `heard` (n, length) are read."""
-        vectors = self.dropout(self.words(words) * heard[:, :, None])
+    def attend(self, words: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+        """v (n, length, filters) and a (n, length), reading only the words that are `visible` (n, length)."""
+        vectors = self.dropout(self.words(words) * visible[:, :, None])
         values = torch.tanh(self.convolution(vectors.transpose(1, 2))).transpose(1, 2)
         relevance = self.relevance(values).squeeze(2).float()
-        return values, torch.softmax(relevance.masked_fill(~heard, torch.finfo(relevance.dtype).min), dim=1)
+        return values, torch.softmax(relevance.masked_fill(~visible, torch.finfo(relevance.dtype).min), dim=1)
 
     @torch.no_grad()
     def attention(self, words: Tensor) -> Tensor:
-        """a (n, length): how much of f each word gives; rows sum to 1, padding has 0. As in evaluation mode."""
+        """a (n, length): the share of each word in f; rows sum to 1, padding has 0. As in evaluation mode."""
         training = self.dropout.training
         self.dropout.eval()
         try:
@@ -74,26 +74,26 @@ class AttentionCNN(nn.Module):
 
 
 class SubwordNetwork(nn.Module):
-    """words, ngrams, owners → (n, size + filters): an attention CNN beside a bag of n-grams.
+    """words, ngrams, owners → (n, size + filters): an attention CNN next to a bag of n-grams.
 
         b = Σ_g e_g / √(number of n-grams),   f = [tanh(s (W b + c)), CNN(words)]
 
-    The bag knows words by their parts, so it reads misspelt, compound and unseen words too. In training a share
-    `hidden` of the words is hidden whole, with all their n-grams: dropping n-grams one by one would leave enough of
-    each word to recognise it.
+    The bag represents words by their parts, so it can read misspelt, compound and unseen words. In training, a share
+    `hidden` of the words is hidden with all their n-grams: if n-grams were dropped one by one, enough of each word
+    would remain to recognise it.
 
     Args:
         n_words: as for `AttentionCNN`.
         n_ngrams: rows of the table of n-grams, padding included.
-        word_size: of a word's vector.
-        size: of an n-gram's vector.
-        filters: of the convolution, of window 3.
+        word_size: size of a word vector.
+        size: size of an n-gram vector.
+        filters: number of filters of the convolution, whose window is 3.
         hidden: share of words hidden in training.
     """
 
-    # Evidence must saturate. Votes need tight classes: a title with one telling word and one with three should land in
-    # the same place. Without the steep tanh the loss fits a sum of evidence to a point, as least squares do, which
-    # cost one to two points of validation accuracy on Stack Overflow titles.
+    # Evidence must saturate. Votes need compact classes: a title with one informative word and a title with three
+    # should be embedded in the same place. Without the steep tanh the loss fits a sum of evidence to a point, as in
+    # least squares, which cost one to two points of validation accuracy on Stack Overflow titles.
     STEEPNESS = 6.0
 
     rows_at_once: ClassVar = {"cpu": 1, "cuda": 256}
@@ -112,41 +112,41 @@ class SubwordNetwork(nn.Module):
         self.hidden = hidden
         self.cnn = AttentionCNN(n_words, word_size, filters, window=3, dropout=0.2)
         self.ngrams = nn.EmbeddingBag(n_ngrams, size, mode="sum", padding_idx=PADDING)
-        nn.init.zeros_(self.ngrams.weight)  # what training never meets says nothing
+        nn.init.zeros_(self.ngrams.weight)  # n-grams that are not in training are no evidence
         self.mix = nn.Linear(size, size)
 
     def forward(self, words: Tensor, ngrams: Tensor, owners: Tensor) -> Tensor:
-        """Features (n, size + filters) of words (n, length) and n-grams (n, m); `owners` are the n-grams' places."""
+        """Features (n, size + filters) of words (n, length), n-grams (n, m) and the positions of their words."""
         (words,), (ngrams, owners) = trimmed(words), trimmed(ngrams, owners)
-        heard = self._heard(words)
-        values, weights = self.cnn.attend(words, heard)
-        kept = heard.gather(1, owners.long()) & (ngrams != PADDING)
+        visible = self._visible(words)
+        values, weights = self.cnn.attend(words, visible)
+        kept = visible.gather(1, owners.long()) & (ngrams != PADDING)
         share = kept / kept.sum(dim=1, keepdim=True).clamp_min(1).sqrt()
         bag = self.ngrams(ngrams, per_sample_weights=share.to(self.ngrams.weight.dtype))
         return torch.cat([torch.tanh(self.STEEPNESS * self.mix(bag)), weighted_sum(weights, values)], dim=1)
 
     @torch.no_grad()
     def start_from(self, evidence: Tensor) -> None:
-        """Start each n-gram's vector from what it speaks for, (n_ngrams, K), in a random direction a class.
+        """Initialise the n-gram vectors from their evidence (n_ngrams, K), with one random direction per class.
 
-        A rare n-gram is seldom corrected, so it keeps most of where it started: at nothing, or, as here, at what a
-        naive Bayes classifier would make of it. The more classes, the more of them are mixed, and the less each counts.
+        A rare n-gram gets few gradients, so it stays near its start: 0, or, as here, the evidence that a naive Bayes
+        classifier would use. With more classes, more directions are mixed, and each counts less.
         """
         n_classes = evidence.shape[1]
         directions = torch.randn(n_classes, self.ngrams.embedding_dim) / n_classes**0.5
         self.ngrams.weight.copy_(3 / n_classes * evidence @ directions)
 
     def attention(self, words: Tensor, *_: Tensor) -> Tensor:
-        """How the CNN's half of the features is shared among the words, (n, length)."""
+        """(n, length): the share of each word in the CNN's part of the features."""
         return self.cnn.attention(words)
 
-    def _heard(self, words: Tensor) -> Tensor:
-        """Which words are read: all that are there, in training a random part of them."""
+    def _visible(self, words: Tensor) -> Tensor:
+        """Which words are read: all except padding; in training a random part of them."""
         there = words != PADDING
         if not self.training or self.hidden == 0:
             return there
-        heard = there & (torch.rand(words.shape, device=words.device) >= self.hidden)
-        return heard | (there & ~heard.any(dim=1, keepdim=True))  # a text is never hidden altogether
+        visible = there & (torch.rand(words.shape, device=words.device) >= self.hidden)
+        return visible | (there & ~visible.any(dim=1, keepdim=True))  # a text is never hidden entirely
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
@@ -155,9 +155,9 @@ def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
 
 
 def trimmed(first: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """Columns (n, m) without the end that is padding in every row of the first; one column stays at least.
+    """Drop the last columns of (n, m) that are padding in every row of the first tensor; at least one column stays.
 
-    Only on the CPU, where it saves half the work: asking a GPU how long the longest row is would stall it.
+    Only on the CPU, where it saves half the work: reading the longest length back from a GPU would stall it.
     """
     if first.device.type != "cpu":
         return first, *others
@@ -166,10 +166,10 @@ def trimmed(first: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
 
 
 def read_vectors(path: str | Path, words: Collection[str], further: int = 0) -> dict[str, Vector]:
-    """The vectors of some words, and of the first `further` of the file, in its order.
+    """The vectors of some words, and of the first `further` words of the file, in file order.
 
-    It is a text file with a word and its numbers on each line; an error names a bad line. A first line of two whole
-    numbers, as fastText writes it, is passed over.
+    Each line of the file has a word and its numbers; an error names a bad line. A first line of two whole numbers, as
+    fastText writes it, is skipped.
     """
     found: dict[str, Vector] = {}
     size = 0
@@ -179,17 +179,17 @@ def read_vectors(path: str | Path, words: Collection[str], further: int = 0) -> 
                 line = line.rstrip()
                 fields = line.count(b" ")
                 if number == 1 and fields == 1 and all(part.isdigit() for part in line.split()):
-                    further += 1  # it is no word
+                    further += 1  # this line is not a word
                     continue
                 size = size or fields
                 word = line.partition(b" ")[0].decode("utf-8", "replace")
-                if fields == size > 0 and word not in words and number > further:  # most lines: not worth parsing
+                if fields == size > 0 and word not in words and number > further:  # most lines: skipped without parsing
                     continue
                 values = _numbers(line, size)
                 if values is None:
                     raise InputError(
-                        f"{path}, line {number}: a word and {size or 'some'} numbers are required, with a space "
-                        f"before each; found {line[:60].decode('utf-8', 'replace')!r}"
+                        f"{path}, line {number} must be a word and {size or 'some'} numbers, separated by spaces; "
+                        f"got {line[:60].decode('utf-8', 'replace')!r}"
                     )
                 if not np.isfinite(values).all():
                     raise NonFiniteError(f"{path}, line {number}: the numbers of {word!r} must be finite")
@@ -198,14 +198,14 @@ def read_vectors(path: str | Path, words: Collection[str], further: int = 0) -> 
     except OSError as error:
         raise InputError(f"vectors must be a readable file; {path}: {error.strerror}") from None
     if not any(word in words for word in found):
-        raise InputError(f"{path} has a vector for none of the {len(words)} training words; is it of their language?")
+        raise InputError(f"{path} has vectors for none of the {len(words)} training words; is it for their language?")
     return found
 
 
 def _numbers(line: bytes, size: int) -> Vector | None:
-    """The last `size` fields of a line, or None if it is not a word and so many numbers.
+    """The last `size` fields of a line; None if it is not a word and that many numbers.
 
-    A few words of GloVe 840B have spaces in them; but a number before the last `size` is one too many.
+    A few words of GloVe 840B contain spaces, but a number before the last `size` fields is one too many.
     """
     parts = line.split(b" ")
     word, numbers = parts[: len(parts) - size], parts[len(parts) - size :]

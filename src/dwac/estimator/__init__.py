@@ -1,4 +1,4 @@
-"""The scikit-learn face: DWACClassifier, what happens to data before and after training, and the model on disk.
+"""The scikit-learn interface: DWACClassifier, what happens to data before and after training, and the model on disk.
 
 `dwac.DWACClassifier` and `dwac.load` are public; the rest of this package is internal.
 """

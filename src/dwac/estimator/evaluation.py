@@ -1,8 +1,8 @@
-"""What a classifier says of examples, and how good, how honest and how wary that is where the truth is known.
+"""A classifier's predictions, and how accurate and how well calibrated they are where the truth is known.
 
-said = predict(clf, X)
-said.frame(epsilon=0.05)                  # label, probability, confidence, credibility and label set of each row
-evaluate(said, y, epsilon=0.05).to_dict() # accuracy, log loss, calibration error, coverage, …; and by class
+predictions = predict(clf, X)
+predictions.frame(epsilon=0.05)                  # label, probability, confidence, credibility, set: one row per example
+evaluate(predictions, y, epsilon=0.05).to_dict() # accuracy, log loss, calibration error, coverage, …; also by class
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dwac.estimator.preparation import encode_known
 from dwac.estimator.readable import Reasons, readable
 from dwac.explain import privacy
 
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # what a formula may begin with
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # the first characters of a formula
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 Floats = NDArray[np.float64]
@@ -32,13 +32,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Predictions:
-    """One pass over n examples: their votes, and what follows from these alone."""
+    """One pass over n examples: their votes, and everything that follows from these."""
 
     log_class_weights: Floats  # (n, K)
     classes: NDArray[Any]  # (K,)
     conformal: ConformalPrediction | None  # None for a model without calibration rows
-    reasons: Reasons | None = None  # (n,): None, or why a row could not be read, and was given the classes' shares
-    private: bool = False  # whether all but the votes themselves is rounded, as `dwac.explain.privacy` has it
+    reasons: Reasons | None = None  # (n,): None, or why a row could not be read; it then has the classes' shares
+    private: bool = False  # whether everything except the votes is rounded as in `dwac.explain.privacy`
 
     @property
     def readable(self) -> NDArray[np.bool_]:
@@ -46,7 +46,7 @@ class Predictions:
         return np.ones(len(self.codes), dtype=bool) if self.reasons is None else readable(self.reasons)
 
     def part(self, rows: Any) -> Predictions:
-        """What is said of some rows: a slice, numbers or a mask."""
+        """The predictions for some rows: a slice, row numbers or a mask."""
         trust = self.conformal
         if trust is not None:
             bad = None if trust.unreadable is None else trust.unreadable[rows]
@@ -56,7 +56,7 @@ class Predictions:
 
     @property
     def codes(self) -> NDArray[np.int64]:
-        """(n,): the places of the predicted labels among the classes."""
+        """(n,): the positions of the predicted labels among the classes."""
         return np.asarray(self.log_class_weights.argmax(axis=1))
 
     @property
@@ -66,10 +66,10 @@ class Predictions:
 
     @property
     def log_probabilities(self) -> Floats:
-        """(n, K): log P(y=k given x); where private, less than a per cent counts as half of one."""
+        """(n, K): log P(y=k given x); if private, a rounded share of 0 counts as half a per cent."""
         if self.private:
-            told = np.maximum(self.probabilities, 0.5 / privacy.STEPS)
-            return np.asarray(np.log(told / told.sum(axis=1, keepdims=True)))
+            rounded = np.maximum(self.probabilities, 0.5 / privacy.STEPS)
+            return np.asarray(np.log(rounded / rounded.sum(axis=1, keepdims=True)))
         votes = self.log_class_weights
         return np.asarray(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True))
 
@@ -80,10 +80,10 @@ class Predictions:
         return privacy.shares(exact) if self.private else exact
 
     def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
-        """A row an example: label, probability, confidence, credibility, and the set of labels at error rate ε.
+        """One row per example: label, probability, confidence, credibility, and the prediction set at error rate ε.
 
-        `unreadable` says why a row could not be read, where that is so: its label is then the commonest one, its
-        credibility 0 and its set empty.
+        `unreadable` gives the reason if a row could not be read: its label is then the most common one, its
+        credibility 0 and its prediction set empty.
         """
         found: dict[str, Any] = {"label": self.labels.tolist(), "probability": self.probabilities.max(axis=1)}
         if self.conformal is not None:
@@ -94,9 +94,9 @@ class Predictions:
 
 
 def predict(clf: DWACClassifier, X: Any, *, private: bool | None = None) -> Predictions:
-    """What the classifier says of X; rows that cannot be read are flagged.
+    """The classifier's predictions for X; rows that cannot be read are flagged.
 
-    private: rounded; by default so for a model saved without its examples.
+    private: round the numbers; the default for a model that was saved without its examples.
     """
     return predictions_of(clf, *clf.votes(X), private=clf.private_ if private is None else private)
 
@@ -104,15 +104,15 @@ def predict(clf: DWACClassifier, X: Any, *, private: bool | None = None) -> Pred
 def predictions_of(
     clf: DWACClassifier, log_class_weights: Floats, reasons: Reasons | None = None, *, private: bool
 ) -> Predictions:
-    """The same from votes that were counted before, (n, K)."""
+    """The same from existing votes (n, K)."""
     trust = clf.conformal_of(log_class_weights, reasons, private=private) if len(clf.calibration_y_) else None
     return Predictions(log_class_weights, clf.classes_, trust, reasons, private)
 
 
 def as_csv(frame: pd.DataFrame, delimiter: str = ",", *, harmless: bool = False) -> str:
-    """A frame of predictions as a file's text, the labels of a set joined by |.
+    """A frame of predictions as CSV text; the labels of a prediction set are joined by |.
 
-    harmless: for a spreadsheet, which would take cells such as =1+1 for formulas.
+    harmless: make it safe for spreadsheets, which would take cells such as =1+1 for formulas.
     """
     joined = frame.map(lambda value: "|".join(map(str, value)) if isinstance(value, list) else value)
     if harmless:
@@ -121,7 +121,7 @@ def as_csv(frame: pd.DataFrame, delimiter: str = ",", *, harmless: bool = False)
 
 
 def harmless_cell(value: Any) -> Any:
-    """A cell, or a column's name, that no spreadsheet takes for a formula: an apostrophe makes it a text.
+    """A cell or column name that no spreadsheet takes for a formula: a leading apostrophe makes it text.
 
     >>> harmless_cell("=HYPERLINK(1)"), harmless_cell("-3.5"), harmless_cell(-3.5)
     ("'=HYPERLINK(1)", '-3.5', -3.5)
@@ -132,7 +132,7 @@ def harmless_cell(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How predictions compare with the truth; what needs calibration is None where a model has none."""
+    """How predictions compare with the truth; values that need calibration are None if the model has none."""
 
     n: int  # rows that could be read
     accuracy: float
@@ -142,9 +142,9 @@ class Evaluation:
     coverage: float | None
     mean_set_size: float | None
     credibility: float | None  # mean
-    unreadable: int  # rows that could not be read, and are left out of all else
-    unseen: int  # rows whose labels training did not have: wrong, missed by every set, and left out of the two errors
-    by_class: pd.DataFrame  # a row a class: n, recall, precision, coverage, mean_set_size, credibility
+    unreadable: int  # rows that could not be read; all other numbers leave them out
+    unseen: int  # rows with labels unseen in training: wrong, in no prediction set, left out of the two errors
+    by_class: pd.DataFrame  # one row per class: n, recall, precision, coverage, mean_set_size, credibility
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, ready for JSON."""
@@ -153,17 +153,17 @@ class Evaluation:
 
 
 def evaluate(said: Predictions, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Evaluation:
-    """Compare with true labels y (n,). Rows that could not be read are counted, no more.
+    """Compare with true labels y (n,). Rows that could not be read are only counted.
 
-    strict: refuse labels that training did not have. Otherwise their rows are wrong and missed, as the promise of
-    prediction sets counts them; where there are no other labels, y is not the right column, and an error says so.
+    strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the
+    guarantee of prediction sets; if there are no other labels, y is probably the wrong column, and an error says so.
     """
     truth = encode_known(y, len(said.log_class_weights), said.classes, strict=strict)
     if not (truth >= 0).any():
-        encode_known(y, len(truth), said.classes)  # an error names the first
+        encode_known(y, len(truth), said.classes)  # raises an error that names the first
     readable = said.readable
     if said.reasons is not None and not readable.any():
-        raise InputError(f"no row could be read, so there is nothing to compare; row 0: {said.reasons[0]}")
+        raise InputError(f"at least one row must be readable to evaluate; none is; row 0: {said.reasons[0]}")
     said, truth = said.part(readable), truth[readable]
     seen = truth >= 0
     trust = said.conformal
@@ -196,5 +196,5 @@ def _by_class(said: Predictions, truth: NDArray[np.int64], sets: NDArray[np.bool
 
 
 def _mean(values: NDArray[Any]) -> float:
-    """NaN where there is nothing to average, without a warning."""
+    """The mean; NaN without a warning if there are no values."""
     return float(values.mean()) if len(values) else float("nan")

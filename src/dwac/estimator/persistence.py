@@ -1,7 +1,7 @@
-"""What of a fitted classifier goes into a model folder, and how it comes back: plain values, tensors and records.
+"""What a model folder stores of a fitted classifier, and how it is restored: plain values, tensors and records.
 
-A folder may come from anywhere. So whatever is read is checked before it is used: it makes sense by itself, fits the
-rest, and takes no more memory than the files do.
+A folder may come from anywhere. So everything is checked before it is used: it must be valid, fit the rest, and take no
+more memory than the files do.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dwac.storage import Stored, decode_value, encode_value
 
 _NETWORK = ("backbone", "embedding", "logits")
 _LABELS = "OUSiufbmM"  # NumPy's letters for objects, texts, bytes, numbers, booleans, durations and dates
-_MOST_BYTES = 2**28  # of labels, and of the numbers of a network that are made rather than stored
+_MOST_BYTES = 2**28  # of labels, and of a network's numbers that are computed rather than stored
 
 
 class _ModuleNeededError(InputError):
-    """Nothing is wrong with the folder: the caller has to give the network."""
+    """The folder is fine, but the caller must give the network."""
 
 
 # Writing
@@ -43,14 +43,14 @@ class _ModuleNeededError(InputError):
 
 def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame | None]:
     """(config, tensors, examples) of a fitted classifier."""
-    # As fitted: what is set later, other than for label sets, is for the next fit.
+    # The settings as fitted: later changes, other than for prediction sets, are for the next fit.
     live = clf.get_params(deep=False)
     fitted = {**getattr(clf, "_fitted", live), **{name: live[name] for name in ("nonconformity", "class_conditional")}}
     settings = {name: _packed(value) for name, value in fitted.items() if name != "encoder"}
     settings |= {"random_state": clf.random_state if isinstance(clf.random_state, int) else None}
     settings |= {"checkpoint": None, "device": str(clf.device)}
     classes = [encode_value(label) for label in clf.classes_]
-    _classes(classes, clf.classes_.dtype.str)  # what could not be loaded is not saved
+    _classes(classes, clf.classes_.dtype.str)  # refuses to save what could not be loaded
     config = {
         "settings": settings,
         "encoder": {
@@ -85,7 +85,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
     references = clf.references_
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
     if clf.model_.known is not None and not include_examples:
-        # Coordinates are the rows' own numbers: without them there is no height, and no probability changes.
+        # Coordinates are numbers from the rows: without them there is no novelty score; probabilities do not change.
         config["novelty_weight"] = 0.0
         tensors |= {name: tensors[name][:, :-1] for name in ("ref_h", "calibration_h")}
         tensors["calibration_z"] = tensors["calibration_z"][:, :0]
@@ -94,13 +94,13 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.index_of_ids.isin(clf.model_.known.ids)))
     if fitted["class_weight"] is not None:
         tensors["class_weights"] = torch.as_tensor(references.class_weights)
-    # Ids are the index of the records; without records, of a frame without columns.
+    # The ids are the index of the records; without records, of a frame without columns.
     ids = pd.Index(list(references.ids), tupleize_cols=False)
     records = clf.examples_.frame() if include_examples else None
     if records is None:
         return config, tensors, pd.DataFrame(index=ids)
     rows = records.index.get_indexer(ids)
-    # Some voters may have none: added to a model that was saved without. They are listed, so that no cell is made up.
+    # Voters added to a model that was saved without records have none. They are listed, so that no cell is invented.
     config["without_record"] = [[int(row), encode_value(ids[row])] for row in np.flatnonzero(rows < 0)]
     return config, tensors, records.iloc[rows[rows >= 0]]
 
@@ -110,7 +110,7 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
 
 @contextmanager
 def reading(path: str | PathLike[str]) -> Iterator[None]:
-    """Whatever a folder's well-formed but senseless contents make go wrong is one clear error that names it."""
+    """Turn every failure that well-formed but invalid contents cause into one clear error that names the folder."""
     try:
         yield
     except _ModuleNeededError:
@@ -120,15 +120,15 @@ def reading(path: str | PathLike[str]) -> Iterator[None]:
     except (DwacError, ImportError) as error:
         raise StorageError(f"{path} cannot be loaded: {error}") from error
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise StorageError(f"{path} takes more memory than there is: {error}") from error
-    except Exception as error:  # whatever contents that dwac did not write lead the constructors to
+        raise StorageError(f"{path} needs more memory than is available: {error}") from error
+    except Exception as error:  # contents that dwac did not write may make constructors raise anything
         raise StorageError(
-            f"{path} holds no model that can be built: {type(error).__name__}: {error}; save the model again"
+            f"{path} must hold a model that can be built; got {type(error).__name__}: {error}; save the model again"
         ) from error
 
 
 def most_examples(tensors: Mapping[str, Tensor]) -> int:
-    """How many records a stored model may have: one of each voter."""
+    """The most records that a stored model may have: one per voter."""
     voters = tensors.get("ref_y")
     return len(voters) if voters is not None and voters.ndim else 0
 
@@ -137,10 +137,10 @@ def encoder_of(config: Mapping[str, Any]) -> Encoder:
     """The fitted encoder."""
     kind = config["encoder"]["kind"]
     if kind not in ENCODERS:
-        raise StorageError(f"unknown encoder {kind!r}; this dwac knows {', '.join(ENCODERS)}")
+        raise StorageError(f"unknown encoder {kind!r}; this version of dwac has {', '.join(ENCODERS)}")
     encoder = ENCODERS[kind].from_config(config["encoder"]["config"])
     if isinstance(encoder, HuggingFaceEncoder):
-        encoder.settings["local_files_only"] = True  # a folder does not decide what is downloaded here
+        encoder.settings["local_files_only"] = True  # a folder must not decide what is downloaded
     return encoder
 
 
@@ -148,7 +148,7 @@ def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
     """The constructor's parameters."""
     if isinstance(encoder, ModuleEncoder) and encoder.module is None:
         raise _ModuleNeededError(
-            "this model was trained with a network of your own: give it, as dwac.load(path, module=…)"
+            "this model was trained with a network of your own; pass that network: dwac.load(path, module=…)"
         )
     asked = config["encoder"]["asked"]
     settings = {name: _unpacked(value) for name, value in config["settings"].items()}
@@ -156,7 +156,7 @@ def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
 
 
 class Sizes(NamedTuple):
-    """Of a stored model: K, the networks, |h| of each and the width of what it is made from."""
+    """Sizes of a stored model: K, the number of networks, the size of h of each, and the width of its features."""
 
     n_classes: int
     ensemble_size: int
@@ -165,7 +165,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
-    """The sizes of the network to build; an error where it would not be as large as what is stored."""
+    """The sizes of the network to build; an error if they differ from those of the stored tensors."""
     config, tensors = stored.config, stored.tensors
     encoder, n_classes = encoder_of(config), len(config["classes"])
     ensemble_size = checks.positive_int(config.get("ensemble_size", 1), "ensemble_size")
@@ -173,7 +173,7 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     if ensemble_size > 1 and ensemble_size != len(held):
         raise StorageError(f"its config has {ensemble_size} networks; {len(held)} are stored")
     joined = len(module) if isinstance(module, Ensemble) else ensemble_size
-    # Not from the recipe, which may be another by now.
+    # Not from the recipe, which may have changed since.
     size = config["settings"]["embedding_size"] or len(tensors["embedding.bias"]) // joined
     n_features = int(tensors["embedding.weight"].shape[1])
     _check_shapes("embedding", {"weight": (joined * size, n_features), "bias": (joined * size,)}, tensors)
@@ -187,7 +187,7 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
 
 
 def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch.device) -> None:
-    """Fill a new classifier with what was stored."""
+    """Fill a new classifier with the stored state."""
     config, tensors = stored.config, stored.tensors
     clf._check_settings()
     for part in _NETWORK:
@@ -211,26 +211,28 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     _check_calibration(h, y, len(calibration_ids), len(clf.classes_), model.vector_size)
     z = tensors.get("calibration_z", h[:, :0])
     if z.ndim != 2 or z.shape != (len(h), model.n_raw_features if getattr(model, "novelty_weight", 0.0) else 0):
-        raise StorageError(f"its {len(h)} calibration rows have coordinates of shape {tuple(z.shape)}")
-    h = h[:, :-1] if z.shape[1] else h  # novelty is measured against the references of the day
+        raise StorageError(
+            f"the coordinates of its {len(h)} calibration rows do not fit the model; got shape {tuple(z.shape)}"
+        )
+    h = h[:, :-1] if z.shape[1] else h  # novelty is measured again, against the current references
     rows = CalibrationRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), calibration_ids)
     clf._calibrate(rows)
     clf.examples_ = Examples()
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)
-    if isinstance(encoder, HuggingFaceEncoder):  # a library's network: whether it takes what its tokeniser gives
+    if isinstance(encoder, HuggingFaceEncoder):  # checks that the library's network accepts its tokeniser's output
         with torch.no_grad():
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
-    # Folders of earlier versions do not say: those without records are private.
+    # Folders of earlier versions lack this entry: those without records are private.
     clf.private_ = bool(config.get("private", isinstance(model, WeightedAverage) and len(clf.examples_) == 0))
     clf._fitted = clf.get_params(deep=False)
 
 
 def _share(value: Any, name: str, possible: bool) -> float:
-    """How much coordinates count."""
+    """The weight of the coordinates."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     if not number or (value and not possible):
-        raise StorageError(f"its {name} must be a number of at least 0, and 0 without coordinates; it is {value!r}")
+        raise StorageError(f"its {name} must be a number of at least 0, and 0 without coordinates; got {value!r}")
     return float(value)
 
 
@@ -238,9 +240,9 @@ def _unpack_features(clf: Any, config: Mapping[str, Any], encoder: Encoder) -> N
     n_features, names = config["n_features"], [decode_value(name) for name in config["features"]]
     known = [column.name for column in encoder.columns] if isinstance(encoder, TabularEncoder) else names
     if names and names != known:
-        raise StorageError(f"its features, {names!r:.200}, are not the encoder's columns, {known!r:.200}")
+        raise StorageError(f"its features must be the encoder's columns, {known!r:.200}; got {names!r:.200}")
     if n_features is not None and known and n_features != len(known):
-        raise StorageError(f"its number of features is {n_features!r}, where {len(known)} are named")
+        raise StorageError(f"its number of features must be {len(known)}, the number of names; got {n_features!r}")
     if n_features is not None:
         clf.n_features_in_ = int(n_features)
     if names:
@@ -248,14 +250,14 @@ def _unpack_features(clf: Any, config: Mapping[str, Any], encoder: Encoder) -> N
 
 
 def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device: torch.device) -> None:
-    """The voters, and the records of those that have one."""
+    """Restore the voters, and the records of those that have one."""
     if stored.examples is None:
-        raise StorageError("the file of training examples, and with it their ids, is missing")
+        raise StorageError("the file of training examples, which holds their ids, is missing")
     tensors, held = stored.tensors, stored.examples.index
     if tensors["ref_h"].ndim != 2 or tensors["ref_h"].shape[1] != model.vector_size:
         raise StorageError(
-            f"its voters' embeddings have shape {tuple(tensors['ref_h'].shape)}; "
-            f"required is (n, {model.vector_size}), as the network gives them"
+            f"its voters' embeddings must have shape (n, {model.vector_size}), like the network's output; "
+            f"got {tuple(tensors['ref_h'].shape)}"
         )
     ids = _merged(held.tolist(), stored.config["without_record"])
     ref_h, ref_y, by_class = tensors["ref_h"].to(device), tensors["ref_y"].to(device), tensors.get("class_weights")
@@ -264,8 +266,8 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
         z, rows = tensors["known_z"], tensors["known_rows"]
         if z.ndim != 2 or z.shape[1] != model.n_raw_features or rows.shape != (len(z),):
             raise StorageError(
-                f"the coordinates that it knows have shape {tuple(z.shape)}; "
-                f"required is (n, {model.n_raw_features}), as the network has them, and n rows"
+                f"its voters' coordinates must have shape (n, {model.n_raw_features}), like the raw features of the "
+                f"network, with n row numbers; got {tuple(z.shape)} and {tuple(rows.shape)}"
             )
         model.known = Known(z.to(device), [ids[row] for row in rows.tolist()])
     if isinstance(clf.encoder_, ImageEncoder):
@@ -275,16 +277,16 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
 
 
 def _merged(held: list[Any], others: list[Any]) -> list[Any]:
-    """All ids in their order: those with a record, and [row, id] of those without."""
+    """All ids in order: those with a record, and those without, given as [row, id]."""
     apart = {row: decode_value(name) for row, name in others}
     n = len(held) + len(others)
     if len(apart) != len(others) or not all(type(row) is int and 0 <= row < n for row in apart):
-        raise StorageError(f"the examples without a record must have rows of their own among {n}; they do not")
+        raise StorageError(f"the examples without a record must have distinct row numbers below {n}; they do not")
     names = iter(held)
     return [apart[row] if row in apart else next(names) for row in range(n)]
 
 
-# Checks of what was read
+# Checks of stored values
 
 
 def _of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -292,7 +294,7 @@ def _of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_shapes(part: str, wanted: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
-    """Hold the shapes that a network needs against those that are stored."""
+    """Compare the shapes that a network needs with those that are stored."""
     held = {name: tuple(value.shape) for name, value in _of(part, tensors).items()}
     for name in {**wanted, **held}:
         if wanted.get(name) != held.get(name):
@@ -309,11 +311,11 @@ def _check_weights(part: str, network: nn.Module) -> None:
     ]
     for name, value in [*network.named_parameters(), *running]:
         if not bool(value.isfinite().all()) or (name.endswith("running_var") and bool((value < 0).any())):
-            raise StorageError(f"{part}.{name} must hold finite numbers; it does not: restore the folder from a copy")
+            raise StorageError(f"{part}.{name} must hold finite numbers; it does not; restore the folder from a copy")
 
 
 def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
-    """Of what dwac itself computes with: labels and rows are whole numbers, all else is real and finite."""
+    """Check dwac's own tensors: labels and rows must be whole numbers, everything else real and finite."""
     for name, value in tensors.items():
         if name.startswith("backbone."):
             continue
@@ -325,7 +327,7 @@ def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
 
 
 class _Rehearsal(TorchFunctionMode):
-    """Counts the operations; given data (category counts, means) stay real, as a network may compute with them."""
+    """Counts the operations; constants (category counts, means) stay real, as a network may compute with them."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -340,29 +342,31 @@ class _Rehearsal(TorchFunctionMode):
 
 
 def _rehearse(encoder: Encoder, ensemble_size: int, tensors: Mapping[str, Tensor]) -> None:
-    """Build the network without memory, and compare: a few characters of JSON could ask for terabytes."""
-    # Stopped in mid-building, a torch.no_grad() might not be left: leaving is an operation too.
+    """Build the network without memory and compare shapes: a few characters of JSON could ask for terabytes."""
+    # If building is interrupted, a torch.no_grad() might not be undone, because undoing it is an operation too.
     try:
         as_it_was = torch.set_grad_enabled(torch.is_grad_enabled())
         with as_it_was, torch.device("meta"), _Rehearsal(10_000 + 100 * len(tensors)):
             network = backbone(encoder, ensemble_size)
     except (RuntimeError, NotImplementedError, InputError):
         if isinstance(encoder, ImageEncoder) and encoder.settings["network"].startswith("timm:"):
-            return  # some of timm's cannot be built so; their size is in their name, not in the folder
+            return  # some timm networks cannot be built so; their size follows from their name, not the folder
         raise
     state = network.state_dict()
     _check_shapes("backbone", {name: tuple(value.shape) for name, value in state.items()}, tensors)
     made = sum(value.nbytes for name, value in network.named_buffers() if name not in state)
     if made > _MOST_BYTES:
-        raise StorageError(f"its network would make {made:,} bytes beside its weights; at most {_MOST_BYTES:,} are due")
+        raise StorageError(
+            f"its network would compute {made:,} bytes besides its weights; at most {_MOST_BYTES:,} are allowed"
+        )
 
 
 def _check_calibration(h: Tensor, y: Tensor, n_ids: int, n_classes: int, size: int) -> None:
     whole = y.dtype == torch.int64 and y.ndim == 1
     if not whole or h.ndim != 2 or not n_ids == len(y) == len(h) or (len(h) and h.shape[1] != size):
         raise StorageError(
-            f"its calibration must have as many ids, labels (n,) and embeddings (n, {size}); "
-            f"it has {n_ids}, {tuple(y.shape)} of {y.dtype} and {tuple(h.shape)}"
+            f"its calibration must have equally many ids, labels (n,) and embeddings (n, {size}); "
+            f"got {n_ids}, {tuple(y.shape)} of {y.dtype} and {tuple(h.shape)}"
         )
     if len(y) and not (int(y.min()) >= -1 and int(y.max()) < n_classes):  # -1: a label that training did not have
         raise StorageError(f"its calibration labels must lie in -1 … {n_classes - 1}; got {y.min()} … {y.max()}")
@@ -381,20 +385,20 @@ def _unpacked(value: Any) -> Any:
 
 
 def _classes(encoded: list[Any], kind: str) -> NDArray[Any]:
-    """(K,) labels of a NumPy type; an error names one that does not come back as it was."""
+    """(K,) labels of a NumPy type; an error names a label that would change when stored."""
     dtype = np.dtype(kind)
     if dtype.kind not in _LABELS or dtype.itemsize * len(encoded) > _MOST_BYTES:
         first = repr(decode_value(encoded[0])) if encoded else "none"
-        raise EncodingError(f"labels of type {kind!r}, such as {first}, are not known; use strings or whole numbers")
+        raise EncodingError(f"labels of type {kind!r}, such as {first}, are not supported; use strings or numbers")
     labels = np.empty(len(encoded), dtype=object)
     for place, label in enumerate(encoded):
         labels[place] = decode_value(label)
     typed = labels.astype(dtype)
     for label, before, after in zip(labels, encoded, typed, strict=True):
         if encode_value(after) != before:
-            raise EncodingError(f"label {label!r:.200} is not the same as {kind}, {after!r:.200}; use a plainer label")
+            raise EncodingError(f"label {label!r:.200} would change to {after!r:.200} as {kind}; use a plainer label")
     if len(set(labels)) != len(labels):
-        raise EncodingError(f"labels must differ from one another; got {labels.tolist()!r:.200}")
+        raise EncodingError(f"labels must be unique; got {labels.tolist()!r:.200}")
     return typed
 
 
@@ -403,5 +407,5 @@ def _ids(values: Iterable[Any]) -> pd.Index[Any]:
         raise StorageError(f"ids must be a list; got {values!r:.100}")
     index: pd.Index[Any] = pd.Index([decode_value(value) for value in values], tupleize_cols=False)
     if not index.is_unique:
-        raise StorageError(f"ids must differ from one another; {index[index.duplicated()][0]!r} is repeated")
+        raise StorageError(f"ids must be unique; {index[index.duplicated()][0]!r} is repeated")
     return index

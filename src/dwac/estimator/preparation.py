@@ -1,6 +1,6 @@
-"""What happens to X and y before training: labels as codes, ids, disjoint parts, weights; and the training examples.
+"""What happens to X and y before training: label codes, ids, disjoint parts, weights; and the training examples.
 
-Nothing here knows a network.
+Nothing here depends on a network.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from sklearn.utils import column_or_1d, compute_class_weight
 from torch import Tensor
 
+from dwac._checks import listed
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_ENOUGH = 1_000  # rows from which on a held-out part grows more slowly
+_ENOUGH = 1_000  # rows: above this, a held-out part grows more slowly
 _MOST_VALIDATION, _MOST_CALIBRATION = 5_000, 10_000
 
 
@@ -29,9 +30,9 @@ _MOST_VALIDATION, _MOST_CALIBRATION = 5_000, 10_000
 
 
 def rows_of(X: Any) -> Any:
-    """X in a form whose rows can be counted and taken: a DataFrame, Series, array, tensor, list, or tuple of such."""
+    """X as something with rows to count and take: a DataFrame, Series, array, tensor, list, or tuple of these."""
     if hasattr(X, "toarray"):
-        raise InputError("X must be dense; sparse data are not supported: use X.toarray()")
+        raise InputError("X must be dense; got sparse data, which are not supported; use X.toarray()")
     if hasattr(X, "to_pandas"):
         return X.to_pandas()
     if isinstance(X, pd.DataFrame | pd.Series | np.ndarray | Tensor | list | tuple):
@@ -39,21 +40,21 @@ def rows_of(X: Any) -> Any:
     elif hasattr(X, "__array__"):
         found = np.asarray(X)
     else:
-        raise InputError(f"X must hold one example a row; got a {type(X).__name__}")
+        raise InputError(f"X must hold one example per row; got a {type(X).__name__}")
     if getattr(found, "shape", None) == ():
-        raise ShapeError("X must hold one example a row; got a single number. Reshape your data")
+        raise ShapeError("X must hold one example per row; got a single number. Reshape your data")
     if count(found) == 0:
         raise ShapeError(f"0 sample(s) (shape={getattr(found, 'shape', (0,))}) while a minimum of 1 is required.")
     return found
 
 
 def count(X: Any) -> int:
-    """How many examples X has."""
+    """The number of examples in X."""
     return len(X[0]) if isinstance(X, tuple) and len(X) else len(X)
 
 
 def take(X: Any, rows: Ints) -> Any:
-    """Some rows of X, in the form that X has; a tuple's parts each."""
+    """Some rows of X, in the type of X; for a tuple, of each part."""
     if isinstance(X, tuple):
         return tuple(take(part, rows) for part in X)
     if isinstance(X, pd.DataFrame | pd.Series):
@@ -70,8 +71,8 @@ def row_ids(X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
         if index.is_unique and not index.hasnans:
             return index
         warnings.warn(
-            "the index of X has repeated or missing values, so rows are known by their number instead; "
-            "give X a unique index to see your own ids",
+            "the index of X has repeated or missing values, so row numbers serve as ids instead; "
+            "give X a unique index to use your own ids",
             UserWarning,
             stacklevel=3,
         )
@@ -79,10 +80,11 @@ def row_ids(X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
         return pd.RangeIndex(n)
     names = list(ids)
     if len(names) != n:
-        raise ShapeError(f"ids must have one entry a row: {n} required, {len(names)} given")
+        raise ShapeError(f"ids must have one entry per row; X has {n} rows; got {len(names)} ids")
     index = pd.Index(names, tupleize_cols=False, dtype=None if all(type(i) is int for i in names) else object)
     if not index.is_unique:
-        raise IdError(f"ids must differ from one another; {index[index.duplicated()].tolist()[0]!r} is repeated")
+        repeated = index[index.duplicated()].tolist()[0]
+        raise IdError(f"ids must be unique; {repeated!r} is repeated; drop or rename one of them")
     return index
 
 
@@ -95,7 +97,7 @@ def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         raise LabelError(
             f"Unknown label type: continuous; y holds numbers such as {labels[labels != np.round(labels)][0]}, "
-            "not classes; sort them into classes first, e.g. with pandas.cut"
+            "not classes; bin them into classes first, e.g. with pandas.cut"
         )
     if labels.dtype.kind != "O" or all(isinstance(label, str) for label in labels):
         classes, codes = np.unique(labels, return_inverse=True)
@@ -112,14 +114,14 @@ def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
 
 
 def encode_known(y: Any, n: int, classes: NDArray[Any], *, strict: bool = True) -> Ints:
-    """Codes of labels that must be among known classes; not `strict`: others are -1."""
+    """Codes of labels that must be among the known classes; if not `strict`, other labels get -1."""
     labels = _labels(y, n)
     place = {label: code for code, label in enumerate(classes.tolist())}
     codes = [place.get(label, -1) for label in labels.tolist()]
     if strict and -1 in codes:
         row = codes.index(-1)
         raise LabelError(
-            f"y must be among the classes of training, {_listed(place)}; row {row} is {labels.tolist()[row]!r}"
+            f"y must hold classes seen in training: {listed(place, most=10)}; row {row} is {labels.tolist()[row]!r}"
         )
     return np.array(codes, dtype=np.int64)
 
@@ -136,20 +138,23 @@ def _labels(y: Any, n: int) -> NDArray[Any]:
     if isinstance(y, list) and (
         any(isinstance(label, tuple | frozenset) for label in y) or len({isinstance(label, str) for label in y}) > 1
     ):
-        array = np.empty(len(y), dtype=object)  # NumPy would make tuples the rows of a table, and 1 beside "a" a "1"
+        array = np.empty(
+            len(y), dtype=object
+        )  # NumPy would turn tuples into rows of a table, and 1 next to "a" into "1"
         array[:] = y
     else:
         try:
             array = column_or_1d(y, warn=True)
         except ValueError as error:
-            raise ShapeError(f"y must have one label a row: {error}") from None
+            raise ShapeError(f"y must have one label per row: {error}") from None
     if len(array) != n:
-        raise ShapeError(f"y must have one label a row of X: X has {n} rows, y has {len(array)}")
+        raise ShapeError(f"y must have one label per row of X; X has {n} rows; got {len(array)} labels")
     missing = pd.isna(array)
     if missing.any():
-        raise LabelError(f"y must not have missing labels; row {int(missing.argmax())} is {array[missing][0]}; drop it")
+        row = int(missing.argmax())
+        raise LabelError(f"y must not have missing labels; row {row} is {array[missing][0]}; drop that row")
     if array.dtype.kind == "f" and np.isinf(array).any():
-        raise LabelError(f"y must be finite; row {int(np.isinf(array).argmax())} is infinite")
+        raise LabelError(f"y must be finite; row {int(np.isinf(array).argmax())} is infinite; drop that row")
     return array
 
 
@@ -160,17 +165,12 @@ def _factorised(labels: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
         raise LabelError(f"labels must be hashable, such as strings, numbers or tuples: {error}") from None
     try:
         distinct = sorted(distinct)
-    except TypeError:  # of several types
+    except TypeError:  # labels of several types
         distinct = sorted(distinct, key=lambda label: (type(label).__name__, repr(label)))
     classes = np.empty(len(distinct), dtype=object)
     classes[:] = distinct
     place = {label: code for code, label in enumerate(distinct)}
     return np.array([place[label] for label in labels.tolist()], dtype=np.int64), classes
-
-
-def _listed(names: Iterable[Any], most: int = 10) -> str:
-    shown = [repr(name) for name in names]
-    return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
 
 
 # Parts
@@ -188,14 +188,15 @@ class Parts:
 def split(
     codes: Ints, validation_size: float | None, calibration_size: float | None, rng: np.random.RandomState
 ) -> Parts:
-    """Divide rows into training, validation and calibration.
+    """Split rows into training, validation and calibration.
 
-    Sizes are shares below 1, or numbers of rows. By default each has a tenth, up to 1,000 rows; beyond that, a
-    twentieth, up to 5,000 for validation and 10,000 for calibration. Calibration has at least 100 where that is at
-    most a fifth.
+    Sizes are shares below 1, or numbers of rows. By default each held-out part gets a tenth of the rows, up to 1,000;
+    or a twentieth if that is more, up to 5,000 for validation and 10,000 for calibration. Calibration gets at least
+    100 rows if these are at most a fifth.
 
-    Calibration is drawn at random, whatever the classes: its guarantee rests on its rows being like new ones, some of
-    which have labels that no training row has. Validation has each class in proportion, and leaves two rows of each.
+    Calibration rows are drawn at random, whatever their class: the coverage guarantee requires them to be like new
+    rows, some of which have labels that no training row has. Validation rows are stratified by class, and leave two
+    rows per class for training.
     """
     n = len(codes)
     usual = max(min(n // 10, _ENOUGH), n // 20)
@@ -204,7 +205,8 @@ def split(
     n_calibration = _size(calibration_size, n, most, "calibration_size")
     if n_validation + n_calibration >= n - 1:
         raise InputError(
-            f"validation_size and calibration_size leave {n - n_validation - n_calibration} of {n} rows for training"
+            f"at least 2 rows must remain for training; validation_size and calibration_size leave "
+            f"{n - n_validation - n_calibration} of {n}; reduce one of them"
         )
     order = rng.permutation(n)
     calibration, rest = order[:n_calibration], order[n_calibration:]
@@ -238,7 +240,7 @@ def _size(size: Any, n: int, default: int, name: str) -> int:
 
 
 def row_weights(sample_weight: Any, n: int) -> Floats:
-    """(n,) weights of the rows, 1 on average: only their proportions count."""
+    """(n,) weights of the rows, scaled to a mean of 1: only their ratios matter."""
     if sample_weight is None:
         return np.ones(n)
     try:
@@ -249,30 +251,29 @@ def row_weights(sample_weight: Any, n: int) -> Floats:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):
         raise ShapeError(
-            f"Sample weights must be 1D, one a row: sample_weight.shape == {weights.shape}, expected ({n},)"
+            f"Sample weights must be 1D, one per row: sample_weight.shape == {weights.shape}, expected ({n},)"
         )
     bad = ~(np.isfinite(weights) & (weights >= 0))
     if bad.any():
         row = int(bad.argmax())
         raise NonFiniteError(f"sample_weight must be finite and not negative; row {row} is {weights[row]}")
     if not (weights > 0).any():
-        raise InputError("sample_weight must be positive somewhere; all weights are zero")
+        raise InputError("sample_weight must be positive for at least one row; all weights are zero")
     return np.asarray(weights / weights.mean())
 
 
 def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floats | None:
-    """(K,) weights of the classes: a dict's, or such that all classes weigh the same among the rows; or None.
+    """(K,) weights of the classes, from a dict or "balanced" (equal total weight per class); or None.
 
-    codes: of the training rows alone, for nothing may be fitted to calibration rows.
+    codes: labels of the training rows only, because nothing may be fitted to calibration rows.
     """
     if class_weight is None:
         return None
     if isinstance(class_weight, Mapping):
         unknown = [label for label in class_weight if label not in set(classes.tolist())]
         if unknown:
-            raise LabelError(
-                f"class_weight has {unknown[0]!r}, which is no class; classes are {_listed(classes.tolist())}"
-            )
+            known = listed(classes.tolist(), most=10)
+            raise LabelError(f"class_weight must have classes as keys; {unknown[0]!r} is not one of {known}")
         try:
             by_class = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
         except (TypeError, ValueError):
@@ -281,7 +282,7 @@ def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floa
             raise InputError(f"class_weight must hold positive numbers; got {dict(class_weight)}")
         return by_class
     if isinstance(class_weight, str) and class_weight == "balanced":
-        here, by_class = np.unique(codes), np.ones(len(classes))  # a class that has no row has no vote to weigh
+        here, by_class = np.unique(codes), np.ones(len(classes))  # a class without rows has no votes to weight
         by_class[here] = compute_class_weight("balanced", classes=here, y=codes)
         return by_class
     raise InputError(f"class_weight must be None, 'balanced' or a dict of weights by label; got {class_weight!r}")
@@ -291,20 +292,20 @@ def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floa
 
 
 class Examples(Mapping[Any, dict[Any, Any]]):
-    """Training examples by id, kept as they came and turned into records only when looked at.
+    """Training examples by id, kept as given and turned into records only when read.
 
-    `describe` makes a frame of records of an X; frames of records made before need none.
+    `describe` turns an X into a frame of records; a frame that holds records already needs none.
     """
 
     def __init__(self) -> None:
         self._parts: list[tuple[pd.Index[Any], Any, Callable[[Any], pd.DataFrame] | None]] = []
 
     def add(self, ids: pd.Index[Any], X: Any, describe: Callable[[Any], pd.DataFrame] | None = None) -> None:
-        """Hold the rows of X under these ids."""
+        """Keep the rows of X under these ids."""
         self._parts.append((ids, X, describe))
 
     def remove(self, ids: Iterable[Any]) -> None:
-        """Let go of these examples; ids that are not here are passed over."""
+        """Drop these examples; unknown ids are ignored."""
         gone = set(ids)
         kept = []
         for index, X, describe in self._parts:
@@ -314,7 +315,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
         self._parts = [part for part in kept if len(part[0])]
 
     def frame(self) -> pd.DataFrame | None:
-        """All records, by id; None where nothing is held."""
+        """All records, by id; None if there are none."""
         frames = []
         for index, X, describe in self._parts:
             made = X if describe is None else describe(X)

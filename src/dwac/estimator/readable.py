@@ -1,7 +1,7 @@
-"""Rows that an encoder can read, and why it cannot read the others: one bad row must not cost the rest their answers.
+"""The rows that an encoder can read, and why it cannot read the others: one bad row must not spoil the rest.
 
 rows = sift(encoder, X)
-rows.inputs                     # of those that can be read, as the network takes them
+rows.inputs                     # the readable rows, as inputs of the network
 rows.reasons                    # (n,): None, or why a row cannot be read
 """
 
@@ -26,36 +26,36 @@ Reasons = NDArray[np.object_]  # (n,): None, or why a row could not be read
 
 
 def readable(reasons: Reasons) -> Bools:
-    """(n,): which rows have none."""
+    """(n,): which rows can be read."""
     return np.fromiter((why is None for why in reasons), dtype=np.bool_, count=len(reasons))
 
 
 @dataclass(frozen=True)
 class Partial:
-    """n rows, some of which could not even become part of X; a classifier answers for all of them, each by itself.
+    """n rows, some of which could not even become part of X; a classifier answers for each of them separately.
 
-    X holds the others, in order; None where there is none.
+    X holds the others, in order; it is None if there are none.
     """
 
     X: Any
-    unreadable: Mapping[int, str]  # why, by row
+    unreadable: Mapping[int, str]  # row → why it cannot be read
 
 
 @dataclass(frozen=True, eq=False)
 class Sifted:
     """n rows: those that can be read, and why the others cannot."""
 
-    X: Any  # those that can; None where there is none
-    inputs: Inputs  # of these; () where there is none
+    X: Any  # those that can be read; None if there are none
+    inputs: Inputs  # of these; () if there are none
     reasons: Reasons
 
     @property
     def readable(self) -> Bools:
-        """(n,)."""
+        """(n,): which rows can be read."""
         return readable(self.reasons)
 
     def only(self, kept: Bools, why: str) -> Sifted:
-        """Without some of those that can be read; kept says of each whether it stays."""
+        """Drop some readable rows for the reason `why`; `kept` is a mask over the readable rows."""
         reasons = self.reasons.copy()
         reasons[np.flatnonzero(self.readable)[~kept]] = why
         rows = np.flatnonzero(kept)
@@ -64,9 +64,9 @@ class Sifted:
 
 
 def sift(encoder: Encoder, X: Any, prepared: Callable[[Any], Any] = lambda X: X) -> Sifted:
-    """Leave out rows one by one, as far as the encoder's errors name them; other errors concern all, and are raised.
+    """Leave out the rows that the encoder's errors name; errors that concern all rows are raised.
 
-    prepared: what is to be done to X, or checked in it, first.
+    prepared: prepares or checks X first.
     """
     one_by_one = isinstance(X, Partial)
     early, X = (X.unreadable, X.X) if isinstance(X, Partial) else ({}, X)
@@ -91,12 +91,12 @@ def sift(encoder: Encoder, X: Any, prepared: Callable[[Any], Any] = lambda X: X)
 
 
 def warn_of(reasons: Reasons, *, stacklevel: int = 3) -> None:
-    """Say how many rows could not be read, and why the first one."""
+    """Warn how many rows could not be read, and why the first one could not."""
     bad = np.flatnonzero(~readable(reasons))
     if len(bad):
         warnings.warn(
-            f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}): they get the "
-            "classes' shares of the vote for probabilities, credibility 0 and no label set",
+            f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}); their "
+            "probabilities are the classes' shares of the vote, their credibility is 0 and their prediction set empty",
             UnreadableWarning,
             stacklevel=stacklevel,
         )

@@ -1,4 +1,4 @@
-"""What the estimator's settings must be: all that can be known of them before data are looked at."""
+"""Checks of the estimator's settings: everything that can be checked before seeing the data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """An error names the first setting that cannot be."""
+    """Raise an error that names the first invalid setting."""
     if settings["head"] not in ("dwac", "softmax"):
         raise HeadError(f"unknown head {settings['head']!r}; choose 'dwac' or 'softmax'")
     get_kernel(settings["kernel"])
@@ -36,7 +36,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         if not any(type(settings[name]) is type(choice) and settings[name] == choice for choice in choices):
             raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {settings[name]!r}")
     for name in _WHOLE:
-        if settings[name] is not None:  # in a batch of one nobody votes
+        if settings[name] is not None:  # in a batch of one there is nobody to vote
             alone = name == "batch_size" and settings["head"] == "dwac"
             checks.positive_int(settings[name], name, minimum=2 if alone else 1)
     for name in _RATES:
@@ -58,18 +58,22 @@ def _check_checkpoint(path: Any, random_state: Any) -> None:
     if not isinstance(path, str | PathLike):
         raise InputError(f"checkpoint must be the path of a file; got {path!r}")
     if not Path(path).absolute().parent.is_dir():
-        raise InputError(f"checkpoint must lie in a folder that is there; {path} does not")
+        raise InputError(f"checkpoint must be in an existing folder; the folder of {path} does not exist; create it")
     if not isinstance(random_state, int | np.integer):
-        raise InputError("checkpoint needs a number as random_state, or a resumed fit would divide the rows anew")
+        raise InputError(
+            "checkpoint needs a whole number as random_state; otherwise a resumed fit would split the rows differently"
+        )
 
 
 def device_of(name: Any) -> torch.device:
-    """The device of that name; "auto": a GPU if there is one."""
+    """The device with this name; "auto" is a GPU if there is one, else the CPU."""
     if isinstance(name, str) and name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(f"device must be 'auto' or one that is here, such as 'cpu'; got {name!r}: {error}") from None
+        raise InputError(
+            f"device must be 'auto' or an available device, such as 'cpu'; got {name!r}: {error}"
+        ) from None
     return device

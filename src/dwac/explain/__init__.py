@@ -1,4 +1,4 @@
-"""Explanations: who voted, how much, how few suffice, and whose removal would change the label.
+"""Explanations: who voted, with what weight, how few votes decide, and whose removal would change the label.
 
 explanation = explain(model.references, h, k=5)[0]
 print(explanation)

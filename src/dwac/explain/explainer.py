@@ -1,4 +1,4 @@
-"""From embeddings to explanations: the votes of a reference set, told example by example."""
+"""From embeddings to explanations: the votes of a reference set, shown example by example."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def explain(
     """Explain the prediction of each query embedding (n, d).
 
     Args:
-        references: who votes.
+        references: the examples that vote.
         queries: (n, d) embeddings.
-        k: how many neighbours to show (all, if there are fewer).
+        k: how many neighbours to show; all of them if there are fewer.
         calibration: adds p-values, confidence and credibility.
-        nonconformity_kind: the score the calibration was made from, "weights" or "probability".
+        nonconformity_kind: the score that the calibration was made from, "weights" or "probability".
         classes: names of the labels 0 … K-1.
-        records: the training examples by id, to show beside their votes.
-        private: labels and their rounded shares of the vote alone, as `dwac.explain.privacy` has them, whatever k is:
-            no training id, record, distance or exact number is held.
-        shown: what each query is to a person: its "record" and, for a text, its "attention".
+        records: the training examples by id, shown next to their votes.
+        private: keep only labels and their rounded shares of the vote (see `dwac.explain.privacy`), whatever k is: no
+            training id, record, distance or exact number.
+        shown: how each query appears to a person: its "record" and, for a text, its "attention".
 
     >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> e = explain(refs, [[0.0]], k=2, classes=["no", "yes"])[0]
@@ -62,7 +62,7 @@ def explain(
     index, ids = references.index, references.ids
     log_class_weights, near = references.query(h, k=k)
     votes = log_class_weights.cpu().numpy()
-    probabilities = -nonconformity(votes, "probability")  # as `predict_proba` has them, to the last bit
+    probabilities = -nonconformity(votes, "probability")  # identical to `predict_proba`, to the last bit
     log_total = np.logaddexp.reduce(votes, axis=1)
     trust: list[dict[str, Any]] = [{}] * len(votes)
     if calibration is not None:
@@ -90,12 +90,12 @@ def explain(
 
 
 def _hidden(exact: Explanation) -> Explanation:
-    """What private leaves of an explanation; its p-values are rounded already, where they are made."""
-    told = privacy.shares(list(exact.probabilities.values())).tolist()
-    probabilities = dict(zip(exact.probabilities, told, strict=True))
+    """The private form of an explanation; its p-values were rounded when they were computed."""
+    rounded = privacy.shares(list(exact.probabilities.values())).tolist()
+    probabilities = dict(zip(exact.probabilities, rounded, strict=True))
     words = exact.attention and tuple((word, privacy.share(weight)) for word, weight in exact.attention)
     flip_size = exact.flip_size
-    # All examples of a label together: a single share would tell how near the nearest one is.
+    # All examples of a label together: the share of a single one would reveal how near it is.
     voters = [
         Neighbor(label, None, None, share) for label, share in probabilities.items() if share or label == exact.label
     ]
@@ -115,7 +115,7 @@ def _hidden(exact: Explanation) -> Explanation:
 def unreadable(
     why: str, shares: NDArray[np.float64], classes: Sequence[Any], n_references: int, *, calibrated: bool, private: bool
 ) -> Explanation:
-    """Of an example that could not be read: why, (K,) shares of the classes, and no voters."""
+    """The explanation of an example that could not be read: why, the (K,) shares of the classes, and no voters."""
     best = int(shares.argmax())
     if private:
         shares, n_references = privacy.shares(shares), privacy.count(n_references)
@@ -137,7 +137,7 @@ def unreadable(
 def _class_names(classes: Sequence[Any], n_classes: int) -> list[Any]:
     names = list(classes)
     if len(names) != n_classes:
-        raise ShapeError(f"classes must name all {n_classes} labels; got {len(names)}")
+        raise ShapeError(f"classes must name all {n_classes} labels; got {len(names)} names")
     if not all(isinstance(name, Hashable) for name in names) or len(set(names)) < n_classes:
         raise InputError(f"classes must be distinct names, such as strings or numbers; got {names}")
     return names
@@ -145,10 +145,12 @@ def _class_names(classes: Sequence[Any], n_classes: int) -> list[Any]:
 
 def _check_records(records: Any) -> None:
     if records is not None and not isinstance(records, Mapping | pd.DataFrame | pd.Series):
-        raise InputError(f"records must be a dict, a DataFrame or a Series by id; got {type(records).__name__}")
+        raise InputError(
+            f"records must be a dict by id, or a DataFrame or Series indexed by id; got {type(records).__name__}"
+        )
     if isinstance(records, pd.DataFrame | pd.Series) and not records.index.is_unique:
         repeated = records.index[records.index.duplicated()].tolist()[0]
-        raise InputError(f"records must have one row an id; {repeated!r} has several; set a unique index")
+        raise InputError(f"records must have one row per id; {repeated!r} has several; set a unique index")
 
 
 def _trust(prediction: ConformalPrediction, names: list[Any]) -> list[dict[str, Any]]:
@@ -180,7 +182,7 @@ def _neighbors(near: Neighbors, row: int, log_total: float, names: list[Any], re
 
 
 def _record(records: Any, name: Any) -> Any:
-    """The training example of that id, a row of a data frame as a dict; None where there is none."""
+    """The training example with this id (a row of a DataFrame becomes a dict); None if there is none."""
     if records is None:
         return None
     if not isinstance(records, pd.DataFrame | pd.Series):

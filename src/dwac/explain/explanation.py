@@ -1,4 +1,4 @@
-"""Explanation: who voted, how much, how few suffice, and whose removal would change the label.
+"""Explanation: who voted, with what weight, how few votes decide, and whose removal would change the label.
 
 references = model.references
 explanation = explain(references, h, k=5)[0]
@@ -25,12 +25,12 @@ from dwac.explain.votes import Votes
 
 @dataclass(frozen=True)
 class Neighbor:
-    """One training example's part in a prediction. When private, the share of all examples of that label together."""
+    """One training example's vote. When private: all examples of one label together."""
 
     label: Any
-    log_weight: float | None  # log w(h, h_i), with the weight of its class where classes have weights
-    weight: float | None  # w, 0.0 where it underflows: `share` does not
-    share: float  # of the whole vote, all classes together
+    log_weight: float | None  # log w(h, h_i), plus the log of its class's weight where classes have weights
+    weight: float | None  # w; may underflow to 0.0, which `share` does not
+    share: float  # of the votes of all classes together
     id: Any = None
     distance: float | None = None  # ‖h - h_i‖
     record: Any = None
@@ -38,44 +38,45 @@ class Neighbor:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why one example got its label: made by `dwac.explain.explain`.
+    """Why one example got its label; made by `dwac.explain.explain`.
 
-    `confidence`, `credibility` and `p_values` are None where no calibration was given. `private`: labels, and numbers
-    as `dwac.explain.privacy` rounds them; no id, record, distance, weight or exact vote is held in any attribute.
+    `confidence`, `credibility` and `p_values` are None if no calibration was given. A `private` explanation holds
+    labels and numbers rounded by `dwac.explain.privacy`; no attribute holds an id, record, distance, weight or exact
+    vote.
     """
 
     label: Any
     probability: float
     probabilities: dict[Any, float]
-    neighbors: tuple[Neighbor, ...]  # nearest first; where private, the labels with votes, largest share first
+    neighbors: tuple[Neighbor, ...]  # nearest first; if private, one per label with votes, largest share first
     n_references: int
     confidence: float | None = None
     credibility: float | None = None
     p_values: dict[Any, float] | None = None
     private: bool = False
     record: Any = None  # the explained example itself
-    attention: tuple[tuple[str, float], ...] | None = None  # a text's words, and how much the network read each
-    unreadable: str | None = None  # why the example could not be read: then nobody voted, and all else is the prior
+    attention: tuple[tuple[str, float], ...] | None = None  # the words of a text and their attention
+    unreadable: str | None = None  # why the example could not be read: no votes, probabilities are the classes' shares
     _votes: Votes | None = field(default=None, repr=False)
     _settled: tuple[int, int | None] | None = field(default=None, repr=False)
 
     @cached_property
     def deciding(self) -> int:
-        """How few nearest examples fix the label, whatever labels all the others might have (certified)."""
+        """The least number of nearest examples that decide the label, whatever labels the others have (certified)."""
         return self._settled[0] if self._settled else self._held.deciding()
 
     @cached_property
     def flip_size(self) -> int | None:
-        """How many training examples must go to change the label; None if no removal can."""
+        """The least number of training examples whose removal changes the label; None if no removal does."""
         return self._settled[1] if self._settled else self._held.flip_size()
 
     def flip_set(self) -> list[Any] | None:
-        """Ids of a smallest set of training examples whose removal changes the label; None if there is none.
+        """Ids of a smallest set of training examples whose removal changes the label; None if there is no such set.
 
-        No smaller set does it: only votes for the label can be missed, and these are the heaviest.
+        No smaller set suffices: only the removal of votes for the label helps, and these are the heaviest.
         """
         if self.private:
-            raise PrivacyError("a private explanation holds no ids; flip_size says how many examples it takes")
+            raise PrivacyError("a private explanation holds no ids; use flip_size for the number of examples")
         rows = None if self.unreadable else self._held.flip_rows()
         return None if rows is None else self._held.ids[rows].tolist()
 
@@ -85,7 +86,7 @@ class Explanation:
         return self._votes
 
     def to_frame(self) -> pd.DataFrame:
-        """The neighbours, a row each: id, label, weight, share, distance, and the columns of their records."""
+        """One row per neighbour: id, label, weight, share, distance, and the columns of its record."""
         if self.unreadable:
             return pd.DataFrame(columns=["label", "weight", "log_weight", "share"])
         rows = []
@@ -95,7 +96,7 @@ class Explanation:
             else:
                 votes = {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
                 record = dict(n.record) if isinstance(n.record, Mapping) else {"record": n.record}
-                # A record may have a column called like one of ours: both are kept.
+                # A record may have a column with the name of one of ours: both are kept.
                 extra = {f"record.{k}" if k in {"id", "distance", *votes} else k: v for k, v in record.items()}
                 has_record = n.record is not None
                 votes = {"id": n.id, **votes, "distance": n.distance, **(extra if has_record else {})}
@@ -132,43 +133,54 @@ class Explanation:
         return shown
 
     def sentences(self) -> list[str]:
-        """The explanation in plain words, a sentence a fact."""
-        told = (privacy.percent, privacy.credibility, privacy.confidence) if self.private else ("{:.3f}".format,) * 3
+        """The explanation in plain words, one entry per fact."""
+        probability = privacy.percent(self.probability) if self.private else f"{self.probability:.3f}"
         if self.unreadable:
             return [
                 f"This example could not be read: {self.unreadable}.",
-                f"Nobody voted on it. {self.label} is the commonest label, with {told[0](self.probability)} of all "
-                "votes; no label fits, and none is credible.",
+                f"No training example voted on it. {self.label} is shown only because it is the most common label, "
+                f"with {probability} of all votes; no label is credible.",
             ]
-        said = [f"Predicted {self.label} with probability {told[0](self.probability)}."]
-        if self.credibility is not None and self.confidence is not None:
-            said.append(
-                f"Credibility {told[1](self.credibility)}: the share of calibration examples that fit their own label "
-                f"no better than this one fits its best. Confidence {told[2](self.confidence)}: how firmly every other "
-                "label is rejected."
-            )
+        facts = [f"Predicted {self.label} with probability {probability}.", *self._trust_sentences()]
+        return [*facts, self._deciding_sentence(), self._flip_sentence()]
+
+    def _trust_sentences(self) -> list[str]:
+        if self.credibility is None or self.confidence is None:
+            return []
         if self.private:
-            said.append(
-                f"The nearest {about(self.deciding)} settle it: whatever labels all others had, it would stay. "
-                f"There are {about(self.n_references)}."
-            )
-        elif self.n_references == self.deciding:
-            said.append(f"It takes all {self.n_references:,} training examples to settle the label.")
+            credibility = f": {privacy.credibility(self.credibility)}"
+            confidence = privacy.confidence(self.confidence)
         else:
-            few = "example settles" if self.deciding == 1 else f"{self.deciding:,} examples settle"
-            said.append(
-                f"The nearest {few} it: whatever labels the other {self.n_references - self.deciding:,} training "
-                "examples had, it would stay."
-            )
+            credibility = f" {self.credibility:.3f}: {privacy.percent(self.credibility)}"
+            confidence = f"{self.confidence:.3f}"
+        return [
+            f"Credibility{credibility} of calibration examples are at least as unusual as this one.",
+            f"Confidence {confidence}: how clearly every other label is ruled out.",
+        ]
+
+    def _deciding_sentence(self) -> str:
+        others = f"the other {self.n_references - self.deciding:,} training examples"
+        if self.private:
+            of_all = f"{about(self.deciding)} of {about(self.n_references)}"
+            few, others = f"training examples ({of_all}) decide", "all others"
+        elif self.deciding == 0:
+            return "There is only one label to choose from."
+        elif self.deciding == self.n_references:
+            return f"All {self.n_references:,} training examples are needed to decide the label."
+        else:
+            few = "training example decides" if self.deciding == 1 else f"{self.deciding:,} training examples decide"
+        return f"The nearest {few} the label: it would be the same whatever labels {others} had."
+
+    def _flip_sentence(self) -> str:
         if self.flip_size is None:
-            said.append("No removal of training examples would change it.")
-        else:
-            n = f"{self.flip_size:,} training example{'s' * (self.flip_size != 1)}"
-            said.append(f"Removing {about(self.flip_size) if self.private else n} would change it.")
-        return said
+            return "No removal of training examples would change the label."
+        if self.private:
+            return f"Removing {about(self.flip_size)} training examples would change the label."
+        few = "a single training example" if self.flip_size == 1 else f"as few as {self.flip_size:,} training examples"
+        return f"Removing {few} would change the label."
 
     def __str__(self) -> str:
-        """Sentences, then the neighbours as a table."""
+        """The sentences, then the neighbours as a table."""
         if self.unreadable:
             return "\n".join(self.sentences())
         shown = self.to_frame().drop(columns="log_weight", errors="ignore").map(brief)
@@ -178,7 +190,7 @@ class Explanation:
         return "\n".join([*self.sentences(), "", table])
 
     def to_html(self) -> str:
-        """A self-contained piece of HTML: no scripts, no links, every value escaped."""
+        """A self-contained HTML fragment: no scripts, no links, every value escaped."""
         frame = self.to_frame().drop(columns="log_weight", errors="ignore")
         head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
         body = "".join(
@@ -194,8 +206,8 @@ class Explanation:
         return self.to_html()
 
     def plot(self) -> Any:
-        """A matplotlib figure: the example beside those that voted on it. Needs the extra `dwac[report]`.
+        """A matplotlib figure: the example next to those that voted on it. Needs the extra `dwac[report]`.
 
-        Images stand side by side, a text's words are shaded by attention, columns of a table that differ are marked.
+        Images appear side by side, words of a text are shaded by attention, and table columns that differ are marked.
         """
         return draw_explanation(self)

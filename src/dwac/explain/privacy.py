@@ -1,9 +1,9 @@
-"""Private: what may be told of a prediction without telling who voted on it. One meaning, on every surface.
+"""Privacy: what a prediction may reveal without revealing who voted on it. The same rules hold everywhere.
 
-A training example lies at distance 0 from itself, so its exact weight, and each sum that holds it, gives it away. A
-private answer has labels and their shares of the vote, in whole per cent. No id, record, position, distance or weight
-leaves with it. Nor is anything told of single examples: how much of the vote the nearest one has, how very few settle
-a label, and how well a row fits once it fits, is what training rows have more of than new ones.
+A training example is at distance 0 from itself, so its exact weight, and any sum that contains it, gives it away. A
+private answer has labels and their shares of the vote, in whole per cent. It contains no id, record, position, distance
+or weight. Nor does it describe single examples: the share of the nearest one, the exact number of examples that decide
+a label when few do, and how well an ordinary row fits all differ between training rows and new ones.
 
 >>> shares([0.981, 0.012, 0.007]).tolist(), p_values([0.031, 0.7]).tolist(), few(3), count(12_345)
 ([0.98, 0.01, 0.01], [0.04, 1.0], 10, 12000)
@@ -20,22 +20,22 @@ from dwac.conformal import Calibration, ConformalPrediction, nonconformity
 
 Floats = NDArray[np.float64]
 
-# A row and its copy moved by a thousandth differ by some 1e-6 in a share: on a grid of .01 one in thousands tells them
-# apart, whoever they are. A finer grid tells more people apart, a coarser one no longer shows who leads.
+# A row and its copy moved by a thousandth differ by some 1e-6 in a share: a grid of 0.01 distinguishes one such pair in
+# thousands. A finer grid distinguishes more pairs; a coarser one no longer shows which label leads.
 STEPS = 100
-FEWEST = 10  # examples that a count is told of
-PLAIN = 0.1  # p-values above are those of ordinary rows, and told alike
-FIT = 0.1  # steps of a log-weight or of log-odds, before they are compared with those of calibration
+FEWEST = 10  # the smallest count that is shown; it also represents all smaller ones
+PLAIN = 0.1  # p-values above this are those of ordinary rows, and all are shown alike
+FIT = 0.1  # step of log-weights and log-odds, applied before they are compared with those of calibration
 _DIGITS = 2  # of counts
 
 
 def share(value: float) -> float:
-    """A share in whole per cent; 0 stands for less than half of one."""
+    """A share in whole per cent; 0 means less than half of one."""
     return round(float(value) * STEPS) / STEPS
 
 
 def shares(values: ArrayLike) -> Floats:
-    """(…, K) shares that sum to 1, in whole per cent that still do: the largest remainders are rounded up."""
+    """(…, K) shares that sum to 1, in whole per cent that also sum to 1: the largest remainders are rounded up."""
     exact = np.asarray(values, dtype=np.float64) * STEPS
     down = np.floor(exact + 1e-9)
     left = np.round(STEPS - down.sum(axis=-1, keepdims=True))
@@ -44,16 +44,16 @@ def shares(values: ArrayLike) -> Floats:
 
 
 def p_values(values: ArrayLike) -> Floats:
-    """p-values in whole per cent, rounded up, beyond a tenth to 1: label sets made from them keep their promise."""
+    """p-values in whole per cent, rounded up, above a tenth to 1: so prediction sets keep their coverage."""
     up = np.ceil(np.round(np.asarray(values, dtype=np.float64) * STEPS, 9)) / STEPS
     return np.where(up > PLAIN, 1.0, up)
 
 
 def scores(values: ArrayLike, kind: str) -> Floats:
-    """Nonconformity rounded down to a grid: in log-weights, or for probabilities in log-odds.
+    """Nonconformity rounded down to a grid: of log-weights, or of log-odds for probabilities.
 
-    An exact score of a calibration row ties with itself, and its p-value drops as soon as the row is moved. On the grid
-    a row ties with its copies all the same, and p-values only grow by it.
+    The exact score of a calibration row ties with itself, and its p-value drops as soon as the row is moved. On the
+    grid, slightly moved copies tie too, and rounding down can only increase p-values.
     """
     exact = np.asarray(values, dtype=np.float64)
     if kind == "weights":
@@ -64,20 +64,20 @@ def scores(values: ArrayLike, kind: str) -> Floats:
 
 
 def count(n: int) -> int:
-    """A count of all examples of a kind, to two digits."""
+    """A count of examples, to two significant digits."""
     return int(float(f"{n:.{_DIGITS}g}"))
 
 
 def few(n: int) -> int:
-    """A count of those that matter to one prediction; 10 stands for that and all below."""
+    """A count of the examples that matter to one prediction; 10 means ten or fewer."""
     return max(count(n), FEWEST)
 
 
-# The same for people
+# The same as text for people
 
 
 def percent(value: float) -> str:
-    """A rounded share.
+    """A rounded share as text.
 
     >>> percent(0.0), percent(0.07), percent(1.0)
     ('< 1 %', '7 %', '> 99 %')
@@ -87,17 +87,17 @@ def percent(value: float) -> str:
 
 
 def credibility(value: float) -> str:
-    """A rounded credibility."""
+    """A rounded credibility as text."""
     return f"over {round(PLAIN * STEPS)} %" if value > PLAIN else percent(value)
 
 
 def confidence(value: float) -> str:
-    """A rounded confidence."""
+    """A rounded confidence as text."""
     return f"below {round((1 - PLAIN) * STEPS)} %" if value < 1 - PLAIN - 1e-9 else percent(value)
 
 
 class PrivatePrediction(ConformalPrediction):
-    """p-values in whole per cent, and what follows from these alone."""
+    """p-values in whole per cent, and only what follows from them."""
 
     @property
     def confidence(self) -> Floats:
@@ -108,7 +108,7 @@ class PrivatePrediction(ConformalPrediction):
 def conformal(
     calibration: Calibration, log_class_weights: ArrayLike, kind: str, classes: NDArray[Any] | None = None
 ) -> PrivatePrediction:
-    """p-values of votes (n, K), with all that a private answer tells of them."""
+    """Rounded p-values for votes (n, K)."""
     exact = calibration.predict(scores(nonconformity(log_class_weights, kind), kind), classes=classes)
     p = p_values(exact.p_values)
     return PrivatePrediction(p, -p, exact.n_calibration, classes)

@@ -1,4 +1,4 @@
-"""Pieces of HTML and text of which explanations are made; every value escaped."""
+"""The HTML and text fragments that make up an explanation; every value is escaped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dwac.explain import privacy
 
 
 def brief(value: Any) -> Any:
-    """A value as it fits into a column of text."""
+    """A value, shortened to fit into a column of text."""
     return written(value) if isinstance(value, str) or is_png(value) else value
 
 
@@ -24,7 +24,7 @@ STYLE = (
 
 
 def attention(words: Sequence[tuple[str, float]]) -> str:
-    """The words of a text, each on a ground as strong as the network's attention to it."""
+    """The words of a text, each shaded by the network's attention to it."""
     most = max(weight for _, weight in words) or 1.0
     marked = (
         f'<span style="background:rgba(255,165,0,{weight / most:.2f})" title="{weight:.3f}">{html.escape(word)}</span>'
@@ -34,7 +34,7 @@ def attention(words: Sequence[tuple[str, float]]) -> str:
 
 
 def example(record: Any) -> str:
-    """The explained example, above what is said of it."""
+    """The explained example, shown above the sentences."""
     if not record:
         return ""
     parts = record.items() if isinstance(record, Mapping) else [("", record)]
@@ -48,13 +48,16 @@ def _value(value: Any) -> str:
 
 
 def cell(name: str, value: Any, private: bool) -> str:
-    """A cell of the table of neighbours; shares have a bar."""
+    """A cell of the table of neighbours; a share also gets a bar."""
     text = html.escape(privacy.percent(value)) if private and name == "share" else _value(value)
     bar = f'<meter value="{value:.6f}" aria-label="share of the vote"></meter>' if name == "share" else ""
     return f"<td>{bar}{text}</td>"
 
 
 def about(n: int) -> str:
-    """A rounded number of training examples."""
-    said = f"{n:,} training examples"
-    return f"{said} or fewer" if n == privacy.FEWEST else f"about {said}" if n >= 100 else said
+    """A rounded count as text.
+
+    >>> about(10), about(45), about(12_000)
+    ('10 or fewer', '45', 'about 12,000')
+    """
+    return f"{n:,} or fewer" if n == privacy.FEWEST else f"about {n:,}" if n >= 100 else f"{n:,}"

@@ -1,4 +1,4 @@
-"""Votes: every reference's vote on one query, and what can be certified from them."""
+"""Votes: the vote of every reference on one query, and what can be certified from them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dwac.engine import Index
 
 
 class Votes:
-    """Every reference's vote on one query, in float64: what `deciding` and `flip_set` are certified from.
+    """The vote of every reference on one query, in float64: `deciding` and `flip_set` are certified from these.
 
-    A vote is w(h, h_i) times the weight c of its class. Where two classes have equally many votes, the first one is the
-    label: what must go to change it is found by exact sums (`math.fsum`), which tell a tie from rounding.
+    A vote is w(h, h_i) times the weight c of its class. If two classes have equal votes, the first one is the label.
+    `flip_set` therefore uses exact sums (`math.fsum`), which distinguish a tie from rounding.
     """
 
     def __init__(self, index: Index, h: Tensor, label: int, ids: NDArray[Any], class_weights: NDArray[Any]) -> None:
@@ -27,17 +27,17 @@ class Votes:
 
     @cached_property
     def ordered(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-        """log w(h, h_i) without class weights, nearest first, with the labels and rows they belong to."""
+        """log w(h, h_i) without class weights, nearest first, and the labels and rows of these references."""
         h = self.h.double()
         squared = torch.cat([(part.double() - h).square().sum(1) for part in self.index.embeddings.split(65_536)])
         log_w, rows = self.index.kernel.log_weights(squared).sort(descending=True, stable=True)
         return log_w.cpu().numpy(), self.index.labels[rows].cpu().numpy(), rows.cpu().numpy()
 
     def deciding(self) -> int:
-        """The least j such that the j nearest keep the label, whatever labels all the others might have.
+        """The least j such that the j nearest decide the label, whatever labels all the others have.
 
-        The worst that can happen is that all others, Σ w in total, join one rival k: j is enough if the label leads
-        each k among the j nearest by more than c_k Σ w. One more example never undoes that. A tie settles nothing.
+        In the worst case all others, Σ w in total, vote for one rival k: j is enough if, among the j nearest, the label
+        leads each k by more than c_k Σ w. If j is enough, so is j + 1. A tie decides nothing.
         """
         log_w, labels, _ = self.ordered
         weights = np.exp(log_w - log_w[0])
@@ -57,14 +57,14 @@ class Votes:
         return low
 
     def flip_rows(self) -> NDArray[np.int64] | None:
-        """Rows of the fewest references without which the label changes: the nearest that voted for it."""
+        """Rows of the smallest set of references whose removal changes the label: the nearest that voted for it."""
         log_w, labels, rows = self.ordered
         mine = labels == self.label
         if mine.all():
             return None
         votes = log_w + np.log(self.class_weights)[labels]
         rival, most = self._rival(votes, labels)
-        # In units of the rival's largest vote: neither side underflows. What is beyond e⁷⁰⁰ times that must go anyway.
+        # In units of the rival's largest vote, neither side underflows. Votes above e⁷⁰⁰ times that must go anyway.
         theirs = math.fsum(np.exp(votes[labels == rival] - most))
         own = np.exp(np.minimum(votes[mine] - most, 700.0))
         remaining = np.append(np.cumsum(own[::-1])[::-1], 0.0)
@@ -81,12 +81,12 @@ class Votes:
         return np.asarray(rows[mine][:size])
 
     def flip_size(self) -> int | None:
-        """How many those are; None where no removal changes the label."""
+        """The number of these rows; None if no removal changes the label."""
         rows = self.flip_rows()
         return None if rows is None else len(rows)
 
     def _rival(self, votes: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[int, float]:
-        """The class with the most votes beside the label, the first of several; and the log of its largest vote."""
+        """The class with the most votes after the label (the first of several), and the log of its largest vote."""
         largest = np.full(self.index.n_classes, -np.inf)
         np.maximum.at(largest, labels, votes)
         largest[self.label] = -np.inf

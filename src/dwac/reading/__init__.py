@@ -5,7 +5,7 @@ clf = DWACClassifier().fit(rows.X, rows.y, ids=rows.ids)
 Model(clf, rows.columns).save("model")
 
 model = load("model")
-new = read("others.csv", like=model)                      # what the model learned from, in any order
+new = read("others.csv", like=model)                      # the model's columns, in any order
 model.clf.predict(new.X)
 """
 
@@ -45,18 +45,18 @@ def read(
     form: str | None = None,
     encoding: str = "utf-8",
 ) -> Rows:
-    """Rows of a table (CSV, TSV, JSON Lines, Parquet), of a folder of images by class, or of a file of sentences.
+    """Read a table (CSV, TSV, JSON Lines, Parquet), a folder with one folder of images per class, or a file of texts.
 
     Args:
         source: a file, a folder, or "-" for standard input.
         target: the column with the labels.
-        text: the column with the text to classify; found by itself where it is the only one.
-        ids: the column with the rows' names; otherwise rows are numbered from 0.
-        like: a model to read for: its columns, in their types. Cells of other types, and gaps among texts, stay as
-            they are written: the model says which rows it cannot read.
-        labelled: whether labels are needed; by default for learning (without `like`), and not for a model.
-        form: one of FORMATS; by default as the name ends, or as the data looks.
-        encoding: of text files.
+        text: the column with the text to classify; found automatically if it is the only one.
+        ids: the column with the ids of the rows; otherwise rows are numbered from 0.
+        like: the model that will predict: read its columns, in their types. Cells of other types, and missing texts,
+            stay as they are: the model reports which rows it cannot read.
+        labelled: whether labels are required; by default only for training (without `like`).
+        form: one of FORMATS; by default found from the file name, or else from the data.
+        encoding: encoding of text files.
     """
     if form is not None and form not in FORMATS:
         raise InputError(f"unknown format {form!r}; choose {', '.join(FORMATS)}")
@@ -72,7 +72,7 @@ def read(
         classes = () if like is None else {str(label) for label in like.clf.classes_.tolist()}
         rows = read_sentences(data, name, encoding=encoding, labelled=labelled, classes=classes)
         return _finished(rows, like, name)
-    form = "csv" if form == "text" else form  # columns were named: a table whose name ends unusually
+    form = "csv" if form == "text" else form  # columns were named, so this is a table with an unusual file name
     asked = Columns(target, text, ids)
     table = read_table(data, name, form, encoding=encoding, texts=_worded(asked, like), nested=like is not None)
     if like is None:
@@ -83,7 +83,7 @@ def read(
 
 
 def _worded(asked: Columns, like: Model | None) -> set[str]:
-    """Columns of a table that stay as they are written: those with a part of their own, and a model's categories."""
+    """Columns of a table that stay as text: target, text and ids, and a model's categories."""
     worded = {*astuple(asked)} if like is None else {*astuple(asked), *astuple(like.columns)}
     if like is not None and isinstance(like.clf.encoder_, TabularEncoder):
         learned = {column.name: column.kind == "categorical" for column in like.clf.encoder_.columns}
@@ -92,19 +92,19 @@ def _worded(asked: Columns, like: Model | None) -> set[str]:
 
 
 def _bytes(source: str | PathLike[str]) -> tuple[str, bytes]:
-    """The name of a source for messages, and what it holds."""
+    """The name of a source, for messages, and its bytes."""
     if fspath(source) == "-":
         return "standard input", sys.stdin.buffer.read()
     try:
         return str(source), Path(source).read_bytes()
     except FileNotFoundError:
-        raise InputError(f"there is no file or folder {str(source)!r}") from None
+        raise InputError(f"there is no file or folder {str(source)!r}; check the path") from None
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror or error}") from None
 
 
 def _sniffed(data: bytes, like: Model | None) -> str:
-    """The format that data looks like."""
+    """The format, judged from the data."""
     if data[:4] == b"PAR1":
         return "parquet"
     if like is not None and like.kind == "image":
@@ -120,12 +120,12 @@ def _sniffed(data: bytes, like: Model | None) -> str:
 
 def _picture(picture: str | bytes, name: str, labelled: bool) -> Rows:
     if labelled:
-        raise InputError(f"{name} is one image, without a label; give a folder with one folder of images a class")
+        raise InputError(f"labels are required; {name} is one image; give a folder with one folder of images per class")
     return Rows([picture], None, [name], "image", where=lambda _: name)
 
 
 def _finished(rows: Rows, like: Model | None, name: str) -> Rows:
-    """Rows of images or texts, their labels in the type that they have in a table or in the model."""
+    """Rows of images or texts, with labels in the type they would have in a table, or have in the model."""
     if like is not None:
         _refuse_other(rows.kind, like, name)
     if rows.y is None:
@@ -137,11 +137,11 @@ def _finished(rows: Rows, like: Model | None, name: str) -> Rows:
 
 
 def _refuse_other(kind: str, like: Model, name: str) -> None:
-    """Refuse data of another kind than a model reads."""
+    """Raise an error for data of another kind than the model reads."""
     what = {"tabular": "a table", "image": "images", "text": "texts"}
     if kind != like.kind:
         hint = {"tabular": "a CSV, Parquet or JSON Lines file", "image": "an image file or a folder of images"}
         raise InputError(
-            f"{name} holds {what[kind]}, and the model reads {what[like.kind]}; "
-            f"give {hint.get(like.kind, 'a file with a text a line, or a table with a column of texts')}"
+            f"the model reads {what[like.kind]}; {name} holds {what[kind]}; "
+            f"give {hint.get(like.kind, 'a file with one text per line, or a table with a column of texts')}"
         )

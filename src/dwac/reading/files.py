@@ -1,4 +1,4 @@
-"""Folders of images by class, image files, and files of sentences."""
+"""Folders with one folder of images per class, image files, and files of texts."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 
 
 def read_pictures(folder: Path, *, labelled: bool) -> Rows:
-    """The images of folder/CLASS/…; not `labelled`: those anywhere below the folder. Ids are paths within it."""
+    """The images in folder/CLASS/…; if not `labelled`, all images below the folder. Ids are paths relative to it."""
     found = _pictures(folder)
     paths = [str(folder / path) for path in found]
     stray = [path for path in found if "/" not in path]
     if labelled and stray:
         raise LabelError(
-            f"{folder / stray[0]} is in no class: put every image into a folder named after its class, {folder}/CLASS/"
+            f"{folder / stray[0]} is in no class; put every image into the folder of its class, {folder}/CLASS/"
         )
     y = np.array([path.partition("/")[0] for path in found], dtype=object) if labelled else None
     return Rows(paths, y, list(found), "image", where=paths.__getitem__)
 
 
 def _pictures(folder: Path) -> list[str]:
-    """The image files below a folder, by their path within it with slashes, in order; hidden ones are left aside."""
+    """The image files below a folder, as sorted relative paths with slashes; hidden files are ignored."""
     found, others = [], Counter[str]()
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -42,16 +42,16 @@ def _pictures(folder: Path) -> list[str]:
     if not found:
         kinds = ", ".join(f"{n} {kind}" for kind, n in others.most_common(3))
         raise InputError(
-            f"{folder} is a folder without images ({', '.join(PICTURES)}); it has {kinds or 'no files'}; give a folder "
-            "with one folder of images a class, or a file"
+            f"{folder} must contain images ({', '.join(PICTURES)}); got {kinds or 'no files'}; give a folder with one "
+            "folder of images per class, or a file"
         )
     return found
 
 
 def read_sentences(data: bytes, name: str, *, encoding: str, labelled: bool, classes: Collection[str] = ()) -> Rows:
-    """A text a line, known by its line's number, from 0; `labelled`: label, tab, text. Blank lines are left aside.
+    """One text per line; its id is its line number, from 0. If `labelled`: label, tab, text. Blank lines are skipped.
 
-    classes: where every line begins with one of these and a tab, it is a label that is not part of the text.
+    classes: if every line begins with one of these and a tab, these are labels and not part of the texts.
     """
     lines = [
         (number, line.strip("\r"))
@@ -64,7 +64,7 @@ def read_sentences(data: bytes, name: str, *, encoding: str, labelled: bool, cla
         for number, (label, tab, text) in zip(numbers, parts, strict=True):
             if not (label.strip() and tab and text.strip()):
                 raise LabelError(f"{name} line {number} must be a label, a tab and a text; got {label[:40]!r}")
-    told = labelled or all(tab and label.strip() in classes and text.strip() for label, tab, text in parts)
-    texts = [text.strip() if told else line.strip() for (_, line), (_, _, text) in zip(lines, parts, strict=True)]
+    has_label = labelled or all(tab and label.strip() in classes and text.strip() for label, tab, text in parts)
+    texts = [text.strip() if has_label else line.strip() for (_, line), (_, _, text) in zip(lines, parts, strict=True)]
     y = np.array([label.strip() for label, _, _ in parts], dtype=object) if labelled else None
     return Rows(texts, y, [number - 1 for number in numbers], "text", where=lambda row: f"{name} line {numbers[row]}")

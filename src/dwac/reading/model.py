@@ -1,4 +1,4 @@
-"""A model with the names of its training data's columns, so that new data is read in the same way."""
+"""A model together with the column names of its training data, so that new data can be read in the same way."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dwac.estimator.classifier import load as load_classifier
 from dwac.reading.rows import Columns
 from dwac.storage.files import read_file, replace_file
 
-COLUMNS = "columns.json"  # beside the model's own files, which do without it
+COLUMNS = "columns.json"  # next to the model's own files, which do not need it
 _LARGEST = 2**16
 
 
 @dataclass(frozen=True)
 class Model:
-    """A classifier, and which columns of its training data were its target, text and ids."""
+    """A classifier, and which columns of its training data were the target, text and ids."""
 
     clf: DWACClassifier
     columns: Columns = field(default_factory=Columns)
@@ -31,14 +31,14 @@ class Model:
         return "text" if kind == "huggingface" else kind
 
     def save(self, folder: str | PathLike[str], *, include_examples: bool = True) -> Path:
-        """Write both into the folder, the classifier as `DWACClassifier.save` does."""
+        """Write both to the folder; the classifier as by `DWACClassifier.save`."""
         path = self.clf.save(folder, include_examples=include_examples)
         replace_file(path / COLUMNS, json.dumps(asdict(self.columns), ensure_ascii=False).encode())
         return path
 
 
 def load(folder: str | PathLike[str], *, device: str = "auto") -> Model:
-    """The model in a folder; one saved from Python has no columns to remember."""
+    """Load the model from a folder; a model saved from Python has no column names."""
     clf, path = load_classifier(folder, device=device), Path(folder) / COLUMNS
     if not path.exists():
         return Model(clf)
@@ -48,6 +48,6 @@ def load(folder: str | PathLike[str], *, device: str = "auto") -> Model:
             raise TypeError("names must be strings")
     except (ValueError, TypeError, RecursionError, OSError) as error:
         raise StorageError(
-            f"{path} is damaged ({error!s:.100}); remove it and name columns on the command line"
+            f"{path} is damaged ({error!s:.100}); remove it, and name the columns on the command line"
         ) from None
     return Model(clf, columns)

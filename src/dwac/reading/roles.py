@@ -1,4 +1,4 @@
-"""Which column of a table is what: labels, names of rows, a text to classify, or what a model learned from."""
+"""The roles of a table's columns: labels, ids, a text to classify, or features of a model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dwac._checks import listed
 from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
 from dwac.errors import InputError, LabelError
@@ -21,21 +22,21 @@ from dwac.reading.tables import INDEX, Table, is_text, missing
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _TRUTH = {"true": True, "false": False}
-_LONG_WORDS, _LONG_CHARACTERS = 3, 20  # from so many on average, strings are texts rather than categories
+_LONG_WORDS, _LONG_CHARACTERS = 3, 20  # if longer on average, strings are texts rather than categories
 
 
 def arrange(table: Table, name: str, asked: Columns, *, labelled: bool = True) -> Rows:
-    """A table to learn from: `asked` columns must be there; the only other column, if of long strings, is a text."""
+    """A table for training: the `asked` columns must exist; a single other column of long strings is a text."""
     frame, where = table
     for column in (asked.target, asked.text, asked.id):
         _require(column, frame, name)
     if labelled and asked.target is None:
-        raise InputError(f"{name}: which column holds the labels? Name it: --target COLUMN; {_columns(frame)}")
+        raise InputError(f"{name}: which column holds the labels? Name it with --target COLUMN; {_columns(frame)}")
     id_column = INDEX if asked.id is None and INDEX in frame else asked.id
     rest = [column for column in frame.columns if column not in (asked.target, id_column)]
     text = asked.text or (rest[0] if len(rest) == 1 and looks_like_text(frame[rest[0]]) else None)
     if not rest:
-        raise InputError(f"{name} has no column to learn from beside {asked.target!r}; add some")
+        raise InputError(f"{name} must have a column to learn from besides {asked.target!r}; add at least one")
     X: Any = frame[rest] if text is None else _texts(frame[text], text, where)
     y = None if asked.target is None else labels(frame[asked.target], asked.target, where)
     found = Columns(asked.target, text, id_column)
@@ -45,9 +46,9 @@ def arrange(table: Table, name: str, asked: Columns, *, labelled: bool = True) -
 def arrange_like(
     clf: DWACClassifier, table: Table, name: str, asked: Columns, learned: Columns, *, labelled: bool
 ) -> Rows:
-    """A table for a model: what it learned from, by name and in any order; further columns are left aside.
+    """A table for a model: its columns, by name and in any order; other columns are ignored.
 
-    `learned` are the columns of its training data, `asked` those that are named now, and must be there.
+    `learned`: the columns of its training data; `asked`: those that are named now, and must exist.
     """
     frame, where = table
     for column in (asked.target, asked.text, asked.id):
@@ -56,9 +57,11 @@ def arrange_like(
     target = asked.target or (learned.target if learned.target in frame and learned.target not in used else None)
     if labelled and target is None:
         if learned.target is None:
-            raise InputError(f"the model does not know which column of {name} is the target; name it: --target COLUMN")
-        lost = f"{name} has no target column {learned.target!r}, as in training"
-        raise InputError(f"{lost}; name it: --target COLUMN; {_columns(frame)}")
+            raise InputError(
+                f"the model does not know which column of {name} is the target; name it with --target COLUMN"
+            )
+        lost = f"{name} has no column {learned.target!r}, the target in training"
+        raise InputError(f"{lost}; name it with --target COLUMN; {_columns(frame)}")
     id_column = asked.id or next((c for c in (learned.id, INDEX) if c in frame and c not in used), None)
     y = None if target is None or not labelled else known_labels(frame[target], target, where, clf.classes_)
     found = Columns(target, asked.text or learned.text, id_column)
@@ -67,14 +70,14 @@ def arrange_like(
     if isinstance(clf.encoder_, TabularEncoder):
         return Rows(_features(rest, clf.encoder_, name), y, ids, "tabular", found, where)
     text = asked.text or _text_column(rest, name, learned.text)
-    # What is no text is for the model to judge, row by row.
+    # Cells that are not text are passed on: the model judges them row by row.
     texts = ["" if gone else value if isinstance(value, list | dict) else str(value)
              for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)]  # fmt: skip
     return Rows(texts, y, ids, "text", Columns(target, text, id_column), where)
 
 
 def looks_like_text(values: pd.Series[Any]) -> bool:
-    """Whether a column's strings are sentences rather than categories."""
+    """Whether the strings of a column are texts rather than categories."""
     if not is_text(values):
         return False
     strings = values.dropna().tolist()
@@ -95,11 +98,11 @@ def _require(column: str | None, frame: pd.DataFrame, name: str) -> None:
 
 
 def _columns(frame: pd.DataFrame, most: int = 20) -> str:
-    """The columns' names, and a hint where they look like data."""
+    """The column names, and a hint if they look like data."""
     names = [str(column) for column in frame.columns]
-    shown = ", ".join(map(repr, names[:most])) + (f", … ({len(names) - most} more)" if len(names) > most else "")
     numbers = sum(pd.notna(pd.to_numeric(column, errors="coerce")) for column in names)
-    return f"its columns are {shown}" + ("; is a first line with names missing?" if 3 * numbers >= len(names) else "")
+    hint = "; is the first line with column names missing?" if 3 * numbers >= len(names) else ""
+    return f"its columns are {listed(names, most)}{hint}"
 
 
 def _text_column(frame: pd.DataFrame, name: str, learned: str | None) -> str:
@@ -108,7 +111,7 @@ def _text_column(frame: pd.DataFrame, name: str, learned: str | None) -> str:
     texts = [str(column) for column in frame.columns if is_text(frame[column])]
     if len(texts) == 1:
         return texts[0]
-    raise InputError(f"{name}: which column is the text? Name it: --text COLUMN; {_columns(frame)}")
+    raise InputError(f"{name}: which column is the text? Name it with --text COLUMN; {_columns(frame)}")
 
 
 def _texts(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> list[str]:
@@ -123,7 +126,7 @@ def _ids(frame: pd.DataFrame, column: str | None, where: Callable[[int], str]) -
         return list(range(len(frame)))
     gone = missing(frame[column])
     if gone.any():
-        raise InputError(f"{where(int(gone.argmax()))}: the id {column!r} is missing; every row needs one")
+        raise InputError(f"{where(int(gone.argmax()))}: the id {column!r} is missing; fill it in, or drop the row")
     return _whole(frame[column].tolist())
 
 
@@ -131,7 +134,7 @@ def _ids(frame: pd.DataFrame, column: str | None, where: Callable[[int], str]) -
 
 
 def labels(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> NDArray[Any]:
-    """(n,) labels: whole numbers, other numbers, true and false, or strings, whichever all of them are."""
+    """(n,) labels: whole numbers, other numbers, booleans or strings, whichever fits all of them."""
     _refuse_gaps(values, column, where)
     found = _whole([value.strip() if isinstance(value, str) else value for value in values.tolist()])
     if not all(isinstance(value, str) for value in found):
@@ -146,16 +149,16 @@ def labels(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> 
 def known_labels(
     values: pd.Series[Any], column: str, where: Callable[[int], str], classes: NDArray[Any]
 ) -> NDArray[Any]:
-    """(n,) labels, each one of a model's classes: whichever is written like it."""
+    """(n,) labels, each replaced by the model's class that is written in the same way."""
     _refuse_gaps(values, column, where)
     known = {str(label): label for label in classes.tolist()}
     alike = {_written(label): label for label in known.values()}
     found = [known.get(str(value).strip(), alike.get(_written(value))) for value in values.tolist()]
     if None in found:
         row = found.index(None)
-        shown = ", ".join(list(known)[:10]) + ", …" * (len(known) > 10)
         raise LabelError(
-            f"{where(row)}: the model knows no class {str(values.iloc[row])!r} of {column!r}; it was trained on {shown}"
+            f"{where(row)}: the model has no class {str(values.iloc[row])!r} of {column!r}; "
+            f"it was trained on {listed(known, most=10)}"
         )
     return _array(found)
 
@@ -163,9 +166,9 @@ def known_labels(
 def _refuse_gaps(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> None:
     gone = missing(values)
     if gone.any():
-        others = f" ({int(gone.sum())} rows lack theirs)" if gone.sum() > 1 else ""
+        others = f" (in {int(gone.sum())} rows)" if gone.sum() > 1 else ""
         raise LabelError(
-            f"{where(int(gone.argmax()))}: the target {column!r} is missing{others}; fill it in, or drop such rows"
+            f"{where(int(gone.argmax()))}: the target {column!r} is missing{others}; fill it in, or drop these rows"
         )
 
 
@@ -185,7 +188,7 @@ def _whole(values: list[Any]) -> list[Any]:
 
 
 def _written(label: Any) -> str:
-    """A label as people write it: 1 for 1.0 too, and true for True."""
+    """A label in a common form: 1 for 1.0, true for True."""
     if isinstance(label, float):
         return f"{label:g}"
     text = str(label).strip()
@@ -195,27 +198,26 @@ def _written(label: Any) -> str:
         return text
 
 
-# What a table's model learned from
+# Features of a model
 
 
 def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str) -> pd.DataFrame:
     wanted: list[Any] = [column.name for column in encoder.columns]
-    if not any(isinstance(column, str) for column in wanted):  # trained on an array: known by position
+    if not any(isinstance(column, str) for column in wanted):  # trained on an array: matched by position
         if frame.shape[1] != len(wanted):
             raise InputError(
-                f"{name} has {frame.shape[1]} columns beside target and id; the model was trained on {len(wanted)}"
+                f"{name} must have {len(wanted)} columns besides target and id, as in training; got {frame.shape[1]}"
             )
         frame = frame.set_axis(wanted, axis=1)
     lacking = [column for column in wanted if column not in frame]
     if lacking:
-        shown = ", ".join(map(repr, lacking[:10])) + ", …" * (len(lacking) > 10)
-        raise InputError(f"{name} lacks what the model was trained on: column {shown}; {_columns(frame)}")
+        raise InputError(f"{name} must have the model's columns; missing: {listed(lacking, 10)}; {_columns(frame)}")
     return pd.DataFrame({column.name: _as_learned(frame[column.name], column) for column in encoder.columns})
 
 
 def _as_learned(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
-    """A column's values in the type that they had in training; those that have none stay as they are written, for the
-    model to judge, row by row."""
+    """The values of a column in their type of training; values that cannot be converted stay as text: the model judges
+    them row by row."""
     if column.kind == "categorical":
         if all(isinstance(value, str | None) for value in column.categories) and not is_text(values):
             return values.map(str, na_action="ignore").astype(object)

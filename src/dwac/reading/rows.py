@@ -1,4 +1,4 @@
-"""What reading gives: examples, their labels and names, and where each came from."""
+"""The result of reading: examples, their labels and ids, and where each came from."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from dwac.estimator.preparation import take
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table have a part of their own; None where there is none."""
+    """The columns of a table with a special role; None if there is no such column."""
 
     target: str | None = None  # the labels
-    text: str | None = None  # the text to classify; every other column is then left aside
-    id: str | None = None  # the names of the rows
+    text: str | None = None  # the text to classify; all other columns are then ignored
+    id: str | None = None  # the ids of the rows
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Examples as a classifier takes them.
+    """Examples in the form that a classifier takes.
 
     X is a DataFrame, a list of texts, or a list of image files; `kind` says which: "tabular", "text" or "image".
     """
 
     X: Any
-    y: NDArray[Any] | None  # (n,) labels, where the data has them
-    ids: list[Any]  # names of the rows: those of the data, else 0 … n-1
+    y: NDArray[Any] | None  # (n,) labels, if the data has them
+    ids: list[Any]  # ids from the data, else 0 … n-1
     kind: str
     columns: Columns = field(default_factory=Columns)  # as found in this data
-    where: Callable[[int], str] = field(default="row {}".format, repr=False)  # a row, for messages: "data.csv line 7"
+    where: Callable[[int], str] = field(
+        default="row {}".format, repr=False
+    )  # the origin of a row, for messages: "data.csv line 7"
 
     def __len__(self) -> int:
         return len(self.ids)

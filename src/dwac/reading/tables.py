@@ -1,4 +1,4 @@
-"""CSV, TSV, JSON Lines and Parquet as a DataFrame, every row of which knows its line."""
+"""CSV, TSV, JSON Lines and Parquet as a DataFrame, with the line of every row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pyarrow.csv
 from dwac.errors import InputError
 from dwac.storage.parquet import TooLargeError, read_parquet, require_columns
 
-INDEX = ""  # the name of the nameless first column in which pandas writes its index
+INDEX = ""  # the name of the unnamed first column, to which pandas writes its index
 _DELIMITERS = ",\t;|"
 _LARGEST_BLOCK = 2**31 - 1
 _COMMA, _POINT = (re.compile(rf"(?m)(?:^|;)-?[0-9]+{mark}[0-9]+(?:;|\r?$)") for mark in (",", r"\."))
@@ -38,8 +38,8 @@ def read_table(
 ) -> Table:
     """The table in the bytes of a file of this form: "csv", "tsv", "jsonl" or "parquet".
 
-    texts: columns that stay as they are written, rather than become numbers or dates. In CSV a blank is a gap in any.
-    nested: let lists and objects in the cells of JSON be, for whoever looks at single rows.
+    texts: columns that stay text instead of becoming numbers or dates. In CSV, a blank cell is missing in any column.
+    nested: allow lists and objects in the cells of JSON; they are judged later, row by row.
     """
     if form == "parquet":
         table = Table(_parquet(data, name), lambda row: f"{name} row {row}")
@@ -48,18 +48,18 @@ def read_table(
     else:
         table = _csv(decoded(data, name, encoding), name, form, texts)
     if len(table.frame) == 0:
-        raise InputError(f"{name} has columns but no rows; give at least one row")
+        raise InputError(f"{name} must have at least one row; it has columns but no rows")
     return table
 
 
 def decoded(data: bytes, name: str, encoding: str) -> str:
-    """The text that the bytes are, without a byte order mark."""
+    """The bytes as text, without a byte order mark."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         encoding = "utf-16"
     try:
         text = data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
     except LookupError:
-        raise InputError(f"unknown encoding {encoding!r}; examples are utf-8, latin-1, utf-16") from None
+        raise InputError(f"unknown encoding {encoding!r}; use for example utf-8, latin-1 or utf-16") from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
@@ -70,29 +70,33 @@ def decoded(data: bytes, name: str, encoding: str) -> str:
         raise InputError(f"{name} is empty; give a file with data")
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise InputError(f"{name} line {line} holds a zero byte: it is no text; name its format if that is another")
+        raise InputError(
+            f"{name} line {line} contains a zero byte, so it is not text; name its format if it is another one"
+        )
     return text
 
 
 def is_text(values: pd.Series[Any]) -> bool:
-    """Whether a column holds strings, and gaps at most."""
+    """Whether a column holds only strings and missing values."""
     return pd.api.types.infer_dtype(values, skipna=True) == "string"
 
 
 def missing(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Where values are absent: blank or NaN, as a text too."""
+    """Where values are missing: blank or NaN, also as text."""
     return values.isna() | values.map(lambda value: isinstance(value, str) and value.strip() in _NAN).astype(bool)
 
 
 def _named(names: list[str], name: str) -> list[str]:
-    """Column names without spaces around them, each there once."""
+    """Column names without surrounding spaces; an error if one is repeated or empty."""
     require_columns(len(names), name)
     names, met = [column.strip() for column in names], set[str]()
     for place, column in enumerate(names):
         if column == INDEX and place > 0:
             raise InputError(f"{name}: column {place + 1} has no name; the first line must name every column")
         if column in met:
-            raise InputError(f"{name}: column {column!r} is there more than once; rename or drop one")
+            raise InputError(
+                f"{name}: column names must be unique; {column!r} appears more than once; rename or drop one of them"
+            )
         met.add(column)
     return names
 
@@ -107,7 +111,7 @@ def _csv(text: str, name: str, form: str, texts: Collection[str]) -> Table:
         frame = _csv_frame(text, name, delimiter, texts)
     except (pa.ArrowException, csv.Error) as error:
         _refuse_ragged(text, name, delimiter)
-        raise InputError(f"{name} is no table that can be read: {error!s:.300}") from None
+        raise InputError(f"{name} must be a readable table: {error!s:.300}") from None
     return Table(frame, _csv_lines(text, name, delimiter))
 
 
@@ -124,8 +128,8 @@ def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> 
     while True:
         table = pa.csv.read_csv(
             io.BytesIO(data),
-            # In one block: Arrow judges a column's type by the first. Without its threads: those may still be starting
-            # when an error ends the process, which then aborts.
+            # One block, because Arrow infers a column's type from the first. No threads, because they may still be
+            # starting when an error ends the process, which then aborts.
             read_options=pa.csv.ReadOptions(use_threads=False, block_size=min(len(data) + 1, _LARGEST_BLOCK)),
             parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(column_types=types, decimal_point="," if decimal_comma else "."),
@@ -133,14 +137,14 @@ def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> 
         clocks = [field.name for field in table.schema if pa.types.is_time(field.type)]
         if not clocks:
             break
-        types |= dict.fromkeys(clocks, pa.string())  # a time of day is a category, known by its text
+        types |= dict.fromkeys(clocks, pa.string())  # a time of day is a category
     table = pa.table([_without_blanks(column) for column in table.columns], names)
     frame: pd.DataFrame = table.to_pandas(date_as_object=False)
     return frame
 
 
 def _without_blanks(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column whose empty texts are gaps."""
+    """A column with empty texts replaced by missing values."""
     if not pa.types.is_string(column.type):
         return column
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
@@ -155,7 +159,7 @@ def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_lines(text: str, name: str, delimiter: str) -> Callable[[int], str]:
-    lines: list[int] = []  # of each row, once somebody asks
+    lines: list[int] = []  # of each row; filled on first use
 
     def where(row: int) -> str:
         if not lines:
@@ -172,11 +176,11 @@ def _refuse_ragged(text: str, name: str, delimiter: str) -> None:
             width = width or len(fields)
             if len(fields) != width:
                 raise InputError(
-                    f"{name} line {line} has {len(fields)} fields where the first line names {width} columns; repair "
-                    "that line, and quote values that hold the delimiter"
+                    f"{name} line {line} has {len(fields)} fields, but the first line names {width} columns; repair "
+                    "that line, and quote values that contain the delimiter"
                 )
     except csv.Error as error:
-        raise InputError(f"{name} is no table that can be read: {error}") from None
+        raise InputError(f"{name} must be a readable table: {error}") from None
 
 
 # JSON Lines
@@ -184,16 +188,16 @@ def _refuse_ragged(text: str, name: str, delimiter: str) -> None:
 
 def _json_lines(text: str, name: str, texts: Collection[str], nested: bool) -> Table:
     rows, lines = [], []
-    first: dict[str, Any] = {}  # value of each column that is not a gap
+    first: dict[str, Any] = {}  # the first value of each column that is not missing
     for line, written in enumerate(text.split("\n"), start=1):
         if not written.strip():
             continue
         try:
             row = json.loads(written)
             if "\\u" in written:
-                json.dumps(row, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is no text
+                json.dumps(row, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is not text
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name} line {line} is not JSON ({error!s:.100}); write one object a line") from None
+            raise InputError(f"{name} line {line} is not JSON ({error!s:.100}); write one object per line") from None
         if not isinstance(row, dict):
             raise InputError(f"{name} line {line} must be one JSON object, {{…}}; got {written.strip()[:40]!r}")
         for column, value in row.items():
@@ -211,7 +215,7 @@ def _json_lines(text: str, name: str, texts: Collection[str], nested: bool) -> T
     frame.columns = pd.Index(named.values())
     dated = {named[key] for key, value in first.items() if _begins_like_date(value)}
     found = {column: _dates(frame[column]) for column in dated.difference(texts) if is_text(frame[column])}
-    if found:  # at once: setting columns one by one takes apart what pandas holds together
+    if found:  # all at once: setting columns one by one fragments the frame
         frame = pd.DataFrame({column: found.get(column, frame[column]) for column in frame.columns})
     return Table(frame, lambda row: f"{name} line {lines[row]}")
 
@@ -221,7 +225,7 @@ def _begins_like_date(value: Any) -> bool:
 
 
 def _dates(values: pd.Series[Any]) -> pd.Series[Any]:
-    """ISO dates as such, as in CSV; anything else as it is."""
+    """ISO dates as dates, as in CSV; anything else unchanged."""
     try:
         return pd.to_datetime(values, format="ISO8601")
     except (ValueError, TypeError, OverflowError):
@@ -232,7 +236,7 @@ def _dates(values: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _room() -> int:
-    """The bytes that a table may take: a quarter of this machine's memory, for pandas and the model need theirs."""
+    """The most bytes of a table: a quarter of this machine's memory, because pandas and the model need some too."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
     except (AttributeError, ValueError, OSError):  # Windows
@@ -248,8 +252,8 @@ def _parquet(data: bytes, name: str) -> pd.DataFrame:
         raise InputError(f"{error}; {_LESS}") from None
     except InputError:
         raise
-    except Exception as error:  # whatever a damaged file, or what pandas wrote into it, leads Arrow to
-        raise InputError(f"{name} is no Parquet file that can be read: {error!s:.200}") from None
+    except Exception as error:  # a damaged file, or pandas' metadata in it, may make Arrow raise anything
+        raise InputError(f"{name} must be a readable Parquet file: {error!s:.200}") from None
     if not isinstance(frame.index, pd.RangeIndex) or frame.index.start != 0:
         frame = frame.reset_index(names=[INDEX if level is None else str(level) for level in frame.index.names])
     frame.columns = pd.Index(_named([str(column) for column in frame.columns], name))

@@ -3,7 +3,7 @@
     write_model("model", config={"classes": [encode_value(label) for label in labels]}, tensors=network.state_dict())
     stored = read_model("model")                  # .config .tensors .examples
 
-Plain values in, plain values out: this floor knows no estimator. Why the folder looks as it does:
+Plain values in, plain values out: nothing here depends on the estimator. For the design of the folder, see
 docs/decisions/0006-model-folder.md.
 """
 

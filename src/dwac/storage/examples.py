@@ -1,14 +1,14 @@
 """Training examples as the bytes of a Parquet file, and back.
 
 Columns keep their type: numbers, booleans, text, bytes, dates, durations, categories, and pandas' nullable and Arrow
-types, missing values included. Two things change, on purpose:
+types, including missing values. Two things change on purpose:
 
-- A column of objects whose values differ in type, or that Parquet has no type for, becomes text: `str` of each value.
-  Records are there to be shown to people, and a training run should not fail at its end for one odd column.
-- In a column of objects, every kind of missing value comes back as None.
+- A column of objects whose values differ in type, or for which Parquet has no type, becomes text: `str` of each value.
+  Records are shown to people, and a training run should not fail at its end because of one odd column.
+- In a column of objects, every kind of missing value becomes None.
 
-Ids (the index) come back as the Python values they were, as JSON text in the first column. What pandas would write
-about itself into the file is left out, and ignored on the way back.
+Ids (the index) are stored as JSON text in the first column and restored as the same Python values. The metadata that
+pandas would write into the file is left out, and ignored on reading.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from dwac.errors import EncodingError, InputError, StorageError
 from dwac.storage.parquet import TooLargeError, read_parquet
 from dwac.storage.values import decode_value, encode_value
 
-MOST_BYTES = 2**30  # in memory, of the records in a small folder
+MOST_BYTES = 2**30  # limit of the memory for the records of a small folder
 _KEY = b"dwac.examples"
-_ROWS = 2**14  # in a row group: bounds the memory a reader needs where each row holds an image
-_TEXT = pd.Series(["a"]).dtype  # what pandas itself makes of text: str since 3, object before
+_ROWS = 2**14  # per row group: limits a reader's memory if each row holds an image
+_TEXT = pd.Series(["a"]).dtype  # pandas' own type for text: str since version 3, object before
 _NULLABLE = {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _NULLABLE |= {"Float32", "Float64", "boolean", "string"}
-_ONE_TYPE = {bool, int, float, bytes, date, datetime, time, timedelta, Decimal}  # objects Arrow keeps as they are
+_ONE_TYPE = {bool, int, float, bytes, date, datetime, time, timedelta, Decimal}  # objects that Arrow stores as they are
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError, KeyError, NotImplementedError)
 
 
 def pack_examples(examples: pd.DataFrame) -> bytes:
-    """The bytes of a Parquet file of these records: ids first, then the columns."""
+    """These records as the bytes of a Parquet file: ids first, then the columns."""
     if not isinstance(examples, pd.DataFrame):
         raise InputError(f"examples must be a pandas DataFrame; got {type(examples).__name__}; wrap it in one")
     names = [str(name) for name in examples.columns]
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(
-            f"columns of examples must differ in name, as text; {repeated[0]!r} is there more than once; rename it"
+            f"column names of examples must be unique as text; {repeated[0]!r} appears more than once; rename it"
         )
     ids = "id"
     while ids in names:
@@ -69,14 +69,14 @@ def pack_examples(examples: pd.DataFrame) -> bytes:
 def unpack_examples(
     data: bytes, name: str, *, most_rows: float = math.inf, most_bytes: int = MOST_BYTES
 ) -> pd.DataFrame:
-    """The records of such bytes, refused beyond so many rows or bytes in memory; `name` is the file's, for messages."""
+    """The records in these bytes, up to a limit of rows and of bytes in memory; `name` is the file's, for messages."""
     again = "restore it from a copy, or save the model again"
     try:
         table = read_parquet(data, name, most_rows=most_rows, most_bytes=most_bytes)
         facts = json.loads((table.schema.metadata or {})[_KEY])
         columns = facts["columns"]
         if facts["version"] != 1 or len(columns) != table.num_columns - 1:
-            raise ValueError("its columns are not those that were written")
+            raise ValueError("its columns differ from those that were written")
         index = _unpack_ids(table.column(0), decode_value(facts["index"]))
         values = [_unpack_column(table.column(i + 1), column) for i, column in enumerate(columns)]
         frame = pd.DataFrame(dict(enumerate(values)), index=range(len(index)))
@@ -87,7 +87,7 @@ def unpack_examples(
         raise StorageError(f"{error}; {again}") from None
     except (*_FAILURES, OSError, AttributeError, RecursionError) as error:
         raise StorageError(
-            f"{name} is no table of examples that dwac wrote ({type(error).__name__}: {error!s:.300}); {again}"
+            f"{name} must be a table of examples written by dwac ({type(error).__name__}: {error!s:.300}); {again}"
         ) from error
 
 
@@ -102,7 +102,7 @@ def _pack_ids(index: pd.Index) -> pa.Array:
 
 
 def _unpack_ids(texts: pa.ChunkedArray, name: Any) -> pd.Index:
-    """An index of the very values: pandas may choose a type of its own only where it gives the same values back."""
+    """An index of exactly these values: pandas may choose a type only if it keeps them the same."""
     ids = [decode_value(json.loads(text)) for text in texts.to_pylist()]
     kinds = {type(value) for value in ids}
     dtype: Any = object
@@ -122,10 +122,10 @@ def _name_of(index: pd.Index) -> Any:
 
 
 def _pack_column(column: pd.Series) -> tuple[pa.Array, dict[str, Any]]:
-    """A column as Arrow keeps it, and what pandas must know to have it back."""
+    """A column as an Arrow array, and what is needed to restore it in pandas."""
     try:
         return _pack_typed(column)
-    except _FAILURES:  # a type that Arrow cannot keep: complex numbers, periods, numbers beyond 64 bits, …
+    except _FAILURES:  # a type that Arrow lacks: complex numbers, periods, numbers beyond 64 bits, …
         return _pack_text(column.astype(object)), {"kind": "text"}
 
 
@@ -144,18 +144,18 @@ def _pack_typed(column: pd.Series) -> tuple[pa.Array, dict[str, Any]]:
     if dtype == _TEXT:
         return _pack_text(column.astype(object)), {"kind": "text"}
     if dtype.kind in "mM":
-        return pa.array(column), {"kind": "plain", "unit": column.dt.unit}  # Parquet knows no seconds
+        return pa.array(column), {"kind": "plain", "unit": column.dt.unit}  # Parquet has no unit of seconds
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         return pa.array(column.to_numpy()), {"kind": "plain"}  # an array, not a Series: NaN stays NaN
-    raise TypeError(f"no Arrow type keeps {dtype}")
+    raise TypeError(f"Arrow has no type for {dtype}")
 
 
 def _pack_categories(column: Any) -> tuple[pa.Array, dict[str, Any]]:
-    """The values, so that any reader of Parquet understands them; the list of categories is kept beside."""
+    """Stored as values, so that any Parquet reader understands them; the list of categories is stored separately."""
     values, facts = _pack_typed(column.categories.to_series())
     facts = {"values": facts, "categories": [encode_value(value) for value in column.categories]}
     facts |= {"kind": "category", "ordered": bool(column.ordered)}
-    _unpack_categories(values.dictionary_encode(), facts)  # fails where categories of several types are one as text
+    _unpack_categories(values.dictionary_encode(), facts)  # fails if categories of several types are equal as text
     codes = column.codes.to_numpy()
     return values.take(pa.array(codes, mask=codes < 0)), facts
 
@@ -176,7 +176,7 @@ def _pack_text(column: pd.Series) -> pa.Array:
 
 
 def _utf8(text: str) -> str:
-    """The text, with what UTF-8 cannot hold (half a surrogate pair) written as an escape."""
+    """The text, with escapes for what UTF-8 cannot encode (half a surrogate pair)."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -196,11 +196,11 @@ def _unpack_column(array: pa.ChunkedArray, facts: dict[str, Any]) -> pd.Series:
 
 
 def _unpack_categories(array: Any, facts: dict[str, Any]) -> pd.Categorical:
-    """Values become codes by way of Arrow's dictionary, which holds no missing value that would change their type."""
+    """Values to codes, via Arrow's dictionary: it has no missing values, which would change the type."""
     used = pd.Index(_unpack_column(pa.chunked_array([array.dictionary]), facts["values"]))
     categories = pd.Index([decode_value(value) for value in facts["categories"]], dtype=used.dtype)
     codes = categories.get_indexer(used) if categories.is_unique else np.array([-1])
     if (codes < 0).any():
-        raise ValueError("its categories are not those that are listed")
+        raise ValueError("its categories differ from those that are listed")
     places = array.indices.fill_null(len(codes)).to_numpy()
     return pd.Categorical.from_codes(np.append(codes, -1)[places], categories, ordered=facts["ordered"])

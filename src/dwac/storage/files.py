@@ -1,7 +1,7 @@
-"""Files that are whole or absent, whatever moment the process or the machine stops at.
+"""Files that are complete or absent, whenever the process or the machine stops.
 
-A file is written under a temporary name, forced to the disk, and only then given its name: a reader finds the old
-file or the new one. What a killed process leaves is a temporary file, which the next writer removes.
+A file is written under a temporary name, flushed to disk, and only then renamed: a reader finds the old file or the new
+one. A killed process leaves at most a temporary file, which the next writer removes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 
 from dwac.errors import StorageError
 
-if sys.platform != "win32":  # there, writers of one folder are not kept apart
+if sys.platform != "win32":  # on Windows, writers of one folder do not exclude each other
     import fcntl
 
 TEMPORARY = re.compile(r"\.dwac-[0-9a-f]{16}\.tmp")
 _BINARY = getattr(os, "O_BINARY", 0)
-_PIECE = 2**26  # bytes a call; some systems refuse to write gigabytes at once
+_PIECE = 2**26  # bytes per call; some systems refuse to write gigabytes at once
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put `data` under `path`, in place of what was there, in one step."""
+    """Write `data` to `path`, replacing the old file in one step."""
     temporary = path.with_name(f".dwac-{secrets.token_hex(8)}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
@@ -38,14 +38,14 @@ def replace_file(path: Path, data: bytes) -> None:
         finally:
             os.close(descriptor)
         os.replace(temporary, path)
-    except BaseException:  # Ctrl-C too leaves nothing behind
+    except BaseException:  # Ctrl-C leaves nothing behind either
         with suppress(OSError):
             os.unlink(temporary)
         raise
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, each one forced to the disk."""
+    """Create a folder and its parents, each flushed to disk."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -58,8 +58,8 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to the disk, where the system can."""
-    with suppress(OSError):  # Windows and some network drives cannot; they keep their own order
+    """Flush the names in a folder to disk, if the system can."""
+    with suppress(OSError):  # Windows and some network drives cannot
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -69,18 +69,18 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Wait until no other dwac writes into this folder. The lock ends with the process, however that ends."""
+    """Wait until no other dwac writes to this folder. The lock ends with the process, however that ends."""
     if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some network drives know no locks
+        with suppress(OSError):  # some network drives have no locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # else a process forked meanwhile would hold it on
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # otherwise a process forked in between would keep the lock
         os.close(descriptor)
 
 
@@ -93,12 +93,14 @@ def remove_files(folder: Path, pattern: re.Pattern[str], keep: set[str]) -> None
 
 
 def read_file(path: Path, *, largest: int | None = None) -> bytes:
-    """The bytes of a plain file: links, pipes and devices are refused, and so is one larger than `largest`."""
+    """The bytes of a regular file; an error for links, pipes, devices, and files larger than `largest`."""
     facts = os.lstat(path)
     if not stat.S_ISREG(facts.st_mode):
         raise StorageError(
-            f"{path} must be a plain file; it is a link, a folder or a device; put the file itself there"
+            f"{path} must be a regular file; it is a link, a folder or a device; put the file itself there"
         )
     if largest is not None and facts.st_size > largest:
-        raise StorageError(f"{path} has {facts.st_size:,} bytes; at most {largest:,} are read; is it dwac's?")
+        raise StorageError(
+            f"{path} must have at most {largest:,} bytes; got {facts.st_size:,}; was it written by dwac?"
+        )
     return path.read_bytes()

@@ -1,11 +1,11 @@
-"""One folder a model: what it is, its numbers, and the examples it may show.
+"""One folder per model: its configuration, its numbers, and the examples it may show.
 
     model.json                          format, version, config and its SHA-256; name, size and SHA-256 of the others
     weights-<sha256>.safetensors        every tensor
-    examples-<sha256>.parquet           training records, where they are kept
+    examples-<sha256>.parquet           training records, if kept
 
-The other files are named by their content, so that new ones never overwrite old ones. `model.json` is replaced last and
-in one step: at every moment the folder holds the old model or the new one, whole. Only then are old files removed.
+The other files are named after their content, so new ones never overwrite old ones. `model.json` is replaced last and
+in one step: at every moment the folder holds a complete model, old or new. Only then are old files removed.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from dwac.storage.tensors import pack_tensors, unpack_tensors
 from dwac.storage.values import json_text
 
 FORMAT = "dwac-model"
-VERSION = 1  # what this dwac writes; it reads every version up to it
+VERSION = 1  # the version that is written; all versions up to it can be read
 MANIFEST = "model.json"
 _LARGEST_MANIFEST = 2**28  # 256 MiB
-_MOST_UNPACKED = 100  # bytes of records in memory, for each byte of the folder's files
+_MOST_UNPACKED = 100  # bytes of records in memory per byte of the folder's files
 _ENDINGS = {"weights": "safetensors", "examples": "parquet"}
 _OURS = re.compile(rf"(weights-[0-9a-f]{{16}}\.safetensors|examples-[0-9a-f]{{16}}\.parquet|{TEMPORARY.pattern})")
 _REPAIR = "restore the folder from a copy, or save the model again"
 
 
 class Stored(NamedTuple):
-    """What a model folder holds: plain values, tensors on the CPU, and the examples if they were kept."""
+    """The contents of a model folder: plain values, tensors on the CPU, and the examples if kept."""
 
     config: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -62,16 +62,16 @@ def write_model(
     tensors: Mapping[str, Tensor],
     examples: pd.DataFrame | None = None,
 ) -> Path:
-    """Write a model folder, in place of the model that was there, and return its path.
+    """Write a model folder, replacing any model in it, and return its path.
 
-    Whatever stops it (an error, a full disk, Ctrl-C, kill -9), the folder holds the old model or the new one. Other
-    files in it are left alone.
+    Whatever interrupts it (an error, a full disk, Ctrl-C, kill -9), the folder holds the old model or the new one.
+    Other files in it are left alone.
 
     Args:
-        path: a folder to create, an empty one, or one that holds a model of dwac's; parents are created.
+        path: a folder to create, an empty one, or one with a dwac model; parents are created.
         config: JSON values: None, bool, int, finite float, str, list, dict with string keys.
-        tensors: dense tensors of any device; shared memory is written once for each name.
-        examples: training records, their ids in the index; None keeps none.
+        tensors: dense tensors on any device; shared memory is written once per name.
+        examples: training records with ids as their index; None to keep none.
     """
     folder = Path(path)
     parts = {"weights": pack_tensors(tensors)}
@@ -88,23 +88,23 @@ def write_model(
             try:
                 for part, data in parts.items():
                     replace_file(folder / names[part], data)
-                sync_folder(folder)  # the files must be there before a model.json that names them
+                sync_folder(folder)  # the files must exist before the model.json that names them
                 replace_file(folder / MANIFEST, manifest)
             finally:
                 _tidy(folder)
     except StorageError:
         raise
     except OSError as error:
-        raise StorageError(f"could not write a model to {folder}: {error}; no earlier model was harmed") from error
+        raise StorageError(f"could not write a model to {folder}: {error}; any earlier model is unharmed") from error
     return folder
 
 
 def read_model(
     path: str | os.PathLike[str], *, most_examples: Callable[[dict[str, Tensor]], int] | None = None
 ) -> Stored:
-    """Read a model folder; config and every file are checked against the SHA-256 that was written.
+    """Read a model folder; the config and every file are checked against their SHA-256.
 
-    most_examples: tensors → how many training records the model has use for; more are refused unread.
+    most_examples: tensors → the most training records the model can have; more are refused unread.
     """
     folder = Path(path)
     try:
@@ -113,11 +113,13 @@ def read_model(
             try:
                 data = {part: _read_part(folder, facts) for part, facts in manifest["files"].items()}
                 break
-            except FileNotFoundError as error:  # perhaps a writer has just put a new model in its place
+            except FileNotFoundError as error:  # perhaps a writer has just replaced the model
                 before, manifest = manifest, _read_manifest(folder)
                 if manifest == before:
                     name = Path(error.filename).name
-                    raise StorageError(f"{folder} lacks {name}, which {MANIFEST} names; {_REPAIR}") from None
+                    raise StorageError(
+                        f"{folder} must contain {name}, which {MANIFEST} names; it is missing; {_REPAIR}"
+                    ) from None
     except StorageError:
         raise
     except (OSError, MemoryError) as error:
@@ -132,13 +134,13 @@ def read_model(
                 limits["most_rows"] = most_examples(tensors)
             examples = unpack_examples(data["examples"], names["examples"], **limits)
     except MemoryError as error:
-        raise StorageError(f"{folder} takes more memory than there is: {error}") from error
+        raise StorageError(f"{folder} needs more memory than is available: {error}") from error
     return Stored(manifest["config"], tensors, examples)
 
 
 @cache
 def dwac_version() -> str:
-    """The version of dwac that writes, for people who read the file."""
+    """The version of dwac, for people who read the file."""
     try:
         return metadata.version("dwac")
     except metadata.PackageNotFoundError:
@@ -146,83 +148,84 @@ def dwac_version() -> str:
 
 
 def _manifest(config: Mapping[str, Any], files: dict[str, Any]) -> bytes:
-    json_text(config, "config")  # names what is wrong with it, if anything
+    json_text(config, "config")  # raises an error that names what is wrong, if anything
     content = {"format": FORMAT, "version": VERSION, "dwac": dwac_version(), "files": files}
     content |= {"config_sha256": _digest(config), "config": dict(config)}
     data = json_text(content, "model.json", indent=2).encode() + b"\n"
     if len(data) > _LARGEST_MANIFEST:
-        raise InputError(f"config takes {len(data):,} bytes of JSON; at most {_LARGEST_MANIFEST:,}; use tensors")
+        raise InputError(
+            f"config takes {len(data):,} bytes of JSON; at most {_LARGEST_MANIFEST:,} are allowed; use tensors"
+        )
     return data
 
 
 def _digest(config: Mapping[str, Any]) -> str:
-    """The SHA-256 of a config, however its JSON is laid out."""
+    """The SHA-256 of a config, independent of the layout of its JSON."""
     return hashlib.sha256(json.dumps(dict(config), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Write only where nothing can be lost: into an empty folder, or over a model of ours."""
-    strangers = sorted(name for name in os.listdir(folder) if not _OURS.fullmatch(name))
-    if not strangers:
+    """Raise an error unless nothing can be lost: the folder must be empty or hold a dwac model."""
+    foreign = sorted(name for name in os.listdir(folder) if not _OURS.fullmatch(name))
+    if not foreign:
         return
-    if MANIFEST not in strangers:
+    if MANIFEST not in foreign:
         raise StorageError(
-            f"{folder} is not empty and holds no model: it has {strangers[0]!r}; choose a new folder or an empty one"
+            f"{folder} must be empty or hold a model; it has {foreign[0]!r}; choose a new or empty folder"
         )
     if _parse(folder / MANIFEST).get("format") != FORMAT:
-        raise StorageError(f"{folder / MANIFEST} is not dwac's, and would be lost; choose another folder")
+        raise StorageError(f"{folder / MANIFEST} was not written by dwac and would be lost; choose another folder")
 
 
 def _tidy(folder: Path) -> None:
-    """Remove our files that the model.json on the disk does not name: the old model's, or those of a failed write."""
+    """Remove dwac's files that model.json does not name: those of the old model or of a failed write."""
     sync_folder(folder)
     keep: set[str] = set()
     if os.path.lexists(folder / MANIFEST):
         try:
             keep = {facts["name"] for facts in _read_manifest(folder)["files"].values()}
-        except (StorageError, OSError):  # it names who knows what: leave everything
+        except (StorageError, OSError):  # it cannot be read: leave everything
             return
     remove_files(folder, _OURS, keep)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    """A checked model.json: `files` and `config` are what this version writes."""
+    """A checked model.json: `files` and `config` have the form that this version writes."""
     path = folder / MANIFEST
     if not folder.is_dir():
         raise StorageError(
-            f"{folder} is {'a file, not' if folder.exists() else 'not there; required was'} a model folder"
+            f"{folder} must be a model folder; {'it is a file' if folder.exists() else 'it does not exist'}"
         )
     if not os.path.lexists(path):
-        raise StorageError(f"{folder} holds no {MANIFEST}; give the folder that a model was saved to")
+        raise StorageError(f"{folder} has no {MANIFEST}; give the folder to which a model was saved")
     content = _parse(path)
     found = content.get("format")
     if found != FORMAT:
-        raise StorageError(f"{path} says format {found!r:.50}, where dwac writes {FORMAT!r}; it is something else's")
+        raise StorageError(f"{path} must have format {FORMAT!r}; got {found!r:.50}; it was not written by dwac")
     version = content.get("version")
     if type(version) is int and version > VERSION:
         raise StorageError(
-            f"{path} was written by a newer dwac: format {version}; this one reads up to {VERSION}; upgrade dwac"
+            f"{path} was written by a newer version of dwac, in format {version}; this one reads up to {VERSION}; "
+            "upgrade dwac"
         )
     files, config = content.get("files"), content.get("config")
     if version != 1 or not isinstance(files, dict) or not isinstance(config, dict):
         raise StorageError(f"{path} lacks a version, files or config; it is damaged: {_REPAIR}")
     if not {"weights"} <= set(files) <= set(_ENDINGS):
-        raise StorageError(
-            f"{path} must name weights, and may name examples; it names {sorted(files)!r:.100}; {_REPAIR}"
-        )
+        raise StorageError(f"{path} must name weights, and may name examples; got {sorted(files)!r:.100}; {_REPAIR}")
     digest, written = _digest(config), content.get("config_sha256")
     if digest != written:
         raise StorageError(
-            f"{path}: its config has SHA-256 {digest}; {written!r:.70} was written; it was altered: {_REPAIR}"
+            f"{path}: its config has SHA-256 {digest}, but {written!r:.70} was written; it was altered: {_REPAIR}"
         )
     for part, facts in files.items():
         if not _is_part(part, facts):
-            raise StorageError(f"{path}: {part} is {facts!r:.200}, not a name, size and sha256 of dwac's; {_REPAIR}")
+            raise StorageError(f"{path}: {part} must be a valid name, size and sha256; got {facts!r:.200}; {_REPAIR}")
     return content
 
 
 def _is_part(part: str, facts: Any) -> bool:
-    """Whether it is a file of ours: a name without path parts, made from the digest, and a size."""
+    """Whether this is an entry that dwac wrote: a name made from the digest, without path parts, and a size."""
     if not isinstance(facts, dict) or set(facts) != {"name", "size", "sha256"}:
         return False
     name, size, digest = facts["name"], facts["size"], facts["sha256"]
@@ -235,10 +238,10 @@ def _read_part(folder: Path, facts: dict[str, Any]) -> bytes:
     path = folder / facts["name"]
     data = read_file(path)
     if len(data) != facts["size"]:
-        raise StorageError(f"{path} has {len(data):,} bytes; {facts['size']:,} were written; {_REPAIR}")
+        raise StorageError(f"{path} has {len(data):,} bytes, but {facts['size']:,} were written; {_REPAIR}")
     digest = hashlib.sha256(data).hexdigest()
     if digest != facts["sha256"]:
-        raise StorageError(f"{path} has SHA-256 {digest}; {facts['sha256']} was written; it was altered: {_REPAIR}")
+        raise StorageError(f"{path} has SHA-256 {digest}, but {facts['sha256']} was written; it was altered: {_REPAIR}")
     return data
 
 

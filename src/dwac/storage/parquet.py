@@ -1,9 +1,9 @@
-"""Parquet whose size is known before it takes memory: a file of kilobytes can hold gigabytes of repeated values.
+"""Parquet with a limit on memory: a file of kilobytes can hold gigabytes of repeated values.
 
 table = read_parquet(data, most_rows=1000, most_bytes=2**30)
 
-What the file says of itself is looked at first. It may lie: so rows come in batches, texts and bytes as the distinct
-values and where each stands, and what they would take written out is added up before it is.
+The file's own metadata is checked first. It may be false: so rows are read in batches, texts and bytes as distinct
+values with indices, and the memory of the expanded values is added up before they are expanded.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ import pyarrow.parquet as pq
 
 from dwac.errors import InputError
 
-MOST_COLUMNS = 50_000  # of any table; thousands of genes are fine, a million columns are a mistake
+MOST_COLUMNS = 50_000  # thousands of genes are fine, a million columns are a mistake
 _BATCH_ROWS = 2**16
-_BATCH_BYTES = 2**27  # of a batch, as far as the file tells the truth
+_BATCH_BYTES = 2**27  # per batch, if the file's metadata is true
 
 
 class TooLargeError(InputError):
-    """A table has more rows, columns or bytes than are read."""
+    """A table has more rows, columns or bytes than allowed."""
 
 
 def require_columns(count: int, name: str) -> None:
-    """Refuse a table wider than any that is meant."""
+    """Raise an error for a table with too many columns."""
     if count > MOST_COLUMNS:
-        raise TooLargeError(f"{name} has {count:,} columns; at most {MOST_COLUMNS:,} are read; keep those that matter")
+        raise TooLargeError(
+            f"{name} has {count:,} columns; at most {MOST_COLUMNS:,} are allowed; keep those that matter"
+        )
 
 
 def read_parquet(data: bytes, name: str, *, most_bytes: int, most_rows: float = math.inf) -> pa.Table:
-    """The table in the bytes of a Parquet file; an error where it would take more than `most_bytes`, or has more rows.
+    """The table in the bytes of a Parquet file; an error if it exceeds `most_bytes` in memory or `most_rows`.
 
-    name: the file's, for messages.
+    name: the file's name, for messages.
     """
     facts = pq.read_metadata(pa.BufferReader(data))
     require_columns(facts.num_columns, name)
@@ -55,7 +57,7 @@ def read_parquet(data: bytes, name: str, *, most_bytes: int, most_rows: float = 
 
 
 def _claimed(facts: pq.FileMetaData) -> int:
-    """The bytes that the file claims to hold: of its pages, and at least 4 of each value in a list."""
+    """The bytes that the file claims to hold: those of its pages, and at least 4 per value in a list."""
     lists = [column for column in range(facts.num_columns) if facts.schema.column(column).max_repetition_level]
     groups = [facts.row_group(group) for group in range(facts.num_row_groups)]
     in_lists = sum(4 * group.column(column).num_values for group in groups for column in lists)
@@ -64,13 +66,13 @@ def _claimed(facts: pq.FileMetaData) -> int:
 
 def _require_room(name: str, rows: int, taken: int, most_rows: float, most_bytes: int) -> None:
     if rows > most_rows:
-        raise TooLargeError(f"{name} has {rows:,} rows or more, where at most {most_rows:,} are due")
+        raise TooLargeError(f"{name} must have at most {most_rows:,} rows; got {rows:,} or more")
     if taken > most_bytes:
-        raise TooLargeError(f"{name} takes {taken:,} bytes or more in memory; at most {most_bytes:,} are read here")
+        raise TooLargeError(f"{name} takes {taken:,} bytes or more in memory; at most {most_bytes:,} are allowed")
 
 
 def _width(kind: pa.DataType) -> float:
-    """Bytes a value of a fixed width takes; of others the least."""
+    """Bytes per value of a fixed-width type; for other types the least."""
     try:
         return float(kind.bit_width) / 8
     except ValueError:
@@ -87,7 +89,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _written_out(array: pa.Array) -> int:
-    """The bytes of values that stand for themselves, each as often as it occurs."""
+    """The bytes of the expanded values, each counted as often as it occurs."""
     if not pa.types.is_dictionary(array.type) or not _is_text(array.type.value_type):
         return int(array.nbytes)
     lengths = pc.cast(pc.binary_length(array.dictionary), pa.int64())

@@ -1,4 +1,4 @@
-"""Tensors as the bytes of a safetensors file, and back: numbers only, so there is nothing to execute."""
+"""Tensors as the bytes of a safetensors file, and back: only numbers, so there is nothing to execute."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dwac.errors import InputError, StorageError
 
 
 def plain_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor contiguous, on the CPU, and with memory of its own: shared ones are copied."""
+    """Each tensor contiguous, on the CPU, and with its own memory: shared memory is copied."""
     plain: dict[str, Tensor] = {}
     taken = set()
     for name, tensor in tensors.items():
         if not isinstance(name, str) or name == "__metadata__":
-            raise InputError(f"tensors are named by strings other than '__metadata__'; got {name!r}; rename it")
+            raise InputError(f"tensor names must be strings other than '__metadata__'; got {name!r}; rename it")
         if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
             what = f"{tensor.layout} on {tensor.device}" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise InputError(f"{name} must be a dense tensor that holds numbers; got {what}; convert it first")
@@ -37,16 +37,16 @@ def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None 
     try:
         return save(plain_tensors(tensors), metadata)
     except (SafetensorError, KeyError, UnicodeEncodeError) as error:
-        raise InputError(f"a tensor cannot be kept as safetensors: {error}; convert its dtype or its name") from error
+        raise InputError(f"a tensor cannot be stored as safetensors: {error}; change its dtype or its name") from error
 
 
 def unpack_tensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of such bytes, and the metadata; `name` is the file's, for messages."""
+    """The tensors in these bytes, and the metadata; `name` is the file's name, for messages."""
     try:
-        tensors = load(data)  # checks that the header tells the truth
+        tensors = load(data)  # checks that the header is true
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         return tensors, header.get("__metadata__", {})
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise StorageError(
-            f"{name} is no safetensors file: {error!s:.300}; it is damaged, or something else: restore it from a copy"
+            f"{name} must be a safetensors file: {error!s:.300}; it is damaged, or something else; restore a copy"
         ) from error

@@ -1,12 +1,12 @@
-"""Labels and ids as JSON: `encode_value` keeps the type as well as the value, `decode_value` gives both back.
+"""Labels and ids as JSON: `encode_value` keeps the type as well as the value, `decode_value` restores both.
 
 >>> encode_value(("ward", 3))
 {'tuple': ['ward', 3]}
 >>> decode_value({"tuple": ["ward", 3]})
 ('ward', 3)
 
-None, booleans, strings, finite floats and whole numbers below 2⁵³ stand for themselves. Everything else is an object
-with one key, its type; so nothing is guessed on the way back, and nothing is executed.
+None, booleans, strings, finite floats and whole numbers below 2⁵³ stay as they are. Everything else becomes an object
+with one key, its type; so decoding guesses nothing and executes nothing.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ import pandas as pd
 
 from dwac.errors import EncodingError, InputError
 
-_DEEPEST = 32  # levels of nesting; a label deeper than this is a mistake, and JSON parsers have limits of their own
-_LARGEST_WHOLE = 2**53  # beyond it, JSON readers that hold every number as a float round
+_DEEPEST = 32  # levels of nesting; a deeper label is a mistake, and JSON parsers have limits too
+_LARGEST_WHOLE = 2**53  # JSON readers that use floats round larger numbers
 _NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|(datetime64|timedelta64)(\[[0-9]*[A-Za-z]+\])?")
 
 
 def encode_value(value: Any) -> Any:
-    """A JSON value for any hashable label or id of the types below; others are refused.
+    """A JSON value for any hashable label or id of the types below; an error for others.
 
-    None, bool, int of any size, float (nan and infinities too), str, bytes, tuple, frozenset, Decimal, UUID, date,
+    None, bool, int of any size, float (also nan and infinities), str, bytes, tuple, frozenset, Decimal, UUID, date,
     datetime, timedelta, numpy scalars, and pandas' Timestamp, Timedelta, Interval, NaT and NA. Types are exact: an
-    enum or a named tuple is not taken for the number, text or tuple that it extends.
+    enum or a named tuple is not treated as the number, text or tuple that it extends.
     """
     return _encode(value, 0)
 
@@ -45,7 +45,9 @@ def encode_value(value: Any) -> Any:
 def _encode(value: Any, depth: int) -> Any:
     kind = type(value)
     if depth > _DEEPEST:
-        raise EncodingError(f"a label or id may be nested {_DEEPEST} deep; this one goes deeper; flatten it")
+        raise EncodingError(
+            f"a label or id must be nested at most {_DEEPEST} levels deep; this one is deeper; flatten it"
+        )
     if value is None or kind is bool or (kind is int and abs(value) < _LARGEST_WHOLE):
         return value
     if kind is float and math.isfinite(value):
@@ -65,7 +67,7 @@ def _encode(value: Any, depth: int) -> Any:
     if isinstance(value, np.generic):
         return {"numpy": _encode_numpy(value)}
     raise EncodingError(
-        f"cannot keep {value!r:.200} of type {kind.__name__} on disk as a label or id; "
+        f"cannot store {value!r:.200} of type {kind.__name__} as a label or id; "
         "use None, bool, int, float, str, bytes, a date, a Decimal, a numpy scalar, or a tuple of these"
     )
 
@@ -79,15 +81,15 @@ def decode_value(encoded: Any) -> Any:
         return _DECODERS[tag](body)
     except EncodingError:
         raise
-    except Exception as error:  # whatever a body that dwac did not write leads the constructors to
+    except Exception as error:  # a body that dwac did not write may make constructors raise anything
         raise EncodingError(
-            f"{encoded!r:.200} encodes no label or id ({type(error).__name__}: {error!s:.200}); "
-            "the file is damaged, or was written by a newer dwac"
+            f"{encoded!r:.200} is not an encoded label or id ({type(error).__name__}: {error!s:.200}); "
+            "the file is damaged, or was written by a newer version of dwac"
         ) from error
 
 
 def json_text(value: Mapping[str, Any], where: str, *, finite: bool = True, indent: int | None = None) -> str:
-    """JSON of a mapping that will come back as it is; `where` is its name, for messages."""
+    """JSON from which a mapping can be restored unchanged; `where` is its name, for messages."""
     if not isinstance(value, Mapping):
         raise InputError(f"{where} must be a mapping of JSON values; got {type(value).__name__}")
     try:
@@ -100,7 +102,7 @@ def json_text(value: Mapping[str, Any], where: str, *, finite: bool = True, inde
 
 
 def _check_json(value: Any, where: str, *, finite: bool) -> None:
-    """Refuse what JSON would lose or change on the way: sets, tuples, keys other than strings, nan unless allowed."""
+    """Raise an error for what JSON would lose or change: sets, tuples, keys other than strings, nan unless allowed."""
     if isinstance(value, str):
         wrong = "half a surrogate pair" if _has_surrogates(value) else ""
     elif isinstance(value, float):
@@ -120,12 +122,12 @@ def _check_json(value: Any, where: str, *, finite: bool) -> None:
     if wrong:
         raise InputError(
             f"{where} must be a JSON value (None, bool, int, finite float, str, list or dict); got {value!r:.100} "
-            f"({wrong}); convert it, or keep a label or id with encode_value"
+            f"({wrong}); convert it, or use encode_value for a label or id"
         )
 
 
 def _has_surrogates(text: str) -> bool:
-    """Whether it holds half a character, which UTF-8 cannot keep: file names of unknown encoding do."""
+    """Whether it contains half a surrogate pair, which UTF-8 cannot encode: file names of unknown encoding do."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -134,12 +136,12 @@ def _has_surrogates(text: str) -> bool:
 
 
 def _encode_zone(zone: tzinfo | None) -> str | int | None:
-    """A zone by its name, or a fixed offset in microseconds."""
+    """A time zone as its name, or as a fixed offset in microseconds."""
     if type(zone) is timezone:
         return zone.utcoffset(None) // timedelta(microseconds=1)
     name = getattr(zone, "key", None) or getattr(zone, "zone", None)  # zoneinfo; pytz, which pandas 2 uses
     if zone is not None and not isinstance(name, str):
-        raise EncodingError(f"cannot keep the time zone {zone!r} on disk; use zoneinfo.ZoneInfo or datetime.timezone")
+        raise EncodingError(f"cannot store the time zone {zone!r}; use zoneinfo.ZoneInfo or datetime.timezone")
     return name
 
 
@@ -151,7 +153,7 @@ def _decode_zone(zone: str | int | None) -> tzinfo | None:
 
 def _encode_datetime(value: datetime) -> list[Any]:
     if value.tzinfo is not None and type(value.tzinfo) not in (timezone, ZoneInfo):
-        raise EncodingError(f"cannot keep {value!r} on disk; give its zone as zoneinfo.ZoneInfo or datetime.timezone")
+        raise EncodingError(f"cannot store {value!r}; give its time zone as zoneinfo.ZoneInfo or datetime.timezone")
     return [value.replace(tzinfo=None).isoformat(), _encode_zone(value.tzinfo), value.fold]
 
 
@@ -161,7 +163,7 @@ def _decode_datetime(body: list[Any]) -> datetime:
 
 
 def _encode_timestamp(value: pd.Timestamp) -> list[Any]:
-    """The count of units since 1970 in UTC, which is exact for every year, unit and repeated hour."""
+    """The number of units since 1970 in UTC, which is exact for every year, unit and repeated hour."""
     return [int(value.to_numpy().view(np.int64)), value.unit, _encode_zone(value.tz)]
 
 
@@ -178,7 +180,7 @@ def _encode_numpy(value: Any) -> list[Any]:
     if isinstance(value, np.bytes_):
         return ["bytes", encode_value(bytes(value))]
     if not _NUMPY.fullmatch(name):
-        raise EncodingError(f"cannot keep {value!r:.200} on disk as a label or id; convert it to a plain Python value")
+        raise EncodingError(f"cannot store {value!r:.200} as a label or id; convert it to a plain Python value")
     return [name, encode_value(int(value.view(np.int64)) if value.dtype.kind in "mM" else value.item())]
 
 
@@ -187,7 +189,7 @@ def _decode_numpy(body: list[Any]) -> Any:
     if name in ("str", "bytes"):
         return np.str_(value) if name == "str" else np.bytes_(value)
     if not _NUMPY.fullmatch(name):
-        raise EncodingError(f"no numpy scalar of dwac's is named {name!r:.100}; the file is damaged")
+        raise EncodingError(f"unknown numpy type {name!r:.100}; the file is damaged")
     counts = np.dtype(name).kind in "mM"
     return np.array(value, np.int64).view(name)[()] if counts else np.array(value, name)[()]
 
