@@ -276,7 +276,7 @@ def test_explain_keeps_secrets_if_asked(folder: Path) -> None:
 def test_explain_names_rows_that_are_not_there(folder: Path) -> None:
     words = ("explain", folder / "model", folder / "new.csv")
     assert "--row must be between 0 and 39, as the data has 40 rows; got 40" in said(*words, "--row", "40")
-    assert "no row has the id 'bob'; the first are p200" in said(*words, "--id", "bob")
+    assert "no row has the id 'bob'; the first ids are p200" in said(*words, "--id", "bob")
 
 
 def test_explain_writes_a_page_that_escapes_everything(folder: Path, tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     measured = json.loads(run("evaluate", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout)
     assert (measured["n"], measured["unreadable"]) == (39, 1)
     shown = run("evaluate", folder / "model", tmp_path / "bad.csv", ends=3).stdout
-    assert "39 rows, 1 more could not be read" in " ".join(shown.split())
+    assert "39 rows, 1 more not readable" in " ".join(shown.split())
     page = run("report", folder / "model", tmp_path / "bad.csv", "-o", tmp_path / "report.html", ends=3)
     assert "on 39 rows" in page.stderr
     assert "could not be read and are left out" in (tmp_path / "report.html").read_text()

@@ -12,8 +12,8 @@ GUIDE = {
     "probability": "The share of all votes that goes to this label.",
     "confidence": "How firmly every other label is rejected: 1 minus the second largest p-value.",
     "credibility": (
-        "How well the example fits what the model knows: the largest p-value. The share of calibration examples at least "
-        f"as unusual as this one. Below {STRANGE:g} it is unlike nearly all of them."
+        "How well the example fits what the model knows: the largest p-value, which is the share of calibration "
+        f"examples at least as unusual as this one. Below {STRANGE:g} it is unlike nearly all of them."
     ),
     "p_value": "Calibration examples that fit their own label no better than this example fits this label, as a share.",
     "deciding": "How many nearest examples decide the label, whatever the labels of the others.",
