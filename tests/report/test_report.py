@@ -531,7 +531,7 @@ def test_from_a_csv_to_a_report_in_two_commands(tmp_path: Path) -> None:
     read = check_safe((tmp_path / "r.html").read_text()).words
     assert "Report on m" in read
     assert "Test 60 examples" in read
-    assert "Unlike the training data" in read
+    assert "Out-of-distribution" in read
 
 
 def test_where_no_row_is_new_the_command_reports_on_calibration_rows_and_says_so(tmp_path: Path) -> None:

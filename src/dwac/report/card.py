@@ -125,5 +125,5 @@ def credibility(found: Findings) -> list[Fact]:
     """Credibility of familiar and of out-of-distribution data."""
     facts = [Fact("Mean credibility", f"{found.result.credibility:.3f}", words.credibility(found))]
     if found.credibility_outside is not None:
-        facts.append(Fact("Unlike the training data", f"{found.credibility_outside.mean():.3f}", words.outside(found)))
+        facts.append(Fact("Out-of-distribution", f"{found.credibility_outside.mean():.3f}", words.outside(found)))
     return facts

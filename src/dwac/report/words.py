@@ -10,8 +10,8 @@ from dwac.report.chance import likely_share
 from dwac.report.findings import Findings
 
 LEAD = (
-    "Every prediction of this model is a vote. Each training example votes for its own label, and its vote counts more "
-    "the more similar it is to the example being predicted. So every prediction can be traced to the examples that "
+    "Every prediction of this model is a vote. Each training example votes for its own label; the more similar it is to "
+    "the example being predicted, the more its vote counts. So every prediction can be traced to the examples that "
     "decided it, and an example unlike all of them can be recognised because all votes are weak."
 )
 LIMITS = (
