@@ -304,14 +304,14 @@ def test_the_stamp_covers_every_source_that_can_change_a_result(
     assert {name for name in matters | tells if changed(name)} == matters
     for name in ("accuracy", "agreement", "dimension", "domain", "explanations", "maps", "sets", "tried"):
         text = (copied / "paper" / f"{name}.py").read_text()
-        measured, told = text.split(records.TOLD_BELOW)
+        measured, reported = text.split(records.REPORT_BELOW)
         assert "\ndef measure(" in measured
-        assert "\ndef report(" in told
+        assert "\ndef report(" in reported
     records.code.cache_clear()
 
 
 def test_quick_and_real_records_never_mix(quick: Any, patched: pytest.MonkeyPatch) -> None:
-    with pytest.raises(paper.PaperError, match="holds records of quick runs, and this is a real one"):
+    with pytest.raises(paper.PaperError, match="holds records of quick runs, and this is a real run"):
         paper.run(["accuracy"], records=quick[1])
     assert default_folder(quick=True) != default_folder()
 

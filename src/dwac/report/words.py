@@ -10,8 +10,8 @@ from dwac.report.chance import likely_share
 from dwac.report.findings import Findings
 
 LEAD = (
-    "Every prediction of this model is a vote. Each training example votes for its own label; the more similar it is to "
-    "the example being predicted, the more its vote counts. So every prediction can be traced to the examples that "
+    "Every prediction of this model is a vote. Each training example votes for its own label; the more similar it is "
+    "to the example being predicted, the more its vote counts. So every prediction can be traced to the examples that "
     "decided it, and an example unlike all of them can be recognised because all votes are weak."
 )
 LIMITS = (
@@ -219,6 +219,6 @@ def plane(share: float) -> str:
     if share >= 1:
         return "The embedding has two dimensions: distances on the map are the distances that the model uses."
     return (
-        f"The embedding has more dimensions. The map shows the two with the most variance, {percent(share)} of "
+        f"The embedding has more than two dimensions. The map shows those with the most variance, {percent(share)} of "
         "the total: points far apart here are far apart, but points close together here may not be."
     )

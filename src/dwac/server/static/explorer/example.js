@@ -66,8 +66,8 @@ function facts(app, { explanation: e, sentences }) {
     ["Probability", number("probability", e.probability), guide.probability],
     ["Confidence", e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence), guide.confidence],
     ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
-    ["Deciding examples", number("deciding", e.deciding), settled],
-    ["Removals to change it", number("flip_size", e.flip_size), flipped],
+    ["Decided by", number("deciding", e.deciding), settled],
+    ["To change it", number("flip_size", e.flip_size), flipped],
   ];
   return el("dl", { class: "facts" }, rows.map(([name, value, meaning]) =>
     [el("dt", {}, name), el("dd", {}, value, el("div", { class: "note" }, meaning))]));
