@@ -166,9 +166,9 @@ def report(found: Found) -> Section:
         f"Up to {MOST:,} test rows and as many out-of-distribution rows; means over trials. Credibility is the largest "
         "p-value: ½ or more on average in distribution, near 0 on rows unlike anything seen; in the figures by "
         "weights for DWAC, by probability for a softmax. An empty set means that no label is credible at "
-        f"ε = {EPSILON}. The true label's mean p-value in domain should be ½. Published: 0.2 and "
-        "0.9, as the paper's text states. Random words are ours: the paper has no such strangers; and its strangers to "
-        "CIFAR-10 are of Tiny Images.",
+        f"ε = {EPSILON}. The mean p-value of the true label in distribution should be ½. Published: 0.2 and "
+        "0.9, as stated in the text of the paper. Random words are our addition; for CIFAR-10, the paper uses Tiny "
+        "Images.",
         "AUROC is the probability that a test row scores higher than an out-of-distribution row: ½ is chance, 1 is "
         "perfect. *Class weight* is the largest class weight; *credibility* its p-value by either score; *nearest "
         f"neighbour* the distance to the {K}th nearest training embedding; *Mahalanobis* the distance to the nearest "

@@ -80,7 +80,7 @@ class Records:
         """Refuse a folder that holds a record of the other kind, or that cannot be written to."""
         for record in self:
             if record["quick"] != quick:
-                kinds = ("quick", "real") if record["quick"] else ("real", "quick")
+                kinds = ("quick", "full") if record["quick"] else ("full", "quick")
                 raise PaperError(
                     f"{self.folder} holds records of {kinds[0]} runs, and this is a {kinds[1]} run; "
                     "they must not be mixed; give another folder with --records"
