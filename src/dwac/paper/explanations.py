@@ -34,7 +34,7 @@ def cases() -> Iterator[Case]:
 def measure(fitted: Fitted) -> dict[str, Any]:
     """The explanations as plain values; labels are places in the record's classes.
 
-    Of each kind the first row in order that can be quoted, with its voters: no slur is printed to make a point.
+    Of each kind the first row in order that can be quoted, with its voters: no slur is printed.
     """
     found = {}
     for kind, order in examples(fitted).items():
@@ -56,8 +56,8 @@ def quotable(explained: dict[str, Any]) -> bool:
 
 
 def examples(fitted: Fitted) -> dict[str, Ints]:
-    """Test rows, the best of a kind first: typical, right and of middling credibility; doubtful, the least credible;
-    mistaken, the surest error. A kind that no row is of is left out.
+    """Test rows, the best of a kind first: typical, correct and of median credibility; doubtful, the least credible;
+    mistaken, the most confident error. A kind without rows is left out.
     """
     votes, right = fitted.votes, fitted.labels == fitted.trial.y_test
     credibility = fitted.p_values("weights", votes).max(axis=1)
