@@ -21,8 +21,8 @@ def test_demo_shows_every_promised_number(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("dwac.cli.demo.EPOCHS", 2)
     shown = CliRunner().invoke(app, ["demo", "--held-out", "3"], env={"COLUMNS": "120"})
     assert shown.exit_code == 0, shown.output
-    for expected in ("accuracy", "calibration error", "coverage", "mean set size", "0.05", "0.1", "in domain",
-                     "out of domain", "DWAC", "softmax", "Predicted", "training examples", "distance"):  # fmt: skip
+    for expected in ("accuracy", "calibration error", "coverage", "mean set size", "0.05", "0.1", "test digits",
+                     "digit left out", "DWAC", "softmax", "Predicted", "training examples", "distance"):  # fmt: skip
         assert expected in shown.output
     assert "images of 3" in shown.output
 

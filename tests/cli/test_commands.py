@@ -64,15 +64,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_train_says_what_it_understood_and_how_good_it_is(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "--target", "income", "-o", tmp_path / "m", "--epochs", "2")
     shown = run(*words, "--test-size", "0.2").output
-    for expected in ("200 rows", "target      income", "numbers     age", "categories  work", "left aside  name",
-                     "<=50K", "trained 2 epochs", "On 40 rows held out", "accuracy", "coverage"):  # fmt: skip
+    for expected in ("200 rows", "target      income", "numbers     age", "categories  work", "not used    name",
+                     "<=50K", "trained 2 epochs", "On 40 held-out rows", "accuracy", "coverage"):  # fmt: skip
         assert expected in shown
     assert dwac.load(tmp_path / "m").classes_.tolist() == ["<=50K", ">50K"]
 
 
 def test_train_says_the_accuracy_of_the_model_that_it_wrote(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "-t", "income", "--id", "name", "-o", tmp_path / "m", "--epochs", "1")
-    (shown,) = re.findall(r"accuracy on validation rows ([\d.]+)", run(*words).output)
+    (shown,) = re.findall(r"accuracy on validation rows: ([\d.]+)", run(*words).output)
     clf, rows = dwac.load(tmp_path / "m"), people(240).iloc[:200].set_index("name")
     held = rows.loc[clf.validation_ids_]
     assert shown == f"{clf.score(held[['age', 'work']], held['income']):.3f}"
@@ -113,11 +113,11 @@ def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
     [
         (None, "--target COLUMN; its columns are 'name', 'age', 'work', 'income'"),
         ("incom", "no column 'incom'; did you mean 'income'?"),
-        ("amount", "the target 'amount' must hold classes, and has numbers such as 0.5"),
-        ("number", "the target 'number' must hold classes, and has 200 different numbers in 200 rows"),
-        ("name", "the target 'name' must hold classes, and has 200 different values in 200 rows"),
-        ("one", "the target 'one' has one class only, 1; a classifier needs two or more"),
-        ("same", "the target 'same' has one class only, 'x'; a classifier needs two or more"),
+        ("amount", "the target 'amount' must hold classes; got numbers such as 0.5"),
+        ("number", "the target 'number' must hold classes; got 200 different numbers in 200 rows"),
+        ("name", "the target 'name' must hold classes; got 200 different values in 200 rows"),
+        ("one", "the target 'one' has only one class, 1; a classifier needs at least two"),
+        ("same", "the target 'same' has only one class, 'x'; a classifier needs at least two"),
         ("gap", "line 5: the target 'gap' is missing"),
     ],
 )
@@ -142,7 +142,7 @@ def test_train_overwrites_nothing_unasked(folder: Path, tmp_path: Path) -> None:
     assert "is a file" in said(*words, tmp_path / "full" / "thesis.tex", "--overwrite")
     run(*words, tmp_path / "m")
     before = (tmp_path / "m" / "model.json").read_bytes()
-    assert "holds a model already; --overwrite replaces it" in said(*words, tmp_path / "m", "--seed", "1")
+    assert "already holds a model; replace it with --overwrite" in said(*words, tmp_path / "m", "--seed", "1")
     assert (tmp_path / "m" / "model.json").read_bytes() == before
     run(*words, tmp_path / "m", "--seed", "1", "--overwrite")
     assert (tmp_path / "m" / "model.json").read_bytes() != before
@@ -228,7 +228,7 @@ def test_predict_says_what_is_wrong(folder: Path, tmp_path: Path) -> None:
     assert "few.csv must have the model's columns; missing: 'work'" in said(
         "predict", folder / "model", tmp_path / "few.csv"
     )
-    assert "its ending must say the format" in said("predict", folder / "model", folder / "new.csv", "-o", "a.xls")
+    assert "the file name must end in .csv" in said("predict", folder / "model", folder / "new.csv", "-o", "a.xls")
     assert "cannot be written" in said("predict", folder / "model", folder / "new.csv", "-o", tmp_path / "no" / "a.csv")
     assert "has no model.json" in said("predict", tmp_path, folder / "new.csv")
     assert "(0, 1)" in run("predict", folder / "model", folder / "new.csv", "-e", "1.5", ends=2).stderr
@@ -275,8 +275,8 @@ def test_explain_keeps_secrets_if_asked(folder: Path) -> None:
 
 def test_explain_names_rows_that_are_not_there(folder: Path) -> None:
     words = ("explain", folder / "model", folder / "new.csv")
-    assert "--row 40: the data has 40 rows, 0 … 39" in said(*words, "--row", "40")
-    assert "no row has the id 'bob'; the first are p200" in said(*words, "--id", "bob")
+    assert "--row must be between 0 and 39, as the data has 40 rows; got 40" in said(*words, "--row", "40")
+    assert "no row has the id 'bob'; the first ids are p200" in said(*words, "--id", "bob")
 
 
 def test_explain_writes_a_page_that_escapes_everything(folder: Path, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_evaluate_says_that_rows_were_trained_on(folder: Path) -> None:
         warnings.simplefilter("always")
         shown = run("evaluate", folder / "model", folder / "people.csv")
         assert run("evaluate", folder / "model", folder / "new.csv").stderr == ""
-    assert shown.stderr.startswith("dwac: note: 200 of the 200 rows took part in training")
+    assert shown.stderr.startswith("dwac: note: 200 of the 200 rows were used in training")
 
 
 def test_evaluate_needs_labels(folder: Path, tmp_path: Path) -> None:
@@ -399,9 +399,7 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     assert found.drop(index=3).equals(whole.drop(index=3).astype({"unreadable": found["unreadable"].dtype}))
     assert found["unreadable"][3] == "column 'age' must hold numbers; got 'old'"
     assert (found["credibility"][3], found["confidence"][3], found["set"].isna()[3]) == (0, 0, True)
-    expected = (
-        f"1 of 40 rows could not be read and are answered by the commonest label; first {tmp_path}/bad.csv line 5"
-    )
+    expected = f"1 of 40 rows could not be read and get the most common label; first {tmp_path}/bad.csv line 5"
     assert expected in shown.stderr
     lines = run("predict", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout.splitlines()
     assert [row["id"] for row in map(json.loads, lines) if row["unreadable"]] == ["p203"]
@@ -416,10 +414,10 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     measured = json.loads(run("evaluate", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout)
     assert (measured["n"], measured["unreadable"]) == (39, 1)
     shown = run("evaluate", folder / "model", tmp_path / "bad.csv", ends=3).stdout
-    assert "39 rows, 1 more could not be read" in " ".join(shown.split())
+    assert "39 rows, 1 more not readable" in " ".join(shown.split())
     page = run("report", folder / "model", tmp_path / "bad.csv", "-o", tmp_path / "report.html", ends=3)
     assert "on 39 rows" in page.stderr
-    assert "could not be read and are left out here" in (tmp_path / "report.html").read_text()
+    assert "could not be read and are left out" in (tmp_path / "report.html").read_text()
     for command in ("evaluate", "report"):
         assert "line 5" in said(command, folder / "model", tmp_path / "bad.csv", "--strict")
 
@@ -445,7 +443,7 @@ def test_blank_texts_and_nested_cells_are_told_row_by_row(tmp_path: Path) -> Non
     assert said_of == [None, "the text is list \"['nested']\"", "the text is empty", None]
 
 
-def test_a_damaged_picture_is_told_beside_the_others(tmp_path: Path) -> None:
+def test_a_damaged_picture_is_reported_with_the_others(tmp_path: Path) -> None:
     pillow = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(0)
     for label, level in (("dark", 20), ("light", 180)):
@@ -459,7 +457,7 @@ def test_a_damaged_picture_is_told_beside_the_others(tmp_path: Path) -> None:
     shown = run("predict", tmp_path / "m", tmp_path / "photos", "--json", "-e", "0.2", ends=3)
     told = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [row["id"] for row in told if row["unreadable"]] == ["dark/3.png"]
-    assert f"1 of 60 rows could not be read and are answered by the commonest label; first {bad}" in shown.stderr
+    assert f"1 of 60 rows could not be read and get the most common label; first {bad}" in shown.stderr
 
 
 # In a spreadsheet

@@ -130,7 +130,7 @@ def test_missing_datasets_are_not_run_and_say_so(quick: Any, report: str) -> Non
 
 
 def test_the_report_says_that_a_run_was_quick(report: str) -> None:
-    assert "quick run on small slices" in report.split("##")[0]
+    assert "quick run on little data" in report.split("##")[0]
 
 
 def numbers_in(value: Any) -> Iterator[float]:
@@ -245,7 +245,7 @@ def test_a_stale_record_is_called_so_beside_its_number(quick: Any, report: str, 
     assert marked == [False, False, False, True, False, False, True]
 
 
-def test_stale_records_alone_are_made_anew(quick: Any, patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_stale_records_are_repeated(quick: Any, patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = Records(tmp_path)
     cases = [Case("adult", "paper", head, embedding_size=2) for head in settings.HEADS]
     for case, code in zip(cases, ("of yesterday", records.code()), strict=True):
@@ -304,14 +304,14 @@ def test_the_stamp_covers_every_source_that_can_change_a_result(
     assert {name for name in matters | tells if changed(name)} == matters
     for name in ("accuracy", "agreement", "dimension", "domain", "explanations", "maps", "sets", "tried"):
         text = (copied / "paper" / f"{name}.py").read_text()
-        measured, told = text.split(records.TOLD_BELOW)
+        measured, reported = text.split(records.REPORT_BELOW)
         assert "\ndef measure(" in measured
-        assert "\ndef report(" in told
+        assert "\ndef report(" in reported
     records.code.cache_clear()
 
 
-def test_quick_and_real_records_never_mix(quick: Any, patched: pytest.MonkeyPatch) -> None:
-    with pytest.raises(paper.PaperError, match="holds records of quick runs, and this is a real one"):
+def test_quick_and_full_records_never_mix(quick: Any, patched: pytest.MonkeyPatch) -> None:
+    with pytest.raises(paper.PaperError, match="holds records of quick runs, and this is a full run"):
         paper.run(["accuracy"], records=quick[1])
     assert default_folder(quick=True) != default_folder()
 
@@ -323,14 +323,14 @@ def test_time_that_fits_shared_is_counted_once() -> None:
     assert _busy(made) == _busy(made[::-1]) == 150.0
 
 
-def test_a_report_on_quick_and_real_records_is_refused(quick: Any, tmp_path: Path) -> None:
+def test_a_report_on_quick_and_full_records_is_refused(quick: Any, tmp_path: Path) -> None:
     copied = list(Records(quick[1]))[:2]
     for record, kind in zip(copied, (True, False), strict=True):
         Records(tmp_path).write(Case(**record["case"]), record | {"quick": kind})
-    with pytest.raises(paper.PaperError, match="quick and of real runs, which must not mix"):
+    with pytest.raises(paper.PaperError, match="quick and of full runs must not be mixed"):
         write_report(tmp_path, tmp_path / "RESULTS.md")
     for kind in (True, False):
-        with pytest.raises(paper.PaperError, match="must not mix"):
+        with pytest.raises(paper.PaperError, match="must not be mixed"):
             Records(tmp_path).require(quick=kind)
 
 
@@ -567,7 +567,7 @@ def test_the_report_quotes_no_slur_of_an_old_record(
     Records(tmp_path).write(Case(**record["case"]), record)
     monkeypatch.setattr(explanations, "UNPRINTED", ("thing",))  # in every made-up text
     text = write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
-    assert "not quoted, for a voter holds a slur" in text
+    assert "not quoted, because a voter contains a slur" in text
     assert "thing |" not in text
 
 
@@ -615,7 +615,7 @@ def test_verdicts_that_answered_test_rows_are_called_not_blind(report: str) -> N
         start = f"| {settings.DATASETS[name].title} | {published.ACCURACY[name]['softmax']:.3f}"
         row = next(line for line in report.splitlines() if line.startswith(start))
         assert row.endswith(", not blind |")
-    assert "not on validation rows alone" in report
+    assert "chosen after seeing results on test rows" in report
 
 
 def test_published_deviations_are_used_once_they_are_there(quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -623,7 +623,7 @@ def test_published_deviations_are_used_once_they_are_there(quick: Any, monkeypat
     assert "not at hand" in accuracy.report(found).text
     monkeypatch.setattr(published, "ACCURACY_DEVIATIONS", {"adult": {"softmax": 0.002, "dwac": 0.123}})
     text = accuracy.report(found).text
-    assert "not at hand" not in text
+    assert "not available" not in text
     assert "| 12.30 |" in text
 
 
@@ -778,13 +778,15 @@ WHOLE = {name: {} for name in FIELDS} | {"case": Case("adult", "paper", "dwac").
         (json.dumps(WHOLE | {"case": {"planet": "mars"}}), "unexpected keyword argument 'planet'"),
         (json.dumps(WHOLE | {"case": Case("mars", "paper", "dwac").to_dict()}), "unknown dataset 'mars'; choose adult"),
         (json.dumps(WHOLE | {"case": Case("adult", "paper", "dwac", variant="x").to_dict()}), "unknown variant 'x'"),
-        (json.dumps(WHOLE | {"case": Case("adult", "paper", "dwac", 1).to_dict()}), "that of adult-paper-dwac-1 "),
+        (json.dumps(WHOLE | {"case": Case("adult", "paper", "dwac", 1).to_dict()}), "must be named adult-paper-dwac-1"),
     ],
 )
 def test_a_damaged_or_foreign_record_is_named(text: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / "adult").mkdir()
     (tmp_path / "adult" / "adult-paper-dwac-0.json").write_text(text)
-    with pytest.raises(paper.PaperError, match=rf"adult-paper-dwac-0.json is no record: .*{fault}.*; remove it"):
+    with pytest.raises(
+        paper.PaperError, match=rf"adult-paper-dwac-0.json is not a valid record: .*{fault}.*; remove it"
+    ):
         list(Records(tmp_path))
 
 

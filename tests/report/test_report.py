@@ -24,7 +24,7 @@ from dwac.drawing.records import data_url
 from dwac.errors import HeadError, LabelError, StorageError
 from dwac.kernels import KERNELS, get_kernel
 from dwac.report import card, cases, markup, words
-from dwac.report.chance import honest_coverage
+from dwac.report.chance import valid_coverage
 from dwac.report.findings import find
 from dwac.report.style import CSS
 
@@ -176,11 +176,11 @@ def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
     predicted, trust = clf.predict(X), clf.conformal(X)
     assert all(predicted[row] == y[row] for row in chosen["typical"])
     assert {y[row] for row in chosen["typical"]} == {"yes", "no"}
-    assert all(predicted[row] != y[row] for row in chosen["mistaken"])
-    surest = found.probability[chosen["mistaken"]]
+    assert all(predicted[row] != y[row] for row in chosen["wrong"])
+    surest = found.probability[chosen["wrong"]]
     assert surest.tolist() == sorted(found.probability[~found.right], reverse=True)[:3]
-    assert not set(chosen["doubtful"]) & set(chosen["mistaken"])
-    others = np.setdiff1d(np.arange(len(y)), chosen["mistaken"])
+    assert not set(chosen["doubtful"]) & set(chosen["wrong"])
+    others = np.setdiff1d(np.arange(len(y)), chosen["wrong"])
     assert trust.credibility[chosen["doubtful"][0]] == trust.credibility[others].min()
     assert trust.confidence[chosen["doubtful"][2]] <= np.sort(trust.confidence)[8]
 
@@ -275,7 +275,7 @@ def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> Non
     said = check_safe(report.write(clf, *table(50, seed=1), tmp_path / "r.html").read_text()).words
     assert "recalibrate" in said
     assert "Mean credibility" not in said
-    assert "Predictions, explained" in said
+    assert "Explained predictions" in said
 
 
 def test_calibration_by_class_is_reported_too(tmp_path: Path) -> None:
@@ -326,7 +326,9 @@ def test_rows_of_training_are_known_again_and_others_with_their_numbers_are_not(
 
 def test_a_report_on_training_rows_says_so(clf: DWACClassifier, tmp_path: Path) -> None:
     said = Reader(report.write(clf, *table(), tmp_path / "r.html").read_text()).words
-    assert re.search(r"Note: \d+ of the 400 test examples took part in training: results are too good", said)
+    assert re.search(
+        r"Note: \d+ of the 400 test examples were used in training, so the results are too optimistic", said
+    )
 
 
 # Labels that look wrong
@@ -406,27 +408,32 @@ def coverage_said(coverage: float) -> str:
         result=SimpleNamespace(coverage=coverage, epsilon=0.1),
         clf=model,
         count=int,
-        chance=lambda e: honest_coverage(e, 1000, 5000),
+        chance=lambda e: valid_coverage(e, 1000, 5000),
     )
     return words.coverage(found)
 
 
 @pytest.mark.parametrize(
     ("coverage", "said"),
-    [(0.5, "less than chance explains"), (0.895, "nothing speaks against"), (0.901, "is kept"), (0.99, "more than")],
+    [
+        (0.5, "lower than chance explains"),
+        (0.895, "agrees with the target"),
+        (0.901, "target is met"),
+        (0.99, "higher than"),
+    ],
 )
 def test_a_promise_is_judged_by_what_chance_does(coverage: float, said: str) -> None:
     assert said in coverage_said(coverage)
 
 
-def test_honest_sets_fall_into_the_range_of_chance_99_times_of_100() -> None:
+def test_coverage_of_valid_sets_is_in_the_interval_in_99_of_100_draws() -> None:
     rng = np.random.default_rng(0)
-    low, high = honest_coverage(0.1, 99, 300) or (0, 0)
+    low, high = valid_coverage(0.1, 99, 300) or (0, 0)
     n = 4000
     limits = np.sort(rng.random((n, 99)), axis=1)[:, 89]  # the 90th of 99 calibration scores
     covered = (rng.random((n, 300)) <= limits[:, None]).mean(axis=1)
     assert 0.98 < np.mean((covered >= low) & (covered <= high)) < 0.999
-    assert honest_coverage(0.001, 99, 300) is None
+    assert valid_coverage(0.001, 99, 300) is None
 
 
 def calibration_said(y: Any, p: Any) -> str:
@@ -447,10 +454,10 @@ def drawn(n: int, n_classes: int, power: float = 1.0) -> tuple[Any, Any]:
 @pytest.mark.parametrize("n", [60, 600])
 def test_a_perfectly_calibrated_model_is_no_rough_guide_however_few_the_rows(n: int, n_classes: int) -> None:
     said = calibration_said(*drawn(n, n_classes))
-    assert "nothing speaks against taking the probabilities at their word" in said
+    assert "no evidence against the probabilities" in said
 
 
-@pytest.mark.parametrize(("power", "how"), [(2.0, "too sure"), (0.4, "too modest")])
+@pytest.mark.parametrize(("power", "how"), [(2.0, "overconfident"), (0.4, "underconfident")])
 def test_a_model_that_is_off_by_more_than_chance_is_told_so(power: float, how: str) -> None:
     said = calibration_said(*drawn(600, 5, power))
     assert "more than chance explains" in said
@@ -461,7 +468,7 @@ def test_a_model_that_is_off_by_more_than_chance_is_told_so(power: float, how: s
 def test_constant_base_rates_are_said_to_say_nothing() -> None:
     y = np.arange(600) % 20
     said = calibration_said(y, np.full((600, 20), 0.05))
-    assert "nothing of the single example" in said
+    assert "nothing about a single example" in said
     assert "at their word" not in said
 
 
@@ -524,7 +531,7 @@ def test_from_a_csv_to_a_report_in_two_commands(tmp_path: Path) -> None:
     read = check_safe((tmp_path / "r.html").read_text()).words
     assert "Report on m" in read
     assert "Test 60 examples" in read
-    assert "Unlike the training data" in read
+    assert "Out-of-distribution" in read
 
 
 def test_where_no_row_is_new_the_command_reports_on_calibration_rows_and_says_so(tmp_path: Path) -> None:
@@ -534,7 +541,7 @@ def test_where_no_row_is_new_the_command_reports_on_calibration_rows_and_says_so
     said = run("report", tmp_path / "m", tmp_path / "people.csv", "-o", tmp_path / "r.html")
     assert said.exit_code == 0, said.output
     assert "no row of" in said.output
-    assert "right by construction" in Reader((tmp_path / "r.html").read_text()).words
+    assert "correct by construction" in Reader((tmp_path / "r.html").read_text()).words
 
 
 def test_the_command_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:

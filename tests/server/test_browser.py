@@ -156,7 +156,7 @@ def edit_query(seen: Visit, kind: str) -> None:
             seen.page.fill('#whatif input[name="right"]', "2")
         case _:
             seen.page.fill("#what-text", "one green apple")
-    seen.page.click("#whatif button:has-text('Ask')")
+    seen.page.click("#whatif button:has-text('Predict')")
     seen.page.wait_for_selector("#unchanged")
 
 

@@ -314,7 +314,7 @@ def test_the_last_voters_cannot_be_removed() -> None:
     refs = ReferenceSet([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 0.0, 0.0]], [0, 1, 1], n_classes=3)
     explorer = Explorer.of(_holding(refs), private=False)
     explorer.edit("a", 0, None)
-    with pytest.raises(InputError, match="2 training examples must stay"):
+    with pytest.raises(InputError, match="at least 2 training examples must remain"):
         explorer.edit("a", 1, None)
     assert len(explorer.history("a").done) == 1
 

@@ -250,7 +250,11 @@ def test_texts_are_asked_as_strings(texts: DWACClassifier) -> None:
         sets = client.post("/v1/sets", {"rows": ["fine", " "]}).json["sets"]
         why = client.post("/v1/explain", {"rows": [" "]}).json["explanations"]
     assert answers[0] == fine
-    assert [row["unreadable"] for row in answers] == [None, "the text is blank", "the row must be a text; got a number"]
+    assert [row["unreadable"] for row in answers] == [
+        None,
+        "the text is blank",
+        "the row must be a string; got a number",
+    ]
     with pytest.warns(UnreadableWarning, match="1 of 2 rows could not be read .row 1: the text is empty"):
         assert list(answers[1]["probabilities"].values()) == texts.predict_proba(["x", ""])[1].tolist()
     assert (answers[1]["credibility"], answers[1]["confidence"], answers[1]["label_set"]) == (0, 0, [])
@@ -562,7 +566,7 @@ def test_a_picture_of_too_many_pixels_is_refused_by_its_head_alone(pictures: DWA
     with served(create_app(pictures, limits=Limits(pixels=89_999))) as client:
         (first,) = client.post("/v1/predict", {"rows": [big]}).json["predictions"]
         (bombed,) = client.post("/v1/predict", {"rows": [base64.b64encode(bomb()).decode()]}).json["predictions"]
-    assert "300×300 pixels; at most 89,999" in first["unreadable"]
+    assert "at most 89,999 pixels; got 300×300" in first["unreadable"]
     assert bombed["unreadable"].startswith("the row must be a whole PNG or JPEG file")
 
 
@@ -866,7 +870,7 @@ def test_with_a_token_only_health_and_pages_are_open(digits: DWACClassifier) -> 
     "token", ["", "short", "has spaces in the middle", "a-line-and-its-end\n", "ümlaut-ümlaut-ümlaut"]
 )
 def test_a_weak_token_is_refused(digits: DWACClassifier, token: str) -> None:
-    with pytest.raises(InputError, match="16 or more printable"):
+    with pytest.raises(InputError, match="at least 16 printable"):
         create_app(digits, token=token)
 
 

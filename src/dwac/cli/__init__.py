@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or say which extra it needs."""
+    """Run the command line, or name the extra that it needs."""
     try:
         from dwac.cli.app import app
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The commands, gathered under one name, and how errors are shown."""
+"""All commands under one name, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # of click, or of 
 
 
 class _Group(typer.core.TyperGroup):
-    """Shows what is said on purpose as one line: errors, which end with 1, wrong usage with 2, Ctrl-C with 130."""
+    """Shows expected failures as one line. Exit codes: 1 for errors, 2 for wrong usage, 130 for Ctrl-C."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _in_one_line():
@@ -45,21 +45,23 @@ def _in_one_line() -> Iterator[None]:
     try:
         yield
     except DwacError as error:
-        ended, said = 1, str(error)
+        code, message = 1, str(error)
     except KeyboardInterrupt:
-        ended, said = 130, "stopped"
+        code, message = 130, "stopped"
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             raise
-        ended, said = 2, _usage(error)
+        code, message = 2, _usage(error)
     except OSError as error:
-        if error.errno == errno.EPIPE or error.filename is not None:  # the reader left; a file is named by its command
+        if (
+            error.errno == errno.EPIPE or error.filename is not None
+        ):  # a closed pipe; or a file, which its command names
             raise
-        ended, said = 1, f"cannot write: {error.strerror or error}"
+        code, message = 1, f"cannot write: {error.strerror or error}"
     else:
         return
-    typer.secho(f"dwac: {_one_line(said)}", fg="red", err=True)
-    raise typer.Exit(ended)
+    typer.secho(f"dwac: {_one_line(message)}", fg="red", err=True)
+    raise typer.Exit(code)
 
 
 def _usage(error: Any) -> str:
@@ -68,12 +70,12 @@ def _usage(error: Any) -> str:
 
 
 def _note(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    if issubclass(category, UserWarning):  # others speak to programmers
+    if issubclass(category, UserWarning):  # other warnings are for programmers
         typer.secho(f"dwac: note: {_one_line(message)}", fg="yellow", err=True)
 
 
-def _one_line(said: object) -> str:
-    return " ".join(str(said).split())
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())
 
 
 app = typer.Typer(
@@ -81,8 +83,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Classifiers whose every prediction is a weighted vote of training examples.\n\n"
-    "Example: dwac train people.csv --target income -o model/, then dwac report model/ new.csv",
+    help="Classifiers that predict by a weighted vote of their training examples.\n\n"
+    "Example: dwac train people.csv --target income -o model/, then dwac predict model/ new.csv",
 )
 
 
@@ -95,10 +97,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options of every command."""
+    """Options that come before the command."""
     del version
 
 

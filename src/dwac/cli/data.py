@@ -1,4 +1,4 @@
-"""`dwac data`: the paper's datasets, which are here and where, and how to get the others."""
+"""`dwac data`: list the paper's datasets, and download those that are missing."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from dwac.errors import DwacError
 
 data = typer.Typer(
     no_args_is_help=True,
-    help="The paper's datasets: see which are here, and download the others.\n\nExample: dwac data list",
+    help="The paper's datasets: list those on this machine, and download the others.\n\nExample: dwac data list",
 )
 
 
 @data.command("list")
 def list_datasets(
-    check: Annotated[bool, typer.Option("--check", help="Read every file whole, and say which are damaged.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every file in full and report those that are damaged.")
+    ] = False,
 ) -> None:
-    """Say which datasets are here and where, and where they are looked for.
+    """List the datasets, where their files are, and which folders are searched.
 
     Example: dwac data list
     """
     console = Console()
-    table = Table("dataset", "files", "here", "where")
+    table = Table("dataset", "files", "present", "folder")
     table.columns[-1].overflow = "fold"
     faults: list[str] = []
     for name in (*datasets.NAMES, "glove"):
@@ -38,24 +40,24 @@ def list_datasets(
     console.print(table)
     for fault in faults:
         console.print(f"dwac: {fault}", style="red", soft_wrap=True, markup=False, highlight=False)
-    console.print("looked for in: " + ", then ".join(map(str, datasets.folders())), soft_wrap=True, markup=False)
+    console.print("folders searched: " + ", then ".join(map(str, datasets.folders())), soft_wrap=True, markup=False)
     if faults:
         raise typer.Exit(1)
 
 
 def _state(name: str) -> tuple[str, list[str]]:
-    """What the table says of a dataset: how much of it is here, and in which folders."""
+    """How much of a dataset is present, and in which folders."""
     files, paths = datasets.sources(name), datasets.found(name)
     places = sorted({str(path.parent) for path in paths})
     if name == "glove" and paths:
         return ", ".join(path.name.removeprefix("glove.6B.").removesuffix(".txt") for path in paths), places
     if not paths and (by_hand := files[0].by_hand):
-        return f"by hand: {by_hand}", places
+        return f"download by hand: {by_hand}", places
     return "yes" if len(paths) == len(files) else f"{len(paths)} of {len(files)}" if paths else "no", places
 
 
 def _fault(name: str) -> str | None:
-    """What is wrong with the files of a dataset that are here."""
+    """What is wrong with the files of a dataset, or None."""
     try:
         datasets.check(name)
     except DwacError as error:
@@ -64,10 +66,10 @@ def _fault(name: str) -> str | None:
 
 
 @data.command()
-def get(name: Annotated[str, typer.Argument(help="A dataset's name, as `dwac data list` has it.")]) -> None:
-    """Download a dataset's official files, check them and say where they are.
+def get(name: Annotated[str, typer.Argument(help="The name of a dataset; `dwac data list` shows them all.")]) -> None:
+    """Download the official files of a dataset, verify them and print their paths.
 
-    A download that broke off goes on where it ended. Example: dwac data get fashion_mnist
+    An interrupted download is resumed. Example: dwac data get fashion_mnist
     """
     console, sources = Console(), datasets.sources(name)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

@@ -1,4 +1,4 @@
-"""`dwac demo`: DWACClassifier and its softmax twin on scikit-learn's digits, one digit held out as out-of-domain."""
+"""`dwac demo`: DWACClassifier and its softmax twin on scikit-learn's digits, with one digit held out of training."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ SHADES = " ░▒▓█"
 
 @dataclass(frozen=True)
 class Digits:
-    """Images (n, 8, 8) of whole numbers 0 … 16, and the digit that neither training nor test holds."""
+    """Images (n, 8, 8) of whole numbers 0 … 16, and one digit that is in neither training nor test."""
 
     images: NDArray[Any]  # all of scikit-learn's file
     digits: NDArray[np.int64]
-    training: NDArray[np.int64]  # row numbers of the file
+    training: NDArray[np.int64]  # row numbers in the file
     test: NDArray[np.int64]
     outside: NDArray[np.int64]
 
 
 def demo(
-    held_out: Annotated[int, typer.Option(min=0, max=9, help="The digit to hold out as out-of-domain.")] = 9,
-    seed: Annotated[int, typer.Option(help="Seed of the split and of the training.")] = 0,
+    held_out: Annotated[int, typer.Option(min=0, max=9, help="The digit to leave out of training.")] = 9,
+    seed: Annotated[int, typer.Option(help="Random seed of the split and of training.")] = 0,
 ) -> None:
-    """Train on handwritten digits, hold one digit out, and see what the model says of each.
+    """Train on handwritten digits except one, and see how the model treats the digit it has never seen.
 
     Example: dwac demo --held-out 3
     """
     console = Console()
     data = load(held_out, seed)
     console.print(
-        f"[bold]Digits without the {held_out}[/bold]: {len(data.training)} images to learn from, {len(data.test)} to "
-        f"test on; out of domain: {len(data.outside)} images of {held_out}."
+        f"[bold]Digits without the {held_out}[/bold]: {len(data.training)} training images, {len(data.test)} test "
+        f"images; out-of-distribution: {len(data.outside)} images of {held_out}."
     )
     models = {name: fit(head, data, seed, console) for name, head in (("DWAC", "dwac"), ("softmax", "softmax"))}
     show_results(models, data, console)
@@ -54,7 +54,7 @@ def demo(
 
 
 def load(held_out: int, seed: int) -> Digits:
-    """The digits but one: four fifths to learn from, one fifth to test on."""
+    """All digits except one: four fifths for training, one fifth for testing."""
     bunch = load_digits()
     inside = np.flatnonzero(bunch.target != held_out)
     training, test = train_test_split(inside, test_size=0.2, stratify=bunch.target[inside], random_state=seed)
@@ -62,25 +62,27 @@ def load(held_out: int, seed: int) -> Digits:
 
 
 def fit(head: str, data: Digits, seed: int, console: Console) -> DWACClassifier:
-    """Train with a progress bar; ids are rows of the digits file."""
+    """Train a model; ids are row numbers in the digits file."""
     start = time.perf_counter()
     clf = DWACClassifier(head=head, epochs=EPOCHS, random_state=seed)
     clf.fit(data.images[data.training], data.digits[data.training], ids=data.training.tolist())
     n_held = len(clf.validation_ids_) + len(clf.calibration_ids_)
     console.print(
         f"trained head={head!r}: {len(clf.history_)} epochs in {time.perf_counter() - start:.0f} s, on "
-        f"{len(data.training) - n_held} images; {len(clf.validation_ids_)} stopped it in time, "
-        f"{len(clf.calibration_ids_)} calibrate it"
+        f"{len(data.training) - n_held} images; {len(clf.validation_ids_)} for early stopping, "
+        f"{len(clf.calibration_ids_)} for calibration"
     )
     return clf
 
 
 def show_results(models: dict[str, DWACClassifier], data: Digits, console: Console) -> None:
-    """Accuracy and calibration; coverage and set sizes; credibility in and out of domain."""
+    """Accuracy and calibration; coverage and set sizes; credibility of test digits and of the digit left out."""
     x, truth = data.images[data.test], data.digits[data.test]
-    quality = Table("model", "accuracy", "calibration error", title="How good? (test digits)")
-    sets = Table("model", "score", "ε", "coverage", "mean set size", "empty sets", title="How honest? (label sets)")
-    trust = Table("model", "score", "in domain", "out of domain", "AUROC", title="How wary? (mean credibility)")
+    quality = Table("model", "accuracy", "calibration error", title="Accuracy and calibration on test digits")
+    sets = Table(
+        "model", "score", "ε", "coverage", "mean set size", "empty sets", title="Prediction sets on test digits"
+    )
+    trust = Table("model", "score", "test digits", "digit left out", "AUROC", title="Mean credibility")
     for name, clf in models.items():
         codes = np.searchsorted(clf.classes_, truth)
         error = metrics.calibration_error(codes, clf.predict_proba(x))
@@ -105,14 +107,14 @@ def _set_cells(codes: NDArray[np.int64], prediction: ConformalPrediction, epsilo
 
 
 def show_explanation(clf: DWACClassifier, data: Digits, console: Console) -> None:
-    """The least credible test digit beside the training digits that voted on it, and their votes."""
+    """The least credible test digit, the training digits that voted on it, and their votes."""
     x = data.images[data.test]
     doubtful = int(clf.conformal(x).credibility.argmin())
     row = data.test[doubtful]
     found = clf.explain(x[doubtful : doubtful + 1], k=5)[0]
     console.print(
         f"\n[bold]Why?[/bold] The least credible test image is row {row} of the digits file, a {data.digits[row]}. "
-        "The ids are rows of that file too. The image, then those that weigh most:\n"
+        "The ids are row numbers in that file, too. First the image, then the training images with the most weight:\n"
     )
     rows = [row, *(neighbor.id for neighbor in found.neighbors)][: max(2, (console.width + 3) // 19)]
     console.print(pictures(data.images[rows], [str(i) for i in rows]), highlight=False)
@@ -120,7 +122,7 @@ def show_explanation(clf: DWACClassifier, data: Digits, console: Console) -> Non
 
 
 def pictures(images: NDArray[Any], titles: list[str]) -> str:
-    """Small images side by side, two characters a pixel."""
+    """Small images side by side, two characters per pixel."""
     levels = (images / max(images.max(), 1) * (len(SHADES) - 1)).round().astype(int)
     lines = ["   ".join(title.ljust(16) for title in titles)]
     for y in range(images.shape[1]):

@@ -1,4 +1,4 @@
-"""`dwac evaluate`: how good, how honest and how wary a model is on rows whose labels are known."""
+"""`dwac evaluate`: accuracy, calibration, coverage and credibility of a model on rows with known labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dwac.cli.options import (
     TargetOption,
     TextOption,
 )
-from dwac.cli.output import evaluation_tables, say_json
+from dwac.cli.output import evaluation_tables, print_json
 from dwac.estimator.evaluation import evaluate as evaluate_rows
 from dwac.estimator.evaluation import predict
 from dwac.reading import Model, Rows, load, read
@@ -39,11 +39,11 @@ def evaluate(
     json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
-    """Compare a model's predictions with known labels: accuracy, calibration, coverage of label sets, credibility.
+    """Measure a model on rows with known labels: accuracy, calibration, coverage of prediction sets, credibility.
 
-    Give rows that the model was not trained on. The target is the one of training, unless --target names another.
-    Rows that cannot be read are counted and left out; the command then ends with 3. Labels that training did not have
-    count as wrong answers.
+    Use rows that the model was not trained on. The target column is the one used in training, unless --target names
+    another. Rows that cannot be read are counted and left out; the exit code is then 3. A row whose label did not occur
+    in training counts as an error.
 
     Example:
 
@@ -54,25 +54,25 @@ def evaluate(
     with unreadable.located(rows):
         said = predict(loaded.clf, rows.X)
     bad = unreadable.by_row(said.reasons)
-    unreadable.tell(bad, rows, strict=strict, fate="are left out")
+    unreadable.report(bad, rows, strict=strict, fate="are left out")
     _warn_of_voters(loaded, unreadable.without(rows, bad))
     found = evaluate_rows(said, rows.y, epsilon, strict=strict)
     if json:
-        say_json(found.to_dict())
+        print_json(found.to_dict())
     else:
-        left = f", {len(bad):,} more could not be read" if bad else ""
+        left = f", {len(bad):,} more not readable" if bad else ""
         Console().print(*evaluation_tables(found, f"{data}: {found.n:,} rows{left}"))
     unreadable.end(bad)
 
 
 def _warn_of_voters(model: Model, rows: Rows) -> None:
-    """Rows that vote find themselves."""
+    """Warn if rows were used in training: each of them finds itself among the voters."""
     if model.clf.head != "dwac":
         return
     n = int(seen(model.clf, pd.Index(rows.ids, tupleize_cols=False), model.clf.embed(rows.X)).sum())
     if n:
         warnings.warn(
-            f"{n:,} of the {len(rows):,} rows took part in training: on these a model is too good to be true",
+            f"{n:,} of the {len(rows):,} rows were used in training; results on them are too optimistic",
             UserWarning,
             stacklevel=2,
         )

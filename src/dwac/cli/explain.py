@@ -1,4 +1,4 @@
-"""`dwac explain`: who voted on a row, how much, how few suffice, and how they differ from it."""
+"""`dwac explain`: which training examples voted on a row, with what share, and how they differ from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dwac.cli.options import (
     StrictOption,
     TextOption,
 )
-from dwac.cli.output import number, say_json, write
+from dwac.cli.output import number, print_json, write
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
 from dwac.estimator.readable import Partial
@@ -33,23 +33,26 @@ from dwac.explain import Explanation, Neighbor
 from dwac.explain.privacy import percent
 from dwac.reading import Rows, load, read
 
-_DIFFERENCES = 6  # that a cell names
-_LETTERS = 24  # of a value in such a cell
+_DIFFERENCES = 6  # shown per cell
+_LETTERS = 24  # shown per value in such a cell
 
 
 def explain(
     model: ModelArgument,
     data: DataArgument,
-    row: Annotated[list[int] | None, typer.Option("--row", "-r", help="Rows, counted from 0; all by default.")] = None,
-    name: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Rows by their id.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
+    row: Annotated[
+        list[int] | None,
+        typer.Option("--row", "-r", help="Row number, counted from 0; may be repeated. Default: all rows."),
+    ] = None,
+    name: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Id of a row; may be repeated.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples to show per row.")] = 5,
     private: Annotated[
-        bool, typer.Option("--private", help="Show labels and rounded shares only; so always for private models.")
+        bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
     ] = False,
-    page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page instead.")] = None,
+    page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page instead.")] = None,
     text: TextOption = None,
     ids: Annotated[
-        str | None, typer.Option("--id-column", metavar="COLUMN", help="The column that names each row.")
+        str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
     ] = None,
     device: DeviceOption = "auto",
     form: FormatOption = None,
@@ -57,9 +60,9 @@ def explain(
     json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
-    """Say why rows get their labels: the training examples that vote most, and what hangs on them.
+    """Show why rows get their labels: the training examples with the largest votes, and how few of them decide.
 
-    Of a row that cannot be read it says so, and ends with 3.
+    Rows that cannot be read are marked as such; the exit code is then 3.
 
     Examples:
 
@@ -72,17 +75,17 @@ def explain(
     loaded = load(model, device=device)
     rows = _chosen(read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding), row, name)
     with unreadable.located(rows):
-        # Each row by itself.
+        # An unreadable row must not stop the others.
         found = loaded.clf.explain(Partial(rows.X, {}), k, private=True if private else None)
     bad = unreadable.by_row([explanation.unreadable for explanation in found])
-    unreadable.tell(bad, rows, strict=strict, fate="have no voters")
+    unreadable.report(bad, rows, strict=strict, fate="have no explanation")
     if page is not None:
         write(page, as_page(found, rows, data).encode())
         Console(stderr=True).print(f"written: {page}", highlight=False, soft_wrap=True)
     elif json:
         console = Console(stderr=True)
         for explanation in track(found, "explaining", console=console, transient=True, disable=not console.is_terminal):
-            say_json(explanation.to_dict())
+            print_json(explanation.to_dict())
     else:
         for explanation, id_, place in zip(found, rows.ids, range(len(rows)), strict=True):
             show(explanation, f"{id_}  ({rows.where(place)})", Console())
@@ -94,19 +97,21 @@ def _chosen(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> R
         return rows
     for wanted in numbers or []:
         if not 0 <= wanted < len(rows):
-            raise InputError(f"--row {wanted}: the data has {len(rows):,} rows, 0 … {len(rows) - 1}")
+            raise InputError(
+                f"--row must be between 0 and {len(rows) - 1}, as the data has {len(rows):,} rows; got {wanted}"
+            )
     places: dict[str, list[int]] = {}
     for place, name in enumerate(rows.ids):
         places.setdefault(str(name), []).append(place)
     for name in names or []:
         if name not in places:
-            raise IdError(f"no row has the id {name!r}; the first are {', '.join(list(places)[:5])}")
+            raise IdError(f"no row has the id {name!r}; the first ids are {', '.join(list(places)[:5])}")
     chosen = [*(numbers or []), *(place for name in names or [] for place in places[name])]
     return rows.take(np.array(chosen, dtype=np.int64))
 
 
 def show(explanation: Explanation, title: str, console: Console) -> None:
-    """One explanation for people: sentences, then the neighbours and how they differ."""
+    """Print one explanation: sentences, then the neighbours and how they differ."""
     console.print(Text(title, style="bold"))
     kind = kind_of(explanation.record)
     if explanation.attention:
@@ -118,10 +123,12 @@ def show(explanation: Explanation, title: str, console: Console) -> None:
     if explanation.unreadable:
         console.print()
         return
-    told = any(neighbor.record is not None for neighbor in explanation.neighbors)
+    with_records = any(neighbor.record is not None for neighbor in explanation.neighbors)
     head = ["label", "share"] if explanation.private else ["id", "label", "share", "distance"]
-    table = Table(*head, *(["differs in" if kind == "table" else "example"] if told else []))
-    details = [[detail] for detail in _details(explanation, kind)] if told else [[] for _ in explanation.neighbors]
+    table = Table(*head, *(["differs in" if kind == "table" else "example"] if with_records else []))
+    details = (
+        [[detail] for detail in _details(explanation, kind)] if with_records else [[] for _ in explanation.neighbors]
+    )
     for neighbor, detail in zip(explanation.neighbors, details, strict=True):
         table.add_row(*map(Text, [*_cells(neighbor, explanation.private), *detail]))
     console.print(table, "")
@@ -134,7 +141,7 @@ def _cells(neighbor: Neighbor, private: bool) -> list[str]:
 
 
 def _details(explanation: Explanation, kind: str) -> list[str]:
-    """What a person would compare: a row's differing columns, or the example itself."""
+    """What to compare, per neighbour: the columns that differ, or the example itself."""
     records = [neighbor.record for neighbor in explanation.neighbors]
     if kind != "table":
         return [_brief(record) for record in records]
@@ -154,7 +161,7 @@ def _brief(record: Any) -> str:
 
 
 def as_page(explanations: list[Explanation], rows: Rows, data: str) -> str:
-    """A page with every explanation: no scripts, no links."""
+    """An HTML page with every explanation, without scripts or links."""
     title = escaping.escape(f"Why? {data}")
     parts = [
         f"<h2>{escaping.escape(str(name))}</h2>{explanation.to_html()}"

@@ -1,4 +1,4 @@
-"""`dwac explore`: a local page to see and question every prediction."""
+"""`dwac explore`: a local page to look into every prediction."""
 
 from __future__ import annotations
 
@@ -31,31 +31,34 @@ from dwac.reading import Model, Rows, load, read
 def explore(
     model: ModelArgument,
     data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="Rows to look at; by default the training examples.")
+        str | None, typer.Argument(metavar="[DATA]", help="Rows to explore; by default the training examples.")
     ] = None,
     compare: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="Another model: where do the two disagree on the data?")
+        Path | None, typer.Option(metavar="MODEL", help="A second model: show where the two disagree on the data.")
     ] = None,
     private: Annotated[
-        bool, typer.Option("--private", help="Tell labels and rounded shares only; so always for private models.")
+        bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
     ] = False,
     epsilon: EpsilonOption = 0.05,
     target: TargetOption = None,
     text: TextOption = None,
     ids: IdOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
     token_file: Annotated[
-        Path | None, typer.Option(help="File whose first line is the page's token; or set DWAC_TOKEN. By default new.")
+        Path | None,
+        typer.Option(help="File whose first line is the token of the page; or set DWAC_TOKEN. Default: a new one."),
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
-    most: Annotated[int, typer.Option(min=1, help="Training examples to ask about, where no data is given.")] = 20_000,
+    most: Annotated[
+        int, typer.Option(min=1, help="Maximum number of training examples shown if no data is given.")
+    ] = 20_000,
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
     strict: StrictOption = False,
 ) -> None:
-    """See and question every prediction in a local page: a map, who voted, and what if they had not; until Ctrl-C.
+    """Explore predictions in your browser: a map, the votes, and what would change without them. Runs until Ctrl-C.
 
     Examples:
 
@@ -73,7 +76,7 @@ def explore(
             raise
         raise InputError(f"dwac explore needs {error.name}: pip install 'dwac[server]'") from None
     if compare is not None and data is None:
-        raise InputError("--compare needs data on which to compare: dwac explore MODEL DATA --compare OTHER")
+        raise InputError("--compare needs data to compare the models on: dwac explore MODEL DATA --compare OTHER")
     given: dict[str, Any] = {"target": target, "text": text, "ids": ids, "form": form, "encoding": encoding}
     loaded = load(model, device=device)
     rows = None if data is None else _rows(data, loaded, given)
@@ -83,7 +86,7 @@ def explore(
         rival = (other.clf, _rows(data, other, given).X, compare.resolve().name)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("asking the model")
+        task = bar.add_task("predicting")
         explorer = Explorer.of(
             loaded.clf,
             None if rows is None else rows.X,
@@ -97,23 +100,23 @@ def explore(
             epsilon=epsilon,
         )
     if rows is not None:
-        unreadable.tell(explorer.unreadable, rows, strict=strict, fate="are left out")
+        unreadable.report(explorer.unreadable, rows, strict=strict, fate="are left out")
     token = read_token(token_file) or secrets.token_urlsafe(24)
     app = explorer_app(explorer, token=token, hosts=(*LOOPBACK, host) if is_loopback(host) else None)
     listener = listen(host, port)
     url = address(url_of(host, listener), token)
 
-    def say() -> None:
-        Console().print(f"{model} can be explored at {url} ; Ctrl-C ends it", soft_wrap=True, highlight=False)
+    def announce() -> None:
+        Console().print(f"Exploring {model} at {url} ; stop with Ctrl-C", soft_wrap=True, highlight=False)
         if browser:
             webbrowser.open(url)
 
-    serve(app, [listener], on_start=say)
+    serve(app, [listener], on_start=announce)
 
 
 def _rows(data: str, model: Model, given: dict[str, Any]) -> Rows:
-    """The rows, with their labels where they have them."""
-    if given["target"] is not None or data == "-":  # a pipe is read but once
+    """The rows, with their labels if the data has them."""
+    if given["target"] is not None or data == "-":  # a pipe can be read only once
         return read(data, like=model, labelled=given["target"] is not None, **given)
     try:
         return read(data, like=model, labelled=True, **given)

@@ -1,4 +1,4 @@
-"""Where commands that serve listen, and the token that they ask for."""
+"""The address that `serve` and `explore` listen on, and the token that they require."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dwac.errors import InputError
 
 
 def read_token(path: Path | None) -> str | None:
-    """The token: never an argument, for everyone on the machine can see those."""
+    """The token. It is never an argument: other users of the machine can see those."""
     if path is None:
         return os.environ.get("DWAC_TOKEN") or None
     try:
@@ -19,12 +19,12 @@ def read_token(path: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--token-file must be a readable text file: {error}") from None
     if not lines or not lines[0].strip():
-        raise InputError(f"--token-file must have the token in its first line; that of {path} is empty")
+        raise InputError(f"--token-file must have the token in its first line; the first line of {path} is empty")
     return lines[0].strip()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can reach an address."""
+    """Whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -32,11 +32,11 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, so that an address that cannot be had is known before the model says it is served."""
+    """A bound socket: an address that is not available is reported before the service starts."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
-        # With its protocol: else asyncio does not know it for TCP, and answers wait 40 ms for an acknowledgement.
+        # Name the protocol: otherwise asyncio does not treat it as TCP, and answers wait 40 ms for an acknowledgement.
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,6 +50,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(host: str, listener: socket.socket) -> str:
-    """Where a browser finds it."""
+    """The address for a browser."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{listener.getsockname()[1]}"

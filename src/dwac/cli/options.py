@@ -11,33 +11,32 @@ from dwac import _checks as checks
 from dwac.errors import EpsilonError
 from dwac.reading import FORMATS
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, as `dwac train` writes it.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, written by `dwac train`.")]
 DataArgument = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A CSV, TSV, JSON Lines or Parquet file, an image or a folder of images, a file with a text a line, or -.",
+        help="A CSV, TSV, JSON Lines or Parquet file, an image, a folder of images, a text file "
+        "with one text per line, or - for standard input.",
     ),
 ]
 TargetOption = Annotated[
-    str | None, typer.Option("--target", "-t", metavar="COLUMN", help="The column of a table with the labels.")
+    str | None, typer.Option("--target", "-t", metavar="COLUMN", help="The column that holds the labels.")
 ]
-TextOption = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The column of a table with a text to classify.")
-]
+TextOption = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the text to classify.")]
 IdOption = Annotated[
-    str | None, typer.Option("--id", "--id-column", metavar="COLUMN", help="The column that names each row.")
+    str | None, typer.Option("--id", "--id-column", metavar="COLUMN", help="The column that holds the row ids.")
 ]
 FormatOption = Annotated[
-    str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; by default as the file's name ends.")
+    str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; by default from the file name.")
 ]
-EncodingOption = Annotated[str, typer.Option(help="Of text files: utf-8, latin-1, utf-16, …")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for machines, not tables for people.")]
+EncodingOption = Annotated[str, typer.Option(help="Encoding of text files: utf-8, latin-1, utf-16, …")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
 StrictOption = Annotated[
     bool,
-    typer.Option("--strict", help="Refuse all data where a row cannot be read, rather than say so beside the rest."),
+    typer.Option("--strict", help="Stop if any row cannot be read, instead of reporting it and going on."),
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, …")]
+DeviceOption = Annotated[str, typer.Option(help="auto (a GPU if available), cpu, cuda, …")]
 
 
 def _epsilon(value: float) -> float:
@@ -48,5 +47,5 @@ def _epsilon(value: float) -> float:
 
 
 EpsilonOption = Annotated[
-    float, typer.Option("--epsilon", "-e", callback=_epsilon, help="Error rate of the label sets, in (0, 1).")
+    float, typer.Option("--epsilon", "-e", callback=_epsilon, help="Error rate of prediction sets, between 0 and 1.")
 ]

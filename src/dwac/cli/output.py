@@ -1,4 +1,4 @@
-"""What commands write: JSON lines, tables as files, and the small tables that people read."""
+"""What commands write: JSON Lines, tables as files, and tables on the terminal."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def as_json(value: Any) -> str:
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Write one line of JSON to standard output."""
     typer.echo(as_json(value))
 
 
 def form_of(path: Path) -> str:
-    """The format that a file's name asks for."""
+    """The format that a file name ends in."""
     form = _FORMS.get(path.suffix.lower())
     if form is None:
-        raise InputError(f"{path}: its ending must say the format; choose {', '.join(_FORMS)}")
+        raise InputError(f"the file name must end in {', '.join(_FORMS)}; got {path}")
     return form
 
 
 def packed(frame: pd.DataFrame, form: str, *, harmless: bool = False) -> bytes:
-    """A table as the bytes of a file: "csv", "tsv", "jsonl" or "parquet"; harmless: to a spreadsheet."""
+    """A table as the bytes of a file: "csv", "tsv", "jsonl" or "parquet"; harmless: no cell is a formula."""
     if harmless and form not in ("csv", "tsv"):
         raise InputError(f"--spreadsheet-safe is for CSV and TSV, which spreadsheets open; got {form}")
     if form == "jsonl":
@@ -52,7 +52,7 @@ def packed(frame: pd.DataFrame, form: str, *, harmless: bool = False) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put data under a name, whole or not at all."""
+    """Write a file completely or not at all."""
     try:
         replace_file(path, data)
     except OSError as error:
@@ -60,32 +60,32 @@ def write(path: Path, data: bytes) -> None:
 
 
 def named(names: Iterable[Any], most: int = 8) -> str:
-    """Names with commas, the first ones."""
+    """The first names, separated by commas."""
     shown = [str(name) for name in names]
     return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number for a table; a dash where there is none."""
+    """A number for a table; a dash if there is none."""
     return "–" if value is None or pd.isna(value) else f"{value:.{digits}f}"
 
 
 def evaluation_tables(found: Evaluation, title: str) -> list[Table]:
-    """An evaluation for people: each number with what it means, then the classes."""
+    """An evaluation as tables: each number with its meaning, then the classes."""
     facts = Table("", "", "what it means", title=title, title_justify="left", show_header=False)
     for name, value, meaning in (
-        ("accuracy", number(found.accuracy), "share of right labels"),
+        ("accuracy", number(found.accuracy), "share of correct predictions"),
         ("log loss", number(found.log_loss), "mean of -log P(true label); 0 is perfect"),
-        ("calibration error", number(found.calibration_error), "mean gap between said and observed frequency"),
-        ("coverage", number(found.coverage), f"share of label sets that hold the truth; ε={found.epsilon:g} asks for "
-         f"{1 - found.epsilon:g}"),
-        ("mean set size", number(found.mean_set_size, 2), "labels a set; 1 is decisive"),
-        ("credibility", number(found.credibility), "mean; about 0.5 for data like that of training, near 0 for other"),
+        ("calibration error", number(found.calibration_error), "mean gap between stated and observed probability"),
+        ("coverage", number(found.coverage), "share of prediction sets with the true label; "
+         f"ε={found.epsilon:g} asks for {1 - found.epsilon:g}"),
+        ("mean set size", number(found.mean_set_size, 2), "labels per prediction set; 1 is decisive"),
+        ("credibility", number(found.credibility), "mean; at least about 0.5 on familiar data, near 0 on other data"),
     ):  # fmt: skip
         facts.add_row(name, value, meaning)
     if found.unseen:
         facts.add_row(
-            "never seen", f"{found.unseen:,}", "rows whose label training did not have: wrong, and missed by sets"
+            "unknown labels", f"{found.unseen:,}", "rows whose label did not occur in training: always errors"
         )
     classes = Table(*(str(name).replace("_", " ") for name in found.by_class.columns))
     for label, n, *values in found.by_class.itertuples(index=False, name=None):

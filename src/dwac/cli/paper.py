@@ -1,4 +1,4 @@
-"""`dwac paper`: the paper's experiments on real data: which there are, run them, and report."""
+"""`dwac paper`: list the paper's experiments on real data, run them, and report their results."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from dwac import paper as experiments
 
 paper = typer.Typer(
     no_args_is_help=True,
-    help="The paper's experiments: run them on real data, and report.\n\nExample: dwac paper run --quick",
+    help="The paper's experiments on real data: list, run and report them.\n\nExample: dwac paper run --quick",
 )
 
 RecordsOption = Annotated[
     Path | None,
-    typer.Option("--records", help="Where records are; by default docs/results/paper in a checkout, else dwac-paper."),
+    typer.Option("--records", help="Folder of records; by default docs/results/paper in a checkout, else dwac-paper."),
 ]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Small slices, one epoch, records in a folder of its own.")]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="Use little data and one epoch, with a separate folder of records.")
+]
 
 
 @paper.command("list")
 def list_experiments(records: RecordsOption = None, quick: QuickOption = False) -> None:
-    """Say which experiments there are, how many of their fits have a record, and how many of these are stale.
+    """List the experiments, how many of their fits are recorded, and how many of these records are stale.
 
     Example: dwac paper list
     """
     console, kept = Console(), _records(records, quick)
     done = {experiments.Case(**record["case"]): record["metrics"] for record in kept if experiments.current(record)}
     stale = {experiments.Case(**record["case"]) for record in kept if experiments.stale(record)}
-    by_name = Table("experiment", "what", "fits recorded")
+    by_name = Table("experiment", "measures", "fits recorded")
     for name, experiment in experiments.EXPERIMENTS.items():
         cases = experiments.select([name], quick=quick)
         by_name.add_row(name, experiment.TITLE, f"{sum(name in done.get(case, {}) for case in cases)} of {len(cases)}")
@@ -48,24 +50,28 @@ def list_experiments(records: RecordsOption = None, quick: QuickOption = False) 
 def run(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="EXPERIMENT", help="As `dwac paper list` has them; all by default."),
+        typer.Argument(metavar="EXPERIMENT", help="Names as in `dwac paper list`; all by default."),
     ] = None,
-    datasets: Annotated[list[str] | None, typer.Option(help="One, or several with commas; all by default.")] = None,
-    settings: Annotated[list[str] | None, typer.Option(help="paper: the paper's models. best: ours.")] = None,
-    heads: Annotated[list[str] | None, typer.Option(help="dwac, softmax, and the peers xgboost and svm.")] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="The first so many trials of each.")] = None,
-    trial: Annotated[list[int] | None, typer.Option(min=0, help="Just this trial, from 0; may be repeated.")] = None,
+    datasets: Annotated[
+        list[str] | None, typer.Option(help="One, or several separated by commas; all by default.")
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Option(help="paper: the paper's models. best: our defaults.")] = None,
+    heads: Annotated[list[str] | None, typer.Option(help="dwac, softmax, xgboost or svm; all by default.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Run the first N trials of each.")] = None,
+    trial: Annotated[
+        list[int] | None, typer.Option(min=0, help="Run only this trial, counted from 0; may be repeated.")
+    ] = None,
     quick: QuickOption = False,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Make stale records anew, of other code or settings than now; nothing else.")
+        bool, typer.Option("--stale", help="Only repeat fits whose records were made by other code or settings.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
     records: RecordsOption = None,
 ) -> None:
-    """Fit and measure whatever has no record yet; a stopped run goes on where it was.
+    """Run every fit that has no record yet. A stopped run continues where it was.
 
-    A record is made anew if its settings, or the recipe of its encoder, have changed since. Other changes of the code
-    make it stale, which the report says beside its numbers: --stale makes such records anew.
+    A fit is repeated if its settings, or the recipe of its encoder, have changed since. Other changes of the code make
+    its record stale, which the report shows next to the numbers; --stale repeats these fits.
 
     Example: dwac paper run accuracy --datasets adult,covertype --heads xgboost
     """
@@ -77,8 +83,8 @@ def run(
         console.print(line, highlight=False, soft_wrap=True)
 
     def tried(case: Any, values: dict[str, Any], found: dict[str, Any]) -> None:
-        told = "  ".join(f"{name} {value:.6g}" for name, value in {**values, **found}.items())
-        console.print(f"  {case.key} tried  {told}", highlight=False, soft_wrap=True)
+        values_text = "  ".join(f"{name} {value:.6g}" for name, value in {**values, **found}.items())
+        console.print(f"  {case.key} tried  {values_text}", highlight=False, soft_wrap=True)
 
     try:
         outcome = experiments.run(
@@ -96,13 +102,13 @@ def run(
         )
     except KeyboardInterrupt:
         n = sum(1 for _ in kept)
-        console.print(f"\nstopped; {n} records are kept in {kept.folder}: the same command goes on from there")
+        console.print(f"\nstopped; {n} records are kept in {kept.folder}; repeat the command to continue")
         raise typer.Exit(130) from None
     for name, reason in outcome.missing.items():
         console.print(f"[yellow]not run[/yellow]: {name}: ", end="")
         console.print(reason, highlight=False, markup=False, soft_wrap=True)
     console.print(
-        f"{len(outcome.fitted)} fits recorded, {outcome.kept} were there already: {outcome.folder}", soft_wrap=True
+        f"{len(outcome.fitted)} fits recorded, {outcome.kept} already there: {outcome.folder}", soft_wrap=True
     )
     if outcome.failed:
         raise typer.Exit(1)
@@ -112,18 +118,21 @@ def run(
 def report(
     records: RecordsOption = None,
     output: Annotated[
-        Path | None, typer.Option(help="By default docs/RESULTS.md in a checkout, else RESULTS.md beside the records.")
+        Path | None,
+        typer.Option(
+            help="File to write; by default docs/RESULTS.md in a checkout, else RESULTS.md next to the records."
+        ),
     ] = None,
     quick: QuickOption = False,
 ) -> None:
-    """Turn records into RESULTS.md and figures.
+    """Write RESULTS.md and its figures from the records.
 
     Example: dwac paper report --output docs/RESULTS.md
     """
     kept = _records(records, quick)
     if next(iter(kept), None) is None:
         raise experiments.PaperError(
-            f"no records in {kept.folder}; `dwac paper run` makes them, --records names others"
+            f"no records in {kept.folder}; make some with `dwac paper run`, or name another folder with --records"
         )
     if output is None:
         usual = records is None and not quick and kept.folder.parts[0] == "docs"
@@ -136,5 +145,5 @@ def _records(folder: Path | None, quick: bool) -> experiments.Records:
 
 
 def _split(names: list[str] | None) -> list[str] | None:
-    """Names given one at a time or with commas; None for none."""
+    """Names given one at a time or separated by commas; None if there are none."""
     return [name for part in names for name in part.split(",") if name] if names else None

@@ -1,4 +1,4 @@
-"""`dwac predict`: label, probability, confidence, credibility and label set of each row."""
+"""`dwac predict`: label, probability, confidence, credibility and prediction set of each row."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from dwac.cli.output import form_of, number, packed, write
 from dwac.estimator.evaluation import predict as predict_rows
 from dwac.reading import load, read
 
-_SHOWN = 20  # rows that a person is shown; files and pipes have all
+_SHOWN = 20  # rows shown on a terminal; files and pipes get all
 
 
 def predict(
     model: ModelArgument,
     data: DataArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A .csv, .tsv, .jsonl or .parquet file.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this .csv, .tsv, .jsonl or .parquet file."),
     ] = None,
     epsilon: EpsilonOption = 0.05,
     private: Annotated[
-        bool, typer.Option("--private", help="Round to whole per cent; so always for private models.")
+        bool, typer.Option("--private", help="Round to whole per cent; always on for private models.")
     ] = False,
     text: TextOption = None,
     ids: IdOption = None,
@@ -48,14 +49,15 @@ def predict(
     json: JsonOption = False,
     strict: StrictOption = False,
     safe: Annotated[
-        bool, typer.Option("--spreadsheet-safe", help="Put ' before CSV cells that a spreadsheet takes for formulas.")
+        bool,
+        typer.Option("--spreadsheet-safe", help="Put ' before CSV cells that a spreadsheet would run as formulas."),
     ] = False,
 ) -> None:
     """Predict the label of each row of new data, and how far to trust it.
 
-    A terminal shows a table, a pipe gets CSV. Columns may come in any order; those the model does not know are ignored.
-    A row that cannot be read gets the commonest label, credibility 0, no label set, and in the column "unreadable" the
-    reason; the command then ends with 3.
+    Output is a table on a terminal and CSV in a pipe. Columns may be in any order; extra columns are ignored.
+    A row that cannot be read gets the most common label, credibility 0 and an empty prediction set; the column
+    "unreadable" gives the reason, and the exit code is then 3.
 
     Examples:
 
@@ -71,7 +73,7 @@ def predict(
     with unreadable.located(rows):
         found = predict_rows(loaded.clf, rows.X, private=True if private else None)
     bad = unreadable.by_row(found.reasons)
-    unreadable.tell(bad, rows, strict=strict, fate="are answered by the commonest label")
+    unreadable.report(bad, rows, strict=strict, fate="get the most common label")
     frame = found.frame(epsilon)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
     console = Console()
@@ -91,7 +93,7 @@ def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
     table = Table(*names)
     for row in frame.head(_SHOWN).to_dict("records"):
         cells = (
-            ", ".join(map(str, value)) or "none fits"
+            ", ".join(map(str, value)) or "empty"
             if name == "set"
             else number(value)
             if name in ("probability", "confidence", "credibility")
@@ -101,4 +103,4 @@ def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
         table.add_row(*cells)
     console.print(table)
     if len(frame) > _SHOWN:
-        console.print(f"… and {len(frame) - _SHOWN:,} more rows; -o FILE.csv writes all", highlight=False)
+        console.print(f"… and {len(frame) - _SHOWN:,} more rows; -o FILE.csv writes all rows", highlight=False)

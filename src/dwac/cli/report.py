@@ -1,4 +1,4 @@
-"""`dwac report`: one page on what a model is, how good, how honest and how wary, and why it says what it says."""
+"""`dwac report`: one page on a model: accuracy, calibration, prediction sets, credibility and explanations."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ from dwac.reading import Rows, load, read
 def report(
     model: ModelArgument,
     data: DataArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
         "report.html"
     ),
     target: TargetOption = None,
     unlike: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Data of another kind: is its credibility low?")
+        str | None, typer.Option(metavar="DATA", help="Data of another kind, to see whether its credibility is low.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="The heading; by default the model's name.")] = None,
+    title: Annotated[str | None, typer.Option(help="The heading; by default the name of the model.")] = None,
     epsilon: EpsilonOption = 0.05,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show beside a prediction.")] = 5,
-    cases: Annotated[int, typer.Option(min=0, help="How many predictions to explain, of each kind.")] = 3,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples to show per prediction.")] = 5,
+    cases: Annotated[
+        int, typer.Option(min=0, help="Number of typical, doubtful and wrong predictions to explain.")
+    ] = 3,
     private: Annotated[
-        bool, typer.Option("--private", help="Tell labels and rounded shares only; so always for private models.")
+        bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
     ] = False,
     text: TextOption = None,
     ids: IdOption = None,
@@ -53,11 +55,11 @@ def report(
     encoding: EncodingOption = "utf-8",
     strict: StrictOption = False,
 ) -> None:
-    """Write a report to read, mail or print: one page that needs no network.
+    """Write a report to read, mail or print: one HTML file that needs no network.
 
-    It has results on DATA, whose labels are known; a map; predictions, explained; and training labels that look wrong.
-    Rows of DATA that the model was trained on are left out, so the file that was trained on with --test-size will do.
-    So are those that cannot be read; the command then ends with 3.
+    It shows results on DATA, which must have labels; a map; explained predictions; and training labels that look wrong.
+    Rows of DATA that were used in training are left out, so you may give the file that was trained on with --test-size.
+    Rows that cannot be read are left out, too; the exit code is then 3.
 
     Examples:
 
@@ -71,7 +73,7 @@ def report(
     rows, bad = _readable(loaded.clf, rows, strict=strict)
     rows, note = fresh(loaded.clf, rows, data, private=hidden)
     if bad:
-        note = f"{len(bad):,} rows of {data} could not be read and are left out here" + (f"; {note}" if note else "")
+        note = f"{len(bad):,} rows of {data} could not be read and are left out" + (f"; {note}" if note else "")
     console = Console(stderr=True)
     if note:
         console.print(f"dwac: note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
@@ -79,7 +81,7 @@ def report(
     if unlike is not None:
         others = read(unlike, like=loaded, labelled=False, encoding=encoding)
         strange = _readable(loaded.clf, others, strict=strict)[0].X
-    with console.status(f"asking about {len(rows):,} rows …"):
+    with console.status(f"predicting {len(rows):,} rows …"):
         written = reports.write(
             loaded.clf,
             rows.X,
@@ -100,35 +102,35 @@ def report(
 
 
 def _readable(clf: DWACClassifier, rows: Rows, *, strict: bool) -> tuple[Rows, dict[int, str]]:
-    """The rows that can be read, and why others cannot."""
+    """The rows that can be read, and why the others cannot."""
     with unreadable.located(rows):
         bad = clf.unreadable(rows.X)
-    unreadable.tell(bad, rows, strict=strict, fate="are left out")
+    unreadable.report(bad, rows, strict=strict, fate="are left out")
     return unreadable.without(rows, bad), bad
 
 
 def fresh(clf: DWACClassifier, rows: Rows, name: str, *, private: bool = False) -> tuple[Rows, str]:
-    """The rows that the model has not met, and what to say of the others; calibration rows where none is new.
+    """The rows that are new to the model, and a note on the others; the calibration rows if none is new.
 
-    private: not how many it has met, nor whether it has met any.
+    private: the note reveals neither how many rows were used in training nor whether any were.
     """
     names: pd.Index[Any] = pd.Index(rows.ids, tupleize_cols=False)
     met = reports.seen(clf, names, clf.embed(rows.X))
     if private and not met.all():
-        return rows.take(np.flatnonzero(~met)), f"rows of {name} that took part in training, if any, are left out here"
+        return rows.take(np.flatnonzero(~met)), f"rows of {name} that were used in training, if any, are left out"
     if not met.any():
         return rows, ""
     if not met.all():
-        left = f"{met.sum():,} of the {len(rows):,} rows of {name} took part in training and are left out here"
+        left = f"{met.sum():,} of the {len(rows):,} rows of {name} were used in training and are left out"
         return rows.take(np.flatnonzero(~met)), left
     held = np.flatnonzero(names.isin(clf.calibration_ids_))
     if len(held) == 0:
         raise InputError(
-            f"the model was trained on all {len(rows):,} rows of {name}, so they say nothing of how good it is; "
-            "give other rows, or hold some out: dwac train … --test-size 0.2"
+            f"the model was trained on all {len(rows):,} rows of {name}, so they cannot show how good it is; "
+            "give other rows, or hold some out in training: dwac train … --test-size 0.2"
         )
     note = (
-        f"no row of {name} is new to the model, so this is about the {len(held):,} that calibrate it: fair for "
-        "accuracy, but coverage is right by construction; dwac train … --test-size 0.2 holds rows out for a fair test"
+        f"no row of {name} is new to the model, so results are on the {len(held):,} calibration rows: fair for "
+        "accuracy, but coverage is correct by construction; for a fair test, use dwac train … --test-size 0.2"
     )
     return rows.take(held), note

@@ -1,4 +1,4 @@
-"""`dwac serve`: a model as a documented REST API, on this machine or, with a token, for others."""
+"""`dwac serve`: a model as a documented REST API, on this machine or, with a token, on the network."""
 
 from __future__ import annotations
 
@@ -18,26 +18,30 @@ from dwac.estimator.classifier import load
 
 def serve(
     model: ModelArgument,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any address except loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
     token_file: Annotated[
         Path | None, typer.Option(help="File whose first line is the bearer token; or set DWAC_TOKEN.")
     ] = None,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Tell labels and rounded shares only; so always for private models."),
+        typer.Option("--private", help="Show labels and rounded shares only; always on for private models."),
     ] = False,
-    rows: Annotated[int | None, typer.Option(min=1, help="Most rows of one request; by default 256.")] = None,
-    body_bytes: Annotated[int | None, typer.Option(min=1, help="Most bytes of one request; by default 4 MiB.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.01, help="Longest wait for an answer; by default 10.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Maximum rows per request; by default 256.")] = None,
+    body_bytes: Annotated[int | None, typer.Option(min=1, help="Maximum bytes per request; by default 4 MiB.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.01, help="Maximum seconds to wait for an answer; by default 10.")
+    ] = None,
     device: DeviceOption = "auto",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of the model on a CPU; by default all cores but the one that answers.")
+        int | None, typer.Option(min=1, help="CPU threads of the model; by default all cores except one.")
     ] = None,
 ) -> None:
-    """Serve predictions, explanations and label sets over HTTP, until Ctrl-C.
+    """Serve predictions, explanations and prediction sets over HTTP, until Ctrl-C.
 
-    GET /docs shows and tries out what can be asked. Example: dwac serve model/ --port 8000
+    The page /docs describes every request and lets you try it. Example: dwac serve model/ --port 8000
     """
     try:
         from dwac.server import Limits, create_app
@@ -49,7 +53,9 @@ def serve(
         raise InputError(f"dwac serve needs {error.name}: pip install 'dwac[server]'") from None
     token, local = read_token(token_file), is_loopback(host)
     if not local and token is None:
-        raise InputError(f"{host} can be reached by others, so a token is required: --token-file FILE or DWAC_TOKEN")
+        raise InputError(
+            f"{host} can be reached from other machines, so a token is required; give --token-file or set DWAC_TOKEN"
+        )
     torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) - 1))
     asked = {"rows": rows, "body_bytes": body_bytes, "seconds": seconds}
     limits = Limits(**{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
@@ -59,7 +65,9 @@ def serve(
     listener = listen(host, port)
     url = url_of(host, listener)
 
-    def say() -> None:
-        Console().print(f"{model} is served at {url}: see {url}/docs; Ctrl-C ends it", soft_wrap=True, highlight=False)
+    def announce() -> None:
+        Console().print(
+            f"Serving {model} at {url}; documentation at {url}/docs; stop with Ctrl-C", soft_wrap=True, highlight=False
+        )
 
-    run(app, [listener], on_start=say)
+    run(app, [listener], on_start=announce)

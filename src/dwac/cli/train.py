@@ -1,4 +1,4 @@
-"""`dwac train`: from a file or folder to a model folder, saying what was understood on the way."""
+"""`dwac train`: from a file or folder to a model folder, showing how the data was understood."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dwac.cli.options import (
     TargetOption,
     TextOption,
 )
-from dwac.cli.output import evaluation_tables, named, number, say_json
+from dwac.cli.output import evaluation_tables, named, number, print_json
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError, LabelError
 from dwac.estimator.classifier import DWACClassifier
@@ -36,7 +36,7 @@ from dwac.reading import Model, Rows, looks_like_text, read
 from dwac.storage.folder import MANIFEST
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
-_UNUSED = "left aside"  # what does not vary, or differs in every row
+_UNUSED = "not used"  # columns that are constant, or differ in every row
 _MANY, _FEW_EACH = 50, 10  # more distinct numbers than this, with fewer rows each, are amounts rather than classes
 
 
@@ -45,8 +45,8 @@ def train(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A CSV, TSV, JSON Lines or Parquet file; a folder of images, FOLDER/CLASS/*.png; a text file with a "
-            "label, a tab and a text a line; or - for standard input.",
+            help="A CSV, TSV, JSON Lines or Parquet file; a folder of images with one folder per class, "
+            "FOLDER/CLASS/*.png; a text file with one label, tab and text per line; or - for standard input.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write.")],
@@ -54,17 +54,22 @@ def train(
     text: TextOption = None,
     ids: IdOption = None,
     test_size: Annotated[
-        float, typer.Option(min=0, help="Hold out this share (or number) of rows, and say how good the model is.")
+        float, typer.Option(min=0, help="Hold out this share (or number) of rows, and test the model on them.")
     ] = 0,
     epsilon: EpsilonOption = 0.05,
-    epochs: Annotated[int | None, typer.Option(min=1, help="At most so many passes; by default as suits.")] = None,
-    ensemble_size: Annotated[
-        int | None, typer.Option(min=1, help="Networks that vote together: more accurate, and more work.")
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of epochs; by default depends on the data.")
     ] = None,
-    encoder: Annotated[str, typer.Option(help="Such as tabular:paper, image:resnet18, huggingface:FOLDER.")] = "auto",
-    seed: Annotated[int, typer.Option("--seed", "--random-state", min=0, max=2**32 - 1)] = 0,
+    ensemble_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of networks that vote together: more are more accurate and slower."),
+    ] = None,
+    encoder: Annotated[
+        str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, huggingface:FOLDER.")
+    ] = "auto",
+    seed: Annotated[int, typer.Option("--seed", "--random-state", min=0, max=2**32 - 1, help="Random seed.")] = 0,
     private: Annotated[
-        bool, typer.Option("--private", help="Keep no training record; every answer is rounded.")
+        bool, typer.Option("--private", help="Store no training examples; the model then gives rounded answers only.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
     device: DeviceOption = "auto",
@@ -104,29 +109,29 @@ def train(
     Model(clf, rows.columns).save(output, include_examples=not private)
     show_training(clf, seconds, test, kept.take(_validation(clf, kept)), output, console)
     if json:
-        say_json(summary(rows, y, kinds, clf, seconds, test, output))
+        print_json(summary(rows, y, kinds, clf, seconds, test, output))
 
 
 def _refuse_occupied(folder: Path, overwrite: bool) -> None:
-    """Say before hours of training, not after, that the model could not be written."""
+    """Refuse a folder that cannot be written before hours of training, not after."""
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; give a new folder for the model: -o FOLDER")
+        raise InputError(f"{folder} is a file, but -o must name a folder; choose a new one")
     if folder.is_dir() and any(folder.iterdir()):
         if not (folder / MANIFEST).is_file():
-            raise InputError(f"{folder} is not empty and holds no model; choose a new folder: -o FOLDER")
+            raise InputError(f"{folder} is not empty and holds no model; choose a new folder with -o FOLDER")
         if not overwrite:
-            raise InputError(f"{folder} holds a model already; --overwrite replaces it")
+            raise InputError(f"{folder} already holds a model; replace it with --overwrite, or choose another folder")
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not os.access(there, os.W_OK):
-        raise InputError(f"{folder} cannot be written: no permission in {there}; choose another folder: -o FOLDER")
+        raise InputError(f"{folder} cannot be written: no permission in {there}; choose another folder with -o FOLDER")
 
 
 def _checked_labels(rows: Rows, name: str) -> NDArray[Any]:
-    """The labels, if they are classes; in the words of the file rather than of an array."""
+    """The labels, if they are classes; otherwise an error in terms of the file."""
     assert rows.y is not None
     of, counts = _of(rows), pd.Series(rows.y).value_counts()
     if len(counts) == 1:
-        raise LabelError(f"{name}: {of} has one class only, {rows.y.tolist()[0]!r}; a classifier needs two or more")
+        raise LabelError(f"{name}: {of} has only one class, {rows.y.tolist()[0]!r}; a classifier needs at least two")
     if rows.y.dtype.kind in "iuf" and not (rows.y == np.round(rows.y)).all():
         what = f"numbers such as {rows.y[rows.y != np.round(rows.y)][0]:g}"
     elif rows.y.dtype.kind in "iuf" and len(counts) > _MANY and len(rows) < _FEW_EACH * len(counts):
@@ -136,7 +141,7 @@ def _checked_labels(rows: Rows, name: str) -> NDArray[Any]:
     else:
         return rows.y
     raise LabelError(
-        f"{name}: {of} must hold classes, and has {what}; cut amounts into classes first, such as low, high"
+        f"{name}: {of} must hold classes; got {what}; turn amounts into classes first, such as low and high"
     )
 
 
@@ -145,7 +150,7 @@ def _of(rows: Rows) -> str:
 
 
 def _held_out(y: NDArray[Any], size: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(training rows, test rows): drawn at random, but every class keeps a row to learn from."""
+    """(training rows, test rows), drawn at random; every class keeps at least one training row."""
     n = round(size * len(y)) if size < 1 else int(size)
     order = np.random.RandomState(seed).permutation(len(y))
     test = order[pd.Series(y[order]).duplicated().to_numpy()][:n]
@@ -157,7 +162,7 @@ def _held_out(y: NDArray[Any], size: float, seed: int) -> tuple[NDArray[np.int64
 
 
 def _fit(clf: DWACClassifier, rows: Rows) -> None:
-    """Train; what Ctrl-C broke off is no model to write, though the library would keep it."""
+    """Train. After Ctrl-C nothing is written, although the library would keep the unfinished model."""
     log = logging.getLogger(training.__name__)
     log.setLevel(logging.ERROR)
     try:
@@ -169,15 +174,15 @@ def _fit(clf: DWACClassifier, rows: Rows) -> None:
 
 
 def _validation(clf: DWACClassifier, rows: Rows) -> NDArray[np.int64]:
-    """Which rows stopped training."""
+    """Which rows were used for early stopping."""
     return np.flatnonzero(pd.Index(rows.ids).isin(clf.validation_ids_))
 
 
-# What people see
+# What users see
 
 
 def _kinds(rows: Rows) -> dict[str, list[str]]:
-    """The columns of a table by what they are to the model."""
+    """The columns of a table, by how the model treats them."""
     found: dict[str, list[str]] = {}
     if rows.kind == "tabular":
         for column in TabularEncoder().fit(rows.X).columns:
@@ -187,7 +192,7 @@ def _kinds(rows: Rows) -> dict[str, list[str]]:
 
 
 def show_rows(rows: Rows, y: NDArray[Any], name: str, kinds: dict[str, list[str]], console: Console) -> None:
-    """What was understood of the data."""
+    """Print how the data was understood."""
     facts = Table.grid(padding=(0, 2))
     what = {"tabular": "rows", "image": "images", "text": "texts"}[rows.kind]
     facts.add_row("data", f"{name}: {len(rows):,} {what}")
@@ -204,31 +209,30 @@ def show_rows(rows: Rows, y: NDArray[Any], name: str, kinds: dict[str, list[str]
     console.print(facts, highlight=False)
     for column in kinds.get("categories", []) + kinds.get(_UNUSED, []):
         if looks_like_text(rows.X[column]):
-            hint = (
-                f"note: {column!r} looks like text; --text {column} would classify by it, instead of all other columns"
-            )
+            hint = f"note: {column!r} looks like text; --text {column} would classify by this column alone"
             console.print(hint, style="yellow", highlight=False, soft_wrap=True)
 
 
 def show_training(
     clf: DWACClassifier, seconds: float, test: Evaluation | None, validation: Rows, output: Path, console: Console
 ) -> None:
-    """How training went, what the model is worth, and what to do next."""
+    """Print how training went and how good the model is."""
     history = clf.history_
     console.print(
         f"trained {len(history)} epochs in {seconds:.0f} s: {len(clf.references_):,} rows vote, "
-        f"{len(clf.validation_ids_):,} stopped training in time, {len(clf.calibration_ids_):,} calibrate",
+        f"{len(clf.validation_ids_):,} for early stopping, {len(clf.calibration_ids_):,} for calibration",
         highlight=False,
         soft_wrap=True,
     )
     if len(clf.calibration_ids_):
         console.print(f"prediction sets from {clf.expected_sets(0.05)}", highlight=False, soft_wrap=True)
     if test is not None:
-        console.print(*evaluation_tables(test, f"On {test.n:,} rows held out"))
+        console.print(*evaluation_tables(test, f"On {test.n:,} held-out rows"))
     elif len(validation):
         accuracy = number(clf.score(validation.X, validation.y))
         console.print(
-            f"accuracy on validation rows {accuracy}; --test-size 0.2 holds rows out for a fair one", highlight=False
+            f"accuracy on validation rows: {accuracy}; for a fair estimate, hold out rows with --test-size 0.2",
+            highlight=False,
         )
     console.print(f"written: {output}", highlight=False, soft_wrap=True)
 
@@ -242,7 +246,7 @@ def summary(
     test: Evaluation | None,
     output: Path,
 ) -> dict[str, Any]:
-    """The same for machines."""
+    """The same as JSON."""
     counts = pd.Series(y).value_counts()
     return {
         "model": str(output),

@@ -1,4 +1,4 @@
-"""Rows that could not be read, told beside the answers of the others: on standard error, and by exit code 3."""
+"""Rows that could not be read: reported on standard error and by exit code 3, while the others are answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOME_UNREADABLE = 3  # the exit code
 
 @contextmanager
 def located(rows: Rows) -> Iterator[None]:
-    """Errors that concern single rows name the line or file that they came from."""
+    """Make errors about single rows name the line or file that the row came from."""
     try:
         yield
     except InputError as error:
@@ -27,30 +27,30 @@ def located(rows: Rows) -> Iterator[None]:
         raise InputError(f"{rows.where(row)}: {why}") from None
 
 
-def tell(unreadable: Mapping[int, str], rows: Rows, *, strict: bool, fate: str) -> None:
-    """Say how many rows could not be read, where the first is, and what becomes of them; strict: refuse them all."""
+def report(unreadable: Mapping[int, str], rows: Rows, *, strict: bool, fate: str) -> None:
+    """Report how many rows could not be read, where the first is, and what happens to them; strict: raise instead."""
     if not unreadable:
         return
     row, why = next(iter(unreadable.items()))
     first, more = f"{rows.where(row)}: {why}", len(unreadable) - 1
     if strict:
-        raise InputError(first + (f" ({more:,} more such rows)" if more else ""))
+        raise InputError(first + (f" ({more:,} more rows cannot be read)" if more else ""))
     typer.secho(
         f"dwac: {len(unreadable):,} of {len(rows):,} rows could not be read and {fate}; first {first}; "
-        "--strict refuses such data",
+        "use --strict to stop instead",
         fg="yellow",
         err=True,
     )
 
 
 def end(unreadable: Mapping[int, str]) -> None:
-    """End with 3 where rows could not be read."""
+    """Exit with code 3 if any row could not be read."""
     if unreadable:
         raise typer.Exit(SOME_UNREADABLE)
 
 
 def without(rows: Rows, unreadable: Mapping[int, str]) -> Rows:
-    """The rows that could be read; an error where there is none."""
+    """The rows that could be read; an error if there are none."""
     if len(unreadable) == len(rows):
         row, why = next(iter(unreadable.items()))
         raise InputError(f"no row could be read; first {rows.where(row)}: {why}")

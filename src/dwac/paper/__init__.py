@@ -1,8 +1,8 @@
-"""The paper's experiments on real data: frozen settings → records → a report. Internal but for `dwac paper`.
+"""The paper's experiments on real data: frozen settings → records → a report. Internal, except for `dwac paper`.
 
 import dwac.paper
 
-dwac.paper.run(["accuracy"], datasets=["adult"])          # fits what has no record yet
+dwac.paper.run(["accuracy"], datasets=["adult"])          # fits every case without a record
 dwac.paper.write_report(dwac.paper.default_folder(), "docs/RESULTS.md")
 
 `dwac paper run` and `dwac paper report` do the same from a shell.

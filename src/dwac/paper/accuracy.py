@@ -1,4 +1,4 @@
-"""Table 2: accuracy and calibration of both heads, beside the published numbers and the peers."""
+"""Table 2: accuracy and calibration of both heads, compared with the published numbers and the peers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cases() -> Iterator[Case]:
 
 
 def measure(fitted: Fitted) -> dict[str, Any]:
-    """Accuracy, and where there are probabilities calibration error and log-loss."""
+    """Accuracy and, if there are probabilities, calibration error and log loss."""
     y = fitted.trial.y_test
     found: dict[str, Any] = {"accuracy": metrics.accuracy(y, fitted.labels)}
     if fitted.votes is not None:
@@ -55,13 +55,13 @@ def measure(fitted: Fitted) -> dict[str, Any]:
 
 
 def report(found: Found) -> Section:
-    """Published, ours with the paper's models, ours best; then whether each claim holds."""
+    """Published results, ours with the paper's models, our best; then whether each claim holds."""
     planned = ", ".join(f"{source.trials} for {source.title}" for source in DATASETS.values() if source.trials != 5)
     return Section(
         TITLE,
         paragraphs(
             "Accuracy on the test rows: mean ± standard deviation over trials (number of trials; 5 are planned, "
-            f"{planned}; a claim judged on fewer is judged *so far*). Published: softmax / DWAC. The twin is the same "
+            f"{planned}; a claim judged on fewer is marked *so far*). Published: softmax / DWAC. The twin is the same "
             "network with a softmax. The peer is XGBoost for tables and a linear SVM on TF-IDF for texts, tuned on a "
             "part of the same training rows.",
             table(
@@ -71,26 +71,26 @@ def report(found: Found) -> Section:
             ),
             _not_blind(),
             _peers(found),
-            f"**The paper's models.** {_deviations()} Claimed: DWAC is at most one such deviation below the published "
-            f"number, and at most {published.BEHIND_TWIN} points behind its softmax twin. Last, what DWAC gained by "
-            "changes, of its setting or of what it is tested on, in the same trials (more under *What was tried*).",
+            f"**The paper's models.** {_deviations()} Claimed: DWAC is at most one deviation below the published "
+            f"number, and at most {published.BEHIND_TWIN} points behind its softmax twin. The last column shows the "
+            "gain of DWAC from changes of its setting or its test rows, in the same trials (see *What was tried*).",
             table(
                 ["dataset", "DWAC above published, points", "deviation, points", "as published or better",
                  "DWAC above its twin, points", "near its twin", "changes tried: points gained"],
                 [_fidelity_row(found, name) for name in DATASETS],
             ),
-            "**Calibration error**: for each class, test rows are sorted by its probability into 10 bins of equal "
-            "count; the mean gap between probability and frequency in them. Here of the paper's models beside the "
-            "published ones (softmax / DWAC), with the research code's divisor: for more than two classes it divides "
-            "the sum over classes by its 10 bins.",
+            "**Calibration error**: per class, test rows are sorted by the probability of the class into 10 bins of "
+            "equal count; the error is the mean gap between probability and frequency. Here for the paper's models, "
+            "with the published values (softmax / DWAC) and the divisor of the research code: for more than two "
+            "classes it divides the sum over classes by its 10 bins.",
             table(
                 ["dataset", "published", "paper's model: softmax", "DWAC"],
                 [_published_calibration_row(found, name) for name in DATASETS],
             ),
-            "The same of our best models, as the mean over classes, and their log-loss. Claimed: DWAC's calibration "
-            "error is no worse than its twin's.",
+            "The same for our best models, as the mean over classes, and their log loss. Claimed: the calibration "
+            "error of DWAC is no worse than that of its twin.",
             table(
-                ["dataset", "softmax twin", "DWAC", "peer", "DWAC no worse", "log-loss: softmax twin", "DWAC", "peer"],
+                ["dataset", "softmax twin", "DWAC", "peer", "DWAC no worse", "log loss: softmax twin", "DWAC", "peer"],
                 [_calibration_row(found, name) for name in DATASETS],
             ),
         ),
@@ -111,22 +111,22 @@ def _judged(found: Found, name: str, setting: str, met: bool | None, heads: tupl
 
 
 def _not_blind() -> str:
-    """Which verdicts on our best models are no blind test, and why."""
+    """Which verdicts on our best models are not blind tests, and why."""
     listed = "\n".join(f"- {DATASETS[name].title}: {why}." for name, why in published.NOT_BLIND.items())
-    return f"*Not blind*: these settings answered results on test rows, not on validation rows alone.\n\n{listed}"
+    return f"*Not blind*: these settings were chosen after seeing results on test rows.\n\n{listed}"
 
 
 def _deviations() -> str:
     if published.ACCURACY_DEVIATIONS:
         return "The deviation is the published standard deviation over trials (Table 2 of the paper)."
     return (
-        "The published standard deviations are in Table 2 of the paper and **not at hand** here: the deviation is one "
-        "trial's binomial standard error at the test size instead, which is not the same."
+        "The published standard deviations, in Table 2 of the paper, were **not available** here: the deviation is "
+        "instead the binomial standard error of one trial at the size of the test set, which is not the same."
     )
 
 
 def _peers(found: Found) -> str:
-    """What the peers chose, and whether that lies at the edge of what they could choose from."""
+    """The settings chosen for the peers, and whether they lie at the edge of their grid."""
     rows = []
     for name, source in DATASETS.items():
         records = found.of((name, "best", source.peer)) if source.peer else []
@@ -140,10 +140,11 @@ def _peers(found: Found) -> str:
         fits = NOT_HELD if not tuned else f"{np.mean([len(of['tried']) for of in tuned]):.1f}"
         rows.append([source.title, source.peer or "", told, fits, at])
     how = (
-        "**The peers' settings**, chosen on a fifth of the training rows by climbing a grid until every neighbour is "
-        "worse. One that lies at the edge of its grid, with more to try beyond, is named: it might do better there."
+        "**Settings of the peers**, chosen on a fifth of the training rows by moving through a grid until every "
+        "neighbour is worse. The last column names settings at an edge of the grid that could be extended: they might "
+        "be better there."
     )
-    head = ["dataset", "peer", "chosen, by trial", "settings tried, a trial", "at an edge"]
+    head = ["dataset", "peer", "chosen, by trial", "settings tried per trial", "at an edge"]
     return paragraphs(how, table(head, rows)) if rows else ""
 
 

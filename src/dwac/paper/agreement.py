@@ -20,12 +20,12 @@ MOST = 10_000  # test rows
 
 
 def cases() -> Iterator[Case]:
-    """Every vote of Table 2."""
+    """Every DWAC model of Table 2."""
     yield from plain_cases(heads=["dwac"])
 
 
 def measure(fitted: Fitted) -> dict[str, Any]:
-    """The share of test rows on which the k nearest agree with all, by k."""
+    """By k: the share of test rows on which the k nearest agree with all."""
     chosen = fitted.library.sample(np.arange(len(fitted.trial.y_test)), MOST, fitted.case.trial)
     references = fitted.clf.references_
     ks = [k for k in KS if k <= len(references)]
@@ -38,10 +38,10 @@ def measure(fitted: Fitted) -> dict[str, Any]:
 
 
 def report(found: Found) -> Section:
-    """A row a dataset: published / paper's model / best, for each k."""
+    """One row per dataset: published / paper's model / best, for each k."""
     how = (
-        f"The share of test rows (up to {MOST:,}) on which the k nearest training examples, weighed as ever, give "
-        "the label that all of them give: published / ours with the paper's model / ours best, means over trials."
+        f"The share of test rows (up to {MOST:,}) on which the k nearest training examples, with their usual weights, "
+        "give the same label as all training examples: published / paper's model / our best; means over trials."
     )
     rows = [[DATASETS[name].title, *(_cell(found, name, k) for k in KS)] for name in DATASETS]
     return Section(TITLE, paragraphs(how, table(["dataset", *(f"k = {k}" for k in KS)], rows)))

@@ -29,13 +29,13 @@ class Case:
     setting: str  # "paper": the paper's model; "best": ours
     head: str  # "dwac", "softmax", or a peer: "xgboost", "svm"
     trial: int = 0
-    embedding_size: int | None = None  # None: as the setting has it
+    embedding_size: int | None = None  # None: from the setting
     without: int | None = None  # a class, from 0, that training does not see
     variant: str | None = None  # the setting with a change: one of `variants.TRIED`
 
     @property
     def key(self) -> str:
-        """The name of its record; classes are counted from 1 there, as the dataset's papers do."""
+        """The name of its record; classes are counted from 1 there, as in the literature on the dataset."""
         left_out = "" if self.without is None else f"-without{self.without + 1}"
         size = "" if self.embedding_size is None else f"-h{self.embedding_size}"
         change = "" if self.variant is None else f"-{self.variant}"
@@ -43,7 +43,7 @@ class Case:
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is no network of ours."""
+        """Whether it is a peer rather than one of our networks."""
         return self.head not in settings.HEADS
 
     @property
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def quick(self) -> bool:
-        """Whether a quick run has it: of all trials one, of sizes and variants enough to see each work."""
+        """Whether a quick run includes it: one trial, and enough sizes and variants to see each work."""
         changed = self.variant is None or self.dataset == TRIED[self.variant].datasets[0]
         return self.trial == 0 and self.embedding_size in (None, 2, 8) and changed
 

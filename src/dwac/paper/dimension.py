@@ -15,11 +15,11 @@ from dwac.paper.tables import NAMES, NOT_RUN, Found, Section, paragraphs, pictur
 TITLE = "Accuracy against |h| (Figure 1)"
 DATASETS = ("adult", "covertype", "fashion_mnist", "stackoverflow")
 SIZES = (2, 4, 8, 16, 32, 64)
-SPAN = 0.04  # of accuracy that a panel shows at least: less would make much of little
+SPAN = 0.04  # smallest range of accuracy per panel, so that small differences do not look large
 
 
 def cases() -> Iterator[Case]:
-    """The paper's models with other embeddings, once each."""
+    """The paper's models with other embedding sizes, one trial each."""
     for name in DATASETS:
         for size in SIZES:
             yield from (Case(name, "paper", head, embedding_size=size) for head in settings.HEADS)
@@ -43,10 +43,10 @@ def report(found: Found) -> Section:
     if not any(any(by_size) for by_size in values.values()):
         return Section(TITLE, f"{NOT_RUN}.")
     how = (
-        "Accuracy of the paper's models on test rows with embeddings of each size (number of trials in brackets). "
-        "In the figure, solid with circles: DWAC; dashed with squares: softmax."
+        "Accuracy of the paper's models on test rows with embeddings of each size (number of trials in parentheses). "
+        "In the figure, DWAC is solid with circles, softmax dashed with squares."
     )
-    shown = picture("dimension", "Accuracy against the size of the embedding, a panel a dataset")
+    shown = picture("dimension", "Accuracy against the size of the embedding, one panel per dataset")
     rows = [[settings.DATASETS[name].title, NAMES[head], *map(spread, row)] for (name, head), row in values.items()]
     text = paragraphs(how, shown, table(["dataset", "head", *(f"|h| = {size}" for size in SIZES)], rows))
     return Section(TITLE, text, {"dimension": partial(_draw, values)})

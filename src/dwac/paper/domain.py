@@ -37,7 +37,7 @@ from dwac.paper.tables import (
 )
 from dwac.reference import ReferenceSet
 
-TITLE = "In and out of domain (Figure 5)"
+TITLE = "In- and out-of-distribution data (Figure 5)"
 COMPANIONS = {"fashion_mnist": "mnist", "cifar10": "cifar100"}
 TITLES = {"mnist": "MNIST", "cifar100": "CIFAR-100"}
 TEXTS = ("subjectivity", "stackoverflow", "imdb")
@@ -55,12 +55,12 @@ def cases() -> Iterator[Case]:
 
 
 def needs(case: Case) -> tuple[str, ...]:
-    """The dataset that strangers come from."""
+    """The dataset of the out-of-distribution rows."""
     return (COMPANIONS[case.dataset],) if case.dataset in COMPANIONS else ()
 
 
 def measure(fitted: Fitted) -> dict[str, Any]:
-    """Credibility of rows in and out of domain, and how well each score tells them apart."""
+    """Credibility of in- and out-of-distribution rows, and how well each score separates them."""
     inside, y = _inside(fitted)
     outside = fitted.embed(_strangers(fitted))
     votes = [fitted.votes_of(h) for h in (inside, outside)]
@@ -107,7 +107,7 @@ def _credibility(y: NDArray[np.int64], inside: Floats, outside: Floats) -> dict[
 
 
 def _vote_scores(head: str, votes: Floats) -> dict[str, Floats]:
-    """High inside the domain. "class_weight" orders as credibility by weights does, without its ties."""
+    """Scores that are high in distribution. "class_weight" has the order of credibility by weights, without ties."""
     most, total = votes.max(axis=1), np.logaddexp.reduce(votes, axis=1)
     return {"probability": most - total} | ({"class_weight": most} if head == "dwac" else {"energy": total})
 
@@ -129,7 +129,7 @@ def mahalanobis(h: Tensor, y: Tensor, queries: Any) -> Floats:
     means = torch.stack([h[y == k].mean(dim=0) for k in present])
     centred = h - means[torch.searchsorted(present, y)]
     covariance = centred.T @ centred / len(h)
-    # A direction without spread would make everything infinitely far.
+    # A direction without variance would make every distance infinite.
     covariance += 1e-6 * covariance.diagonal().mean().clamp_min(1e-12) * torch.eye(h.shape[1]).to(covariance)
     root = torch.linalg.cholesky(covariance)
     a, b = (torch.linalg.solve_triangular(root, x.T, upper=False).T for x in (q, means))
@@ -161,27 +161,28 @@ RIVALS = (
 
 
 def report(found: Found) -> Section:
-    """Credibility in and out of domain, scores against one another, and the claims; histograms."""
+    """Credibility in and out of distribution, a comparison of scores, and the claims; histograms."""
     parts = [
-        f"Up to {MOST:,} test rows against as many strangers; means over trials. Credibility is the largest p-value: "
-        "½ or more on average in domain, near 0 on what is unlike anything seen; in the figures by "
-        "weights for DWAC, by probability for a softmax. An empty set says that no label is credible at "
-        f"ε = {EPSILON}. The true label's mean p-value in domain should be ½. Published: 0.2 and "
-        "0.9, as the paper's text states. Random words are ours: the paper has no such strangers; and its strangers to "
-        "CIFAR-10 are of Tiny Images.",
-        "AUROC is the chance that a test row scores higher than a stranger: ½ is chance, 1 perfect. *Class weight* is "
-        "the weight of the heaviest class; *credibility* its p-value by either score; *nearest neighbour* the distance "
-        f"to the {K}th nearest training embedding; *Mahalanobis* that to the nearest class mean, by the classes' "
-        "common covariance; *probability* the largest; *energy* the log-sum-exp of the logits.",
+        f"Up to {MOST:,} test rows and as many out-of-distribution rows; means over trials. Credibility is the largest "
+        "p-value: ½ or more on average in distribution, near 0 on rows unlike anything seen; in the figures by "
+        "weights for DWAC, by probability for a softmax. An empty set means that no label is credible at "
+        f"ε = {EPSILON}. The mean p-value of the true label in distribution should be ½. Published: 0.2 and "
+        "0.9, as stated in the text of the paper. Random words are our addition; for CIFAR-10, the paper uses Tiny "
+        "Images.",
+        "AUROC is the probability that a test row scores higher than an out-of-distribution row: ½ is chance, 1 is "
+        "perfect. *Class weight* is the largest class weight; *credibility* its p-value by either score; *nearest "
+        f"neighbour* the distance to the {K}th nearest training embedding; *Mahalanobis* the distance to the nearest "
+        "class mean, with a covariance shared by all classes; *probability* the largest probability; *energy* the "
+        "log-sum-exp of the logits.",
     ]
     parts.append(
-        "How the best models of tables notice strangers (docs/decisions/0015) was designed with Covertype's class 7 in "
-        "view: its credibility there is not that of an untouched test."
+        "How the best models of tables detect out-of-distribution rows (docs/decisions/0015) was designed with class 7 "
+        "of Covertype in view: the result there is not a blind test."
     )
     drawn: dict[str, Draw] = {}
     for setting, title in MODELS.items():
-        head = ["dataset", "strangers", "score", "mean credibility in", "out", "published out"]
-        head += [f"empty at ε = {EPSILON} in", "out", "true label's p-value"]
+        head = ["dataset", "out-of-distribution", "score", "mean credibility in", "out", "published out"]
+        head += [f"empty at ε = {EPSILON} in", "out", "p-value of the true label"]
         parts += [
             f"### {title}",
             table(head, [_trust_row(found, name, setting, *who) for name in PLACES for who in WHO]),
@@ -194,7 +195,7 @@ def report(found: Found) -> Section:
         ]
         shown = [name for name in PLACES if any(_values(found, name, setting, head) for head in settings.HEADS)]
         if shown:
-            parts.append(picture(f"domain-{setting}", f"Histograms of credibility in and out of domain; {title}"))
+            parts.append(picture(f"domain-{setting}", f"Histograms of credibility in and out of distribution; {title}"))
             drawn[f"domain-{setting}"] = partial(_draw, found, setting, shown)
     return Section(TITLE, paragraphs(*parts), drawn)
 
@@ -231,7 +232,7 @@ def _score_row(found: Found, name: str, setting: str) -> list[str]:
 
 
 def _claims(found: Found, setting: str) -> Iterator[list[str]]:
-    """Our targets out of domain, each with what was measured."""
+    """Our targets out of distribution, each with its measurement."""
     middle, off = published.TRUE_LABEL
     for name in PLACES:
         trust = _mean(found, name, setting, "dwac", "credibility_weights", "mean", "outside")
@@ -241,12 +242,14 @@ def _claims(found: Found, setting: str) -> Iterator[list[str]]:
         best = max((value for value in rivals if value is not None), default=0.0)
         claims: list[tuple[str, float | None, bool]] = []
         if (most := published.CREDIBILITY_TARGETS.get(name)) is not None:
-            claims.append((f"mean credibility out of domain ≤ {most}", trust, (trust or 0) <= most))
+            claims.append((f"mean credibility out of distribution ≤ {most}", trust, (trust or 0) <= most))
         if (least := published.AUROC_TARGETS.get(name)) is not None:
             claims.append((f"AUROC of the class weight ≥ {least}", auroc, (auroc or 0) >= least))
-        other = "any other score's" + ("" if None in rivals else f" (at most {best:.3f})")
+        other = "that of any other score" + ("" if None in rivals else f" (at most {best:.3f})")
         claims.append((f"AUROC of the class weight ≥ {other}", None if None in rivals else auroc, (auroc or 0) >= best))
-        claims.append((f"the true label's mean p-value is {middle} ± {off}", half, abs((half or 0) - middle) <= off))
+        claims.append(
+            (f"the mean p-value of the true label is {middle} ± {off}", half, abs((half or 0) - middle) <= off)
+        )
         whole = len(_values(found, name, setting, "dwac")) == settings.DATASETS[name].trials
         blind = setting != "best" or name != "covertype"  # docs/decisions/0015
         for claim, value, met in claims:
@@ -264,7 +267,12 @@ def _draw(found: Found, setting: str, names: list[str]) -> Any:
                 counts = _values(found, name, setting, head, f"credibility_{kind}", "histogram", place)
                 if counts:
                     total = np.sum(counts, axis=0)
-                    panel.stairs(total / total.sum(), EDGES, label=f"{place} the domain", **look)
+                    panel.stairs(
+                        total / total.sum(),
+                        EDGES,
+                        label="in distribution" if place == "inside" else "out of distribution",
+                        **look,
+                    )
             title = f"{settings.DATASETS[name].title}, {strangers}: {NAMES[head]}"
             figures.tidy(panel, title=title, x="credibility" if name == names[-1] else "", y="share of rows")
     figures.legend(figure, axes, columns=2)

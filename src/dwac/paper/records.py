@@ -28,7 +28,7 @@ FIELDS = ("case", "quick", "settings", "seed", "versions", "device", "date", "se
 
 
 def default_folder(*, quick: bool = False) -> Path:
-    """docs/results/paper in a checkout of dwac, else dwac-paper; a quick run's is never among real ones."""
+    """docs/results/paper in a checkout of dwac, else dwac-paper; a separate folder for quick runs."""
     checkout = Path("src/dwac/paper").is_dir() and Path("pyproject.toml").is_file()
     if quick:
         return Path("build/dwac-paper-quick" if checkout else "dwac-paper-quick")
@@ -42,7 +42,7 @@ class Records:
         self.folder = Path(folder)
 
     def path(self, case: Case) -> Path:
-        """Where a case's record is or will be."""
+        """The path of the record of a case."""
         return self.folder / case.dataset / f"{case.key}.json"
 
     def read(self, case: Case) -> Record | None:
@@ -51,7 +51,7 @@ class Records:
         return _read(path) if path.exists() else None
 
     def __iter__(self) -> Iterator[Record]:
-        """All records, by name; a `PaperError` names a file that is none."""
+        """All records, by name; a `PaperError` names a file that is not a record."""
         for path in sorted(self.folder.glob("*/*.json")):
             yield _read(path)
 
@@ -60,13 +60,13 @@ class Records:
         return self.folder / case.dataset / f"{case.key}.tuning.jsonl"
 
     def write(self, case: Case, record: Record) -> Path:
-        """Write a record whole or not at all."""
+        """Write a record completely or not at all."""
         path = self.path(case)
         write_text(path, _text(rounded(record)))
         return path
 
     def merge(self, other: str | PathLike[str]) -> int:
-        """Take in another folder's records; of two of a case the later stays. How many were taken."""
+        """Import the records of another folder, keeping the later of two for a case; returns how many were imported."""
         taken = 0
         for record in Records(other):
             case = Case(**record["case"])
@@ -80,23 +80,23 @@ class Records:
         """Refuse a folder that holds a record of the other kind, or that cannot be written to."""
         for record in self:
             if record["quick"] != quick:
-                kinds = ("quick", "real") if record["quick"] else ("real", "quick")
+                kinds = ("quick", "full") if record["quick"] else ("full", "quick")
                 raise PaperError(
-                    f"{self.folder} holds records of {kinds[0]} runs, and this is a {kinds[1]} one: "
-                    "they must not mix; give another folder with --records"
+                    f"{self.folder} holds records of {kinds[0]} runs, and this is a {kinds[1]} run; "
+                    "they must not be mixed; give another folder with --records"
                 )
         write_text(self.folder / ".writable", "")
         (self.folder / ".writable").unlink()
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all, and the folders it needs."""
+    """Write a file completely or not at all, and create its folders."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text.encode())
     except OSError as error:
         raise PaperError(
-            f"{path} cannot be written: {error.strerror}; choose another folder or free this one"
+            f"{path} cannot be written: {error.strerror}; choose another folder, or make this one writable"
         ) from None
 
 
@@ -108,14 +108,14 @@ def _read(path: Path) -> Record:
         case = Case(**record["case"])
         known(case)
         if path.name != f"{case.key}.json":
-            raise PaperError(f"that of {case.key} is required under this name")
+            raise PaperError(f"the file must be named {case.key}.json")
     except (ValueError, TypeError, OSError) as error:
-        raise PaperError(f"{path} is no record: {error}; remove it, and run its experiment again") from None
+        raise PaperError(f"{path} is not a valid record: {error}; remove it, and run its experiment again") from None
     return record
 
 
 def _text(record: Record) -> str:
-    """JSON with a line a field, and a line an experiment: short files that still show what changed."""
+    """JSON with one line per field and per experiment: short files with readable diffs."""
 
     def lines(values: Record, indent: str) -> str:
         parts = (
@@ -129,12 +129,12 @@ def _text(record: Record) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """A value as a record holds it: as JSON knows it, numbers with six digits."""
+    """A value in the form of a record: JSON types, numbers with six digits."""
     return plain(value, digits=6)
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Of what a fit rests on."""
+    """Versions of the packages that a fit depends on."""
     found = {"python": platform.python_version()}
     for name in ("dwac", "torch", "numpy", "pandas", "scikit-learn", *more):
         try:
@@ -147,12 +147,12 @@ def versions(*more: str) -> dict[str, str]:
 # What shows results and makes none, and what `dwac.paper.fit.current` compares by value.
 _APART = ("cli", "reading", "report", "server")
 _APART_OF_PAPER = ("figures.py", "published.py", "report.py", "settings.py", "tables.py", "variants.py")
-TOLD_BELOW = "\n# The report\n"  # in an experiment's file, what follows only tells of records
+REPORT_BELOW = "\n# The report\n"  # in an experiment's file, what follows only reports on records
 
 
 @cache
 def code() -> str:
-    """The state of the package in short: it changes with any source that can change what a record holds."""
+    """A hash of the package: it changes with any source that can change the content of a record."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -160,7 +160,7 @@ def code() -> str:
         if parts[0] in _APART or (parts[0] == "paper" and parts[-1] in _APART_OF_PAPER):
             continue
         text = path.read_text(encoding="utf-8")
-        text = text.partition(TOLD_BELOW)[0] if parts[0] == "paper" else text
+        text = text.partition(REPORT_BELOW)[0] if parts[0] == "paper" else text
         digest.update("/".join(parts).encode() + b"\0" + text.encode() + b"\0")
     return digest.hexdigest()[:12]
 

@@ -1,4 +1,4 @@
-"""Records → RESULTS.md and figures. Every number in it comes from a record or from `published`."""
+"""Records → RESULTS.md and figures. Every number in the report comes from a record or from `published`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from dwac.paper.tables import FIGURES, NOT_RUN, STALE, Found, Section, Value, ma
 
 
 def write_report(records: str | PathLike[str], output: str | PathLike[str]) -> Path:
-    """Write the report on a folder's records to `output`, and its figures to the folder's `figures`."""
+    """Write the report on the records of a folder to `output`, and its figures to the subfolder `figures`."""
     folder, path = Path(records), Path(output)
     found = Found(Records(folder), stale)
     if len({record["quick"] for record in found.by_case.values()}) > 1:
         raise PaperError(
-            f"{folder} holds records of quick and of real runs, which must not mix; remove one or the other"
+            f"records of quick and of full runs must not be mixed; {folder} has both; remove those of one kind"
         )
     sections = [*(experiment.report(found) for experiment in EXPERIMENTS.values()), times(found)]
     where = Path(os.path.relpath(folder / "figures", path.parent)).as_posix()
@@ -38,48 +38,47 @@ def write_report(records: str | PathLike[str], output: str | PathLike[str]) -> P
     return path
 
 
-SUBSTITUTIONS = (  # what the research code does is that of github.com/dallascard/DWAC
-    "Lending Club and Amazon Beauty are not run: their files were not at hand.",
-    "Strangers to CIFAR-10 are the test images of CIFAR-100, in place of Tiny Images.",
-    "Strangers to texts are random words, which the paper does not have. (The research code makes some by how frequent "
-    "words are; here all words have the same chance.)",
-    "Strangers among images are standardised as training images are, by each channel's mean and deviation. The "
-    "research code takes MNIST's own for its digits, and none for Tiny Images.",
-    "Texts are split into words by a tokeniser of our own, in place of spaCy's, and are in lower case; at most the "
-    "first 400 words of a text are read (our best: 800 of IMDB).",
-    "Word vectors are GloVe's of 100 numbers, with some 79,000 words, in place of 300 numbers and 400,000 words; words "
-    "without a vector start uniformly at random.",
-    "Where there is no official test part, each trial draws a tenth anew. The research code takes every tenth sentence "
-    "of Subjectivity.",
-    "AdamW without decay follows a one-cycle schedule up to the published learning rate, in place of Adam at that "
-    "rate. Texts train to its end (50 epochs, IMDB 12); CIFAR-10 has at most 30 epochs.",
-    "Mean ‖h‖² has a penalty of 0.001, and the scale of h, for a softmax of its logits, is fitted to validation rows.",
+SUBSTITUTIONS = (  # the research code is github.com/dallascard/DWAC
+    "Lending Club and Amazon Beauty are not run: their files were not available.",
+    "Out-of-distribution examples for CIFAR-10 are the test images of CIFAR-100, instead of Tiny Images.",
+    "Out-of-distribution examples for texts are random words, which the paper does not have. (The research code draws "
+    "words by their frequency; here all words have the same probability.)",
+    "Out-of-distribution images are standardised like the training images, by the mean and standard deviation of each "
+    "channel. The research code uses those of MNIST for its digits, and none for Tiny Images.",
+    "Texts are split into words by our own tokeniser, instead of spaCy's, and converted to lower case; at most the "
+    "first 400 words of a text are read (our best models: 800 for IMDB).",
+    "Word vectors are GloVe's with 100 dimensions and about 79,000 words, instead of 300 dimensions and 400,000 words; "
+    "words without a vector start uniformly at random.",
+    "Without an official test set, each trial draws a new tenth of the rows. The research code takes every tenth "
+    "sentence of Subjectivity.",
+    "AdamW without weight decay follows a one-cycle schedule up to the published learning rate, instead of Adam at "
+    "that rate. Texts train to the end of the schedule (50 epochs, IMDB 12); CIFAR-10 has at most 30 epochs.",
+    "The mean of ‖h‖² has a penalty of 0.001, and the scale of h (of the logits for a softmax) is fitted on validation "
+    "rows.",
     "The loss has no ε inside its logarithm, and the kernel is exp(-‖h - h_i‖²) for all kinds of data.",
-    "p-values are (#{cal ≥ η} + 1) / (n + 1), in place of # / n.",
-    "CIFAR-10 has three trials, not five; sizes of embeddings, maps and most of what was tried have one.",
+    "p-values are (#{cal ≥ η} + 1) / (n + 1), instead of # / n.",
+    "CIFAR-10 has three trials, not five; embedding sizes, maps and most variants have one.",
 )
 
 
 def header(found: Found) -> str:
-    """What this is, from what, and under which circumstances it was measured."""
+    """The introduction: models, data, and how the results were measured."""
     records = found.by_case.values()
     quick = any(record["quick"] for record in records)
     other = sorted(case.key for case, record in found.by_case.items() if not current(record))
     return paragraphs(
         "<!-- written by `dwac paper report` from records, never by hand -->\n# Results",
-        "**From a quick run on small slices: these numbers show that everything runs, and nothing else.**"
-        if quick
-        else "",
+        "**From a quick run on little data: these numbers show only that everything runs.**" if quick else "",
         "The experiments of *Deep Weighted Averaging Classifiers* (Card, Zhang and Smith, 2019) on the official "
         "files. *The paper's models* are the published networks and sizes, with the differences listed below. *Our "
-        "best* are settings chosen on validation rows, with exceptions that are named beside the verdicts, *not "
-        "blind*. Where there is an official test part, trials differ by seed alone; elsewhere a tenth of the rows, "
-        "drawn anew each trial, is the test part. All models of a trial have the same rows.",
+        "best* are settings chosen on validation rows; exceptions are marked *not blind* next to the verdicts. With an "
+        "official test set, trials differ only by seed; otherwise each trial draws a new tenth of the rows as its test "
+        "set. All models of a trial use the same rows.",
         _circumstances(found, len(select(quick=quick))),
-        f"{len(other)} records were made with other settings than a run would have now; run again: {', '.join(other)}."
+        f"{len(other)} records were made with settings other than the current ones; run again: {', '.join(other)}."
         if other
         else "",
-        "**What differs from the paper**, in the paper's models unless said:",
+        "**Differences from the paper**, in the paper's models unless stated otherwise:",
         "\n".join(f"- {line}" for line in SUBSTITUTIONS),
     )
 
@@ -99,9 +98,9 @@ def _circumstances(found: Found, planned: int) -> str:
         f"{len(records)} records of {planned} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
         f"Measured on {'; '.join(sorted({record['device'] for record in records}))}.",
         f"With {', '.join(' '.join([name, ' or '.join(sorted(of))]) for name, of in versions.items())}.",
-        f"{old} of them are **stale**: made by another state of the code than this, or with other settings. Beside "
-        f"every number that rests on one stands {STALE}; figures in sections with {STALE} rest on them too. "
-        "`dwac paper run --stale` makes just these anew."
+        f"{old} of them are **stale**: made with another version of the code, or with other settings. {STALE} marks "
+        f"every number that depends on one; figures in sections with {STALE} depend on them, too. "
+        "`dwac paper run --stale` repeats only these."
         if old
         else "",
         f"Not run at all: {', '.join(absent)}." if absent else "",
@@ -110,7 +109,7 @@ def _circumstances(found: Found, planned: int) -> str:
 
 
 def times(found: Found) -> Section:
-    """Seconds to fit and to predict, by model and device; and the sum for the paper's models of Table 2."""
+    """Seconds to fit and predict, by model and device; and the total for the paper's models of Table 2."""
     sums: dict[tuple[str, str, str, str], list[Value]] = defaultdict(list)
     for case, record in found.by_case.items():
         if case.plain:
@@ -132,12 +131,12 @@ def times(found: Found) -> Section:
         )
     ]
     head = ["dataset", "setting", "head", "device", "trials", "mean", "sum"]
-    how = "Seconds to fit and to predict the test rows, of the models of Table 2."
+    how = "Seconds to fit the models of Table 2 and to predict the test rows."
     return Section("Times", paragraphs(how, table(head, rows), *_totals(found)))
 
 
 def _totals(found: Found) -> Iterable[str]:
-    """The sum over the paper's models, by device, against what we promised."""
+    """The total for the paper's models, by device, compared with our claim."""
     wanted = [case for case in plain_cases(published.ACCURACY_TARGETS) if case.setting == "paper"]
     by_device: dict[str, list[Record]] = defaultdict(list)
     for case in wanted:
@@ -148,18 +147,18 @@ def _totals(found: Found) -> Iterable[str]:
         seconds, claim = [_seconds(record) for record in records], ""
         if "H200" in device:
             under = sum(seconds) / 60 < published.MINUTES
-            # The rest would take its time too.
+            # The remaining fits would take time, too.
             judged = verdict(None if under and len(seconds) < len(wanted) else under, stale=old)
             claim = f"; under {published.MINUTES:.0f} minutes claimed: {judged}"
         yield (
-            f"The paper's models of the {len(published.ACCURACY_TARGETS)} datasets at hand, both heads, on {device}: "
+            f"The paper's models on the {len(published.ACCURACY_TARGETS)} available datasets, both heads, on {device}: "
             f"{sum(seconds) / 60:.2f} minutes for {len(seconds)} of {len(wanted)} fits{claim}. "
-            f"Fits side by side last longer: one or more of these ran during {_busy(records) / 60:.2f} minutes."
+            f"Parallel fits take longer: at least one was running during {_busy(records) / 60:.2f} minutes."
         )
 
 
 def _busy(records: Iterable[Record]) -> float:
-    """Seconds in which at least one of them was made, measures and all."""
+    """Seconds in which at least one of them was running, including its measurements."""
     both = [(datetime.fromisoformat(record["date"]).timestamp(), sum(record["seconds"].values())) for record in records]
     busy, until = 0.0, -math.inf
     for start, end in sorted((end - seconds, end) for end, seconds in both):

@@ -1,4 +1,4 @@
-"""The rows of a trial: every setting and head of a trial learns from the same rows and is tested on the same."""
+"""The rows of a trial: every setting and head of a trial is trained and tested on the same rows."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What a case learns from (its validation and calibration rows included) and is tested on.
+    """The training rows of a case (including its validation and calibration rows) and its test rows.
 
-    `strangers`: the rows of the class that was left out of training, if one was.
+    `strangers`: the rows of the class that was left out of training, if any.
     """
 
     X: Any
@@ -42,12 +42,12 @@ class Trial:
 
     @cached_property
     def random_words(self) -> list[str]:
-        """As many sentences of random words as there are test texts, drawn once for all models."""
+        """Sentences of random words, one per test text, drawn once for all models."""
         return datasets.random_sentences(self.X, len(self.y_test), seed=self.seed)
 
 
 class Library:
-    """The datasets of a run, each read once; one at a time is kept in memory, with its companions."""
+    """The datasets of a run, each read once; only one is kept in memory, with its companions."""
 
     def __init__(self, *, quick: bool = False) -> None:
         self.quick = quick
@@ -64,9 +64,9 @@ class Library:
         return self._data[name]
 
     def vectors(self, name: str) -> Path:
-        """The file of "glove 100d", or of "glove 100d, 50 kept": the first so many of a word's numbers.
+        """The file of "glove 100d", or of "glove 100d, 50 kept": the first 50 dimensions of each vector.
 
-        In a quick run it holds the most frequent words alone.
+        In a quick run it holds only the most frequent words.
         """
         found = re.fullmatch(r"glove (\d+)d(?:, (\d+) kept)?", name)
         if found is None:
@@ -86,7 +86,7 @@ class Library:
         source = settings.DATASETS[case.dataset]
         mixed = case.variant is not None and TRIED[case.variant].mixed
         official = source.official and not mixed
-        seed = 0 if official else case.trial  # an official division is always the same
+        seed = 0 if official else case.trial  # an official split is always the same
         key = (case.dataset, seed, case.without, mixed)
         if key not in self._trials:
             self._trials = {known: kept for known, kept in self._trials.items() if known[:2] == key[:2]}
@@ -100,19 +100,19 @@ class Library:
         return self._trials[key]
 
     def sample(self, X: Any, most: int, seed: int) -> Any:
-        """At most so many rows of X, drawn at random; in a quick run fewer."""
+        """At most `most` rows of X, drawn at random; fewer in a quick run."""
         n, most = len(X), min(most, settings.QUICK_SAMPLE) if self.quick else most
         return X if n <= most else rows(X, np.sort(np.random.default_rng(seed).permutation(n)[:most]))
 
 
 def _drawn(data: datasets.Dataset, seed: int) -> datasets.Dataset:
-    """A dataset with a test part drawn from all its rows: of the size of the official one, or a tenth."""
+    """A dataset with a test set drawn from all its rows: as large as the official one, or a tenth."""
     share = settings.TEST_SIZE if data.y_test is None else len(data.y_test) / len(data.y)
     return replace(data, X_train=data.X, y_train=data.y, X_test=None, y_test=None).split(share, seed=seed)
 
 
 def _few(data: datasets.Dataset, kind: str, seed: int) -> datasets.Dataset:
-    """A dataset with few rows in each part, about as many of each class."""
+    """A dataset with few rows in each part, about the same number per class."""
     assert data.y_test is not None
     train, test = (
         _some(*part, seed) for part in zip((data.y_train, data.y_test), settings.QUICK_ROWS[kind], strict=True)
@@ -133,6 +133,6 @@ def _some(y: Ints, most: int, seed: int) -> Ints:
 
 
 def rows(X: Any, chosen: Ints) -> Any:
-    """Some rows of X, numbered anew."""
+    """Some rows of X, renumbered from 0."""
     found = take(X, chosen)
     return found.reset_index(drop=True) if isinstance(found, pd.DataFrame) else found

@@ -66,7 +66,7 @@ def run(
 ) -> Outcome:
     """Fit and measure every case of the experiments that has no record yet. None means all of a kind.
 
-    A stopped run goes on where it was: records are written one by one, and a peer's search keeps each of its scores.
+    A stopped run continues where it was: records are written one by one, and a peer's search keeps each of its scores.
 
     Args:
         experiments: names of `EXPERIMENTS`.

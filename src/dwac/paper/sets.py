@@ -1,4 +1,4 @@
-"""Figure 4: label sets that may err at a rate ε: how often they do, and how large they are."""
+"""Figure 4: prediction sets with error rate ε: their coverage and size."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from dwac.paper.tables import (
     verdict,
 )
 
-TITLE = "Label sets against ε (Figure 4)"
+TITLE = "Prediction sets against ε (Figure 4)"
 EPSILONS = tuple(round(0.01 * step, 2) for step in range(1, 51))
 SHOWN = 0.05
-JUDGED = (0.05, 0.1, 0.2)  # at which what is promised is judged, by trial and by class
+JUDGED = (0.05, 0.1, 0.2)  # at which the guarantee is checked, per trial and per class
 LEVEL = 0.999
 SERIES = {  # name → head and nonconformity
     "DWAC weights": ("dwac", "weights"),
@@ -78,13 +78,13 @@ PANELS = {"coverage": "coverage", "empty": "share empty", "multiple": "share mul
 
 
 def report(found: Found) -> Section:
-    """Curves for each setting, and the numbers at one ε; then whether what is promised was kept."""
+    """Curves per setting, and the numbers at one ε; then whether the guarantee holds."""
     parts = [
-        "Sets of labels that may miss the true one at a rate ε: how often they hold it (coverage, which should be 1 "
-        "- ε), how many are empty or hold several labels, and how many labels those that are not empty hold on "
-        "average, as in the paper's Figure 4d; means over trials. The score orders labels: DWAC's class weights, or a "
-        "head's probabilities. With the paper's models the validation rows calibrate too, as in the paper; our best "
-        "models have calibration rows of their own."
+        "Prediction sets that may miss the true label at a rate ε: how often they contain it (coverage, which should "
+        "be 1 - ε), how many are empty or hold several labels, and how many labels those that are not empty hold on "
+        "average, as in the paper's Figure 4d; means over trials. The score that orders labels is the class weights "
+        "of DWAC, or the probabilities of a head. With the paper's models the validation rows are also the calibration "
+        "rows, as in the paper; our best models have separate calibration rows."
     ]
     drawn: dict[str, Draw] = {}
     for setting in SETTINGS:
@@ -121,7 +121,7 @@ def _curves(found: Found, name: str, setting: str, series: str) -> Curves:
     trials = [
         {what: np.array(of[what]) for what in MEASURES} for of in found.values((name, setting, head), "sets", kind)
     ]
-    for of in trials:  # where every set is empty, none is left to be measured
+    for of in trials:  # if every set is empty, none is left to measure
         filled = 1 - of["empty"]
         of["size"] = np.divide(of["mean"], filled, out=np.full_like(filled, np.nan), where=filled > 0)
     return {what: np.mean([of[what] for of in trials], axis=0) for what in (*PANELS, "mean")} if trials else {}
@@ -132,18 +132,18 @@ def _at(found: Found, name: str, setting: str, series: str, of: Curves, what: st
 
 
 def _promises(found: Found, setting: str) -> str:
-    """Whether coverage lies where the law of exchangeable rows has it, trial by trial and class by class."""
+    """Whether coverage agrees with the law for exchangeable rows, per trial and per class."""
     how = (
-        "What is promised: with exchangeable rows, coverage follows the beta-binomial law. *Inside*: at ε = "
+        "The guarantee: with exchangeable rows, coverage follows the beta-binomial law. *Inside*: at ε = "
         f"{', '.join(map(str, JUDGED))}, how many of all trials lie in its {LEVEL:.1%} interval, and how many of all "
-        "classes of all trials do with class-conditional sets, which promise it to each class. Then the labels in a "
-        "set on average, empty ones too: where weights order labels, beside what probabilities of the same votes "
-        "would give."
+        "classes of all trials do with class-conditional sets, which guarantee it for each class. Then the mean number "
+        "of labels per set, including empty ones; if weights order the labels, also with the probabilities of the same "
+        "votes."
     )
     if setting == "paper":
         how += " These models' calibration rows stopped training too, so that strictly nothing is promised."
     head = ["dataset", "score", "trials inside", "claimed: all", "classes inside", "claimed: all"]
-    head += [f"labels in a set, ε = {SHOWN}", "by probability"]
+    head += [f"labels per set, ε = {SHOWN}", "by probability"]
     rows = [_promise_row(found, name, setting, series) for name in DATASETS for series in SERIES]
     return paragraphs(how, table(head, rows))
 
@@ -178,7 +178,7 @@ def _mean_size(measured: list[tuple[int, Any]], kind: str) -> float:
 
 
 def _inside(epsilon: float, n_calibration: int, n_test: int, covered: float) -> bool | None:
-    """Whether so many covered rows are as many as the law has; None where it says nothing."""
+    """Whether the number of covered rows agrees with the law; None if it says nothing."""
     interval = metrics.coverage_interval(epsilon, n_calibration, n_test, LEVEL)
     if interval is None:
         return None
@@ -198,7 +198,7 @@ def _draw(curves: dict[tuple[str, str], Curves], names: list[str]) -> Any:
     for row, name in zip(axes, names, strict=True):
         for panel, (what, title) in zip(row, PANELS.items(), strict=True):
             for place, series in enumerate(SERIES):
-                if of := curves[name, series]:  # markers take turns, so that curves on one another are told apart
+                if of := curves[name, series]:  # staggered markers, so that overlapping curves can be distinguished
                     panel.plot(EPSILONS, of[what], label=series, markevery=(2 * place, 7), **figures.style(place))
             if what == "coverage":
                 panel.plot(EPSILONS, [1 - e for e in EPSILONS], color="#888888", linewidth=0.8, label="1 - ε")

@@ -1,4 +1,4 @@
-"""What sections of the report are made of: records by case, means over trials, Markdown tables, pictures."""
+"""Building blocks of the report: records by case, means over trials, Markdown tables, figures."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dwac.paper.cases import Case
 from dwac.paper.records import Record
 
 NOT_RUN = "not run"
-NONE = "–"  # where there is nothing to run
-STALE = "†"  # beside a number of a record that another state of the code made
-NOT_HELD = "not in this record"  # what records of earlier code did not hold
+NONE = "–"  # nothing to run
+STALE = "†"  # marks numbers from records that another version of the code made
+NOT_HELD = "not in this record"  # missing in records of earlier code
 MODELS = {"paper": "The paper's models", "best": "Our best models"}
 NAMES = {"dwac": "DWAC", "softmax": "softmax"}
-FIGURES = "FIGURES"  # stands for the folder of figures until the report knows where it lies
+FIGURES = "FIGURES"  # placeholder for the folder of figures
 Draw = Callable[[], Any]
 Cell = tuple[str, str, str]  # dataset, setting, head
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report: Markdown, and by name functions that draw its figures."""
+    """A section of the report: Markdown, and functions that draw its figures, by name."""
 
     title: str
     text: str
@@ -45,14 +45,14 @@ class Value(float):
 
 
 def mark(*values: Any) -> str:
-    """What stands beside a number that is made of these."""
+    """The mark of a number computed from these."""
     return STALE if any(getattr(value, "stale", False) for value in values) else ""
 
 
 class Found:
-    """Records that a report is made from, and which of them are stale.
+    """The records of a report, and which of them are stale.
 
-    `fields` are a case's embedding_size, without and variant: None unless given.
+    `fields` are embedding_size, without and variant of a case: None unless given.
     """
 
     def __init__(self, records: Iterable[Record], stale: Callable[[Record], bool] | None = None) -> None:
@@ -63,7 +63,7 @@ class Found:
             self._by_cell.setdefault(replace(case, trial=0), []).append(self.by_case[case])
 
     def get(self, case: Case, experiment: str) -> Any:
-        """What an experiment measured of a case, or None."""
+        """What an experiment measured for a case, or None."""
         return _at(self.by_case.get(case), ("metrics", experiment))
 
     def of(self, cell: Cell, **fields: Any) -> list[Record]:
@@ -71,7 +71,7 @@ class Found:
         return self._by_cell.get(Case(*cell, **fields), [])
 
     def values(self, cell: Cell, *path: Any, **fields: Any) -> list[Any]:
-        """One value of each trial: where `path` leads within a record's metrics."""
+        """One value per trial: the one at `path` in the metrics of a record."""
         found = []
         for record in self.of(cell, **fields):
             if (value := _at(record["metrics"], path)) is not None:
@@ -84,7 +84,7 @@ class Found:
         return any(Case(**record["case"]) in self.stale for record in self.of(cell, **fields))
 
     def mean(self, cell: Cell, *path: Any, **fields: Any) -> float | None:
-        """The mean of `values`, or None of none."""
+        """The mean of `values`, or None without values."""
         values = self.values(cell, *path, **fields)
         return Value.of(float(np.mean(values)), bool(mark(*values))) if values else None
 
@@ -110,7 +110,7 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
 
 
 def number(value: float | None, style: str = ".3f", none: str = NOT_RUN) -> str:
-    """A number, or what stands for none."""
+    """A number, or the text for none."""
     return none if value is None else format(float(value), style) + mark(value)
 
 
@@ -120,7 +120,7 @@ def points(a: float | None, b: float | None) -> str:
 
 
 def verdict(met: bool | None, *, whole: bool = True, stale: bool = False) -> str:
-    """A claim met, missed, or with nothing to judge it by; `whole`: whether all trials were run."""
+    """Whether a claim is met or missed, or "not run"; `whole`: whether all trials were run."""
     if met is None:
         return NOT_RUN
     return ("**met**" if met else "**missed**") + ("" if whole else " so far") + STALE * stale
@@ -143,7 +143,7 @@ def _cell(text: str) -> str:
 
 
 def picture(name: str, alt: str) -> str:
-    """A figure of the section, with what it shows in words."""
+    """A figure of the section, with its description."""
     return f"![{alt}]({FIGURES}/{name}.png)"
 
 

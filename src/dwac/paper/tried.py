@@ -1,4 +1,4 @@
-"""What was tried: settings with a change, beside the settings as they are frozen."""
+"""What was tried: changed settings compared with the frozen settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cases() -> Iterator[Case]:
 
 
 def measure(fitted: Fitted) -> dict[str, Any]:
-    """Accuracy on rows held out of training, by which settings are chosen, and on the test rows; their p-values."""
+    """Accuracy on held-out rows, by which settings are chosen, and on test rows; p-values of the test rows."""
     y = fitted.trial.y_test
     p_values = fitted.p_values(fitted.kinds[0], fitted.votes)
     return {
@@ -40,20 +40,20 @@ def measure(fitted: Fitted) -> dict[str, Any]:
 
 
 def report(found: Found) -> Section:
-    """A row a variant and dataset, with how much better it is than the frozen setting on the same trials."""
+    """One row per variant and dataset, with its gain over the frozen setting in the same trials."""
     how = (
-        "Changes to the frozen settings of DWAC, and what became of accuracy on rows held out of training (by which "
-        "settings are chosen) and on test rows; beside them the gain over the setting as it is, on the same trials. "
-        "The mean p-value of the test rows' true labels should be ½."
+        "Changes to the frozen settings of DWAC, with the accuracy on held-out rows (by which settings are chosen) and "
+        "on test rows, and the gain over the unchanged setting in the same trials. "
+        "The mean p-value of the true labels of the test rows should be ½."
     )
     rows = [_row(found, name, variant) for variant, of in TRIED.items() for name in of.datasets]
     head = ["question", "dataset", "setting", "change", "held-out accuracy", "test accuracy"]
-    head += ["held-out, points above the setting", "test, points above the setting", "true label's p-value"]
+    head += ["held-out gain, points", "test gain, points", "p-value of the true label"]
     return Section(TITLE, paragraphs(how, table(head, rows)))
 
 
 def effects(found: Found, name: str, setting: str) -> str:
-    """In a cell: every change to a dataset's setting, with the points of test accuracy that it gained (trials)."""
+    """Table cell: every change to the setting of a dataset, with its gain in test accuracy, in points (trials)."""
     effects = []
     for variant, of in TRIED.items():
         if of.setting == setting and name in of.datasets:
@@ -72,7 +72,7 @@ def _row(found: Found, name: str, variant: str) -> list[str]:
 
 
 def _measured(found: Found, name: str, variant: str) -> tuple[Measured, Measured]:
-    """By trial, what was measured with the change and without."""
+    """Measurements by trial, with the change and without."""
     changed, frozen = (
         {
             record["seed"]: _marked(record["metrics"][experiment], Case(**record["case"]) in found.stale)
@@ -89,7 +89,7 @@ def _marked(measured: dict[str, float], stale: bool) -> dict[str, float]:
 
 
 def _gain(changed: Measured, frozen: Measured, what: str) -> str:
-    """In points, over the trials that both have."""
+    """Gain in points, over the trials that both have."""
     both = sorted(changed.keys() & frozen.keys())
     sides = [[by[trial][what] for trial in both] for by in (changed, frozen)]
     ours, theirs = (Value.of(sum(of) / max(len(of), 1), bool(mark(*of))) for of in sides)

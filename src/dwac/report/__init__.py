@@ -1,8 +1,8 @@
-"""The report: what a model is, how good, how honest and how wary, in pictures, words and one HTML file.
+"""The report: accuracy, calibration, prediction sets and credibility of a model, in one HTML file.
 
-write(clf, X_test, y_test, "report.html", unlike=X_strange)    # to mail, print, or open without a network
+write(clf, X_test, y_test, "report.html", unlike=X_strange)    # to mail, print, or open offline
 label_issues(clf)                                              # training labels that look wrong
-embedding_map(clf, X_test, y_test)                             # a matplotlib figure, as are the other pictures
+embedding_map(clf, X_test, y_test)                             # a matplotlib figure, like the other plots
 
 Needs the extra `dwac[report]`.
 """
@@ -58,17 +58,17 @@ def write(
     Args:
         clf: a fitted classifier whose head is "dwac".
         X: test examples, new to the classifier.
-        y: their labels, each one of the classes of training.
-        path: where to; a file of that name is replaced.
+        y: their labels, each one of the training classes.
+        path: the file to write; an existing file is replaced.
         ids: names of the test examples; by default the index of a DataFrame or Series, else 0 … n-1.
-        unlike: examples of another kind, to see whether their credibility is low.
+        unlike: out-of-distribution examples, to see whether their credibility is low.
         title: the heading.
-        epsilon: the error rate for which coverage is told class by class.
-        k: how many training examples to show beside a prediction.
-        cases: how many typical, doubtful and mistaken predictions to explain, of each.
-        private: tell labels and numbers in whole per cent alone: no id or record, neither of training nor of X, no
-            map and no list of suspicious labels. By default so for a model saved without its training examples.
-        note: what a reader should know beforehand, such as where the test examples come from.
+        epsilon: the error rate at which coverage is shown per class.
+        k: how many training examples to show per prediction.
+        cases: how many predictions of each kind (typical, doubtful, wrong) to explain.
+        private: show only labels and numbers in whole per cent: no id or record of a training or test example, no map
+            and no list of suspicious labels. The default for a model saved without its training examples.
+        note: shown at the top, such as where the test examples come from.
     """
     found = find(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
     content = page(found, title=title, k=k, n_cases=cases, note=note)
@@ -76,6 +76,6 @@ def write(
         replace_file(Path(path), content.encode("utf-8", "replace"))
     except OSError as error:
         raise StorageError(
-            f"{path} cannot be written: {error.strerror}; choose another place or free this one"
+            f"{path} cannot be written: {error.strerror}; choose another path, or make this one writable"
         ) from None
     return Path(path)

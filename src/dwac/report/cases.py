@@ -1,4 +1,4 @@
-"""Single predictions on a page: the example, what is said of it, and who voted."""
+"""Single predictions on a page: the example, its explanation, and the training examples that voted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST_SIDE, _LARGEST_PNG, _LARGEST_PICTURE = 128, 2**15, 2**25  # pixels, byt
 def case(explained: Explanation, name: Any, true: Any) -> Html:
     """One prediction, explained."""
     right = true == explained.label
-    verdict = tag("span", "✓ right" if right else f"✗ mistaken: it is {written(true)}", class_="verdict")
+    verdict = tag("span", "✓ correct" if right else f"✗ wrong: the label is {written(true)}", class_="verdict")
     head = tag("h4", f"Example {written(name)}: predicted ", tag("strong", written(explained.label)), " ", verdict)
     kind = "" if explained.private else kind_of(explained.record)
     body = {"image": _images, "text": _text, "table": _table, "": _votes}[kind](explained)
@@ -32,25 +32,27 @@ def _shown_share(explained: Explanation) -> str:
     voters = explained.neighbors
     share = sum(voter.share for voter in voters)
     mine = sum(voter.label == explained.label for voter in voters)
-    few = "The nearest one" if len(voters) == 1 else f"The {len(voters)} nearest"
+    few = "The nearest" if len(voters) == 1 else f"The {len(voters)} nearest"
     return (
-        f"{few} of {explained.n_references:,} training examples, shown here, hold {percent(share)} of the vote; "
+        f"{few} of {explained.n_references:,} training examples, shown here, have {percent(share)} of the vote; "
         f"{mine} of {len(voters)} have the predicted label."
     )
 
 
 def bar(share: float, longest: float, *, other: bool = False, said: str = "") -> Html:
-    """A share in figures and as a bar; hatched where it goes to another label."""
+    """A share as a number and as a bar; hatched if it goes to another label."""
     look = {"class_": "bar other" if other else "bar", "style": f"width:{100 * share / (longest or 1):.1f}%"}
     track = tag("span", tag("span", **look), class_="track", aria_hidden="true")
     return joined((track, tag("span", said or percent(share), class_="share")))
 
 
 def _votes(explained: Explanation) -> Html:
-    first = 1 if explained.private else 0  # labels alone
+    first = 1 if explained.private else 0  # labels only
     rows = [(_name(voter), written(voter.label), _bar(voter, explained))[first:] for voter in explained.neighbors]
     head = ("training example", "label", "share of the vote")[first:]
-    return table(head, rows, caption="What was voted for" if explained.private else "Who voted, nearest first")
+    return table(
+        head, rows, caption="Votes per label" if explained.private else "Votes, nearest training example first"
+    )
 
 
 def _bar(voter: Neighbor, explained: Explanation) -> Html:
@@ -64,7 +66,7 @@ def _name(voter: Neighbor) -> str:
 
 
 def _images(explained: Explanation) -> Html:
-    asked = tag("figure", picture(explained.record, "the example in question"), tag("figcaption", "in question"))
+    asked = tag("figure", picture(explained.record, "this example"), tag("figcaption", "this example"))
     voters = [
         tag(
             "figure",
@@ -86,7 +88,7 @@ def _text(explained: Explanation) -> Html:
         ]
         more = " …" if len(explained.attention) > len(words) else ""
         asked = tag("p", *(part for span in spans for part in (span, " ")), more, class_="words")
-        note = tag("p", "The stronger its colour, the more of the model's attention a word has.", class_="note")
+        note = tag("p", "The stronger the colour of a word, the more attention the model pays to it.", class_="note")
     else:
         asked, note = tag("p", written(explained.record["text"], _LONGEST_TEXT), class_="words"), None
     rows = [
@@ -94,7 +96,7 @@ def _text(explained: Explanation) -> Html:
         for voter in explained.neighbors
     ]
     head = ("training example", "label", "share of the vote", "text")
-    return joined((asked, note, table(head, rows, caption="Who voted, nearest first")))
+    return joined((asked, note, table(head, rows, caption="Votes, nearest training example first")))
 
 
 def _table(explained: Explanation) -> Html:
@@ -105,10 +107,12 @@ def _table(explained: Explanation) -> Html:
     heads = [joined((tag("strong", written(v.label, 24)), tag("br"), _name(v))) for v in voters]
     shares = ("share of the vote", "–", *(_bar(voter, explained) for voter in voters))
     rows = [shares, *(_compared_row(column) for column in differing[:_MOST_COLUMNS])]
-    shown = table(("column", "in question", *heads), rows, caption="Where those that voted differ: marked ≠")
+    shown = table(
+        ("column", "this example", *heads), rows, caption="Votes; ≠ marks values that differ from this example"
+    )
     more = differing[_MOST_COLUMNS:]
     left = f" {len(more)} more columns differ." if more else ""
-    noted = f"The same in all: {written(', '.join(same), _LONGEST_TEXT)}." if same else ""
+    noted = f"Same in all: {written(', '.join(same), _LONGEST_TEXT)}." if same else ""
     return joined((tag("div", shown, class_="votes"), tag("p", noted + left, class_="note") if noted or left else None))
 
 
@@ -121,7 +125,7 @@ def _compared_row(column: Column) -> tuple[Any, ...]:
 
 
 def brief(record: Any) -> Html | str:
-    """A training example in a cell."""
+    """A training example in a table cell."""
     kind = kind_of(record)
     if kind == "image":
         return picture(record, "the training example")
@@ -133,7 +137,7 @@ def brief(record: Any) -> Html | str:
 
 
 def picture(record: Any, alt: str) -> Html:
-    """The picture in a record, small enough for a page of many."""
+    """The picture in a record, small enough for a page with many."""
     png = image_of(record) if isinstance(record, Mapping) else None
     small = None if png is None else _small(png)
     if small is None:
@@ -143,7 +147,7 @@ def picture(record: Any, alt: str) -> Html:
 
 
 def _small(png: bytes) -> bytes | None:
-    """A PNG of few pixels and bytes; None where it cannot be read, or would fill the memory."""
+    """A small PNG; None if it cannot be read or would fill the memory."""
     from PIL import Image
 
     width, height = struct.unpack(">II", png[16:24]) if len(png) > 24 else (0, 0)
@@ -156,6 +160,6 @@ def _small(png: bytes) -> bytes | None:
             image.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
             file = io.BytesIO()
             image.convert("RGBA" if image.mode in ("RGBA", "LA", "PA") else "RGB").save(file, "PNG", optimize=True)
-    except (OSError, ValueError, SyntaxError, struct.error):  # what damaged pictures lead to
+    except (OSError, ValueError, SyntaxError, struct.error):  # raised for damaged pictures
         return None
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""What chance alone does to a measured share: the range in which the true one lies, or an honest one falls."""
+"""How much chance moves a measured share: intervals for a true share, and for the coverage of valid sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dwac import metrics
 
 
 def likely_share(hits: ArrayLike) -> tuple[float, float]:
-    """Where a true share lies with 95 % confidence, from n observed hits and misses (Wilson's interval).
+    """95 % confidence interval of a share, from n hits and misses (Wilson's interval).
 
     >>> low, high = likely_share([True] * 9 + [False])
     >>> round(low, 2), round(high, 2)
@@ -21,12 +21,12 @@ def likely_share(hits: ArrayLike) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def honest_coverage(epsilon: float, n_calibration: int, n_test: int) -> tuple[float, float] | None:
-    """Where the coverage of honest sets falls in 99 of 100 draws of calibration and test examples.
+def valid_coverage(epsilon: float, n_calibration: int, n_test: int) -> tuple[float, float] | None:
+    """Where the coverage of valid sets lies in 99 of 100 draws of calibration and test examples.
 
-    Coverage follows the beta-binomial law. None where there are too few calibration examples to leave a label out.
+    Coverage follows the beta-binomial law. None if there are too few calibration examples to leave a label out.
 
-    >>> low, high = honest_coverage(0.1, 1_000, 10_000)
+    >>> low, high = valid_coverage(0.1, 1_000, 10_000)
     >>> round(low, 3), round(high, 3)
     (0.873, 0.924)
     """

@@ -1,4 +1,4 @@
-"""Everything a report says in numbers, found once: predictions, how they compare with the truth, and who is suspect."""
+"""All numbers of a report, computed once: predictions, how they compare with the truth, suspicious labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation import Evaluation, Predictions, evaluate, predict
 from dwac.estimator.preparation import encode_known, row_ids, rows_of, take
 from dwac.explain import privacy
-from dwac.report.chance import honest_coverage
+from dwac.report.chance import valid_coverage
 from dwac.report.label_issues import label_issues
 from dwac.report.seen import seen
 
@@ -26,23 +26,23 @@ _GRID = np.linspace(0.005, 0.5, 100)
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What a classifier says of test examples and of its own training examples."""
+    """A classifier's predictions on test examples, and what follows from them."""
 
     clf: DWACClassifier
     X: Any
     ids: pd.Index[Any]
     truth: NDArray[np.int64]  # (n,) codes of the true labels
     said: Predictions
-    outside: Predictions | None  # of examples unlike those of training
+    outside: Predictions | None  # of out-of-distribution examples
     result: Evaluation
 
     @property
     def private(self) -> bool:
-        """Whether only labels and rounded numbers are told."""
+        """Whether only labels and rounded numbers are shown."""
         return self.said.private
 
     def count(self, n: int) -> int:
-        """A number of training examples, as far as it may be told."""
+        """A number of training examples; rounded if private."""
         return privacy.count(n) if self.private else n
 
     @property
@@ -52,35 +52,35 @@ class Findings:
 
     @property
     def probability(self) -> NDArray[np.float64]:
-        """(n,): of the predicted label."""
+        """(n,): probability of the predicted label."""
         return np.asarray(self.said.probabilities.max(axis=1))
 
     @property
     def credibility(self) -> NDArray[np.float64] | None:
-        """(n,), where the model is calibrated."""
+        """(n,); None if the model is not calibrated."""
         return None if self.said.conformal is None else self.said.conformal.credibility
 
     @property
     def credibility_outside(self) -> NDArray[np.float64] | None:
-        """Of the examples unlike those of training, where there are such."""
+        """Credibility of the out-of-distribution examples, if given."""
         return None if self.outside is None or self.outside.conformal is None else self.outside.conformal.credibility
 
     @cached_property
     def h(self) -> NDArray[Any]:
-        """(n, d): where the test examples lie."""
+        """(n, d): embeddings of the test examples."""
         return self.clf.embed(self.X)
 
     @cached_property
     def met(self) -> NDArray[np.bool_]:
-        """(n,): which test examples voted, or took part in training otherwise, though they should be new.
+        """(n,): which test examples were used in training, although they should be new.
 
-        Calibration rows may stand in where nothing is new: accuracy is fair on them.
+        Calibration rows are allowed: accuracy is fair on them.
         """
         return seen(self.clf, self.ids, self.h) & ~self.ids.isin(self.clf.calibration_ids_)
 
     @cached_property
     def calibration(self) -> metrics.CalibrationTest:
-        """How far probabilities are off, beside what chance alone gives with as many examples and classes."""
+        """Calibration errors, and what chance alone gives with the same numbers of examples and classes."""
         return metrics.calibration_test(self.truth, self.said.probabilities)
 
     @cached_property
@@ -89,19 +89,19 @@ class Findings:
         return label_issues(self.clf)
 
     def set_curve(self, epsilons: Iterable[float] | None = None) -> pd.DataFrame | None:
-        """Coverage and set sizes for each ε, by default for all at which a label can be left out; None uncalibrated."""
+        """Coverage and set sizes per ε, by default for every ε that can exclude a label; None if not calibrated."""
         trust = self.said.conformal
         if trust is None:
             return None
-        least = 1 / (len(self.clf.calibration_y_) + 1)  # no smaller ε leaves a label out
+        least = 1 / (len(self.clf.calibration_y_) + 1)  # no smaller ε excludes a label
         wanted = [e for e in _GRID if e >= least] if epsilons is None else epsilons
         return metrics.set_curve(self.truth, trust.p_values, wanted)
 
     def chance(self, epsilon: float) -> tuple[float, float] | None:
-        """Where the coverage of honest sets falls by chance; None where sets are calibrated by class."""
+        """Where the coverage of valid sets lies by chance; None if sets are calibrated per class."""
         if self.clf.class_conditional:
             return None
-        return honest_coverage(epsilon, len(self.clf.calibration_y_), len(self.truth))
+        return valid_coverage(epsilon, len(self.clf.calibration_y_), len(self.truth))
 
     @property
     def commonest(self) -> tuple[Any, float]:
@@ -119,18 +119,18 @@ class Findings:
 
     @property
     def auroc(self) -> float | None:
-        """How often a test example is more credible than one unlike those of training."""
+        """How often a test example is more credible than an out-of-distribution one."""
         if self.credibility is None or self.credibility_outside is None:
             return None
         return metrics.ood_scores(self.credibility, self.credibility_outside).auroc
 
     def cases(self, most: int = 3) -> dict[str, list[int]]:
-        """Rows of typical, doubtful and mistaken predictions."""
-        mistaken = [int(row) for row in np.argsort(-self.probability, kind="stable") if not self.right[row]][:most]
-        return {"typical": self._typical(most), "doubtful": self._doubtful(most, mistaken), "mistaken": mistaken}
+        """Rows of typical, doubtful and wrong predictions."""
+        wrong = [int(row) for row in np.argsort(-self.probability, kind="stable") if not self.right[row]][:most]
+        return {"typical": self._typical(most), "doubtful": self._doubtful(most, wrong), "wrong": wrong}
 
     def _typical(self, most: int) -> list[int]:
-        """Right ones of middling trust, of different classes first."""
+        """Correct predictions of median credibility, from different classes first."""
         trust = self.probability if self.credibility is None else self.credibility
         right = np.flatnonzero(self.right)
         if len(right) == 0:
@@ -141,7 +141,7 @@ class Findings:
         return [int(row) for row in ordered[:most]]
 
     def _doubtful(self, most: int, but: list[int]) -> list[int]:
-        """The least credible, and the most torn between labels."""
+        """The least credible predictions, and those with the least confidence."""
         trust = self.said.conformal
         strange = np.argsort(self.probability if trust is None else trust.credibility, kind="stable")
         torn = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
@@ -159,11 +159,11 @@ def find(
     epsilon: float = 0.05,
     private: bool | None = None,
 ) -> Findings:
-    """Ask the classifier about test examples X with true labels y, and about examples `unlike` any in training.
+    """Predict test examples X with true labels y, and out-of-distribution examples `unlike`.
 
-    private: tell labels and rounded numbers only; by default so for a model saved without its training examples.
+    private: show only labels and rounded numbers; the default for a model saved without its training examples.
     """
-    clf.references_  # noqa: B018 - a softmax has no votes to report on, and says so
+    clf.references_  # noqa: B018 - raises for a softmax head, which has no votes to report on
     X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
     said = predict(clf, X, private=private)
     n = len(said.log_class_weights)

@@ -1,15 +1,15 @@
-"""Training labels that look wrong: examples whose own neighbours vote for another label.
+"""Training labels that look wrong: examples whose neighbours vote for another label.
 
-The votes on each training example are counted with its own left out:
+The votes on each training example exclude its own:
 
     L_k = log Σ_{i≠j} I(y_i=k) w(h_j, h_i)
 
-That is not what a new example would get: the network learned from the label y_j, and h_j may lie where it lies because
-of it. So wrong labels that the network learned by heart are not found.
+A new example would be treated differently: the network was trained on the label y_j, which may have shaped h_j. So
+wrong labels that the network has memorised are not found.
 
-One sweep gives the sums with its own vote in; it weighs w(h_j, h_j) = 1. Taking 1 away is safe where the rest weighs
-something too. Where an example's own vote is nearly all that its class has, the difference would be rounding: there the
-others are summed directly, in float64.
+One sweep gives the sums including the own vote, w(h_j, h_j) = 1. Subtracting 1 is safe if the others weigh enough. If
+an example's own vote is nearly all the weight of its class, the difference would be rounding error: then the others are
+summed directly, in float64.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from dwac.kernels import log_weights
 from dwac.reference import ReferenceSet
 
 COLUMNS = ("id", "label", "suggested", "probability", "suggested_probability", "log_odds")
-_LEAST = 0.25  # the others' weight in units of the own vote, from which on the difference is exact to some 1e-4
+_LEAST = 0.25  # of the own vote: if the others weigh more, the difference is exact to about 1e-4
 _CELLS = 2**22  # weights in memory at once
 
 
 def label_issues(clf: DWACClassifier, rows: NDArray[np.int64] | None = None) -> pd.DataFrame:
-    """The training examples that their neighbours out-vote, the most doubtful first: a row each.
+    """Training examples that are outvoted by their neighbours, the most doubtful first; one row per example.
 
-    Columns: `id`; its `label`; the label that the others `suggested`; the `probability` that they give its own label
-    and the `suggested_probability`; and by how much they out-vote it, `log_odds` = log of the ratio of these two.
+    Columns: `id`; its `label`; the label `suggested` by the others; the `probability` that they give to its own label;
+    the `suggested_probability`; and `log_odds`, the log of the ratio of the suggested and the own probability.
 
-    Not every one is mistaken: an example may be rare, or lie between classes. All of them are worth a look. Nor are all
-    mistakes among them: the network learned from every label, and may have moved an example to where its label is.
+    Not every one is mislabelled: an example may be rare, or lie between classes. Each is worth a look. Nor is every
+    wrong label listed: the network was trained on all labels, and may have memorised some wrong ones.
 
-    rows: which training examples to ask about, by their places in `references_`; by default all.
+    rows: which training examples to check, by position in `references_`; by default all.
     """
     references = clf.references_
     rows = np.arange(len(references)) if rows is None else rows
@@ -65,9 +65,9 @@ def label_issues(clf: DWACClassifier, rows: NDArray[np.int64] | None = None) -> 
 
 
 def leave_one_out(references: ReferenceSet, rows: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
-    """(m, K): log class weights of every reference with its own vote left out; -inf for a class it is alone in.
+    """(m, K): log class weights of each reference without its own vote; -inf if it is the only one of its class.
 
-    rows: of which references, by their places; by default all.
+    rows: positions of the references; by default all.
 
     >>> leave_one_out(ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1])).round(2)
     array([[-1.  , -4.  ],
@@ -78,7 +78,7 @@ def leave_one_out(references: ReferenceSet, rows: NDArray[np.int64] | None = Non
     rows = np.arange(len(every)) if rows is None else rows
     votes = np.array(references.log_class_weights(h[torch.as_tensor(rows, device=h.device)]).cpu().numpy())
     labels, each = every[rows], np.arange(len(rows))
-    # Of what all votes of its class are in units of its own, 1 is the example itself.
+    # The votes of its class in units of its own vote, so that 1 is the example itself.
     log_all = votes[each, labels] - np.log(references.class_weights)[labels]
     with np.errstate(divide="ignore"):
         others = log_all + np.log(-np.expm1(-np.maximum(log_all, 0)))
@@ -91,7 +91,7 @@ def leave_one_out(references: ReferenceSet, rows: NDArray[np.int64] | None = Non
 
 
 def _without_self(references: ReferenceSet, mine: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.float64]:
-    """log Σ w over the other members of a class, for some of its members: exactly, in float64."""
+    """log Σ w over the other members of a class, for some of its members; exact, in float64."""
     members = references.embeddings[torch.as_tensor(mine, device=references.embeddings.device)].double()
     sums: list[Tensor] = []
     for part in torch.as_tensor(asked, device=members.device).split(max(1, _CELLS // len(mine))):

@@ -1,4 +1,4 @@
-"""The map of the embeddings: where training examples lie, who vote, and where others fall among them."""
+"""The map of the embeddings: the training examples, which vote, and the test examples among them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _OTHERS = "others"
 
 
 class Plane(NamedTuple):
-    """Two directions to look at embeddings from, chosen by the references."""
+    """A plane on which embeddings are drawn, chosen from the references."""
 
     centre: NDArray[np.float64]  # (d,)
     axes: NDArray[np.float64]  # (2, d)
-    shown: float  # share of the references' spread that lies in them
+    shown: float  # share of the variance of the references in this plane
 
     def place(self, h: Any) -> NDArray[np.float64]:
-        """(n, 2): where embeddings (n, d) lie."""
+        """(n, 2): positions of embeddings (n, d) on the plane."""
         return np.asarray((np.asarray(h, dtype=np.float64) - self.centre) @ self.axes.T)
 
 
 def plane_of(ref_h: NDArray[Any]) -> Plane:
-    """The embeddings as they are where they have two dimensions or one; else the two directions of most spread."""
+    """The embeddings unchanged if they have one or two dimensions; otherwise their first two principal components."""
     d = ref_h.shape[1]
     if d <= 2:
         return Plane(np.zeros(d), np.eye(2, d), 1.0)
@@ -41,15 +41,15 @@ def plane_of(ref_h: NDArray[Any]) -> Plane:
 
 
 def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any = None) -> Any:
-    """Training examples by class and, where X and y are given, these by their true class, mistakes ringed.
+    """Training examples by class and, if X and y are given, test examples by true class, with errors ringed.
 
-    h: the embeddings of X, where they are known already.
+    h: the embeddings of X, if already computed.
     """
     references, names = clf.references_, clf.classes_.tolist()
     ref_h, labels = references.embeddings.cpu().numpy(), references.labels.cpu().numpy()
     plane = plane_of(ref_h)
     group, names = _grouped(labels, names)
-    panels = [(plane.place(ref_h), group[labels], f"{len(labels):,} training examples: they vote")]
+    panels = [(plane.place(ref_h), group[labels], f"{len(labels):,} training examples, which vote")]
     wrong = None
     if X is not None or h is not None:
         h = clf.embed(X) if h is None else h
@@ -60,7 +60,7 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
     figure, axes = new(1, len(panels), width=4.6, height=4.4)
     places = medians(*panels[0][:2], len(names))
     if len(clf.classes_) > _NAMED:
-        places[-1] = np.nan  # others lie anywhere
+        places[-1] = np.nan  # other classes may be anywhere
     places = _legible(places, names, np.ptp(panels[0][0], axis=0))
     for panel, (points, codes, title) in zip(axes[0], panels, strict=True):
         some = _some(len(points))
@@ -70,14 +70,14 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
     if wrong is not None and len(wrong):
         size = float(np.clip(4000 / len(wrong), 8, 34))
         ring = {"s": size, "facecolors": "none", "edgecolors": INK, "linewidths": 0.5 if size < 20 else 0.8}
-        axes[0, 1].scatter(*wrong[_some(len(wrong), 3000)].T, label="mistaken", **ring)
+        axes[0, 1].scatter(*wrong[_some(len(wrong), 3000)].T, label="wrong", **ring)
     share_limits(axes[0])
     _legend(figure, axes)
     return figure
 
 
 def _grouped(labels: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[np.int64], list[Any]]:
-    """Classes as they are drawn: where there are many, the most frequent ones, and all others together."""
+    """Classes as drawn: if there are many, the most frequent ones, and all others as one."""
     if len(names) <= _NAMED:
         return np.arange(len(names)), names
     common = np.sort(np.argsort(-np.bincount(labels, minlength=len(names)), kind="stable")[: _NAMED - 1])
@@ -87,10 +87,10 @@ def _grouped(labels: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[np.in
 
 
 def _legible(places: NDArray[np.float64], names: list[Any], spread: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Places of names, less those that would be written over another one: the legend has these too."""
+    """Positions of names, without those that would cover another one: the legend still shows them."""
     kept = np.full_like(places, np.nan)
     for row, place in enumerate(places):
-        taken = spread * [0.02 + 0.016 * len(plain(names[row])), 0.04]  # by letters, about as wide as they are drawn
+        taken = spread * [0.02 + 0.016 * len(plain(names[row])), 0.04]  # estimated from the number of letters
         if not (np.abs(kept - place) < taken).all(axis=1).any():
             kept[row] = place
     return kept
@@ -101,7 +101,7 @@ def _some(n: int, most: int = _MOST) -> NDArray[np.int64]:
 
 
 def _size(n: int) -> float:
-    """Smaller points where there are many."""
+    """Size of a point: smaller if there are many."""
     return float(np.clip(14_000 / n, 1.5, 16))
 
 

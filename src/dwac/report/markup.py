@@ -1,4 +1,4 @@
-"""HTML that is escaped unless it says that it is HTML already: `tag` makes it, and nothing else does.
+"""HTML in which everything is escaped except what `tag` has made.
 
 >>> tag("p", "1 < 2", tag("b", "&"), class_="note")
 '<p class="note">1 &lt; 2<b>&amp;</b></p>'
@@ -12,23 +12,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 _VOID = {"meta", "img", "br"}
-# What HTML may not hold: control characters, halves of characters, and those that turn the order of letters around.
+# Not allowed in HTML: control characters, lone surrogates, and characters that reverse the reading order.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def safe(value: Any) -> Html:
-    """Any value as HTML: what is HTML stays, everything else is text."""
+    """Any value as HTML: HTML is kept, everything else is escaped."""
     return value if isinstance(value, Html) else Html(html.escape(_UNSEEN.sub("\ufffd", str(value))))
 
 
 def tag(name: str, /, *parts: Any, **attributes: Any) -> Html:
-    """An element with parts inside; `class_` stands for class, None and False leave an attribute out."""
+    """An element with parts inside; `class_` means class; None and False omit an attribute."""
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{safe(value)}"')
         for key, value in attributes.items()
@@ -39,12 +39,12 @@ def tag(name: str, /, *parts: Any, **attributes: Any) -> Html:
 
 
 def joined(parts: Iterable[Any]) -> Html:
-    """Parts one after the other."""
+    """Parts concatenated."""
     return Html("".join(safe(part) for part in parts if part is not None))
 
 
 def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str, numbers: Iterable[int] = ()) -> Html:
-    """A table whose first column names its rows; `numbers` are the columns to align to the right."""
+    """A table whose first column names its rows; `numbers` are the right-aligned columns."""
     look = dict.fromkeys(numbers, "number")
     heads = [tag("th", cell, scope="col", class_=look.get(place)) for place, cell in enumerate(head)]
     body = [

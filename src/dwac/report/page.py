@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs no network, runs no script, and holds nothing unescaped."""
+"""The report: one HTML file that needs no network, runs no script, and contains nothing unescaped."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dwac.report.markup import Html, joined, table, tag
 from dwac.report.style import CSS
 from dwac.report.words import percent
 
-# Nothing may be fetched or run, whatever a record holds: a second lock behind the escaping.
+# Nothing may be fetched or run, whatever a record contains: a second defence behind the escaping.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_PIXELS = 112  # an inch of a picture; on paper it has 96
+_PIXELS = 112  # per inch of a plot; 96 on paper
 _MOST_ISSUES = 24
 _MOST_CLASSES = 60
 _KINDS = {
-    "typical": "Right, and as credible as most: what the model does on an ordinary day.",
-    "doubtful": "The least credible predictions, and those torn between labels: here a person should look.",
-    "mistaken": "Wrong, and the surest first: what the model takes for something else.",
+    "typical": "Correct predictions of typical credibility.",
+    "doubtful": "The least credible predictions, and the least decided ones. These are worth a check by a person.",
+    "wrong": "Wrong predictions, the most confident first.",
 }
 
 
@@ -34,13 +34,13 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -
     sections = [
         ("short", "In short", _in_short(found)),
         ("model", "The model", _model(found)),
-        ("classes", "How good is it?", _classes(found)),
-        ("probabilities", "Can its probabilities be believed?", _probabilities(found)),
-        ("sets", "Sets of labels, with a promise", _sets(found)),
-        ("credibility", "Does it know what it does not know?", _credibility(found)),
+        ("classes", "How accurate is it?", _classes(found)),
+        ("probabilities", "Can its probabilities be trusted?", _probabilities(found)),
+        ("sets", "Prediction sets with guaranteed coverage", _sets(found)),
+        ("credibility", "Does it notice unfamiliar data?", _credibility(found)),
         ("map", "The map", None if found.private else _map(found)),
-        ("predictions", "Predictions, explained", _predictions(found, k, n_cases)),
-        ("labels", "Training labels to look at", _labels(found)),
+        ("predictions", "Explained predictions", _predictions(found, k, n_cases)),
+        ("labels", "Training labels to check", _labels(found)),
         ("limits", "What to keep in mind", tag("ul", *(tag("li", text) for text in words.LIMITS))),
     ]
     kept = [(name, head, body) for name, head, body in sections if body]
@@ -66,12 +66,16 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -
 def _met(found: Findings) -> str:
     n = int(found.met.sum())
     if n and found.private:
-        return "Some of the test examples took part in training: results are too good."
-    return f"{n:,} of the {len(found.met):,} test examples took part in training: results are too good." if n else ""
+        return "Some of the test examples were used in training, so the results are too optimistic."
+    return (
+        f"{n:,} of the {len(found.met):,} test examples were used in training, so the results are too optimistic."
+        if n
+        else ""
+    )
 
 
 def _facts(facts: list[card.Fact], caption: str) -> Html:
-    """Numbers, each with its sentence."""
+    """Facts as a table: name, value, meaning."""
     return tag("div", table(("fact", "value", "what it means"), facts, caption=caption), class_="facts")
 
 
@@ -98,8 +102,8 @@ def _model(found: Findings) -> Html:
             _figure(
                 plots.history(history),
                 f"Loss and accuracy over {len(history)} epochs of training",
-                "Training, epoch by epoch. Loss counts mistakes and doubts, so less is better; examples that took no "
-                "part in training (validation) tell when to stop.",
+                "Training by epoch. The loss is large if the true label has a low probability; lower is better. "
+                "Training stops when the loss on validation examples, which are not trained on, stops improving.",
             )
         )
     return joined(parts)
@@ -110,8 +114,8 @@ def _classes(found: Findings) -> Html:
     rows = result.by_class.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES)
     measured = [name for name in ("coverage", "mean_set_size", "credibility") if name in rows]
     heads = {
-        "coverage": f"truth in the set (ε = {result.epsilon:g})",
-        "mean_set_size": "labels in a set",
+        "coverage": f"coverage (ε = {result.epsilon:g})",
+        "mean_set_size": "labels per set",
         "credibility": "credibility",
     }
     body = [
@@ -124,22 +128,23 @@ def _classes(found: Findings) -> Html:
         )
         for row in rows.to_dict("records")
     ]
-    head = ("class", "test examples", "found", "rightly named", *(heads[name] for name in measured))
+    head = ("class", "test examples", "recall", "precision", *(heads[name] for name in measured))
     explained = (
-        "“Found” is the share of a class's examples that are recognised. “Rightly named” is the share of the model's "
-        "answers of that name that are true. A class far below the others needs more or clearer training examples."
+        "Recall is the share of the examples of a class that are predicted as that class. Precision is the share of "
+        "predictions of that class that are correct. Coverage is the share of prediction sets that contain the true "
+        "label. A class far below the others needs more or clearer training examples."
     )
     left = len(result.by_class) - len(rows)
     confused = [
-        tag("li", f"{written(true)} taken for {written(said)}: {words.times(count)}")
+        tag("li", f"{written(true)} predicted as {written(said)}: {words.times(count)}")
         for true, said, count in found.confusions()
     ]
     return joined(
         (
-            table(head, body, caption="Class by class", numbers=range(1, len(head))),
-            tag("p", explained + (f" {left:,} rarer classes are left out here." if left else ""), class_="note"),
-            tag("h3", "Most frequent mistakes") if confused else None,
-            tag("ol", *confused) if confused else tag("p", "No test example is mistaken."),
+            table(head, body, caption="Results per class", numbers=range(1, len(head))),
+            tag("p", explained + (f" {left:,} rarer classes are not shown." if left else ""), class_="note"),
+            tag("h3", "Most frequent errors") if confused else None,
+            tag("ol", *confused) if confused else tag("p", "All test examples are predicted correctly."),
         )
     )
 
@@ -155,14 +160,14 @@ def _number(value: float) -> str:
 def _probabilities(found: Findings) -> Html:
     drawn = plots.reliability(found.truth, found.said.probabilities)
     caption = (
-        "Of the predictions with a stated probability (across), so many are right (up). On the dashed line, 80 % means "
-        "80 %. Below it the model is too sure, above it too modest. Whiskers show how far chance may move a point; "
-        "dotted bars, how many predictions there are."
+        "x-axis: stated probability; y-axis: share that was correct. On the dashed line, 80 % means 80 %. Below it the "
+        "model is overconfident, above it underconfident. Error bars are 95 % confidence intervals; dotted bars show "
+        "the share of predictions."
     )
     return joined(
         (
             _facts(card.probabilities(found), "Probabilities"),
-            _figure(drawn, "Share of right predictions against the stated probability", caption),
+            _figure(drawn, "Share of correct predictions against the stated probability", caption),
         )
     )
 
@@ -184,28 +189,30 @@ def _sets(found: Findings) -> Html | None:
         )
         for row in asked.to_dict("records")
     ]
-    head = ("allowed error rate ε", "promised", "kept", "labels in a set", "a single label", "no label")
+    head = ("allowed error rate ε", "guaranteed", "coverage", "labels per set", "one label", "no label")
     n = found.count(len(found.clf.calibration_y_))
     what = (
-        "Instead of one label the model can give a set of labels, chosen such that it misses the truth at most as "
-        "often as you allow. A smaller ε asks for more safety and gets larger sets. "
-        f"With {n:,} calibration examples, no ε below {1 / (n + 1):.2g} leaves any label out."
+        "Instead of one label, the model can give a set of labels that misses the true one no more often than the "
+        "error rate ε that you allow. A smaller ε is safer and gives larger sets. "
+        f"With {n:,} calibration examples, sets at an ε below {1 / (n + 1):.2g} contain every label."
     )
-    alt = "Coverage, mean set size, and shares of single, multiple and empty sets against the allowed error rate"
-    caption = "The promise is kept where the solid line lies on or above the dashed one, up to chance."
-    promise = table(head, body, caption="Promise and outcome on the test examples", numbers=range(6))
-    return joined((tag("p", what), promise, _figure(plots.sets(curve), alt, caption)))
+    alt = "Coverage, mean set size, and shares of sets with one, several and no labels, against the allowed error rate"
+    caption = "Coverage is as guaranteed if the solid line is on or above the dashed one, up to chance."
+    outcome = table(head, body, caption="Prediction sets on the test examples", numbers=range(6))
+    return joined((tag("p", what), outcome, _figure(plots.sets(curve), alt, caption)))
 
 
 def _credibility(found: Findings) -> Html | None:
     if found.credibility is None:
         return None
     outside = found.credibility_outside
-    caption = "How credibility spreads." + (
-        "" if outside is None else " The further the hatched area lies to the left, the better strange data is noticed."
+    caption = "Distribution of credibility." + (
+        ""
+        if outside is None
+        else " The further the hatched area is to the left, the better unfamiliar data is detected."
     )
     drawn = plots.credibility(found.credibility, outside)
-    alt = "Histogram of credibility" + ("" if outside is None else ", of test examples and of data unlike training")
+    alt = "Histogram of credibility" + ("" if outside is None else ", of test examples and of out-of-distribution data")
     return joined((_facts(card.credibility(found), "Credibility"), _figure(drawn, alt, caption)))
 
 
@@ -213,8 +220,8 @@ def _map(found: Findings) -> Html:
     drawn = embedding_map(found.clf, y=found.said.classes[found.truth], h=found.h)
     plane = plane_of(found.clf.references_.embeddings.cpu().numpy())
     said = (
-        "To the model, near means alike: examples vote on those that lie around them. Clear islands of one class are "
-        "easy; where classes run into one another, it hesitates. Rings mark mistakes. "
+        "Examples near each other are similar to the model, and count most in each other's votes. Separate groups of "
+        "one class are easy to predict; where classes overlap, predictions are uncertain. Rings mark errors. "
     )
     alt = f"Map of training examples and {len(found.truth):,} test examples, by class, in two dimensions"
     return _figure(drawn, alt, said + words.plane(plane.shown))
@@ -226,7 +233,7 @@ def _predictions(found: Findings, k: int, n_cases: int) -> Html:
     for kind, rows in found.cases(n_cases).items():
         parts += [tag("h3", kind.capitalize()), tag("p", _KINDS[kind], class_="note")]
         if not rows:
-            parts.append(tag("p", "There is none."))
+            parts.append(tag("p", "None."))
             continue
         explained = found.clf.explain(take(found.X, np.array(rows)), k, private=found.private)
         shown = zip(explained, rows, strict=True)
@@ -239,14 +246,14 @@ def _labels(found: Findings) -> Html:
     said = tag("p", words.issues(found))
     if found.issues.empty or found.private:
         return said
-    head = ["training example", "its label", "the others say", "with probability"]
+    head = ["training example", "label", "suggested label", "probability"]
     rows: list[list[Any]] = [
         [*(written(row[name]) for name in ("id", "label", "suggested")), percent(row["suggested_probability"])]
         for row in found.issues.head(_MOST_ISSUES).to_dict("records")
     ]
-    head.append("the example")
+    head.append("example")
     for row, name in zip(rows, found.issues["id"], strict=False):
         row.append(brief(found.clf.examples_.get(name)))
-    caption = f"The first {len(rows)} of {len(found.issues):,}, the most doubtful first"
-    note = "Each one's own vote is left out. `dwac.report.label_issues(clf)` gives them all."
+    caption = f"{len(rows)} of {len(found.issues):,}, the most doubtful first"
+    note = "Votes exclude the example itself. `dwac.report.label_issues(clf)` lists all of them."
     return joined((said, table(head, rows, caption=caption, numbers=[3]), tag("p", note, class_="note")))

@@ -1,4 +1,4 @@
-"""Pictures of how good, how honest and how wary a classifier is: arrays in, a matplotlib figure out."""
+"""Plots of calibration, prediction sets, credibility and training: arrays in, a matplotlib figure out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dwac.drawing.style import legend, line, new, tidy
 from dwac.report.chance import likely_share
 
 _BINS = 10
-_GUIDE = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # what would be perfect, or was promised
+_GUIDE = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # what is ideal or guaranteed
 
 
 def reliability(y: ArrayLike, probabilities: ArrayLike) -> Any:
-    """How often predictions are right against the probability they state, and how many state it.
+    """Share of correct predictions against their stated probability, and the share of predictions per bin.
 
-    y: (n,) codes of the true labels. probabilities: (n, K). Bars show where the true share lies with 95 % confidence.
+    y: (n,) codes of the true labels. probabilities: (n, K). Error bars: 95 % confidence.
     """
     p = np.asarray(probabilities)
     right, sure = p.argmax(axis=1) == np.asarray(y), p.max(axis=1)
@@ -37,7 +37,7 @@ def reliability(y: ArrayLike, probabilities: ArrayLike) -> Any:
     dotted = {"facecolor": "none", "edgecolor": COLOURS[7], "hatch": "....", "linewidth": 0.6, "zorder": 0}
     panel.bar((np.arange(_BINS) + 0.5) / _BINS, many, width=0.9 / _BINS, label="share of predictions", **dotted)
     panel.set(xlim=(0, 1.02), ylim=(0, 1.04))
-    tidy(panel, x="stated probability", y="share that is right")
+    tidy(panel, x="stated probability", y="share that was correct")
     panel.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper left")
     return figure
 
@@ -47,15 +47,17 @@ def sets(curve: pd.DataFrame) -> Any:
     figure, axes = new(1, 3, width=2.7, height=2.5)
     covered, sizes, kinds = axes[0]
     epsilon = curve["epsilon"]
-    covered.plot(epsilon, 1 - epsilon, label="promised", **_GUIDE)
-    covered.plot(epsilon, curve["coverage"], label="kept", **_thin(0))
-    tidy(covered, title="sets that hold the truth", x="allowed error rate ε", y="share")
+    covered.plot(epsilon, 1 - epsilon, label="guaranteed", **_GUIDE)
+    covered.plot(epsilon, curve["coverage"], label="measured", **_thin(0))
+    tidy(covered, title="coverage", x="allowed error rate ε", y="share")
     sizes.plot(epsilon, curve["mean"], **_thin(0))
     sizes.axhline(1, **_GUIDE)
     sizes.set_ylim(bottom=0)
-    tidy(sizes, title="labels in a set, on average", x="allowed error rate ε")
-    for series, (name, said) in enumerate((("single", "one label"), ("multiple", "several"), ("empty", "none"))):
-        kinds.plot(epsilon, curve[name], label=said, **_thin(series))
+    tidy(sizes, title="mean number of labels per set", x="allowed error rate ε")
+    for series, (name, legend_text) in enumerate(
+        (("single", "one label"), ("multiple", "several labels"), ("empty", "no label"))
+    ):
+        kinds.plot(epsilon, curve[name], label=legend_text, **_thin(series))
     kinds.set_ylim(-0.03, 1.03)
     tidy(kinds, title="sets with …", x="allowed error rate ε", y="share")
     for panel in (covered, kinds):
@@ -68,13 +70,13 @@ def _thin(series: int) -> dict[str, Any]:
 
 
 def credibility(inside: ArrayLike, outside: ArrayLike | None = None) -> Any:
-    """How credibility spreads over data like that of training, and over data unlike it."""
+    """Histogram of credibility on data like the training data, and on out-of-distribution data."""
     figure, axes = new(1, 1, width=4.6, height=2.7)
     panel, bins = axes[0, 0], np.linspace(0, 1, 21)
     shown: list[tuple[ArrayLike, str, dict[str, Any]]] = []
     if outside is not None:
         hatched = {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////", "histtype": "stepfilled"}
-        shown.append((outside, "unlike the training data", hatched | {"linewidth": 0.8}))
+        shown.append((outside, "out-of-distribution examples", hatched | {"linewidth": 0.8}))
     filled = {"color": COLOURS[0], "histtype": "step" if outside is not None else "stepfilled", "linewidth": 1.8}
     shown.append((inside, "test examples", filled))
     for values, name, look in shown:
@@ -88,7 +90,7 @@ def credibility(inside: ArrayLike, outside: ArrayLike | None = None) -> Any:
 
 
 def history(frame: pd.DataFrame) -> Any:
-    """Loss and accuracy by epoch, from `clf.history_`; the epoch with the best validation loss is marked."""
+    """Loss and accuracy by epoch, from `clf.history_`; a line marks the epoch with the best validation loss."""
     watched = "validation_loss" in frame
     figure, axes = new(1, 1 + watched, width=3.4, height=2.4)
     loss, epoch = axes[0, 0], frame["epoch"]
@@ -101,7 +103,7 @@ def history(frame: pd.DataFrame) -> Any:
         tidy(axes[0, 1], title="accuracy on validation examples", x="epoch")
         best = epoch.iloc[int(frame["validation_loss"].argmin())]
         for panel in axes[0]:
-            panel.axvline(best, **_GUIDE, label="kept" if panel is loss else None)
+            panel.axvline(best, **_GUIDE, label="best epoch" if panel is loss else None)
     legend(figure, axes, columns=3)
     for panel in axes[0]:
         panel.xaxis.get_major_locator().set_params(integer=True)

@@ -1,4 +1,4 @@
-"""Which test examples the model has met before: on these it would look better than it is."""
+"""Which test examples were used in training: results on them would be too optimistic."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from dwac.estimator.classifier import DWACClassifier
 
-CLOSE = 1e-3  # of an embedding, as far as another batch or machine moves it
+CLOSE = 1e-3  # relative difference of embeddings between batches or machines
 
 
 def seen(clf: DWACClassifier, ids: pd.Index[Any], h: NDArray[Any]) -> NDArray[np.bool_]:
-    """(n,): whether each example, by its id and embedding (n, d), took part in training, validation or calibration.
+    """(n,): whether each example, by its id and embedding (n, d), was used for training, validation or calibration.
 
-    Ids alone prove nothing: rows of any file may be numbered from 0. So data count as those of training where most of
-    the ids that also vote have the embeddings of those voters; then ids tell which rows are new.
+    Ids alone prove nothing: rows of any file may be numbered from 0. So the data count as training data only if most of
+    the ids that also vote have the same embeddings as those voters; then ids decide which rows are new.
     """
     references = clf.references_
     voters: pd.Index[Any] = pd.Index(list(references.ids), tupleize_cols=False)

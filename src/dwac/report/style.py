@@ -1,4 +1,4 @@
-"""How the report looks: light and dark, on screen, on a phone and on paper. Every pair of colours has contrast 4.5."""
+"""Style sheet of the report: light, dark, phone and paper. All text has a contrast of at least 4.5."""
 
 CSS = """
 :root{color-scheme:light dark;--ink:#202124;--soft:#55585e;--page:#f6f5f2;--card:#fff;--line:#d9d7d2;--blue:#0a5c8f;

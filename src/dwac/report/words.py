@@ -1,4 +1,4 @@
-"""The sentences beside the numbers: what each means to a reader who is no statistician."""
+"""The sentences that explain each number to readers without a background in statistics."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from dwac.report.chance import likely_share
 from dwac.report.findings import Findings
 
 LEAD = (
-    "Every prediction of this model is a vote. Each training example votes for its own label, and weighs the more the "
-    "more it is like the example in question. So every answer can be traced to the examples that decided it, and an "
-    "example unlike all of them is recognised by the weakness of all votes."
+    "Every prediction of this model is a vote. Each training example votes for its own label; the more similar it is "
+    "to the example being predicted, the more its vote counts. So every prediction can be traced to the examples that "
+    "decided it, and an example unlike all of them can be recognised because all votes are weak."
 )
 LIMITS = (
-    "The numbers describe these test examples. They carry over to new examples as far as those come from the same "
-    "source: other times, places or instruments call for new tests.",
-    "Label sets keep their promise on average over examples, not for each single one, and not for other kinds of data.",
-    "The votes say which training examples the model leaned on. They do not say what causes what in the world.",
+    "The results hold for these test examples. They apply to new examples from the same source; data from other times, "
+    "places or instruments need a new test.",
+    "The coverage of prediction sets is guaranteed on average, not for every example, and not for other kinds of data.",
+    "The votes show which training examples the model relied on. They do not show causes in the real world.",
 )
 PRIVATE = (
-    "This report is private. Shares are told in whole per cent, p-values and credibility above 10 % count as 1, and "
-    "results are those of the rounded numbers. No training example is shown or named."
+    "This report is private. Shares are rounded to whole per cent, p-values and credibility above 10 % count as 1, and "
+    "results are computed from the rounded numbers. No training example is shown or named."
 )
-LEARNED = (  # of training examples that were asked about
-    "The network learned from these labels, wrong ones too, and may have moved an example towards its label: wrong "
-    "labels that it learned by heart are not found here."
+LEARNED = (  # a limit of checking the labels of training examples
+    "The network was trained on these labels, including wrong ones, so wrong labels that it has memorised are not "
+    "found."
 )
-STRANGE = 0.05  # credibility below which an example is called strange
-_OFF = 0.03  # an error, beyond that of chance, from which on probabilities are a rough guide only
+STRANGE = 0.05  # credibility below which an example is called unusual
+_OFF = 0.03  # error beyond chance from which probabilities are only a rough guide
 
 
 def percent(share: float) -> str:
-    """A share in per cent, as precisely as is of use.
+    """A share in per cent, with as many digits as are useful.
 
     >>> [percent(share).replace("\u00a0", " ") for share in (0.5, 0.98765, 0.99999, 0.00012)]
     ['50 %', '98.8 %', '99.999 %', '0.01 %']
@@ -47,7 +47,7 @@ def percent(share: float) -> str:
 
 
 def of_100(share: float) -> str:
-    """A share as a count of a hundred; of a thousand where it is small or nearly all.
+    """A share out of 100, or out of 1,000 if it is near 0 or 1.
 
     >>> of_100(0.934), of_100(0.004)
     ('93 of 100', '4 of 1,000')
@@ -61,27 +61,27 @@ def times(count: int) -> str:
 
 
 def accuracy(found: Findings) -> str:
-    """How often the model is right, how well that is known, and what guessing would give."""
+    """Accuracy, its confidence interval, and the accuracy of guessing."""
     low, high = likely_share(found.right)
     name, share = found.commonest
     return (
-        f"{of_100(found.result.accuracy)} test examples get their true label. With {found.result.n:,} of them, the "
-        f"rate for further examples of their kind most likely lies between {percent(low)} and {percent(high)}. Always "
-        f"saying {written(name)}, the most common label, would be right for {percent(share)}."
+        f"{of_100(found.result.accuracy)} test examples are predicted correctly. With {found.result.n:,} of them, the "
+        f"accuracy on more examples of the same kind most likely lies between {percent(low)} and {percent(high)}. "
+        f"Always predicting {written(name)}, the most common label, would be correct for {percent(share)}."
     )
 
 
 def calibration(found: Findings) -> str:
-    """How far stated probabilities are from what happens, and what is to be made of that."""
+    """How far stated probabilities are from observed frequencies, and what that means."""
     test = found.calibration
     return (
-        f"A stated probability is off by {_points(test.error.value)} percentage points on average from how often it "
-        f"comes true, that of the predicted label by {_points(test.top_label.value)}. {_judged(found)}"
+        f"On average, stated probabilities differ from observed frequencies by {_points(test.error.value)} percentage "
+        f"points; those of the predicted label by {_points(test.top_label.value)}. {_judged(found)}"
     )
 
 
 def beside_chance(error: AgainstChance) -> str:
-    """An error beside what chance alone does."""
+    """An error compared with what chance alone gives."""
     return (
         f"Off by {_points(error.value)} percentage points on average. With these examples, a perfectly calibrated "
         f"model would be off by {_points(error.expected)} by chance alone, and rarely by more than "
@@ -91,108 +91,115 @@ def beside_chance(error: AgainstChance) -> str:
 
 
 def _points(share: float) -> str:
-    """In percentage points: two digits, so that small errors over many classes are not all 0.0."""
+    """In percentage points, with two significant digits: small errors over many classes are not all 0.0."""
     return "0" if share < 5e-5 else f"{100 * share:.2g}" if share < 0.1 else f"{100 * share:.0f}"
 
 
 def _judged(found: Findings) -> str:
-    """What the errors say of the probabilities: nothing, nothing against them, or how far to trust them."""
+    """What the errors imply: that probabilities are uninformative, that they are fine, or how far off they are."""
     test = found.calibration
     if not test.informative:
-        off = "That is more than chance explains. And" if test.miscalibrated else "But"
+        off = "This is more than chance explains. Also," if test.miscalibrated else "However,"
         return (
-            f"{off} the probabilities tell these examples apart no better than chance would: at best they say how "
-            "common each label is, and nothing of the single example."
+            f"{off} the probabilities distinguish these examples no better than chance: at best they show how "
+            "common each label is, and nothing about a single example."
         )
     if not test.miscalibrated:
-        few = " More test examples would tell more." if max(test.error.high, test.top_label.high) > _OFF else ""
-        return f"Chance explains all of it: nothing speaks against taking the probabilities at their word.{few}"
+        few = (
+            " More test examples would give a more precise estimate."
+            if max(test.error.high, test.top_label.high) > _OFF
+            else ""
+        )
+        return f"Chance alone explains this: there is no evidence against the probabilities.{few}"
     excess = max(error.excess for error in (test.error, test.top_label) if error.beyond)
-    sure = "sure" if found.probability.mean() > found.right.mean() else "modest"
+    bias = "overconfident" if found.probability.mean() > found.right.mean() else "underconfident"
     grades = (
-        (0.01, "but are close to the truth"),
-        (_OFF, "and are somewhat off"),
-        (np.inf, "and are a rough guide only"),
+        (0.01, "but close to correct"),
+        (_OFF, "and somewhat off"),
+        (np.inf, "and only a rough guide"),
     )
-    grade = next(said for most, said in grades if excess < most)
-    return f"That is more than chance explains: the probabilities are too {sure} on the whole, {grade}."
+    grade = next(text for most, text in grades if excess < most)
+    return f"This is more than chance explains: overall, the probabilities are {bias}, {grade}."
 
 
 def resolution(found: Findings) -> str:
-    """How much of what differs between examples the probabilities know."""
+    """How much of the variance of the labels the probabilities explain."""
     return (
-        "Of the variance of the labels, so much is explained by the stated probabilities, in bins of a tenth of the "
-        f"examples each. Probabilities that know nothing reach {percent(found.calibration.chance_resolution)} by "
-        "chance; perfect ones about 100\u00a0%."
+        "The share of the variance of the labels that the stated probabilities explain, in ten bins of equal size. "
+        f"Uninformative probabilities reach {percent(found.calibration.chance_resolution)} by chance, perfect ones "
+        "about 100\u00a0%."
     )
 
 
 def log_loss(found: Findings) -> str:
-    """What the log loss is in probabilities."""
+    """The log loss as a typical probability."""
     typical = float(np.exp(-found.result.log_loss))
     return (
-        f"The true label has a probability of {percent(typical)}, by the geometric mean. A loss of 0 would be perfect; "
-        "a single sure mistake costs much."
+        f"The geometric mean of the probabilities of the true labels is {percent(typical)}. A loss of 0 would be "
+        "perfect; a single overconfident error costs much."
     )
 
 
 def coverage(found: Findings) -> str:
-    """Whether label sets keep their promise."""
+    """Whether prediction sets have the guaranteed coverage."""
     result, chance = found.result, found.chance(found.result.epsilon)
-    promise, kept = percent(1 - result.epsilon), percent(result.coverage or 0.0)
-    said = f"Sets of labels were promised to hold the true one for at least {promise}; they do for {kept}."
+    target, measured = percent(1 - result.epsilon), percent(result.coverage or 0.0)
+    result_text = (
+        f"Prediction sets are built to contain the true label for at least {target} of the examples; "
+        f"they contain it for {measured}."
+    )
     if chance is None or result.coverage is None:
-        return said
+        return result_text
     low, high = chance
     if result.coverage < low:
-        return f"{said} That is less than chance explains: these examples are unlike those the model was calibrated on."
+        return f"{result_text} This is lower than chance explains: these examples differ from the calibration data."
     if result.coverage > high:
-        return f"{said} That is more than chance explains: sets could be smaller on examples like these."
+        return f"{result_text} This is higher than chance explains: sets could be smaller on examples like these."
     if result.coverage >= 1 - result.epsilon:
-        return f"{said} The promise is kept."
+        return f"{result_text} The target is met."
     n = found.count(len(found.clf.calibration_y_))
     return (
-        f"{said} With {n:,} calibration examples, chance alone moves this between "
-        f"{percent(low)} and {percent(high)}: nothing speaks against the promise."
+        f"{result_text} With {n:,} calibration examples, chance alone gives values between {percent(low)} and "
+        f"{percent(high)}, so this agrees with the target."
     )
 
 
 def set_size(found: Findings) -> str:
-    """What sets of one, several and no labels say."""
+    """Shares of sets with one, several and no labels, and what they mean."""
     curve = found.set_curve([found.result.epsilon])
     assert curve is not None
     row = curve.iloc[0]
     return (
-        f"{percent(row['single'])} of the sets name a single label: a clear answer. {percent(row['multiple'])} hold "
-        f"several: the model cannot tell them apart. {percent(row['empty'])} are empty: no label fits."
+        f"{percent(row['single'])} of the sets have one label: a clear answer. {percent(row['multiple'])} have "
+        f"several: the model cannot decide between them. {percent(row['empty'])} are empty: no label fits."
     )
 
 
 def credibility(found: Findings) -> str:
-    """What credibility is, and whether the test examples look like those of calibration."""
+    """What credibility is, and whether the test examples look like the calibration examples."""
     assert found.credibility is not None
     low = percent(float((found.credibility < STRANGE).mean()))
     n, n_calibration = len(found.credibility), len(found.clf.calibration_y_)
     # The true label's p-value is uniform on data like that of calibration, and credibility is at least that.
     least = 0.5 - 2 * np.sqrt((1 / n + 1 / n_calibration) / 12)
-    stranger = " These examples are stranger to the model than those it was calibrated on."
+    unusual = " These examples look less familiar to the model than its calibration examples."
     return (
-        "How well an example fits what the model knows, from 0 to 1. On data like that of training it takes all "
-        f"values, and averages a half or more; near 0 means “I have seen nothing like this”. {low} of the test "
-        f"examples lie below {STRANGE:g}.{stranger if found.credibility.mean() < least else ''}"
+        "How well an example fits what the model knows, from 0 to 1: the share of calibration examples at least as "
+        "unusual as this one. On data like the training data it takes all values, with a mean of at least about 0.5; "
+        f"near 0, the model has seen nothing like the example. {low} of the test examples are below {STRANGE:g}."
+        f"{unusual if found.credibility.mean() < least else ''}"
     )
 
 
 def outside(found: Findings) -> str:
-    """How well strange data is noticed."""
+    """How well out-of-distribution data is detected."""
     auroc, trust = found.auroc, found.credibility_outside
     assert auroc is not None
     assert trust is not None
     low = float((trust < STRANGE).mean())
     return (
-        f"Of a test example and one unlike the training data, the test example is the more credible in "
-        f"{of_100(auroc)} cases; 50 of 100 would be no better than a coin. {percent(low)} of the unlike ones lie below "
-        f"{STRANGE:g}."
+        f"A test example is more credible than an out-of-distribution one in {of_100(auroc)} pairs (AUROC); 50 of 100 "
+        f"would be chance. {percent(low)} of the out-of-distribution examples are below {STRANGE:g}."
     )
 
 
@@ -200,18 +207,18 @@ def issues(found: Findings) -> str:
     """How many training labels look wrong."""
     n, m = found.count(len(found.issues)), found.count(len(found.clf.references_))
     if n == 0:
-        return f"No training example is out-voted by the others. {LEARNED}"
+        return f"No training example is outvoted by the others. {LEARNED}"
     return (
-        f"{n:,} of {m:,} training examples ({percent(n / m)}) would get another label from all the others. Some are "
-        f"mislabelled, some are rare or lie between two classes. A look at the first ones pays most. {LEARNED}"
+        f"{n:,} of {m:,} training examples ({percent(n / m)}) would get another label from the others. Some are "
+        f"mislabelled, some are rare or lie between two classes. Check the first ones first. {LEARNED}"
     )
 
 
 def plane(share: float) -> str:
-    """How far a flat map is to be trusted that shows such a share of the spread."""
+    """How far to trust a map that shows this share of the variance."""
     if share >= 1:
-        return "The model itself works in two dimensions: distances on the map are the distances that count."
+        return "The embedding has two dimensions: distances on the map are the distances that the model uses."
     return (
-        f"The model works in more dimensions. The map shows the two with the most spread, {percent(share)} of it all: "
-        "what lies apart here is apart, what lies together here may still be apart."
+        f"The embedding has more than two dimensions. The map shows those with the most variance, {percent(share)} of "
+        "the total: points far apart here are far apart, but points close together here may not be."
     )

@@ -1,4 +1,4 @@
-"""What the model says of the rows of several requests at once, and how it is told.
+"""Answers of the model to several requests at once, and their form as JSON.
 
 The numbers are those of `dwac.estimator.evaluation.predict` and `Explanation.to_dict`: the same everywhere.
 """
@@ -20,27 +20,27 @@ from dwac.estimator.evaluation import Predictions, predict
 from dwac.explain import privacy
 from dwac.server.inputs import Reader
 
-VOTES = 0  # the key of requests that need votes alone; of explanations it is their number of neighbours
+VOTES = 0  # key of requests that need votes only; for explanations the key is the number of neighbours
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers for a model, which they never change."""
+    """Answers requests with a model, which is never changed."""
 
     model: DWACClassifier
     reader: Reader
     private: bool
 
     def run(self, k: int, requests: list[list[Any]]) -> list[Any]:
-        """The answer to the rows of each request, or the exception that they lead to.
+        """The answer to each request, or the exception that it raised.
 
-        If all together fail, halves are tried: only who is to blame is refused, in words for him alone.
+        If the requests fail together, each half is tried separately: only the request at fault is refused.
         """
         try:
             return self._together(k, requests)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic below Python is no Exception
+        except BaseException as error:  # a panic in native code is not an Exception
             if len(requests) == 1:
                 return [error]
             half = len(requests) // 2
@@ -52,14 +52,14 @@ class Answers:
         if k == VOTES:
             said = predict(self.model, X, private=self.private)
             return [said.part(rows) for rows in parts]
-        told = [explanation.to_dict() for explanation in self.model.explain(X, k, private=self.private)]
-        return [told[rows] for rows in parts]
+        explained = [explanation.to_dict() for explanation in self.model.explain(X, k, private=self.private)]
+        return [explained[rows] for rows in parts]
 
-    # How it is told
+    # The form of answers
 
     @cached_property
     def labels(self) -> list[Any]:
-        """The classes as JSON has them."""
+        """The classes as JSON values."""
         names: list[Any] = plain(self.model.classes_)
         return names
 
@@ -69,7 +69,7 @@ class Answers:
         return list(plain(dict.fromkeys(self.model.classes_)))
 
     def predictions(self, said: Predictions, epsilon: float) -> dict[str, Any]:
-        """Label, probabilities, trust and label set of each row."""
+        """Label, probabilities, confidence, credibility and prediction set of each row."""
         columns = (said.codes.tolist(), said.probabilities.tolist(), self._trust(said, epsilon))
         rows = [
             {"label": self.labels[code], "probability": row[code], "probabilities": self._by_class(row), **trust}
@@ -78,9 +78,11 @@ class Answers:
         return {"epsilon": epsilon, "note": self._note(epsilon), "predictions": rows}
 
     def sets(self, said: Predictions, epsilon: float) -> dict[str, Any]:
-        """Label set and p-values of each row."""
+        """Prediction set and p-values of each row."""
         if said.conformal is None:
-            raise CalibrationError("the model has no calibration rows, so it has no label sets; see recalibrate")
+            raise CalibrationError(
+                "prediction sets need calibration rows, and the model has none; add some with recalibrate"
+            )
         columns = (self._trust(said, epsilon), said.conformal.p_values.tolist())
         rows = [{**trust, "p_values": self._by_class(p)} for trust, p in zip(*columns, strict=True)]
         return {"epsilon": epsilon, "note": self._note(epsilon), "sets": rows}
@@ -99,15 +101,15 @@ class Answers:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _note(self, epsilon: float) -> str | None:
-        """What to expect of sets at this ε, where calibration leaves few labels out or none."""
+        """What to expect of sets at this ε, if calibration can exclude few labels or none."""
         if len(self.model.calibration_y_) == 0:
             return None
         expected, needed = self.model.expected_sets(epsilon), smallest_calibration(epsilon)
         there = self.count(expected.n_calibration)
         if expected.n_calibration < needed:
-            return f"to leave out a label at this epsilon takes {needed} calibration rows; there are {there}"
+            return f"excluding a label at this epsilon needs {needed} calibration rows; the model has {there}"
         return str(replace(expected, n_calibration=there)) if (expected.full_share or 0) > 0.5 else None
 
     def count(self, n: int) -> int:
-        """A number of examples, as far as it may be told."""
+        """A number of examples; rounded if private."""
         return privacy.count(n) if self.private else int(n)

@@ -27,7 +27,7 @@ from dwac.server.refusals import RefusalError, refusal_of
 from dwac.server.service import Service
 
 STATIC = Path(__file__).parent / "static"
-_ABOUT = "Every prediction is a weighted vote of training examples, and says how far to trust it."
+_ABOUT = "Every prediction is a weighted vote of training examples, with a measure of how far to trust it."
 
 
 def create_app(
@@ -42,16 +42,16 @@ def create_app(
     """An application that answers for a fitted model.
 
     Args:
-        model: never changed by what is asked here.
+        model: never changed by requests.
         token: required as `Authorization: Bearer …`, except for health and the pages themselves.
-        limits: of each request and all together.
-        private: answers hold labels and numbers in whole per cent only: no id, distance, weight or record of a
-            training example; by default so for a model that was saved without its training examples.
-        hosts: names the service may be asked for under; None for any.
-        routers: further routes, behind the same gate; `app.state.service` is what they may use.
+        limits: on each request and on all requests together.
+        private: answers contain only labels and numbers in whole per cent: no id, distance, weight or record of a
+            training example. The default for a model that was saved without its training examples.
+        hosts: host names that requests may use; None for any.
+        routers: further routes, behind the same gate; they may use `app.state.service`.
     """
     if token is not None and (not token.isascii() or not token.isprintable() or len(token) < 16 or " " in token):
-        raise InputError("the token must have 16 or more printable ASCII characters, without spaces")
+        raise InputError("the token must have at least 16 printable ASCII characters and no spaces; choose another one")
     service = Service.of(model, limits or Limits(), private)
 
     @asynccontextmanager
@@ -83,7 +83,7 @@ def create_app(
 
 
 def _pages() -> APIRouter:
-    """The documentation, from our own files."""
+    """The documentation page."""
     pages = APIRouter(include_in_schema=False)
 
     @pages.get("/docs")
@@ -107,13 +107,13 @@ def _refuse(request: Request, error: Exception) -> Response:
 
 def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    said = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
-    message = f"{request.method} {request.url.path[:100]}: {error.detail}; GET /docs says what there is"
-    return RefusalError(error.status_code, said, message, error.headers).response()
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
+    message = f"{request.method} {request.url.path[:100]}: {error.detail}; GET /docs lists all requests"
+    return RefusalError(error.status_code, code, message, error.headers).response()
 
 
 def _document_token(app: FastAPI) -> None:
-    """Say in the OpenAPI description where a token is needed."""
+    """Mark in the OpenAPI description which requests need a token."""
     made = app.openapi
 
     def openapi() -> dict[str, Any]:

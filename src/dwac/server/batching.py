@@ -1,4 +1,4 @@
-"""Requests that come at the same time become one call of the model, in one thread beside the event loop.
+"""Requests that arrive at the same time become one call of the model, in a thread next to the event loop.
 
 batcher = Batcher(run, Limits())          # run(key, [payload, …]) -> [result or exception, …]
 await batcher.submit("votes", payload, size=1)
@@ -17,8 +17,8 @@ from typing import Any
 from dwac.server.limits import Limits
 from dwac.server.refusals import RefusalError
 
-_STUCK = 2  # times as long as anyone waits for an answer: then the call is not merely slow
-THREAD = "dwac-model"  # how its thread's name begins
+_STUCK = 2  # times the longest wait for an answer: a call that takes longer is not merely slow
+THREAD = "dwac-model"  # prefix of the name of its thread
 Run = Callable[[Any, list[Any]], Sequence[Any]]
 
 
@@ -31,9 +31,9 @@ class _Job:
 
 
 class Batcher:
-    """Gathers waiting requests of one kind (`key`) until they have `batch_rows` rows or `gather_seconds` are over.
+    """Gathers waiting requests of one kind (`key`) until they have `batch_rows` rows or `gather_seconds` have passed.
 
-    While the model is busy others gather by themselves. The queue is short: whoever finds it full is refused at once.
+    While the model is busy, further requests queue up. The queue is short: a request that finds it full is refused.
     """
 
     def __init__(self, run: Run, limits: Limits, observe: Callable[[int], None]) -> None:
@@ -42,7 +42,7 @@ class Batcher:
         self._wake = asyncio.Event()
         self._stopping = False
         self._serving = False
-        self._since: float | None = None  # when the call that is under way began
+        self._since: float | None = None  # when the current call began
         self.panicked = False  # whether the last call ended in something worse than an Exception
 
     @property
@@ -51,21 +51,21 @@ class Batcher:
         return len(self._jobs)
 
     def admit(self) -> None:
-        """Refuse whoever would have to wait too long."""
+        """Refuse a request that would have to wait too long."""
         if self._stopping:
-            raise RefusalError(503, "stopping", "the service is shutting down; ask another one", {"retry-after": "5"})
+            raise RefusalError(503, "stopping", "the service is shutting down; try again later", {"retry-after": "5"})
         if not self._serving:
-            raise RefusalError(503, "failed", "the model's worker has ended; try again", {"retry-after": "5"})
+            raise RefusalError(503, "failed", "the worker of the model has stopped; try again", {"retry-after": "5"})
         if self._since is not None and time.monotonic() - self._since > _STUCK * self._limits.seconds:
-            raise RefusalError(503, "stuck", "the model does not come back from a call; try again later",
+            raise RefusalError(503, "stuck", "the model is stuck in a call; try again later",
                                {"retry-after": "5"})  # fmt: skip
         if len(self._jobs) >= self._limits.waiting:
             raise RefusalError(
-                503, "busy", f"{self._limits.waiting} requests are waiting already; try again", {"retry-after": "1"}
+                503, "busy", f"{self._limits.waiting} requests are already waiting; try again", {"retry-after": "1"}
             )
 
     async def submit(self, key: Hashable, payload: Any, *, size: int) -> Any:
-        """The answer to one request of `size` rows; an error where there is none in time."""
+        """The answer to one request of `size` rows; an error if it takes too long."""
         self.admit()
         job = _Job(key, payload, size, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
@@ -77,11 +77,11 @@ class Batcher:
             message = f"no answer within {self._limits.seconds:g} s; send fewer rows, or try again"
             raise RefusalError(504, "timeout", message, {"retry-after": "1"}) from None
         finally:
-            if job in self._jobs:  # nobody waits for it any more
+            if job in self._jobs:  # no client waits for it any more
                 self._jobs.remove(job)
 
     async def serve(self) -> None:
-        """Answer what comes, until `stop` was called and the queue is empty."""
+        """Answer requests until `stop` is called and the queue is empty."""
         self._serving = True
         pool = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         try:
@@ -92,7 +92,7 @@ class Batcher:
             pool.shutdown(wait=False)
 
     async def _answer(self, jobs: list[_Job], pool: ThreadPoolExecutor) -> None:
-        """One call of the model: whatever comes of it, everyone who waits for it hears."""
+        """One call of the model; every waiting request gets its result or its error."""
         self._since = time.monotonic()
         try:
             results = await asyncio.get_running_loop().run_in_executor(pool, self._answers, jobs)
@@ -114,7 +114,7 @@ class Batcher:
         self._wake.set()
 
     async def _some(self) -> bool:
-        """Wait for work; False when there will be none."""
+        """Wait for work; False if there will be none."""
         while not self._jobs:
             if self._stopping:
                 return False
@@ -138,7 +138,7 @@ class Batcher:
         return taken
 
     def _answers(self, jobs: list[_Job]) -> Sequence[Any]:
-        """A result or an Exception for each: a panic below Python, which is none, would end the worker for all."""
+        """A result or an Exception per job: a panic in native code is not an Exception, and would end the worker."""
         try:
             found: list[Any] = list(self._run(jobs[0].key, [job.payload for job in jobs]))
             if len(found) != len(jobs):

@@ -1,4 +1,4 @@
-"""The gate before every route: who may ask, under which name, what is counted, and the headers of every answer."""
+"""The gate before every route: checks token and host name, counts requests, and adds headers to every answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dwac.server.refusals import RefusalError, refusal_of
 log = logging.getLogger("dwac.server")
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Nothing from anywhere else, no inline script or style, in no frame.
+# Load nothing from other hosts, no inline script or style, not inside a frame.
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -37,13 +37,13 @@ class Gate:
     """ASGI middleware.
 
     Args:
-        app: what lies behind.
+        app: the application behind the gate.
         metrics: counts every request.
-        admit: refuses work while there is too much of it: here, where a refusal costs least.
-        token: bearer token that every path but the open ones needs.
-        hosts: names the service may be asked for under; None for any. On loopback this keeps a web page elsewhere,
-            whose name was made to point here (DNS rebinding), from reading the answers.
-        open_paths: need no token. open_folder: nor does what lies below it.
+        admit: refuses work if there is too much of it; here, where a refusal is cheapest.
+        token: bearer token that every path except the open ones requires.
+        hosts: host names that requests may use; None for any. On loopback this stops a foreign web page whose name
+            was made to point here (DNS rebinding) from reading the answers.
+        open_paths: paths that need no token. open_folder: no path below it needs one.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Gate:
         self.open_paths, self.open_folder = frozenset(open_paths), open_folder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Admit or refuse; whatever goes wrong behind becomes an answer, never the end of the service."""
+        """Admit or refuse. Any error behind the gate becomes an answer and never stops the service."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -81,10 +81,10 @@ class Gate:
             self._admit(scope)
             await self.app(scope, receive, send_safely)
         except ClientDisconnect:
-            status = status or 499  # nobody is there to be answered
+            status = status or 499  # the client has gone
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic below Python is no Exception
+        except BaseException as error:  # a panic in native code is not an Exception
             refusal = refusal_of(error)
             if refusal.status == 500:
                 log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
@@ -98,8 +98,8 @@ class Gate:
         if self.hosts is not None:
             for name in (b"host", b"origin"):
                 if name in headers and _host(headers[name].decode("latin-1")) not in self.hosts:
-                    said = f"this service answers only under {', '.join(sorted(self.hosts))}"
-                    raise RefusalError(421, "wrong_host", f"{said}; the {name.decode()} header names another")
+                    names = ", ".join(sorted(self.hosts))
+                    raise RefusalError(421, "wrong_host", f"the {name.decode()} header must name {names}; got another")
         if self.token is not None and not (path in self.open_paths or path.startswith(self.open_folder)):
             self._check_token(headers.get(b"authorization", b""), self.token)
         if scope["method"] == "POST" and path.startswith("/v1/"):
@@ -108,7 +108,9 @@ class Gate:
     def _check_token(self, given: bytes, wanted: bytes) -> None:
         if not hmac.compare_digest(given, wanted):  # in constant time
             challenge = {"www-authenticate": "Bearer"}
-            raise RefusalError(401, "unauthorized", "send the token: Authorization: Bearer …", challenge)
+            raise RefusalError(
+                401, "unauthorized", "a token is required; send the header Authorization: Bearer …", challenge
+            )
 
 
 def _host(value: str) -> str:

@@ -1,10 +1,10 @@
-"""Rows of a request → the X that the model takes. One reader a modality; each says in JSON Schema what it reads.
+"""Rows of a request → the X that the model takes. One reader per modality; each describes its rows in JSON Schema.
 
 reader = reader_of(model, Limits())
 X = reader.read([{"age": 31, "job": "nurse"}])       # a table; texts are strings, images pictures or nested numbers
-rows = reader.sift([{"age": 31, "job": "nurse"}, 7])  # those that can be read, and why others cannot
+rows = reader.sift([{"age": 31, "job": "nurse"}, 7])  # rows that can be read, and why the others cannot
 
-How a row is read never depends on the rows beside it, which may be another client's.
+How a row is read never depends on the other rows, which may come from another client.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Reader(ABC):
 
     @abstractmethod
     def item(self, row: Any) -> Any:
-        """One row, checked; an error says why it cannot be read."""
+        """One row, checked; raises an error with the reason if it cannot be read."""
 
     @abstractmethod
     def joined(self, items: list[Any]) -> Any:
-        """Such rows as X."""
+        """Checked rows as X."""
 
     def sift(self, rows: list[Any]) -> Partial:
-        """The rows as X, but for those that cannot be read."""
+        """The rows as X, except those that cannot be read."""
         items, unreadable = [], {}
         for i, row in enumerate(rows):
             try:
@@ -61,19 +61,19 @@ class Reader(ABC):
         return Partial(self.joined(items) if items else None, unreadable)
 
     def read(self, rows: list[Any]) -> Any:
-        """All rows as X; an error names the first that cannot be."""
+        """All rows as X; an error names the first one that cannot be read."""
         found = self.sift(rows)
         for i, why in found.unreadable.items():
             raise InputError(f"row {i}: {why}", rows=found.unreadable)
         return found.X
 
     def columns(self) -> list[dict[str, Any]] | None:
-        """A table's columns: name, kind, and the values a category has of its own."""
+        """The columns of a table: name, kind and known categories."""
         return None
 
 
 def reader_of(model: DWACClassifier, limits: Limits, *, private: bool = False) -> Reader:
-    """The reader for a model's data; a private one names no value of a training row."""
+    """The reader for a model's data; a private one reveals no value of a training row."""
     encoder: Encoder = model.encoder_
     match encoder:
         case TabularEncoder():
@@ -90,7 +90,7 @@ class TextReader(Reader):
     """Strings."""
 
     def schema(self) -> Schema:
-        """A string that holds something."""
+        """A string that is not blank."""
         return {"type": "string", "pattern": r"\S", "description": "A text."}
 
     def example(self) -> Any:
@@ -100,7 +100,7 @@ class TextReader(Reader):
     def item(self, row: Any) -> str:
         """The string as it is."""
         if not isinstance(row, str):
-            raise InputError(f"the row must be a text; got {_kind(row)}")
+            raise InputError(f"the row must be a string; got {_kind(row)}")
         return row
 
     def joined(self, items: list[Any]) -> list[str]:
@@ -109,7 +109,7 @@ class TextReader(Reader):
 
 
 class TableReader(Reader):
-    """JSON objects, a value for each column, or lists in the order of the columns where these have no names."""
+    """JSON objects with one value per column, or lists in the order of the columns if these have no names."""
 
     def __init__(self, encoder: TabularEncoder, *, private: bool) -> None:
         self._columns, self._private = encoder.columns, private
@@ -118,14 +118,14 @@ class TableReader(Reader):
         self._named = all(isinstance(name, str) for name in self._names)
 
     def columns(self) -> list[dict[str, Any]]:
-        """Name, kind and categories of each."""
+        """Name, kind and categories of each column."""
         shown = [None if self._private else column.categories for column in self._columns]
         return [
             {"name": c.name, "kind": c.kind, "categories": held} for c, held in zip(self._columns, shown, strict=True)
         ]
 
     def schema(self) -> Schema:
-        """Every column must be there; null stands for what is unknown."""
+        """Every column must be present; null means unknown."""
         kinds: dict[str, Schema] = {
             "numeric": {"type": ["number", "boolean", "null"]},
             "boolean": {"type": ["boolean", "number", "null"]},
@@ -141,12 +141,12 @@ class TableReader(Reader):
         return {"type": "object", "properties": properties, "required": self._names, "additionalProperties": False}
 
     def example(self) -> Any:
-        """What is typical of each column, the median or a category; null where values of training rows are private."""
+        """A typical value of each column, its median or a category; null if values of training rows are private."""
         values = [None if self._private else _typical(column) for column in self._columns]
         return dict(zip(self._names, values, strict=True)) if self._named else values
 
     def joined(self, items: list[Any]) -> pd.DataFrame:
-        """A frame of objects: pandas finds no common type, so that one row cannot change another."""
+        """A frame of objects: pandas infers no common type, so one row cannot change another."""
         cells = np.empty((len(items), len(self._names)), dtype=object)
         for i, values in enumerate(items):
             cells[i, :] = values
@@ -172,7 +172,7 @@ class TableReader(Reader):
     def _check_names(self, row: dict[str, Any]) -> None:
         missing = [name for name in self._names if name not in row]
         if missing:
-            raise InputError(f"the row lacks the column {_some(missing)}; give null where a value is not known")
+            raise InputError(f"the row lacks the column {_some(missing)}; give null if a value is unknown")
         if len(row) > len(self._names):
             extra = [name for name in row if name not in self._known]
             raise InputError(f"the row has the column {_some(extra)}, which the model does not know; leave it out")
@@ -187,25 +187,27 @@ class NumberReader(Reader):
 
     @classmethod
     def of_module(cls, encoder: ModuleEncoder) -> NumberReader:
-        """For a network of one's own, if it takes one input of numbers."""
+        """For your own network, if it takes one numeric input."""
         seen = encoder.config()["seen"]
         if len(seen) != 1 or seen[0]["type"] not in ("float32", "int64", "int32", "uint8"):
             kinds = ", ".join(part["type"] for part in seen)
-            raise InputError(f"served are networks with one input of numbers; this one has {len(seen)}: {kinds}")
+            raise InputError(
+                f"only networks with one numeric input can be served; this one has {len(seen)} inputs: {kinds}"
+            )
         dtype = np.dtype(seen[0]["type"])
         low, high = (-_LARGEST, _LARGEST) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         return cls(tuple(seen[0]["shape"]), dtype, low, high)
 
     def schema(self) -> Schema:
-        """A list of lists of numbers, each as long as it must be."""
+        """Nested lists of numbers in the shape of the input."""
         number = "number" if self._dtype.kind == "f" else "integer"
         schema: Schema = {"type": number, "minimum": self._low, "maximum": self._high}
         for length in reversed(self._shape):
             schema = {"type": "array", "items": schema, "minItems": length, "maxItems": length}
-        return {**schema, "description": f"Numbers in the shape {self._shape}."}
+        return {**schema, "description": f"Numbers of shape {self._shape}."}
 
     def example(self) -> Any:
-        """All zero."""
+        """All zeros."""
         return np.zeros(self._shape, dtype=self._dtype).tolist()
 
     def joined(self, items: list[Any]) -> NDArray[Any]:
@@ -213,29 +215,29 @@ class NumberReader(Reader):
         return np.stack(items)
 
     def item(self, row: Any) -> NDArray[Any]:
-        """An array; level by level, so that neither depth nor raggedness can surprise."""
+        """An array, checked level by level: neither deep nesting nor uneven lengths can do harm."""
         parts = [row]
         for axis, length in enumerate(self._shape):
             if not all(type(part) is list and len(part) == length for part in parts):
-                raise ShapeError(f"the row must be numbers in the shape {self._shape}; it differs at axis {axis}")
+                raise ShapeError(f"the row must be numbers of shape {self._shape}; it differs at axis {axis}")
             parts = list(chain.from_iterable(parts))
         if not {*map(type, parts)} <= {int, float}:
-            raise InputError("the row must hold numbers alone; something else is among them")
+            raise InputError("the row must contain only numbers; got something else among them")
         try:
             values = np.array(parts, dtype=np.float64)
         except OverflowError:
-            raise NonFiniteError(f"the row must hold numbers up to {self._high:g}") from None
+            raise NonFiniteError(f"the row must contain numbers up to {self._high:g}") from None
         if not ((values >= self._low) & (values <= self._high)).all():
-            raise NonFiniteError(f"the row must hold numbers from {self._low:g} to {self._high:g}")
+            raise NonFiniteError(f"the row must contain numbers from {self._low:g} to {self._high:g}")
         if self._dtype.kind != "f":
             if not (values == np.floor(values)).all():
-                raise InputError("the row must hold whole numbers, as the training data did")
+                raise InputError("the row must contain whole numbers, as in training")
             values = np.array([int(part) for part in parts], dtype=self._dtype)
         return values.reshape(self._shape)
 
 
 class ImageReader(Reader):
-    """Pictures as base64 PNG or JPEG, where training had such; or nested numbers as it had them."""
+    """Pictures as base64 PNG or JPEG if training used such images; or nested numbers, as in training."""
 
     def __init__(self, encoder: ImageEncoder, pixels: int) -> None:
         seen = encoder.seen
@@ -252,8 +254,8 @@ class ImageReader(Reader):
         numbers = self._numbers.schema()
         if not self._pictures:
             return numbers
-        said = "A PNG or JPEG file in base64, or as a data: URL; it is resized as the training images were."
-        return {"anyOf": [{"type": "string", "contentEncoding": "base64", "description": said}, numbers]}
+        about = "A PNG or JPEG file in base64, or a data: URL; it is resized like the training images."
+        return {"anyOf": [{"type": "string", "contentEncoding": "base64", "description": about}, numbers]}
 
     def example(self) -> Any:
         """A black image."""
@@ -264,7 +266,7 @@ class ImageReader(Reader):
         return self._picture(row) if isinstance(row, str) else self._numbers.item(row)
 
     def joined(self, items: list[Any]) -> list[Any]:
-        """A list; arrays that come with files become pictures too, which an encoder reads alike."""
+        """A list; if there are files, arrays become pictures, too, which an encoder reads in the same way."""
         if not any(isinstance(item, bytes) for item in items):
             return items
         return [item if isinstance(item, bytes) else self._drawn(item) for item in items]
@@ -278,7 +280,7 @@ class ImageReader(Reader):
 
     def _picture(self, row: str) -> bytes:
         if not self._pictures:
-            raise InputError("the row must be nested numbers, as the training images were arrays; got a string")
+            raise InputError("the row must be nested numbers, because the training images were arrays; got a string")
         if row.startswith("data:"):
             row = row.partition(",")[2]
         try:
@@ -289,21 +291,24 @@ class ImageReader(Reader):
         return data
 
     def _check_picture(self, data: bytes) -> None:
-        """Look at the head alone: a small file may claim to be a huge picture."""
+        """Check the header only: a small file may decode to a huge picture."""
         try:
             from PIL import Image
         except ImportError:
-            raise InputError("pictures need Pillow where the service runs; send nested numbers") from None
+            raise InputError(
+                "pictures need Pillow on the server, which is not installed; send nested numbers"
+            ) from None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
                     width, height = image.size
-        except Exception:  # Pillow's readers raise whatever a broken file makes them
-            raise InputError("the row must be a whole PNG or JPEG file in base64; this one cannot be read") from None
+        except Exception:  # Pillow raises many kinds of errors on damaged files
+            raise InputError("the row must be a complete PNG or JPEG file in base64; this one cannot be read") from None
         if width * height > self._pixels:
-            said = f"the picture has {width}×{height} pixels"
-            raise InputError(f"{said}; at most {self._pixels:,} are read; send it smaller")
+            raise InputError(
+                f"a picture may have at most {self._pixels:,} pixels; got {width}×{height}; send a smaller one"
+            )
 
 
 def _typical(column: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What one request, and all together, may ask of the service."""
+"""Limits on one request and on all requests together."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dwac.errors import InputError
 
 @dataclass(frozen=True)
 class Limits:
-    """Beyond each of these a request is refused with a reason, before it costs more.
+    """A request beyond any of these is refused with a reason, before it costs more.
 
     >>> Limits(rows=10).rows
     10
     """
 
-    body_bytes: int = 4 * 2**20  # of one request, counted while it arrives
-    buffered_bytes: int = 256 * 2**20  # of all requests that are arriving
-    rows: int = 256  # of one request
-    explained: int = 32  # rows of one request to explain: each takes a sort of all references
-    neighbors: int = 100  # of an explanation
-    pixels: int = 2**24  # of one picture, whatever its file claims
+    body_bytes: int = 4 * 2**20  # per request, counted while it arrives
+    buffered_bytes: int = 256 * 2**20  # of all requests that are currently arriving
+    rows: int = 256  # per request
+    explained: int = 32  # rows to explain per request: each sorts all references
+    neighbors: int = 100  # per explanation
+    pixels: int = 2**24  # per picture
     waiting: int = 64  # requests in the queue; the next one is refused at once
     batch_rows: int = 64  # rows gathered into one call of the model
     gather_seconds: float = 0.001  # how long the first request waits for others to join it
@@ -29,7 +29,7 @@ class Limits:
 
     @property
     def rows_to_explain(self) -> int:
-        """Of one request."""
+        """Maximum per request."""
         return min(self.rows, self.explained)
 
     def __post_init__(self) -> None:

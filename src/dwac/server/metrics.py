@@ -1,4 +1,4 @@
-"""Counters in the text format of Prometheus: a few numbers need no library with a registry of its own."""
+"""Counters in the text format of Prometheus, without a further dependency."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Histogram:
         self.sum += value
 
     def lines(self, name: str) -> list[str]:
-        """As Prometheus reads it: each bucket holds those below it too."""
-        said, total = [], 0
+        """In the format of Prometheus, with cumulative buckets."""
+        lines, total = [], 0
         for bound, count in zip((*map("{:g}".format, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
-            said.append(f'{name}_bucket{{le="{bound}"}} {total}')
-        return [*said, f"{name}_sum {self.sum:.9g}", f"{name}_count {total}"]
+            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
+        return [*lines, f"{name}_sum {self.sum:.9g}", f"{name}_count {total}"]
 
 
 class Metrics:
-    """What the service counts; `text` is what GET /v1/metrics says."""
+    """What the service counts; `text` is the answer to GET /v1/metrics."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._paths = set(paths)  # others share one label: a client must not be able to invent labels
@@ -50,11 +50,11 @@ class Metrics:
         lines = ["# HELP dwac_requests_total Requests by path and status.", "# TYPE dwac_requests_total counter"]
         for (path, status), count in sorted(self.requests.items()):
             lines.append(f'dwac_requests_total{{path="{path}",status="{status}"}} {count}')
-        for name, said, histogram in (
-            ("dwac_request_seconds", "Time from a request's head to the end of its answer.", self.seconds),
+        for name, about, histogram in (
+            ("dwac_request_seconds", "Time from the header of a request to the end of its answer.", self.seconds),
             ("dwac_batch_rows", "Rows that one call of the model answered.", self.batch_rows),
         ):
-            lines += [f"# HELP {name} {said}", f"# TYPE {name} histogram", *histogram.lines(name)]
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} histogram", *histogram.lines(name)]
         for name, value in gauges.items():
             lines += [f"# TYPE dwac_{name} gauge", f"dwac_{name} {value:g}"]
         return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Refusals: every error of the service is JSON, {"error": {"code", "message"}}, with a fitting status."""
+"""Refusals: every error of the service is JSON, {"error": {"code", "message"}}, with a suitable status."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from starlette.responses import JSONResponse
 
 from dwac.errors import CalibrationError, DwacError, HeadError, InputError, PrivacyError
 
-CLOSE = {"connection": "close"}  # where the rest of a body is not worth reading
+CLOSE = {"connection": "close"}  # used if the rest of a body is not read
 
 
 class RefusalError(DwacError):
-    """A request that is not answered: its HTTP status, a code for machines and a message for people."""
+    """A refused request: its HTTP status, a code for programs and a message for people."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, dict(headers or {})
 
     def response(self) -> JSONResponse:
-        """What the client gets."""
+        """The answer to the client."""
         return JSONResponse({"error": {"code": self.code, "message": self.message}}, self.status, self.headers)
 
 
 def refusal_of(error: BaseException) -> RefusalError:
-    """How an error of the model is told: what the client can mend is named, anything else stays inside."""
+    """The refusal for an error: names what the client can fix, and hides everything else."""
     match error:
         case RefusalError():
             return error
@@ -33,4 +33,4 @@ def refusal_of(error: BaseException) -> RefusalError:
         case InputError():
             return RefusalError(422, "invalid_input", str(error))
         case _:
-            return RefusalError(500, "internal", "the service failed on this request; its log says why")
+            return RefusalError(500, "internal", "the service failed on this request; see its log")

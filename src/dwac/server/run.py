@@ -1,7 +1,7 @@
-"""Running the application: uvicorn with a clock on every connection and a clean end.
+"""Running the application: uvicorn with a timeout on every connection and a clean shutdown.
 
-uvicorn's own protocol speaks HTTP; what stands between it and each connection here uses no more of it than the
-interfaces of asyncio: bytes that come, bytes that go, and requests that reach the application.
+uvicorn's own protocol handles HTTP. The layer here between it and each connection uses only the interfaces of
+asyncio: bytes received, bytes sent, and requests that reach the application.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from dwac.server.batching import THREAD
 from dwac.server.gate import HEADERS
 from dwac.server.refusals import CLOSE, RefusalError
 
-HEAD_SECONDS = 10.0  # for a request's line and headers to arrive, from the connection's begin or the answer before
-HEAD_BYTES = 2**16  # of these
+HEAD_SECONDS = 10.0  # for request line and headers to arrive, from the start of the connection or the previous answer
+HEAD_BYTES = 2**16  # of request line and headers
 CONNECTIONS = 512  # open at once
-STALL_SECONDS = 30.0  # that a client may read nothing of its answer
-END_SECONDS = 2.0  # the same once the service ends, and for what was written to leave before a connection is closed
-GRACE_SECONDS = 4  # for requests in flight when the service ends
-_MOST_IGNORED = 2**20  # bytes that are let go by after a refusal
-_MALFORMED = b"Invalid HTTP request received."  # as uvicorn says it
+STALL_SECONDS = 30.0  # for which a client may stop reading its answer
+END_SECONDS = 2.0  # the same during shutdown, and for the last bytes to be sent before a connection is closed
+GRACE_SECONDS = 4  # for requests in flight at shutdown
+_MOST_IGNORED = 2**20  # bytes ignored after a refusal
+_MALFORMED = b"Invalid HTTP request received."  # the text that uvicorn sends
 
 
 class Doors:
-    """The open connections by their client's address, and the ASGI middleware that knows when each has a request."""
+    """The open connections by client address, and ASGI middleware that knows when each has a request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -44,7 +44,7 @@ class Doors:
         self.ending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request: its head is whole, and from here on the service's own limits hold until it is answered."""
+        """A request whose headers are complete: from here on the limits of the service apply until it is answered."""
         door = self.open.get(scope.get("client"))
         if door is None:
             await self.app(scope, receive, send)
@@ -62,45 +62,47 @@ class Doors:
         except asyncio.CancelledError:
             if not self.ending:
                 raise
-            if not started:  # the grace is over
-                said = RefusalError(503, "stopping", "the service is shutting down; ask another one", CLOSE).response()
-                said.headers.update(HEADERS)
-                await said(scope, receive, send)
+            if not started:  # the time for shutdown is over
+                refusal = RefusalError(
+                    503, "stopping", "the service is shutting down; try again later", CLOSE
+                ).response()
+                refusal.headers.update(HEADERS)
+                await refusal(scope, receive, send)
         finally:
             door.end()
 
     def end(self) -> None:
-        """Wait no longer than a moment for clients that do not read."""
+        """Wait only briefly for clients that do not read."""
         self.ending = True
         for door in self.open.values():
             door.hurry()
 
 
 class Connection(asyncio.Protocol):
-    """One connection: lets bytes through to uvicorn's protocol, and closes it where they come or go too slowly."""
+    """One connection: passes bytes to uvicorn's protocol, and closes if they come or go too slowly."""
 
     def __init__(self, doors: Doors, **given: Any) -> None:
         self._doors, self._inner = doors, HttpToolsProtocol(**given)
         self._clocks: dict[str, asyncio.TimerHandle] = {}
-        self._head: bytearray | None = None  # what has come of a head; None where none is due
+        self._head: bytearray | None = None  # the part of the headers received so far; None if none are expected
         self._refused, self._ignored = False, 0
 
-    # What asyncio tells
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The first head is due from now on."""
+        """Wait for the first headers."""
         self._transport: Any = transport
         self._client = tuple((transport.get_extra_info("peername") or ())[:2])
         if len(self._doors.open) >= CONNECTIONS:
-            said = "too many connections are open; try again"
-            self._refuse(RefusalError(503, "busy", said, {"retry-after": "1"}))
+            message = "too many connections are open; try again"
+            self._refuse(RefusalError(503, "busy", message, {"retry-after": "1"}))
             return
         self._doors.open[self._client] = self
         self.end()
         self._inner.connection_made(_Line(transport, self))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
-        """Let bytes through, and count those of a head; line ends before it are none."""
+        """Pass bytes on, and count those of the headers, without line ends before them."""
         if self._refused:
             self._ignored += len(data)
             if self._ignored > _MOST_IGNORED:
@@ -113,65 +115,67 @@ class Connection(asyncio.Protocol):
         if b"\r\n\r\n" in self._head:
             self._head = None
         elif len(self._head) > HEAD_BYTES:
-            self._refuse(RefusalError(431, "head_too_large", f"line and headers may have {HEAD_BYTES:,} bytes"))
+            self._refuse(
+                RefusalError(431, "head_too_large", f"request line and headers may have at most {HEAD_BYTES:,} bytes")
+            )
 
     def eof_received(self) -> None:
-        """Nothing more will come."""
+        """The client sends nothing more."""
         if not self._refused:
             self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is written to."""
+        """The client reads too slowly."""
         self._inner.pause_writing()
         self._start("stall", END_SECONDS if self._doors.ending else STALL_SECONDS, self._transport.abort)
 
     def resume_writing(self) -> None:
-        """It has read."""
+        """The client reads again."""
         self._stop("stall")
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is due any more."""
+        """Stop all timers."""
         for name in list(self._clocks):
             self._stop(name)
         if self._doors.open.get(self._client) is self:
             del self._doors.open[self._client]
             self._inner.connection_lost(exc)
 
-    # What the doors tell
+    # Called by Doors
 
     def begin(self) -> None:
-        """A request's head is whole."""
+        """The headers of a request are complete."""
         self._stop("head")
         self._head = None
 
     def end(self) -> None:
-        """It is answered: the next head is due."""
+        """The request is answered: wait for the next headers."""
         self._head = bytearray()
         self._start("head", HEAD_SECONDS, self._too_late)
 
     def hurry(self) -> None:
-        """A client that does not read is given up soon."""
+        """Give up soon on a client that does not read."""
         if "stall" in self._clocks:
             self._start("stall", END_SECONDS, self._transport.abort)
 
     def close(self) -> None:
-        """Once what was written has left, or soon."""
+        """Close after the last bytes are sent, or after a short time."""
         self._transport.close()
         self._start("close", END_SECONDS, self._transport.abort)
 
     def _too_late(self) -> None:
         self._stop("head")
         if self._head is not None and not self._head:
-            self.close()  # nothing was asked, and nobody waits for an answer
+            self.close()  # nothing was asked, so no answer is expected
         else:
-            said = f"line and headers did not arrive within {HEAD_SECONDS:g} s"
-            self._refuse(RefusalError(408, "slow_head", said))
+            message = f"request line and headers did not arrive within {HEAD_SECONDS:g} s"
+            self._refuse(RefusalError(408, "slow_head", message))
 
     def _refuse(self, refusal: RefusalError) -> None:
         self._refused = True
         self._transport.write(written(refusal))
-        # What has come unread would have the refusal thrown away with the connection.
+        # Closing with unread bytes would discard the refusal.
         self._start("refused", END_SECONDS / 4, self.close)
 
     def _start(self, name: str, seconds: float, then: Callable[[], None]) -> None:
@@ -186,7 +190,7 @@ class Connection(asyncio.Protocol):
 
 
 class _Line:
-    """A transport as uvicorn has it: its words on malformed HTTP become ours, and it closes in bounded time."""
+    """The transport that uvicorn uses: answers malformed HTTP with our refusal, and closes in bounded time."""
 
     def __init__(self, transport: Any, connection: Connection) -> None:
         self._transport, self._connection = transport, connection
@@ -196,7 +200,7 @@ class _Line:
 
     def write(self, data: bytes) -> None:
         if data.startswith(b"HTTP/1.1 400 ") and data.endswith(_MALFORMED):
-            data = written(RefusalError(400, "not_http", "the request is no valid HTTP"))
+            data = written(RefusalError(400, "not_http", "the request is not valid HTTP"))
         self._transport.write(data)
 
     def close(self) -> None:
@@ -204,7 +208,7 @@ class _Line:
 
 
 def written(refusal: RefusalError) -> bytes:
-    """A refusal as bytes, for those who never get as far as the application."""
+    """A refusal as bytes, for requests that never reach the application."""
     response = refusal.response()
     headers = {**HEADERS, **dict(response.headers), **CLOSE}
     lines = [f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}"]
@@ -213,7 +217,7 @@ def written(refusal: RefusalError) -> bytes:
 
 
 class Server(uvicorn.Server):
-    """Says when it has started, and ends in bounded time: what is in flight is answered, what is new is refused."""
+    """Reports its start, and shuts down in bounded time: answers requests in flight and refuses new ones."""
 
     def __init__(self, config: uvicorn.Config, doors: Doors) -> None:
         super().__init__(config)
@@ -221,19 +225,19 @@ class Server(uvicorn.Server):
         self.on_start: Callable[[], None] | None = None
 
     async def startup(self, sockets: Any = None) -> None:
-        """Say so once requests are taken."""
+        """Call `on_start` once requests are accepted."""
         await super().startup(sockets)
         if self.started and self.on_start is not None:
             self.on_start()
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Who does not read is not waited for."""
+        """Do not wait for clients that do not read."""
         self.doors.end()
         await super().shutdown(sockets)
 
 
 def server_of(app: Any) -> Server:
-    """A server for the application, whose requests in flight have some seconds to end when it ends."""
+    """A server for the application; at shutdown, requests in flight have a few seconds to finish."""
     doors = Doors(app)
     config = uvicorn.Config(
         doors,
@@ -251,11 +255,11 @@ def server_of(app: Any) -> Server:
 
 def serve(app: Any, sockets: list[Any], *, on_start: Callable[[], None] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    # The model's thread would else keep the event loop waiting for 5 ms at each of its calls to the system.
+    # Otherwise the thread of the model would delay the event loop by 5 ms at each system call.
     sys.setswitchinterval(0.0002)
     server = server_of(app)
     server.on_start = on_start
-    # uvicorn raises a signal that it has obeyed once more: to these.
+    # uvicorn raises the signal again after it has handled it: these handlers catch that.
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {sig: signal.signal(sig, lambda *_: None) for sig in (signal.SIGINT, signal.SIGTERM)}
@@ -268,7 +272,7 @@ def serve(app: Any, sockets: list[Any], *, on_start: Callable[[], None] | None =
     for thread in threading.enumerate():
         if thread.name.startswith(THREAD):
             thread.join(END_SECONDS / 2)
-            if thread.is_alive():  # a call of the model that nobody waits for any more; Python would wait for it
+            if thread.is_alive():  # a call that no client waits for any more, but Python would
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(0)

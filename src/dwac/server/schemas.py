@@ -1,4 +1,4 @@
-"""What goes over the wire, as pydantic models: they check what comes and document what goes."""
+"""Requests and answers as pydantic models, which check requests and document both."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from dwac.server.inputs import Reader
 from dwac.server.limits import Limits
 from dwac.server.refusals import RefusalError
 
-Epsilon = Annotated[float, Field(ge=1e-9, lt=1, description="The share of sets that may miss the true label.")]
+Epsilon = Annotated[
+    float,
+    Field(ge=1e-9, lt=1, description="Allowed error rate: the share of prediction sets that may miss the true label."),
+]
 T = TypeVar("T", bound=BaseModel)
-# JSON tells no 5.0 from 5.
+# JSON does not distinguish 5.0 from 5.
 Whole = Annotated[int, BeforeValidator(lambda k: int(k) if isinstance(k, float) and k.is_integer() else k)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -20,70 +23,77 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class _Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     rows: list[Any] = Field(
-        min_length=1, description="The examples, in the form that the model takes; others are told to be unreadable."
+        min_length=1,
+        description="The examples, in the form that the model takes; any other row is reported as unreadable.",
     )
-    strict: bool = Field(False, description="Refuse the whole request where a row cannot be read.")
+    strict: bool = Field(False, description="Refuse the whole request if any row cannot be read.")
 
 
 class Ask(_Asked):
-    """Rows, and the error rate ε of their label sets."""
+    """Rows, and the error rate ε of their prediction sets."""
 
     epsilon: Epsilon = 0.05
 
 
 class AskWhy(_Asked):
-    """Rows, and how many neighbours to show of each."""
+    """Rows, and how many neighbours to show per row."""
 
-    k: Whole = Field(5, ge=1, description="How many training examples to show.")
+    k: Whole = Field(5, ge=1, description="Number of training examples to show per row.")
 
 
 class Prediction(BaseModel):
-    """The label of a row, and how far to trust it; without calibration rows the last three are null.
+    """The label of a row, and how far to trust it. Without calibration rows the last three are null.
 
-    A row that cannot be read has the commonest label, the classes' shares for probabilities, and credibility 0.
+    A row that cannot be read gets the most common label, the class frequencies as probabilities, and credibility 0.
     """
 
     label: Any
     probability: Share
-    probabilities: dict[str, float] = Field(description="By class.")
-    unreadable: str | None = Field(description="Why the row could not be read, where that is so.")
-    confidence: Share | None = Field(description="1 - the second largest p-value: how firmly others are rejected.")
-    credibility: Share | None = Field(description="The largest p-value: near 0 for what is unlike anything seen.")
-    label_set: list[Any] | None = Field(description="Labels with p > ε: they miss the true one at most ε of the time.")
+    probabilities: dict[str, float] = Field(description="Per class.")
+    unreadable: str | None = Field(description="Why the row could not be read; null if it could.")
+    confidence: Share | None = Field(
+        description="1 - the second largest p-value: how firmly other labels are rejected."
+    )
+    credibility: Share | None = Field(description="The largest p-value: near 0 for rows unlike anything seen.")
+    label_set: list[Any] | None = Field(
+        description="Prediction set: labels with p > ε. Misses the true one at a rate of at most ε."
+    )
 
 
-class _Told(BaseModel):
+class _Answered(BaseModel):
     epsilon: float
-    note: str | None = Field(description="Why label sets at this ε cannot leave anything out, where that is so.")
+    note: str | None = Field(description="Why sets at this ε exclude few labels or none, if so.")
 
 
-class Predictions(_Told):
-    """One prediction a row."""
+class Predictions(_Answered):
+    """One prediction per row."""
 
     predictions: list[Prediction]
 
 
 class LabelSet(BaseModel):
-    """The labels of a row that cannot be rejected at ε."""
+    """The prediction set of a row: the labels that cannot be rejected at ε."""
 
-    unreadable: str | None = Field(description="Why the row could not be read, where that is so: no label fits it.")
+    unreadable: str | None = Field(
+        description="Why the row could not be read (then the set is empty); null if it could."
+    )
     label_set: list[Any]
-    p_values: dict[str, float] = Field(description="By class.")
+    p_values: dict[str, float] = Field(description="Per class.")
     confidence: Share
     credibility: Share
 
 
-class Sets(_Told):
-    """One set a row."""
+class Sets(_Answered):
+    """One prediction set per row."""
 
     sets: list[LabelSet]
 
 
 class Neighbor(BaseModel):
-    """A training example's part in the vote; where the service is private, its label and rounded share alone."""
+    """A training example and its vote; only the label and a rounded share if the service is private."""
 
     label: Any
-    share: float = Field(description="Of the whole vote; in whole per cent where the service is private.")
+    share: float = Field(description="Share of the whole vote; in whole per cent if the service is private.")
     weight: float | None = None
     log_weight: float | None = None
     id: Any = None
@@ -92,7 +102,7 @@ class Neighbor(BaseModel):
 
 
 class Why(BaseModel):
-    """An explanation, as `Explanation.to_dict()` has it in Python."""
+    """An explanation, the same as `Explanation.to_dict()` in Python."""
 
     label: Any
     probability: float
@@ -100,59 +110,63 @@ class Why(BaseModel):
     confidence: float | None
     credibility: float | None
     p_values: dict[str, float] | None
-    unreadable: str | None = Field(description="Why the row could not be read, where that is so: nobody voted.")
-    deciding: int | None = Field(description="So few nearest examples fix the label, whatever labels the others have.")
-    flip_size: int | None = Field(description="How many training examples must go to change the label.")
+    unreadable: str | None = Field(
+        description="Why the row could not be read (then there are no votes); null if it could."
+    )
+    deciding: int | None = Field(
+        description="How many nearest examples decide the label, whatever the labels of the others."
+    )
+    flip_size: int | None = Field(description="How many training examples must be removed to change the label.")
     n_references: int
     private: bool
-    record: Any = Field(description="The explained row.")
-    attention: Any = Field(description="Of a text: its words, and how much the network read each.")
+    record: Any = Field(description="The row that is explained.")
+    attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
     neighbors: list[Neighbor] = Field(description="Nearest first.")
 
 
 class Explanations(BaseModel):
-    """One explanation a row."""
+    """One explanation per row."""
 
     explanations: list[Why]
 
 
 class Card(BaseModel):
-    """What the model is and takes."""
+    """The model and the rows that it takes."""
 
     kind: str = Field(description="tabular, image, text, huggingface or module")
     head: str
     kernel: str
     classes: list[Any]
-    n_references: int = Field(description="Training examples that vote; a softmax has none.")
+    n_references: int = Field(description="Number of training examples that vote; 0 for a softmax.")
     n_calibration: int
-    columns: list[dict[str, Any]] | None = Field(description="Of a table.")
+    columns: list[dict[str, Any]] | None = Field(description="Columns of a table; null for other data.")
     row: dict[str, Any] = Field(description="JSON Schema of one row.")
-    example: Any = Field(description="A row that the model takes.")
+    example: Any = Field(description="A row that the model accepts.")
     private: bool
     limits: dict[str, float]
 
 
 class Health(BaseModel):
-    """How the service is."""
+    """State of the service."""
 
     status: str
 
 
 class Error(BaseModel):
-    """A code for machines, a message for people."""
+    """A code for programs and a message for people."""
 
     code: str
     message: str
 
 
 class Refused(BaseModel):
-    """Why there is no answer."""
+    """Why the request was refused."""
 
     error: Error
 
 
 def checked(kind: type[T], asked: Any) -> T:
-    """What was asked, or a refusal that names the field."""
+    """The checked request, or a refusal that names the field."""
     try:
         return kind.model_validate(asked)
     except ValidationError as error:
@@ -163,11 +177,11 @@ def checked(kind: type[T], asked: Any) -> T:
 
 
 def request_body(kind: type[_Asked], reader: Reader, limits: Limits) -> dict[str, Any]:
-    """The body of a request as OpenAPI says it, for this very model."""
+    """The body of a request in OpenAPI, for this model."""
     schema = kind.model_json_schema()
     why = kind is AskWhy
     schema["properties"]["rows"] |= {
-        "items": {"anyOf": [reader.schema(), {}]},  # what is of no such form is told to be unreadable
+        "items": {"anyOf": [reader.schema(), {}]},  # any other row is reported as unreadable
         "maxItems": limits.rows_to_explain if why else limits.rows,
     }
     schema["if"] = {"properties": {"strict": {"const": True}}, "required": ["strict"]}

@@ -1,4 +1,4 @@
-"""One served model: its reader, queue and counters. No state of any client is kept."""
+"""One served model: its reader, queue and counters. No client state is kept."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from dwac.server.refusals import CLOSE, RefusalError
 log = logging.getLogger("dwac.server")
 
 _LINGER = 1.0  # seconds
-_PATIENCE = 2.0  # seconds for the model to end its call when the service ends
-_LONG = 2**16  # bytes of JSON that are read beside the event loop
+_PATIENCE = 2.0  # seconds for the model to finish its call at shutdown
+_LONG = 2**16  # bytes of JSON from which parsing moves to a thread
 
 
 @dataclass
 class Service:
-    """A model, what it may be asked, and who waits."""
+    """A model with its limits and the requests that wait for it."""
 
     model: DWACClassifier
     limits: Limits = field(default_factory=Limits)
@@ -46,9 +46,9 @@ class Service:
 
     @classmethod
     def of(cls, model: DWACClassifier, limits: Limits, private: bool | None) -> Service:
-        """For a fitted model; private by default where it was saved without its training examples."""
+        """For a fitted model; private by default if it was saved without its training examples."""
         if not isinstance(model, DWACClassifier) or not hasattr(model, "model_"):
-            raise InputError(f"a fitted DWACClassifier can be served; got {type(model).__name__}")
+            raise InputError(f"the model must be a fitted DWACClassifier; got {type(model).__name__}")
         return cls(model, limits, model.private_ if private is None else private)
 
     def __post_init__(self) -> None:
@@ -57,69 +57,69 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer requests while the context lasts; at its end those in the queue are still answered."""
+        """Answer requests inside the context; at its end, those in the queue are still answered."""
         self.batcher = Batcher(self.answers.run, self.limits, self.metrics.batch_rows.add)
         worker = asyncio.create_task(self._work(self.batcher))
-        await asyncio.sleep(0)  # it begins
+        await asyncio.sleep(0)  # lets the worker start
         try:
             await self._warm_up()
             yield
         finally:
             self.batcher.stop()
             _, late = await asyncio.wait({worker}, timeout=_PATIENCE)
-            for task in late:  # in a call that nobody waits for any more
+            for task in late:  # in a call that no client waits for any more
                 task.cancel()
 
     async def _work(self, batcher: Batcher) -> None:
-        """The worker, started anew should it ever fail."""
+        """The worker, restarted if it fails."""
         while True:
             try:
                 await batcher.serve()
                 return
             except Exception:
-                log.exception("the model's worker failed; it is started anew")
+                log.exception("the worker of the model failed and is restarted")
 
     async def _warm_up(self) -> None:
-        """The first call makes what later ones reuse; an example that the model does not take is no harm."""
+        """The first call prepares what later ones reuse; an example that the model refuses does no harm."""
         with suppress(DwacError):
             await self.votes([self.reader.example()])
 
     def queue(self) -> Batcher:
-        """The queue, if it takes another request."""
+        """The queue, if it accepts another request."""
         if self.batcher is None:
             raise RefusalError(503, "starting", "the service is starting; try again", {"retry-after": "1"})
         self.batcher.admit()
         return self.batcher
 
     async def require_ready(self) -> None:
-        """Refuse where a prediction would be refused; after a panic the model has to show first that it answers."""
+        """Refuse if a prediction would be refused; after a panic, first check that the model answers."""
         if self.queue().panicked:
             try:
                 await self.votes([self.reader.example()])
             except Exception as error:
                 if isinstance(error, RefusalError):
                     raise
-                raise RefusalError(503, "failing", "the model fails; the log says why", {"retry-after": "5"}) from error
+                raise RefusalError(503, "failing", "the model fails; see the log", {"retry-after": "5"}) from error
 
     async def votes(self, rows: list[Any], *, strict: bool = False) -> Predictions:
-        """What the model says of rows; strict: an error where one cannot be read."""
+        """Predictions for rows; strict: an error if one cannot be read."""
         said: Predictions = await self._ask(VOTES, rows)
         if strict and said.reasons is not None:
             _require_all(said.reasons.tolist())
         return said
 
     async def explanations(self, rows: list[Any], k: int, *, strict: bool = False) -> list[dict[str, Any]]:
-        """Why it says so."""
-        told: list[dict[str, Any]] = await self._ask(k, rows)
+        """Explanations for rows; strict: an error if one cannot be read."""
+        explained: list[dict[str, Any]] = await self._ask(k, rows)
         if strict:
-            _require_all([each["unreadable"] for each in told])
-        return told
+            _require_all([each["unreadable"] for each in explained])
+        return explained
 
     async def _ask(self, k: int, rows: list[Any]) -> Any:
         return await self.queue().submit(k, rows, size=len(rows))
 
     def card(self) -> dict[str, Any]:
-        """What the model is and takes."""
+        """The model and the rows that it takes."""
         voters = isinstance(self.model.model_, WeightedAverage)
         return {
             "kind": self.model.encoder_.kind,
@@ -135,14 +135,16 @@ class Service:
             "limits": asdict(self.limits),
         }
 
-    # The wire
+    # Requests
 
     async def read(self, request: Request) -> Any:
-        """The JSON of a request's body; size and time are watched while it arrives."""
+        """The JSON of a request's body; size and time are checked while it arrives."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise RefusalError(
-                415, "unsupported_media_type", f"send application/json; got {kind or 'no content-type'!r:.60}"
+                415,
+                "unsupported_media_type",
+                f"the content-type must be application/json; got {kind or 'no content-type'!r:.60}",
             )
         body = bytearray()
         try:
@@ -163,18 +165,22 @@ class Service:
 
     def _hold(self, more: int) -> None:
         if self.buffered + more > self.limits.buffered_bytes:
-            raise RefusalError(503, "busy", "too much is arriving at once; try again", {"retry-after": "1", **CLOSE})
+            raise RefusalError(
+                503, "busy", "too much data is arriving at once; try again", {"retry-after": "1", **CLOSE}
+            )
         self.buffered += more
 
     def _too_large(self) -> RefusalError:
         return RefusalError(
-            413, "too_large", f"a body may have {self.limits.body_bytes:,} bytes; send fewer rows", CLOSE
+            413, "too_large", f"a body may have at most {self.limits.body_bytes:,} bytes; send fewer rows", CLOSE
         )
 
     def check_rows(self, rows: list[Any], most: int) -> None:
         """Refuse more rows than one request may have."""
         if len(rows) > most:
-            raise RefusalError(422, "too_many_rows", f"a request may have {most} rows; got {len(rows)}; divide them")
+            raise RefusalError(
+                422, "too_many_rows", f"a request may have at most {most} rows; got {len(rows)}; send several requests"
+            )
 
 
 def _require_all(reasons: list[str | None]) -> None:
@@ -184,7 +190,7 @@ def _require_all(reasons: list[str | None]) -> None:
 
 
 async def _drain(stream: AsyncIterator[bytes]) -> None:
-    """Let a body that is too large go by for a moment: most clients hear a refusal only when they have sent it all."""
+    """Discard a body that is too large for a moment: most clients read a refusal only after they have sent it all."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_LINGER):
             async for _ in stream:
@@ -192,20 +198,20 @@ async def _drain(stream: AsyncIterator[bytes]) -> None:
 
 
 def parsed(body: bytes | bytearray) -> Any:
-    """Strict JSON: no NaN, no infinity, no repeated keys, no half characters, no depth that Python cannot follow."""
+    """Strict JSON: no NaN, no infinity, no repeated keys, no lone surrogates, no nesting beyond Python's limit."""
     try:
         text = body.decode()
         found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_once)
         if "\\u" in text:
-            json.dumps(found, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is no text
+            json.dumps(found, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is not text
         return found
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:120]
-        raise RefusalError(400, "not_json", f"the body must be JSON in UTF-8: {said}") from None
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:120]
+        raise RefusalError(400, "not_json", f"the body must be JSON in UTF-8: {reason}") from None
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"JSON has no {name}; give null for what is unknown")
+    raise ValueError(f"JSON has no {name}; give null for unknown values")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -215,6 +221,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def told(answer: dict[str, Any]) -> Response:
-    """An answer as JSON; numbers keep every digit, so that they are those of Python."""
+def json_response(answer: dict[str, Any]) -> Response:
+    """An answer as JSON; numbers keep every digit, so they equal those in Python."""
     return Response(json.dumps(answer, allow_nan=False, separators=(",", ":")), media_type="application/json")

@@ -1,4 +1,4 @@
-"""The explorer: a local page to see and question every prediction. Needs the extra `dwac[server]`.
+"""The explorer: a local page to look into every prediction. Needs the extra `dwac[server]`.
 
 app = explorer_app(Explorer.of(clf, X, y), token="…")     # any ASGI server; `dwac explore` is one
 page = open_page(Explorer.of(clf, X, y))                  # in the background, as clf.explore() does; page.stop()

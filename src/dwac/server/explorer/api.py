@@ -1,4 +1,4 @@
-"""What the page asks: columns of points, one example, edits, lists and exports. Every page has a session of its own."""
+"""The requests of the page: columns of points, one example, edits, lists and exports. One session per page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import GUIDE
 from dwac.server.refusals import RefusalError
 from dwac.server.schemas import checked
-from dwac.server.service import Service, told
+from dwac.server.service import Service, json_response
 
 PAGE = Path(__file__).parent.parent / "static" / "explorer" / "index.html"
 SESSION = "x-session"
@@ -35,7 +35,7 @@ class _Asked(BaseModel):
 
 
 class Step(_Asked):
-    """One edit: of which training example, and its new label's number; or undo and redo."""
+    """One edit: a training example and the code of its new label; or undo or redo."""
 
     action: Literal["remove", "relabel", "undo", "redo"]
     point: int = -1
@@ -43,7 +43,7 @@ class Step(_Asked):
 
 
 class Question(_Asked):
-    """An example as the service takes it; or a loaded image, moved and made brighter."""
+    """An example in the form that the service takes; or a loaded image, moved or made brighter."""
 
     row: Any = None
     point: int | None = None
@@ -54,12 +54,12 @@ class Question(_Asked):
 
 
 def router(explorer: Explorer) -> APIRouter:
-    """The page at `/`, and what it asks below `/explorer`."""
+    """The page at `/`, and its requests below `/explorer`."""
     routes = APIRouter(include_in_schema=False)
     finder = looking.Finder(explorer)
 
     async def beside(function: Callable[..., Any], *given: Any) -> Any:
-        """Work in a thread, one piece at a time: the model is one."""
+        """Work in a thread, one call at a time, because there is one model."""
 
         def work() -> Any:
             with explorer.lock:
@@ -73,14 +73,14 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/start")
     async def start(request: Request) -> Response:
-        return told(
+        return json_response(
             {**_start(explorer, _service(request)), **(await beside(looking.changes, explorer, _session(request)))}
         )
 
     @routes.get("/explorer/columns/{name}")
     async def column(request: Request, name: str) -> Response:
         if name not in COLUMNS:
-            raise RefusalError(404, "not_found", f"columns are {', '.join(COLUMNS)}; got {name!r:.40}")
+            raise RefusalError(404, "not_found", f"the column must be one of {', '.join(COLUMNS)}; got {name!r:.40}")
         session = _session(request)
         values = await beside(lambda: explorer.points.column(name, explorer.view(session)))
         return Response(values.tobytes(), media_type="application/octet-stream")
@@ -88,7 +88,7 @@ def router(explorer: Explorer) -> APIRouter:
     @routes.get("/explorer/points/{point:int}")
     async def example(request: Request, point: int) -> Response:
         k = int(_number(request, "k", K, 1, MOST_NEIGHBORS))
-        return told(await beside(looking.example, explorer, _session(request), point, k))
+        return json_response(await beside(looking.example, explorer, _session(request), point, k))
 
     @routes.post("/explorer/ask")
     async def ask(request: Request) -> Response:
@@ -102,7 +102,7 @@ def router(explorer: Explorer) -> APIRouter:
                 return explorer.ask(session, explorer.changed_image(*given), question.k)
             return explorer.ask(session, service.reader.read([question.row]), question.k)
 
-        return told(await beside(answer))
+        return json_response(await beside(answer))
 
     @routes.post("/explorer/edits")
     async def edit(request: Request) -> Response:
@@ -115,25 +115,25 @@ def router(explorer: Explorer) -> APIRouter:
                 await beside(explorer.redo, session)
             case _:
                 await beside(explorer.edit, session, step.point, None if step.action == "remove" else step.label)
-        return told(await beside(looking.changes, explorer, session))
+        return json_response(await beside(looking.changes, explorer, session))
 
     @routes.get("/explorer/search")
     async def search(request: Request) -> Response:
-        return told({"found": await beside(finder.find, request.query_params.get("q", "")[:LONGEST])})
+        return json_response({"found": await beside(finder.find, request.query_params.get("q", "")[:LONGEST])})
 
     @routes.get("/explorer/issues")
     async def issues(request: Request) -> Response:
-        # Of many examples this takes long: nobody should wait for it.
-        return told(await asyncio.to_thread(looking.issues, explorer, _session(request)))
+        # Slow with many examples: runs without the lock, so that other requests need not wait.
+        return json_response(await asyncio.to_thread(looking.issues, explorer, _session(request)))
 
     @routes.get("/explorer/disagreements")
     async def disagreements(request: Request) -> Response:
-        return told(await beside(looking.disagreements, explorer, _session(request)))
+        return json_response(await beside(looking.disagreements, explorer, _session(request)))
 
     @routes.get("/explorer/edits.json")
     async def export(request: Request) -> Response:
         content = await beside(looking.changes, explorer, _session(request), None)
-        return told({"model": explorer.title, **content})
+        return json_response({"model": explorer.title, **content})
 
     @routes.get("/explorer/examples.csv")
     async def table(request: Request) -> Response:
@@ -149,15 +149,17 @@ def _service(request: Request) -> Service:
 
 
 def _session(request: Request) -> str:
-    """The page's own name for its edits."""
+    """The name under which a page keeps its edits."""
     name = request.headers.get(SESSION, "")
     if not re.fullmatch(r"[0-9a-f]{16,64}", name):
-        raise RefusalError(400, "no_session", f"send {SESSION}: 16 to 64 hexadecimal digits of your own")
+        raise RefusalError(
+            400, "no_session", f"the header {SESSION} must have 16 to 64 hexadecimal digits; choose some at random"
+        )
     return name
 
 
 def _number(request: Request, name: str, usual: float, least: float, most: float) -> float:
-    """A number of the query string."""
+    """A number from the query string."""
     given = request.query_params.get(name, "")
     try:
         value = float(given) if given else usual

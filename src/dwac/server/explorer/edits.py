@@ -1,4 +1,4 @@
-"""Edits of who votes: training examples that are taken out or get another label, and what that changes. All exact.
+"""Edits of the voters: training examples removed or relabelled, and what that changes. All results are exact.
 
 other = edited(clf, {7: None, 9: 2})     # without example 7, and 9 with the label of code 2; clf stays as it was
 """
@@ -20,17 +20,17 @@ from dwac.reference import ReferenceSet
 from dwac.server.refusals import RefusalError
 
 Floats = NDArray[np.float64]
-Edits = Mapping[int, int | None]  # by place among the references: the code of the new label, None for taken out
+Edits = Mapping[int, int | None]  # by position among the references: the code of the new label, or None if removed
 
-_MOST = 10_000  # edits of one page
+_MOST = 10_000  # edits per page
 _CELLS = 2**22  # weights in memory at once
-_LEAST = 0.25  # share of a class's votes that must stay for a difference to be exact to some 1e-4
-_NEAR = 1e-3  # lead of a label, in log, below which its votes are counted afresh
+_LEAST = 0.25  # share of the votes of a class that must remain for a difference to be exact to about 1e-4
+_NEAR = 1e-3  # lead of a label, in log, below which votes are counted again in full
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One example's place among the references, its label before, and its new one; None: it is taken out."""
+    """The position of an example among the references, its previous label and its new one; None if removed."""
 
     place: int
     before: int
@@ -39,44 +39,46 @@ class Edit:
 
 @dataclass(frozen=True)
 class History:
-    """What was done, and what was undone and can be done again."""
+    """The edits made, and those undone that can be redone."""
 
     done: tuple[Edit, ...] = ()
     undone: tuple[Edit, ...] = field(default=())
 
     @property
     def net(self) -> dict[int, int | None]:
-        """Where all of it leads."""
+        """The net effect of all edits."""
         return {edit.place: edit.label for edit in self.done}
 
     def add(self, place: int, label: int | None, labels: NDArray[np.int64]) -> History:
-        """One more; `labels` are those before any edit."""
+        """With one more edit; `labels` are those before any edit."""
         now = self.net.get(place, int(labels[place]))
         if now is None:
             raise RefusalError(409, "removed", "this example was removed; undo that first")
         if now == label:
-            raise RefusalError(409, "same_label", "the example has this label already; choose another one")
+            raise RefusalError(409, "same_label", "the example already has this label; choose another one")
         if len(self.done) >= _MOST:
-            raise RefusalError(409, "too_many_edits", f"{_MOST:,} edits are enough; export them and begin anew")
+            raise RefusalError(
+                409, "too_many_edits", f"at most {_MOST:,} edits are allowed; export them and reload the page"
+            )
         return History((*self.done, Edit(place, now, label)))
 
     def undo(self) -> History:
-        """Without the last one."""
+        """Without the last edit."""
         if not self.done:
             raise RefusalError(409, "nothing_to_undo", "there is nothing to undo")
         return replace(self, done=self.done[:-1], undone=(*self.undone, self.done[-1]))
 
     def redo(self) -> History:
-        """With the one that was undone last."""
+        """With the edit that was undone last."""
         if not self.undone:
-            raise RefusalError(409, "nothing_to_redo", "there is nothing to do again")
+            raise RefusalError(409, "nothing_to_redo", "there is nothing to redo")
         return replace(self, done=(*self.done, self.undone[-1]), undone=self.undone[:-1])
 
 
 def edited(clf: DWACClassifier, edits: Edits) -> DWACClassifier:
-    """The same classifier with other voters: all but the reference set is shared, and nothing of it changed.
+    """The same classifier with other voters: everything except the reference set is shared and unchanged.
 
-    How strange an example is stays as it was: an edit takes votes away, and leaves known what is known.
+    Novelty stays as it was: an edit changes votes, not what the model has seen.
     """
     other, model = copy(clf), copy(clf.model_)
     assert isinstance(model, WeightedAverage)
@@ -88,7 +90,7 @@ def edited(clf: DWACClassifier, edits: Edits) -> DWACClassifier:
 
 
 def voters(references: ReferenceSet, edits: Edits) -> ReferenceSet:
-    """The references after the edits; the set itself stays as it is."""
+    """The references after the edits; the original set is not changed."""
     changed, ids = copy(references), references.ids
     relabelled = {place: label for place, label in edits.items() if label is not None}
     removed = [place for place, label in edits.items() if label is None]
@@ -105,17 +107,17 @@ def votes_after(
     own: NDArray[np.int64],
     references: ReferenceSet,
     edits: Edits,
-    afresh: Callable[[NDArray[np.int64]], Floats],
+    recount: Callable[[NDArray[np.int64]], Floats],
 ) -> Floats:
-    """Log class weights (n, K) after edits, from those before: only what changes is counted.
+    """Log class weights (n, K) after edits, computed from those before and the changes only.
 
     Args:
         votes: before, against `references`.
         h: (n, d) embeddings of the queries.
-        own: (n,) places of the queries among the references, whose own vote does not count; -1 where it is none.
+        own: (n,) positions of the queries among the references, whose own vote does not count; -1 for other queries.
         references: before.
-        edits: what changes.
-        afresh: (r,) rows → (r, K) votes, counted in full: where hardly anything of a class stays, or labels nearly tie.
+        edits: the changes.
+        recount: (r,) rows → (r, K) votes, counted in full; used if little of a class remains, or labels nearly tie.
     """
     if not edits:
         return votes
@@ -128,7 +130,7 @@ def votes_after(
     tied = ordered[:, -1] - ordered[:, -2] < _NEAR if after.shape[1] > 1 else np.zeros(len(after), dtype=bool)
     doubtful = np.flatnonzero((share > 1 - _LEAST).any(axis=1) | tied)
     if len(doubtful):
-        after[doubtful] = afresh(doubtful)
+        after[doubtful] = recount(doubtful)
     return np.asarray(after)
 
 

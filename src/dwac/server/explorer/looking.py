@@ -1,4 +1,4 @@
-"""Looking through many examples: search, labels that look wrong, where two models disagree, and what to take away."""
+"""Lists of examples: search, labels that look wrong, disagreements between two models, and exports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LETTERS = 160
 
 
 class Finder:
-    """Finds points by id or by words of their records; what it looks through is made at the first search."""
+    """Finds points by id or by words in their records; the index is built at the first search."""
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
@@ -55,7 +55,7 @@ class Finder:
 
 
 def _texts(explorer: Explorer) -> list[str]:
-    """The records of all points; empty where private."""
+    """The records of all points; empty if private."""
     points, clf = explorer.points, explorer.clf
     if explorer.private:
         return [""] * len(points)
@@ -66,7 +66,7 @@ def _texts(explorer: Explorer) -> list[str]:
 
 
 def _lines(records: pd.DataFrame) -> list[str]:
-    """Each record as one line; pictures have nothing to read."""
+    """Each record as one line; pictures have no text."""
     shown = records[[name for name in records.columns if name != "image"]]
     alone = list(shown.columns) == ["text"]
     return [
@@ -76,7 +76,7 @@ def _lines(records: pd.DataFrame) -> list[str]:
 
 
 def example(explorer: Explorer, session: str, point: int, k: int) -> dict[str, Any]:
-    """A point's name and label, and what the model says of it."""
+    """The name and label of a point, and its prediction."""
     answer = explorer.point(session, point, k)
     label = explorer.points.labels(explorer.view(session))[point]
     part = "data" if explorer.points.is_data(point) else "training"
@@ -84,8 +84,8 @@ def example(explorer: Explorer, session: str, point: int, k: int) -> dict[str, A
 
 
 def issues(explorer: Explorer, session: str) -> dict[str, Any]:
-    """Training labels that look wrong, as the voters are now; of very many examples, some are asked."""
-    explorer.require_open("suspicious labels are those of training examples")
+    """Training labels that look wrong, given the current voters; with very many examples, only some are checked."""
+    explorer.require_open("it lists no training labels")
     clf = explorer.view(session).clf
     m = len(clf.references_)
     rows = None if m <= MOST else np.linspace(0, m - 1, MOST).astype(np.int64)
@@ -99,7 +99,7 @@ def issues(explorer: Explorer, session: str) -> dict[str, Any]:
 
 
 def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:
-    """Rows to which the two models give different labels, those that both are surest of first."""
+    """Rows for which the two models predict different labels, those where both are most confident first."""
     rival = explorer.rival
     if rival is None:
         return {"rows": [], "n": 0}
@@ -124,7 +124,7 @@ def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:
 
 
 def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict[str, Any]:
-    """The edits of a page, and the examples whose label they change."""
+    """The edits of a page, and the examples whose predicted label they change."""
     history, view = explorer.history(session), explorer.view(session)
     before, after = explorer.first.said, view.said
     rows = np.flatnonzero(before.codes != after.codes)
@@ -139,7 +139,7 @@ def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict
         for row in rows[:most]
     ]
     return {
-        "edits": [_told(explorer, edit) for edit in history.done],
+        "edits": [_edit_dict(explorer, edit) for edit in history.done],
         "can_redo": bool(history.undone),
         "changed": listed,
         "n_changed": len(rows),
@@ -148,7 +148,7 @@ def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict
     }
 
 
-def _told(explorer: Explorer, edit: Edit) -> dict[str, Any]:
+def _edit_dict(explorer: Explorer, edit: Edit) -> dict[str, Any]:
     return {
         "point": edit.place,
         "id": plain(explorer.points.references.ids[edit.place]),
@@ -164,19 +164,19 @@ def _answer(said: Predictions, row: int) -> dict[str, Any]:
 
 
 def label_name(explorer: Explorer, code: int) -> Any:
-    """The label of a code, as JSON has it; None where it is not known."""
+    """The label of a code as a JSON value; None if unknown."""
     return None if code in (-1, NONE) else explorer.labels[code]
 
 
 def table(explorer: Explorer, session: str, epsilon: float) -> str:
-    """All loaded examples as CSV: id, label, and what is said of them."""
+    """All loaded examples as CSV: id, label and prediction."""
     view = explorer.view(session)
     trust = view.said.conformal
-    # The page says beside the slider what too small an ε cannot do: no warning here.
+    # The page explains next to the slider what a very small ε cannot do: no warning here.
     trust = None if trust is None else replace(trust, n_calibration=None)
     said = replace(view.said, conformal=trust).frame(epsilon)
     codes = explorer.points.labels(view)[explorer.points.asked]
     frame = pd.DataFrame({"id": [plain(name) for name in explorer.examples.ids]})
     frame["label"] = [label_name(explorer, int(code)) for code in codes]
-    said = said.rename(columns={"label": "predicted"}).drop(columns="unreadable")  # what was not read is not here
+    said = said.rename(columns={"label": "predicted"}).drop(columns="unreadable")  # unreadable rows are not loaded
     return as_csv(pd.concat([frame, said], axis=1), harmless=True)

@@ -20,7 +20,7 @@ from dwac.server.explorer.state import Explorer
 from dwac.server.gate import LOOPBACK
 from dwac.server.run import Server, server_of
 
-_PATIENCE = 30.0  # seconds for a server to start or end
+_PATIENCE = 30.0  # seconds for a server to start or stop
 
 
 def explorer_app(explorer: Explorer, *, token: str, hosts: Collection[str] | None = LOOPBACK) -> FastAPI:
@@ -29,18 +29,18 @@ def explorer_app(explorer: Explorer, *, token: str, hosts: Collection[str] | Non
 
 
 def address(url: str, token: str) -> str:
-    """Where the page is. The token stands behind the #, which browsers send to nobody; the page takes it from there."""
+    """The address of the page. The token follows the #, a part that browsers never send; the page reads it there."""
     return f"{url}/#token={token}"
 
 
 class Page:
-    """A page that is served from this process until `stop`, or its end. Shows its address in a notebook."""
+    """A page served from this process until `stop` or its end. Shows its address in a notebook."""
 
     def __init__(self, url: str, server: Server, thread: threading.Thread) -> None:
         self.url, self._server, self._thread = url, server, thread
 
     def stop(self) -> None:
-        """Serve no longer."""
+        """Stop serving."""
         self._server.should_exit = True
         self._thread.join(_PATIENCE)
 
@@ -49,7 +49,7 @@ class Page:
 
     def _repr_html_(self) -> str:
         link = html.escape(self.url)
-        return f'<p>Explorer: <a href="{link}" target="_blank" rel="noopener">{link}</a> (stop() ends it)</p>'
+        return f'<p>Explorer: <a href="{link}" target="_blank" rel="noopener">{link}</a> (stop it with stop())</p>'
 
 
 def open_page(explorer: Explorer, *, port: int = 0, show: bool = True) -> Page:
@@ -63,7 +63,7 @@ def open_page(explorer: Explorer, *, port: int = 0, show: bool = True) -> Page:
     end = time.monotonic() + _PATIENCE
     while not server.started:
         if not thread.is_alive() or time.monotonic() > end:
-            raise DwacError("the explorer's server did not start; its log says why")
+            raise DwacError("the server of the explorer did not start; see its log")
         time.sleep(0.01)
     page = Page(address(f"http://127.0.0.1:{listener.getsockname()[1]}", token), server, thread)
     if show:

@@ -1,6 +1,6 @@
-"""The points of the map, and their columns as plain bytes: 600,000 of them are a few megabytes, and need no parsing.
+"""The points of the map, and their columns as plain bytes: 600,000 points take a few megabytes and need no parsing.
 
-Training examples come first, unless the explorer is private; then rows of data. A point's number is its place here.
+Training examples come first, unless the explorer is private; then rows of data. A point is numbered by its position.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dwac.server.explorer.views import Examples, View
 
 NONE = 65535  # a code for "no label"
 _DATA, _REMOVED, _RELABELLED = 1, 2, 4
-_SPREADS = 6.0  # standard deviations across a private map
+_SPREADS = 6.0  # width of a private map in standard deviations
 COLUMNS = ("xy", "label", "predicted", "credibility", "state", "p_values")
 
 
@@ -31,12 +31,12 @@ class Points:
     references: ReferenceSet  # before any edit
     examples: Examples
     plane: Plane
-    n_training: int  # 0 where these are private
-    step: float | None = None  # of a private map, on which places are told in whole steps
+    n_training: int  # 0 if private
+    step: float | None = None  # of a private map, on which positions are rounded to whole steps
 
     @classmethod
     def of(cls, references: ReferenceSet, examples: Examples, *, private: bool) -> Points:
-        """The plane is that of the training examples, shown or not."""
+        """The plane is chosen from the training examples, even if they are not shown."""
         ref_h = references.embeddings.cpu().numpy()
         plane = plane_of(ref_h)
         if not private:
@@ -45,19 +45,19 @@ class Points:
         return cls(references, examples, plane, 0, step or 1.0)
 
     def place(self, h: Any) -> NDArray[np.float64]:
-        """(n, 2): where embeddings lie on the map; on a private one in whole hundredths of it."""
+        """(n, 2): positions of embeddings on the map; on a private map rounded to hundredths of it."""
         xy = self.plane.place(h)
         return xy if self.step is None else np.round(xy / self.step) + 0.0
 
     @property
     def shown(self) -> float:
-        """How much of the spread of the training examples the map shows."""
+        """The share of the variance of the training examples that the map shows."""
         exact = self.plane.shown
         return exact if self.step is None or exact >= 1 else min(privacy.share(exact), 1 - 1 / privacy.STEPS)
 
     @property
     def n_data(self) -> int:
-        """Rows of data."""
+        """Number of rows of data."""
         return 0 if self.examples.of_training else len(self.examples)
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Points:
 
     @property
     def asked(self) -> NDArray[np.int64]:
-        """(n,): the points of the examples that are asked about."""
+        """(n,): the points of the examples with predictions."""
         return self.examples.own if self.examples.of_training else self.n_training + np.arange(self.n_data)
 
     def name(self, point: int) -> Any:
@@ -79,13 +79,13 @@ class Points:
         return [str(name) for name in [*training, *(self.examples.ids if self.n_data else [])]]
 
     def is_data(self, point: int) -> bool:
-        """Whether a point is a row of data; an error where there is no such point."""
+        """Whether a point is a row of data; an error if the point does not exist."""
         if not 0 <= point < len(self):
-            raise InputError(f"there is no point {point}; the map has {len(self):,}")
+            raise InputError(f"the point must be one of the {len(self):,} points of the map; got {point}")
         return point >= self.n_training
 
     def column(self, name: str, view: View) -> NDArray[Any]:
-        """One of COLUMNS, for all points; p-values for those that are asked about, a row each."""
+        """One of COLUMNS for all points; p-values only for those with predictions, one row per point."""
         match name:
             case "xy":
                 parts = [self.references.embeddings.cpu().numpy()] if self.n_training else []
@@ -106,7 +106,7 @@ class Points:
                 return self._states(view)
 
     def labels(self, view: View) -> NDArray[np.uint16]:
-        """Codes of the labels as they are now; NONE where unknown."""
+        """Codes of the current labels; NONE if unknown."""
         labels = np.full(len(self), NONE, dtype="<u2")
         if self.n_training:
             labels[: self.n_training] = self.references.labels.cpu().numpy()
@@ -118,7 +118,7 @@ class Points:
         return labels
 
     def _spread(self, values: Any, missing: float, dtype: str) -> NDArray[Any]:
-        """Values of the asked examples, over all points."""
+        """Values of the examples with predictions, spread over all points."""
         spread = np.full(len(self), missing, dtype=dtype)
         if len(values):
             spread[self.asked] = values

@@ -1,7 +1,7 @@
-"""The explorer of one model: its points, what it says of them, and the edits of each page.
+"""The explorer of one model: its points, their predictions, and the edits of each page.
 
 explorer = Explorer.of(clf, X, y)                  # private=True: labels and rounded shares only
-explorer.point(session, 3, k=5)                    # one example: what the model says, and why
+explorer.point(session, 3, k=5)                    # one example: its prediction and explanation
 explorer.edit(session, 3, None)                    # without training example 3; undo, redo
 """
 
@@ -28,19 +28,19 @@ from dwac.explain import Explanation, privacy
 from dwac.nn import WeightedAverage
 from dwac.report.seen import CLOSE
 from dwac.server.explorer.edits import Edits, History
+from dwac.server.explorer.explained import explained
 from dwac.server.explorer.points import Points
-from dwac.server.explorer.telling import told
 from dwac.server.explorer.views import MOST, Examples, Progress, View, first_view, view_after
 from dwac.server.explorer.whatif import changed_image, image_of_record
 
 _SESSIONS, _VIEWS = 64, 4
 _FEWEST = 2  # voters
-_SHADES = 0.05  # how far the 256 shades of a record may move an image that had finer ones
+_SHADES = 0.05  # how far the 256 shades of a record may move an image with finer ones
 
 
 @dataclass(frozen=True, eq=False)
 class Rival:
-    """A second model, and what it says of the same rows."""
+    """A second model, and its predictions for the same rows."""
 
     clf: DWACClassifier
     X: Any
@@ -49,17 +49,17 @@ class Rival:
 
     @classmethod
     def of(cls, clf: DWACClassifier, X: Any, name: str, *, private: bool) -> Rival:
-        """It keeps its own privacy, too."""
+        """Private if either model is."""
         return cls(clf, X, predict(clf, X, private=private or clf.private_), name)
 
     def explain(self, row: int, k: int) -> Explanation:
-        """Why it says so of one row."""
+        """Its explanation for one row."""
         return self.clf.explain(take(self.X, np.array([row])), k, private=self.said.private)[0]
 
 
 @dataclass(eq=False)
 class Explorer:
-    """Everything behind the page. What one page edits no other sees; the classifier itself is never changed."""
+    """Everything behind the page. Edits are visible to one page only; the classifier itself is never changed."""
 
     clf: DWACClassifier
     examples: Examples
@@ -89,15 +89,15 @@ class Explorer:
         progress: Progress | None = None,
         **words: Any,
     ) -> Explorer:
-        """Ask the model about all rows of X, or without X about its training examples, and lay them out on a map.
+        """Predict all rows of X, or without X the training examples, and place them on a map.
 
         Args:
             clf: the model.
-            X: rows to look at. y: their labels, where known. ids: their names.
-            rival: another model, X as that one reads it, and its name.
-            private: by default so for a model that was saved without its training examples.
-            most: of so many training examples predictions are made at the start, where there is no X.
-            progress: is told how many rows are done, and of how many.
+            X: rows to explore. y: their labels, if known. ids: their names.
+            rival: a second model, X in the form that it reads, and its name.
+            private: the default for a model that was saved without its training examples.
+            most: maximum number of training examples to predict at the start, if there is no X.
+            progress: called with the number of rows done and the total.
             words: title, note and epsilon of the page.
         """
         hidden = clf.private_ if private is None else private
@@ -107,7 +107,7 @@ class Explorer:
             words["note"] = " ".join(filter(None, [words.get("note"), _left_out(bad, private=hidden)]))
         asked = Examples.none(clf) if hidden and X is None else Examples.of(clf, X, y, ids=ids, most=most)
         if rival is not None and X is None:
-            raise InputError("two models are compared on rows of data; give some")
+            raise InputError("comparing two models needs rows of data; give X")
         other = None if rival is None else Rival.of(*rival, private=hidden)
         points = Points.of(clf.references_, asked, private=hidden)
         view = first_view(clf, asked, progress, private=hidden)
@@ -115,7 +115,7 @@ class Explorer:
 
     @cached_property
     def labels(self) -> list[Any]:
-        """The classes as JSON has them."""
+        """The classes as JSON values."""
         names: list[Any] = plain(self.clf.classes_)
         return names
 
@@ -126,7 +126,7 @@ class Explorer:
         return self._histories.get(session, History())
 
     def view(self, session: str) -> View:
-        """What the model says with these edits."""
+        """The predictions with the edits of a page."""
         return self._view_of(self.history(session).net)
 
     def _view_of(self, edits: Edits) -> View:
@@ -142,78 +142,80 @@ class Explorer:
             return self._views[key]
 
     def edit(self, session: str, place: int, label: int | None) -> None:
-        """Give a training example another label; None takes it out."""
-        self.require_open("edits name training examples")
+        """Give a training example another label, or remove it with None."""
+        self.require_open("training examples cannot be edited")
         if self.points.is_data(place):
-            raise InputError("rows of data do not vote; choose a training example")
+            raise InputError("only training examples vote and can be edited; this is a row of data")
         if label is not None and not 0 <= label < len(self.clf.classes_):
-            raise InputError(f"label must be the number of a class, 0 … {len(self.clf.classes_) - 1}; got {label}")
+            raise InputError(f"label must be the code of a class, 0 … {len(self.clf.classes_) - 1}; got {label}")
         if label is None and len(self.view(session).clf.references_) <= _FEWEST:
-            raise InputError(f"{_FEWEST} training examples must stay, so that each has another to vote on it")
+            raise InputError(
+                f"at least {_FEWEST} training examples must remain, so that each has another to vote on it"
+            )
         labels = self.points.references.labels.cpu().numpy()
         self._change(session, lambda history: history.add(place, label, labels))
 
     def undo(self, session: str) -> None:
-        """Take back the last edit."""
+        """Undo the last edit."""
         self._change(session, History.undo)
 
     def redo(self, session: str) -> None:
-        """Do again what was undone."""
+        """Redo the edit that was undone last."""
         self._change(session, History.redo)
 
     def _change(self, session: str, step: Callable[[History], History]) -> None:
         with self.lock:
             history = step(self.history(session))
-            self._view_of(history.net)  # an edit that cannot be is refused before it is kept
+            self._view_of(history.net)  # an invalid edit is refused before it is kept
             self._histories[session] = history
             self._histories.move_to_end(session)
             while len(self._histories) > _SESSIONS:
                 self._histories.popitem(last=False)
 
     def require_open(self, why: str) -> None:
-        """Refuse what a private explorer does not tell."""
+        """Refuse what a private explorer does not show."""
         if self.private:
             raise PrivacyError(f"this explorer is private: {why}")
 
     def count(self, n: int) -> int:
-        """A number of training examples, as far as it may be told."""
+        """A number of training examples; rounded if private."""
         return privacy.count(n) if self.private else n
 
     # One example
 
     def point(self, session: str, point: int, k: int) -> dict[str, Any]:
-        """What the model says of a point, and why; beside it what it said before the edits, and the other model."""
+        """The explained prediction for a point; with it the one before the edits, and the one of the second model."""
         data = self.points.is_data(point)
         row = point - self.points.n_training
         view = self.view(session)
         found = self._explained(view, point, k)
-        answer = {"point": point, **told(found, self.points), "editable": self.source(point) is not None}
+        answer = {"point": point, **explained(found, self.points), "editable": self.source(point) is not None}
         answer["xy"] = self.points.place(self._h(point)[None])[0].tolist()
-        answer["before"] = told(self._explained(self.first, point, 1), self.points) if view.edits else None
+        answer["before"] = explained(self._explained(self.first, point, 1), self.points) if view.edits else None
         if data and self.rival is not None:
-            answer["rival"] = told(self._hidden(self.rival.explain(row, k)), None)
+            answer["rival"] = explained(self._hidden(self.rival.explain(row, k)), None)
         return answer
 
     def ask(self, session: str, X: Any, k: int) -> dict[str, Any]:
-        """The same of an example that nobody has loaded."""
+        """The same for an example that is not loaded."""
         view = self.view(session)
         found = view.clf.explain(X, k, private=self.private)[0]
         before = self.first.clf.explain(X, 1, private=self.private)[0] if view.edits else None
         xy = self.points.place(view.clf.embed(X))[0].tolist()
         return {
-            "point": None, **told(found, self.points), "xy": xy, "editable": True,
-            "before": None if before is None else told(before, self.points),
+            "point": None, **explained(found, self.points), "xy": xy, "editable": True,
+            "before": None if before is None else explained(before, self.points),
         }  # fmt: skip
 
     def changed_image(self, point: int, right: int, down: int, brightness: float) -> Any:
-        """A point's image, moved and made brighter, as an X of one."""
+        """The image of a point, moved and made brighter, as an X with one example."""
         X = self.source(point)
         if X is None or not isinstance(self.clf.encoder_, ImageEncoder):
-            raise InputError("only images that the explorer holds as they were can be changed")
+            raise InputError("only images that the explorer holds in their original form can be changed")
         return changed_image(self.clf.encoder_, X, right, down, brightness)
 
     def source(self, point: int) -> Any:
-        """A point's example as an X of one; None where it is private, or not held as the model read it."""
+        """The example of a point as an X with one example; None if it is private, or not held as the model read it."""
         if self.private:
             return None
         if self.points.is_data(point):
@@ -226,7 +228,7 @@ class Explorer:
             X = self._as_row(record)
             close = _SHADES if kind_of(record) == "image" else CLOSE
             same = np.linalg.norm(self.clf.embed(X)[0] - h) <= close * (1 + np.linalg.norm(h))
-        except DwacError:  # such as a picture of what the model knows as an array
+        except DwacError:  # such as a picture where the model expects an array
             return None
         return X if same else None
 
@@ -253,11 +255,11 @@ class Explorer:
         return clf.explain_of(h, k, private=self.private, shown=[shown], references=voters)[0]
 
     def _hidden(self, explanation: Explanation) -> Explanation:
-        """Without the loaded row's own record, where that is private."""
+        """Without the record of the row itself, if private."""
         return replace(explanation, record=None, attention=None) if self.private else explanation
 
     def _as_row(self, record: Mapping[Any, Any]) -> Any:
-        """A record as an X of one."""
+        """A record as an X with one example."""
         match kind_of(record):
             case "image":
                 assert isinstance(self.clf.encoder_, ImageEncoder)
@@ -271,7 +273,7 @@ class Explorer:
 def _readable(
     clf: DWACClassifier, X: Any, y: Any, ids: Iterable[Hashable] | None, rival: tuple[DWACClassifier, Any, str] | None
 ) -> tuple[Any, Any, Any, Any, dict[int, str]]:
-    """X, y, ids and the rival's X without rows that one of the two models cannot read; and why they cannot."""
+    """X, y, ids and the rival's X without rows that one of the two models cannot read; and the reasons."""
     X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
     bad = clf.unreadable(X)
     if rival is not None:

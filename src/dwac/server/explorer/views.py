@@ -1,6 +1,6 @@
-"""What the model says of all loaded examples, as its voters are: before any edit, and after some.
+"""Predictions for all loaded examples with the current voters: before and after edits.
 
-examples = Examples.of(clf, X, y)        # without X: the training examples, each asked with its own vote left out
+examples = Examples.of(clf, X, y)        # without X: the training examples, each predicted without its own vote
 view = first_view(clf, examples); later = view_after(view, examples, {7: None})
 """
 
@@ -23,8 +23,8 @@ from dwac.report.label_issues import leave_one_out
 from dwac.server.explorer.edits import Edits, edited, votes_after
 
 UNKNOWN = -1
-MOST = 20_000  # training examples that are asked about where no data is given
-_ROWS = 4096  # asked at once
+MOST = 20_000  # training examples to predict if no data is given
+_ROWS = 4096  # predicted at once
 
 Ints = NDArray[np.int64]
 Progress = Callable[[int, int], None]
@@ -32,12 +32,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """The examples that are asked about: rows of data, or training examples."""
+    """The examples to predict: rows of data, or training examples."""
 
     ids: pd.Index[Any]
     h: NDArray[Any]  # (n, d)
-    truth: Ints  # (n,) codes of their labels, as far as known
-    own: Ints  # (n,) places among the references; UNKNOWN for rows of data
+    truth: Ints  # (n,) codes of their labels, or UNKNOWN
+    own: Ints  # (n,) positions among the references; UNKNOWN for rows of data
     X: Any = None  # the rows of data
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Examples:
         return self.X is None
 
     def row(self, i: int) -> Any:
-        """A row of data, as an X of one."""
+        """A row of data as an X with one example."""
         return take(self.X, np.array([i]))
 
     @classmethod
@@ -62,7 +62,7 @@ class Examples:
         ids: Iterable[Hashable] | None = None,
         most: int = MOST,
     ) -> Examples:
-        """Rows of X with their labels y, where known; without X, training examples, evenly taken if there are many."""
+        """Rows of X with labels y, if known; without X, training examples, evenly sampled if there are many."""
         references = clf.references_
         if X is None:
             m = len(references)
@@ -71,7 +71,7 @@ class Examples:
             names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
             if (
                 isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight
-            ):  # as a new row's, by the distance to the nearest other
+            ):  # as for a new row, from the distance to the nearest other
                 h[:, -1] = clf.model_.left_out_novelty(names).cpu().numpy()
             return cls(names, h, references.labels.cpu().numpy()[own], own)
         X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
@@ -81,14 +81,14 @@ class Examples:
 
     @classmethod
     def none(cls, clf: DWACClassifier) -> Examples:
-        """No example at all: a private model without data."""
+        """No examples: for a private model without data."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(pd.Index([]), np.zeros((0, clf.references_.embeddings.shape[1])), empty, empty)
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A classifier with its voters as they are, and what it says of the examples."""
+    """A classifier with its current voters, and its predictions."""
 
     clf: DWACClassifier
     said: Predictions
@@ -98,7 +98,7 @@ class View:
 def first_view(
     clf: DWACClassifier, examples: Examples, progress: Progress | None = None, *, private: bool = False
 ) -> View:
-    """Before any edit. private: what is said is rounded."""
+    """Before any edit. private: predictions are rounded."""
     votes = [np.zeros((0, len(clf.classes_)))]
     for start in range(0, len(examples), _ROWS):
         votes.append(_votes(clf, examples, np.arange(start, min(start + _ROWS, len(examples))), {}))
@@ -108,13 +108,13 @@ def first_view(
 
 
 def view_after(first: View, examples: Examples, edits: Edits) -> View:
-    """After edits, counted from them alone as far as that is exact."""
+    """After edits, computed from the changes only, as far as that is exact."""
     clf = edited(first.clf, edits)
 
-    def afresh(rows: Ints) -> NDArray[np.float64]:
+    def recount(rows: Ints) -> NDArray[np.float64]:
         return _votes(clf, examples, rows, edits)
 
-    votes = votes_after(first.said.log_class_weights, examples.h, examples.own, first.clf.references_, edits, afresh)
+    votes = votes_after(first.said.log_class_weights, examples.h, examples.own, first.clf.references_, edits, recount)
     return _view(clf, votes, edits, first.said.private)
 
 
@@ -124,7 +124,7 @@ def _view(clf: DWACClassifier, votes: NDArray[np.float64], edits: Edits, private
 
 
 def _votes(clf: DWACClassifier, examples: Examples, rows: Ints, edits: Edits) -> NDArray[np.float64]:
-    """Votes on some examples, counted in full; a training example's own is left out."""
+    """Votes on some examples, counted in full; without the own vote of a training example."""
     references = clf.references_
     h = torch.as_tensor(examples.h[rows]).to(references.embeddings)
     if not examples.of_training:
@@ -135,7 +135,7 @@ def _votes(clf: DWACClassifier, examples: Examples, rows: Ints, edits: Edits) ->
     votes = np.empty((len(rows), references.n_classes))
     if voting.any():
         votes[voting] = leave_one_out(references, own[voting] - np.searchsorted(removed, own[voting]))
-        if isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight:  # voters stand at 0
+        if isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight:  # voters have novelty 0
             votes[voting] -= np.square(examples.h[rows][voting, -1:], dtype=np.float64)
     if not voting.all():
         out = torch.as_tensor(~voting, device=h.device)

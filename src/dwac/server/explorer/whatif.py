@@ -1,4 +1,4 @@
-"""What if the image were moved or brighter? One image changed, in the form that the model takes."""
+"""What-if for images: one image moved or made brighter, in the form that the model takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dwac.errors import InputError
 
 
 def changed_image(encoder: ImageEncoder, X: Any, right: int, down: int, brightness: float) -> Any:
-    """X, one image, as an X again: its pixels moved (what comes in repeats the edge), and made brighter or darker."""
+    """X, one image, as a new X: shifted (new pixels repeat the edge), and made brighter or darker."""
     seen, image = encoder.seen, X[0] if not hasattr(X, "iloc") else X.iloc[0]
     if isinstance(image, np.ndarray | Tensor):
         first = len(seen.lengths) == 3 and tuple(seen.lengths) == tuple(seen.shape)  # channels first
@@ -30,7 +30,7 @@ def changed_image(encoder: ImageEncoder, X: Any, right: int, down: int, brightne
 
 
 def image_of_record(encoder: ImageEncoder, png: bytes) -> Any:
-    """The image that a record shows, as an X of one: as near as its 256 shades bring it."""
+    """The image of a record as an X with one example, up to the precision of its 256 shades."""
     seen = encoder.seen
     if seen.numbers == "uint8" and seen.high >= 128:
         return [png]
@@ -48,7 +48,7 @@ def _changed(
     for axis, step in zip(axes, (down, right), strict=True):
         n = values.shape[axis]
         if abs(step) >= n:
-            raise InputError(f"the image has {n} pixels along this side; it can be moved by up to {n - 1}; got {step}")
+            raise InputError(f"an image of {n} pixels can be moved by at most {n - 1}; got {step}")
         values = values.take(np.clip(np.arange(n) - step, 0, n - 1), axis=axis)
     low, high = ends
     brighter = np.clip((values.astype(np.float64) - low) * brightness + low, low, high)

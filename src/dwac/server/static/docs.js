@@ -1,4 +1,4 @@
-// Renders /openapi.json: what can be asked, with which fields, and a form to try it. Plain DOM, no library.
+// Renders /openapi.json: all requests, their fields, and a form to try each. Plain DOM, no library.
 
 let token = null;
 
@@ -45,9 +45,9 @@ function section(api, path, method, operation) {
     { id: path.slice(1).replaceAll("/", "-") },
     make("h2", {}, make("code", { class: method }, method.toUpperCase()), " ", make("code", {}, path)),
     make("p", {}, operation.description ?? operation.summary ?? ""),
-    body ? fold("What it takes", fields(api, body.schema)) : null,
-    answer ? fold("What it answers", fields(api, answer)) : null,
-    fold("When it refuses", make("dl", {}, ...refusals.flatMap(([status, said]) => [
+    body ? fold("Request", fields(api, body.schema)) : null,
+    answer ? fold("Answer", fields(api, answer)) : null,
+    fold("Errors", make("dl", {}, ...refusals.flatMap(([status, said]) => [
       make("dt", {}, status),
       make("dd", {}, said.description),
     ]))),
@@ -81,7 +81,7 @@ function fields(api, schema, depth = 0) {
 
 const said = (schema) => (schema.description ? ` ${schema.description}` : "");
 
-/** A schema itself, behind a reference; of what is wanted or anything else, what is wanted. */
+/** A schema with references resolved; of "this form or anything else", this form. */
 function resolve(api, schema) {
   const plain = schema.$ref ? schema.$ref.split("/").slice(1).reduce((part, name) => part[name], api) : schema;
   const other = plain.anyOf?.at(-1);
@@ -126,7 +126,7 @@ function tryOut(path, method, example) {
     { onsubmit: send },
     sent ? make("label", { for: id }, "Body") : null,
     sent,
-    make("button", {}, "Ask"),
+    make("button", {}, "Send"),
     output,
   );
   const command = make("pre", { tabindex: "0" }, curl(path, method, example));

@@ -1,4 +1,4 @@
-// What the page asks of its own host. The token comes behind the # of the address, and is sent to nobody else.
+// Requests to the page's own host. The token is read from the address after the #, and sent to no other host.
 
 const TOKEN = "dwac-token";
 const SESSION = "dwac-session";
@@ -34,7 +34,7 @@ async function ask(path, options = {}) {
   try {
     answer = await fetch(path, { ...options, headers });
   } catch {
-    throw new Refused(0, "The explorer does not answer: is `dwac explore` still running?");
+    throw new Refused(0, "The explorer does not respond. Is `dwac explore` still running?");
   }
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => null);

@@ -1,4 +1,4 @@
-// Who wants to know of what: "selected", "edited", "epsilon", "filter", "theme", "moved".
+// Events and their listeners: "selected", "edited", "epsilon", "filter", "theme", "moved".
 
 const heard = new Map();
 

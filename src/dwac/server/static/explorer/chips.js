@@ -1,4 +1,4 @@
-// A label with the sign of its class.
+// A label with the symbol of its class.
 
 import { sign } from "./colours.js";
 import { brief, el } from "./dom.js";

@@ -1,4 +1,4 @@
-// Colours that the colour-blind can tell apart, each class with a shape of its own too.
+// Colours that colour-blind people can distinguish; each class also has its own shape.
 
 let colours = [];
 let shapes = [];
@@ -8,14 +8,14 @@ export function use(start) {
   shapes = start.markers;
 }
 
-export const SERIES = 56; // differing pairs of a colour and a shape
+export const SERIES = 56; // different pairs of colour and shape
 export const series = (code) => code % SERIES;
 export const colourOf = (code) => colours[code % colours.length];
 export const shapeOf = (code) => shapes[code % shapes.length];
 
 export const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 export const mixed = (a, b, share) => a.map((value, i) => Math.round(value * share + b[i] * (1 - share)));
-export const packed = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; // as ImageData has it
+export const packed = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; // in the format of ImageData
 
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -29,13 +29,13 @@ const INSIDE = {
   X: (x, y) => Math.abs(Math.abs(x) - Math.abs(y)) <= 0.5 && Math.max(Math.abs(x), Math.abs(y)) <= 1,
 };
 
-// Whether the pixel (dx, dy) belongs to a shape of that size, whose middle is (0, 0).
+// Whether the pixel (dx, dy) belongs to a shape of that size, centred at (0, 0).
 export function inside(shape, size, dx, dy) {
   if (size < 5) return Math.abs(dx) <= size / 2 && Math.abs(dy) <= size / 2;
   return INSIDE[shape](dx / (size / 2), dy / (size / 2));
 }
 
-// A little canvas with the sign of a class.
+// A small canvas with the symbol of a class.
 export function sign(code) {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = 13;

@@ -1,4 +1,4 @@
-// Elements from data: text is only ever text, so that no label, id or record can become markup.
+// Elements from data: text is always inserted as text, so no label, id or record can become markup.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -29,7 +29,7 @@ export function percent(share) {
   return value < 50 ? "< 0.001 %" : "> 99.999 %";
 }
 
-// A number for people, which keeps all its digits in data-value.
+// A rounded number, with all its digits in data-value.
 export function number(name, value, digits = 3) {
   if (value === null || value === undefined) return el("b", {}, "–");
   const shown = Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(digits);
@@ -38,6 +38,6 @@ export function number(name, value, digits = 3) {
 
 export const brief = (value, most = 120) => (text(value).length > most ? `${text(value).slice(0, most - 1)}…` : text(value));
 
-// A number of any size in few letters.
+// A number of any size in few characters.
 export const short = (value) =>
   (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(1) : Number(value.toPrecision(3)).toLocaleString("en"));

@@ -1,4 +1,4 @@
-// One example: what the model says of it, how far to trust that, and what edits did to it.
+// One example: its prediction, how far to trust it, and the effect of edits on it.
 
 import { chip } from "./chips.js";
 import { $, brief, el, fill, number, percent, text } from "./dom.js";
@@ -10,8 +10,8 @@ const LABELS = 50; // shown with their probabilities
 export function showWelcome(app) {
   const { guide, n_training, n_data, note } = app.start;
   fill($("example"),
-    el("h2", {}, "Choose an example"),
-    el("p", {}, "Click a point of the map, or search by id or words."),
+    el("h2", {}, "Select an example"),
+    el("p", {}, "Click a point on the map, or search by id or text."),
     el("p", { class: "note" }, guide.lead),
     note ? el("p", { class: "change" }, note) : null,
     app.start.private ? el("p", { class: "change" }, guide.private) : null,
@@ -33,7 +33,7 @@ function heading(app, answer) {
   const known = answer.true !== null && answer.true !== undefined;
   const right = known && answer.true === e.label;
   const part = { data: "your data", training: "training example" }[answer.part];
-  const verdict = known && el("span", { class: "verdict" }, right ? "✓ right" : ["✗ mistaken: it is ", chip(app, answer.true)]);
+  const verdict = known && el("span", { class: "verdict" }, right ? "✓ correct" : ["✗ wrong: the label is ", chip(app, answer.true)]);
   return [
     el("h2", {}, name, part ? el("span", { class: "note" }, ` (${part})`) : null),
     el("p", {}, "Predicted ", chip(app, e.label, { data: { predicted: text(e.label) } }), " ", verdict || null),
@@ -46,7 +46,7 @@ function unchanged(app, { point, explanation }) {
   if (point !== null || app.chosen === null) return null;
   const was = app.original.explanation;
   return el("p", { class: "change", id: "unchanged" },
-    `Example ${brief(app.original.id, 40)} as it is: `, chip(app, was.label), ` ${percent(was.probability)}; changed: `,
+    `Example ${brief(app.original.id, 40)} unchanged: `, chip(app, was.label), ` ${percent(was.probability)}; changed: `,
     chip(app, explanation.label), ` ${percent(explanation.probability)}`);
 }
 
@@ -55,7 +55,7 @@ function changed(app, { before, explanation }) {
   const was = before.explanation;
   const same = was.label === explanation.label;
   return el("p", { class: "change", id: "before-after" },
-    same ? "The edits leave the label; " : "The edits change the label: ",
+    same ? "The edits do not change the label: " : "The edits change the label: ",
     chip(app, was.label), ` ${percent(was.probability)} → `, chip(app, explanation.label), ` ${percent(explanation.probability)}`);
 }
 
@@ -66,7 +66,7 @@ function facts(app, { explanation: e, sentences }) {
     ["Probability", number("probability", e.probability), guide.probability],
     ["Confidence", e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence), guide.confidence],
     ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
-    ["Deciding", number("deciding", e.deciding), settled],
+    ["Decided by", number("deciding", e.deciding), settled],
     ["To change it", number("flip_size", e.flip_size), flipped],
   ];
   return el("dl", { class: "facts" }, rows.map(([name, value, meaning]) =>
@@ -77,8 +77,8 @@ function labelSet(app, { explanation: { p_values: p } }) {
   if (!p) return null;
   const held = Object.keys(p).filter((name) => inSet(p[name], app.epsilon));
   return el("div", {},
-    el("p", { id: "label-set", data: { set: JSON.stringify(held) } }, `Label set at ε = ${app.epsilon}: `,
-      held.length ? held.map((name) => [chip(app, name), " "]) : "none: no label fits"),
+    el("p", { id: "label-set", data: { set: JSON.stringify(held) } }, `Prediction set at ε = ${app.epsilon}: `,
+      held.length ? held.map((name) => [chip(app, name), " "]) : "empty: no label fits"),
     el("p", { class: "note" }, app.start.guide.set));
 }
 
@@ -111,6 +111,6 @@ function rival(app, { rival: other, explanation }) {
         el("th", { scope: "row" }, name), el("td", {}, chip(app, said.label)),
         el("td", { class: "number" }, percent(said.probability)),
         el("td", { class: "number" }, said.credibility === null ? "–" : said.credibility.toFixed(3)))))),
-    el("p", { class: "note" }, same ? "They agree." : "They disagree.", ` ${app.start.compare} leans on: `,
+    el("p", { class: "note" }, same ? "They agree." : "They disagree.", ` ${app.start.compare} relies on: `,
       e.neighbors.map((voter) => `${voter.id === undefined ? "" : `${brief(voter.id, 30)} `}${voter.label} (${percent(voter.share)})`).join(", ")));
 }

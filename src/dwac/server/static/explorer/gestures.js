@@ -1,6 +1,6 @@
-// Moving the map with a mouse, fingers or keys; a click that did not move chooses a point.
+// Moving the map with a mouse, fingers or keys; a click without movement selects a point.
 
-const STEP = 60; // pixels of an arrow key
+const STEP = 60; // pixels per arrow key
 const STILL = 5; // pixels within which a press is a click
 
 export function listen(marks, map, choose) {

@@ -1,4 +1,4 @@
-// How credible the examples are; dragging over the bars leaves only such examples on the map.
+// Histogram of credibility; dragging over the bars filters the map.
 
 import { colourOf, css } from "./colours.js";
 import { $ } from "./dom.js";

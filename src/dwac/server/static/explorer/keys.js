@@ -1,4 +1,4 @@
-// Keys for those who do without a mouse. While someone types, letters are letters.
+// Keyboard shortcuts, except while the user types.
 
 import { $ } from "./dom.js";
 import { MOVES } from "./gestures.js";

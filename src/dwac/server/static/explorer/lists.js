@@ -22,17 +22,17 @@ export function showEdits(app, changes) {
     el("ol", {}, changes.edits.map((edit) => el("li", {}, go(app, edit.point, edit.id), ": ", chip(app, edit.before),
       edit.label === null ? " removed" : [" → ", chip(app, edit.label)]))),
     el("p", { id: "n-changed", data: { n: changes.n_changed } },
-      `${plural(changes.n_changed, "example")} of ${changes.n_asked.toLocaleString("en")} loaded ones ${changes.n_changed === 1 ? "gets" : "get"} another label than without edits.`),
+      `${plural(changes.n_changed, "example")} of the ${changes.n_asked.toLocaleString("en")} loaded ${changes.n_changed === 1 ? "gets" : "get"} a different label because of the edits.`),
     changes.changed.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "before", "now"]), el("tbody", {},
       changes.changed.map(({ point, id, before, after }) => el("tr", {}, el("td", {}, go(app, point, id)),
         [before, after].map((said) => el("td", {}, chip(app, said.label), ` ${percent(said.probability)}`))))))) : null);
 }
 
-// What can be done to the chosen example itself, where it votes.
+// Edits of the selected example itself, if it votes.
 function own(app) {
   const answer = app.answer;
   if (!answer || answer.part !== "training" || app.changes.edits.some((edit) => edit.point === answer.point && edit.label === null)) return null;
-  const other = el("select", { "aria-label": "New label of the chosen example", onchange: (event) => {
+  const other = el("select", { "aria-label": "New label of the selected example", onchange: (event) => {
     if (event.target.value !== "") app.relabel(answer.point, Number(event.target.value));
   } }, el("option", { value: "" }, "relabel …"), app.start.card.classes.map((name, code) =>
     (String(name) === String(answer.true) ? null : el("option", { value: code }, brief(name, 30)))));
@@ -42,12 +42,12 @@ function own(app) {
 
 export async function showIssues(app) {
   const place = $("issues").querySelector("div");
-  fill(place, el("p", { class: "note" }, "Asking every training example about its own label …"));
+  fill(place, el("p", { class: "note" }, "Checking the label of every training example …"));
   const found = await get("/explorer/issues");
-  const asked = found.asked < found.n_references ? ` Asked were ${found.asked.toLocaleString("en")} of ${found.n_references.toLocaleString("en")}.` : "";
+  const asked = found.asked < found.n_references ? ` ${found.asked.toLocaleString("en")} of ${found.n_references.toLocaleString("en")} were checked.` : "";
   fill(place, el("p", { class: "note" }, app.start.guide.issues),
-    el("p", {}, `${plural(found.n, "label")} to look at.${asked}`),
-    found.issues.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "label", "others say", "odds"]), el("tbody", {},
+    el("p", {}, `${plural(found.n, "label")} to check.${asked}`),
+    found.issues.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "label", "suggested label", "odds"]), el("tbody", {},
       found.issues.map((issue) => el("tr", {}, el("td", {}, go(app, issue.point, issue.id)), el("td", {}, chip(app, issue.label)),
         el("td", {}, chip(app, issue.suggested), ` ${percent(issue.suggested_probability)}`),
         el("td", { class: "number" }, odds(issue.log_odds))))))) : null);
@@ -57,7 +57,7 @@ export async function showDisagreements(app) {
   const place = $("compare").querySelector("div");
   const found = await get("/explorer/disagreements");
   fill(place, el("p", { class: "note" }, app.start.guide.compare),
-    el("p", { data: { n: found.n } }, `${plural(found.n, "example")} of ${app.start.n_data.toLocaleString("en")}; those that both are surest of come first.`),
+    el("p", { data: { n: found.n } }, `${plural(found.n, "example")} of ${app.start.n_data.toLocaleString("en")}; those where both models are most confident come first.`),
     found.rows.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", app.start.title, app.start.compare, "true label"]), el("tbody", {},
       found.rows.map((row) => el("tr", {}, el("td", {}, go(app, row.point, row.id)),
         el("td", {}, chip(app, row.label), ` ${percent(row.probability)}`), el("td", {}, chip(app, row.rival_label), ` ${percent(row.rival_probability)}`),

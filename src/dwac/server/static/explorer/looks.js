@@ -1,9 +1,9 @@
-// How a point looks: its class gives colour and shape; what is wrong stands out, what is filtered away fades.
+// How a point looks: its class gives colour and shape; errors stand out, filtered points fade.
 
 import { SERIES, colourOf, css, inside, mixed, packed, rgb, series, shapeOf } from "./colours.js";
 import { DATA, NONE, RELABELLED, REMOVED, isMistake } from "./points.js";
 
-// Kinds of looks, from the ground up. A look is 1 + kind * (SERIES + 1) + series; the last series is "unknown".
+// Kinds of looks, in drawing order. A look is 1 + kind * (SERIES + 1) + series; the last series is "unknown".
 export const FADED = 0, TRAINING = 1, PLAIN = 2, MISTAKE = 3, EDITED = 4;
 const EACH = SERIES + 1;
 export const N_LOOKS = 1 + 5 * EACH;
@@ -17,7 +17,7 @@ function kindOf(points, i, { layer, low, high, both }) {
   if (layer === "mistakes" && !mistake) return FADED;
   if (low > 0 || high < 1) {
     const trust = points.credibility[i];
-    if (!(trust >= low && trust <= high)) return FADED; // NaN is outside too
+    if (!(trust >= low && trust <= high)) return FADED; // NaN is outside, too
   }
   if (mistake) return MISTAKE;
   return both && !data ? TRAINING : PLAIN;
@@ -49,7 +49,7 @@ export function paletteOf() {
   return palette;
 }
 
-// Mistakes are larger and hollow, edited examples larger.
+// Errors are larger and hollow, edited examples larger.
 export function shapesOf(size) {
   return Array.from({ length: N_LOOKS }, (_, look) => {
     const kind = RANK[look];

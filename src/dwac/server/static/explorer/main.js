@@ -1,4 +1,4 @@
-// The page put together: what is chosen, edited and asked, and who is told.
+// The page as a whole: selection, edits and requests, and the views that show them.
 
 import { download, get, post, useToken } from "./api.js";
 import { on } from "./bus.js";
@@ -18,11 +18,11 @@ import * as theme from "./theme.js";
 import { showWhatIf } from "./whatif.js";
 
 const app = { k: 5, chosen: null, original: null, answer: null };
-window.explorer = app; // for the curious, and for tests
+window.explorer = app; // for the console and for tests
 
-const busy = (said) => { $("status").textContent = said; };
+const busy = (message) => { $("status").textContent = message; };
 
-// Do something that may be refused; say why if it is.
+// Do something that may be refused; show the reason if it is.
 app.tried = async (work) => {
   try {
     $("problem").textContent = "";
@@ -88,7 +88,7 @@ function legend() {
   const { classes } = app.start.card;
   fill($("legend"), classes.slice(0, 40).map((name, code) => el("li", {}, sign(code), brief(name, 30))),
     classes.length > 40 ? el("li", { class: "note" }, `and ${classes.length - 40} more`) : null,
-    el("li", { class: "note" }, "larger and hollow: mistaken"));
+    el("li", { class: "note" }, "larger and hollow: wrong prediction"));
 }
 
 function listen() {

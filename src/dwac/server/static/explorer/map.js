@@ -5,7 +5,7 @@ import { css, packed, rgb } from "./colours.js";
 import { LARGEST, RANK, looksOf, paletteOf, shapesOf } from "./looks.js";
 import { orderOf, splat, stampsOf } from "./splat.js";
 
-const REACH = 14; // pixels from a click to what it means
+const REACH = 14; // maximum pixels from a click to its point
 const SIZES = [1, 3, 5, 7, 9, 11, 13];
 
 export class PointMap {
@@ -22,7 +22,7 @@ export class PointMap {
     this.fit();
   }
 
-  // What is drawn changes: labels, filter, colours.
+  // Redraw after changes of labels, filter or colours.
   restyle(options = {}) {
     Object.assign(this.options, options);
     this.look = looksOf(this.points, this.options);
@@ -95,7 +95,7 @@ export class PointMap {
     this.request();
   }
 
-  // The point nearest to a pixel, among those that are drawn; null where none is near.
+  // The point nearest to a pixel, among those drawn; null if none is near.
   at(x, y, reach = REACH * this.ratio) {
     const { xy } = this.points;
     let [best, found] = [reach * reach, null];
@@ -115,7 +115,7 @@ export class PointMap {
     });
   }
 
-  // Points are as large as leaves them apart.
+  // Points are as large as possible without overlap.
   fitting() {
     const room = Math.sqrt((this.frame.width * this.frame.height) / Math.max(this.shown, 1)) * 0.3;
     return SIZES.reduce((best, size) => (size <= room ? size : best), 1);

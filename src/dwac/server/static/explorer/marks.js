@@ -1,10 +1,10 @@
-// What lies above the points: names of classes, the chosen example, its voters, and where it moves if changed.
+// Drawn above the points: names of classes, the selected example, its voters, and where it moves if changed.
 
 import { css } from "./colours.js";
 import { brief } from "./dom.js";
 import { NONE } from "./points.js";
 
-const SAMPLE = 2000; // points that place a name
+const SAMPLE = 2000; // points used to position a name
 
 export class Marks {
   constructor(canvas, map, classes) {
@@ -102,7 +102,7 @@ export class Marks {
   }
 }
 
-// Where each class lies: the middle of its points, in each direction.
+// The position of each class: the median of its points in each direction.
 function namesOf(points, classes) {
   const places = classes.map(() => []);
   for (let i = 0; i < points.n; i++) {

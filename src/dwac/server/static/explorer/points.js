@@ -1,4 +1,4 @@
-// The points of the map: columns of plain numbers, as the server sends them.
+// The points of the map: columns of numbers, as sent by the server.
 
 import { bytes } from "./api.js";
 

@@ -1,4 +1,4 @@
-// Search by id or words; Enter takes the first match.
+// Search by id or text; Enter selects the first match.
 
 import { get } from "./api.js";
 import { $, brief, el, fill } from "./dom.js";
@@ -16,11 +16,11 @@ export function listen(app) {
     const wanted = $("wanted").value.trim();
     if (!wanted) return close();
     const { found } = await get(`/explorer/search?q=${encodeURIComponent(wanted)}`);
-    if (wanted !== $("wanted").value.trim()) return null; // an older question
+    if (wanted !== $("wanted").value.trim()) return null; // an outdated search
     fill($("found"), found.length
       ? found.map(({ point, id, text }) => el("li", {}, el("button", { type: "button", onclick: () => choose(point) },
         el("b", {}, brief(id, 60)), app.isData(point) ? " (data) " : " (training) ", el("span", { class: "note" }, brief(text, 90)))))
-      : el("li", { class: "note" }, "Nothing has this id or these words."));
+      : el("li", { class: "note" }, "No example has this id or text."));
     $("found").hidden = false;
     return found;
   };

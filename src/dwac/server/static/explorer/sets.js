@@ -1,11 +1,11 @@
-// Label sets under the ε slider. p-values come once; which labels they leave in is decided here: those with p > ε.
+// Prediction sets under the ε slider. p-values are loaded once; the labels with p > ε are selected here.
 
 import { $, percent } from "./dom.js";
 import { NONE } from "./points.js";
 
 export const inSet = (p, epsilon) => p > epsilon;
 
-// What sets look like over all examples: shares with one label, several, none; and how many hold the true one.
+// Sets of all examples: how many have one label, several or none, and how many contain the true one.
 export function summary(points, n_classes, epsilon) {
   const found = { n: 0, single: 0, several: 0, empty: 0, known: 0, covered: 0 };
   const p = points.p_values;
@@ -30,8 +30,8 @@ export function showSets(app) {
   if (!points.p_values.length) return;
   const found = summary(points, start.card.classes.length, epsilon);
   const share = (count) => percent(count / found.n);
-  const held = found.known ? ` The true label is in ${percent(found.covered / found.known)} of the sets; at least ${percent(1 - epsilon)} were promised.` : "";
-  const few = epsilon * (start.card.n_calibration + 1) < 1 ? " There are too few calibration examples to leave out any label at this ε." : "";
+  const held = found.known ? ` The true label is in ${percent(found.covered / found.known)} of the sets; the target is at least ${percent(1 - epsilon)}.` : "";
+  const few = epsilon * (start.card.n_calibration + 1) < 1 ? " There are too few calibration examples to exclude any label at this ε." : "";
   $("sets-now").textContent = `One label ${share(found.single)}, several ${share(found.several)}, none ${share(found.empty)}.${held}${few}`;
   Object.assign($("sets-now").dataset, found);
 }

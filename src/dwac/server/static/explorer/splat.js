@@ -1,4 +1,4 @@
-// Points as pixels, written straight into a buffer: 600,000 of them take some milliseconds, without a GPU.
+// Points as pixels, written directly into a buffer: 600,000 take a few milliseconds, without a GPU.
 
 // The pixels of each look, as offsets into a buffer that is `stride` wide.
 export function stampsOf(looks, stride) {
@@ -11,7 +11,7 @@ export function stampsOf(looks, stride) {
   });
 }
 
-// Draws the points `order` (numbers, the lowest first) and says how many of them are in view.
+// Draws the points `order` (numbers, the lowest first) and returns how many of them are in view.
 // pixels: (height + 2 margin) rows of (width + 2 margin) colours; a stamp reaches no further than the margin.
 // view: pixel x = xy[2i] * view.scale + view.x, pixel y = view.y - xy[2i+1] * view.scale
 export function splat(pixels, { width, height, margin }, view, xy, order, look, palette, stamps) {

@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, until the reader chooses.
+// Light or dark: follows the system until the user chooses.
 
 import { $ } from "./dom.js";
 import { emit } from "./bus.js";

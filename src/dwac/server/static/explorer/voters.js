@@ -1,4 +1,4 @@
-// Who voted: images side by side, texts with the words that were read, rows of a table with what differs.
+// The votes: images side by side, texts with attention, rows of a table with their differences.
 
 import { chip } from "./chips.js";
 import { brief, el, percent, short, text } from "./dom.js";
@@ -10,8 +10,8 @@ export function showVoters(app, answer) {
   const show = { image: images, text: texts, table, "": votes }[e.private ? "" : kind] ?? votes;
   const share = e.neighbors.reduce((sum, voter) => sum + voter.share, 0);
   return el("section", { id: "voters", "aria-labelledby": "voters-title" },
-    el("h3", { id: "voters-title" }, e.private ? "What was voted for" : "Who voted, nearest first"),
-    e.private ? null : el("p", {}, el("label", {}, "Show ", many), ` of ${e.n_references.toLocaleString("en")}; these hold ${percent(share)} of the vote.`),
+    el("h3", { id: "voters-title" }, e.private ? "Votes per label" : "Votes, nearest training example first"),
+    e.private ? null : el("p", {}, el("label", {}, "Show ", many), ` of ${e.n_references.toLocaleString("en")} training examples; these have ${percent(share)} of the vote.`),
     show(app, answer),
     el("p", { class: "note" }, e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight: ${app.start.guide.weight}`));
 }
@@ -25,7 +25,7 @@ function bar(voter, e) {
     el("span", { class: against(voter, e) ? "bar other" : "bar", style: { width } }));
 }
 
-// A private share is that of a label, in whole per cent; it has no weight.
+// A private share belongs to a label, in whole per cent; it has no weight.
 const votesOf = (voter) => (voter.weight === undefined
   ? el("span", { class: "share", data: { share: String(voter.share) } }, percent(voter.share))
   : el("span", {
@@ -43,7 +43,7 @@ function actions(app, answer, i) {
   return el("div", { class: "act" },
     el("button", { type: "button", "aria-label": `Remove ${text(voter.id)}`, onclick: () => app.remove(point) }, "Remove"),
     other,
-    el("button", { type: "button", "aria-label": `Look at ${text(voter.id)}`, onclick: () => app.choose(point) }, "Look"));
+    el("button", { type: "button", "aria-label": `Show ${text(voter.id)}`, onclick: () => app.choose(point) }, "Show"));
 }
 
 function picture(record, alt) {
@@ -57,7 +57,7 @@ function picture(record, alt) {
 function images(app, answer) {
   const { explanation: e } = answer;
   return el("div", { class: "strip" },
-    el("figure", { class: "asked" }, picture(e.record, "the example in question"), el("figcaption", {}, "in question")),
+    el("figure", { class: "asked" }, picture(e.record, "this example"), el("figcaption", {}, "this example")),
     e.neighbors.map((voter, i) => el("figure", { class: against(voter, e) ? "against" : "" },
       picture(voter.record, `training example ${text(voter.id)}`),
       el("figcaption", {}, chip(app, voter.label), bar(voter, e), votesOf(voter), el("div", { class: "note" }, brief(voter.id, 40)),
@@ -70,7 +70,7 @@ function words(e) {
   return [
     el("p", { class: "words" }, e.attention.map(([word, weight]) => [
       el("span", { style: { background: `rgba(var(--read), ${(weight / most).toFixed(2)})` }, title: percent(weight) }, word), " "])),
-    el("p", { class: "note" }, "The stronger its ground, the more of the model's attention a word has."),
+    el("p", { class: "note" }, "The stronger the background of a word, the more attention the model pays to it."),
   ];
 }
 
@@ -95,11 +95,11 @@ function table(app, answer) {
   const same = compared.filter((column) => !column.differs.some(Boolean)).map((column) => `${column.name} ${column.value}`);
   return [
     el("div", { class: "wide" }, el("table", { id: "compared" },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "column"), el("th", { scope: "col" }, "in question"),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "column"), el("th", { scope: "col" }, "this example"),
         e.neighbors.map((voter, i) => el("th", { scope: "col" }, chip(app, voter.label), el("div", {}, brief(voter.id, 30)), bar(voter, e), votesOf(voter),
           actions(app, answer, i))))),
       el("tbody", {}, differing.map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, column.value),
         column.others.map((value, i) => el("td", {}, column.differs[i] ? el("mark", {}, "≠ ", value) : value))))))),
-    same.length ? el("p", { class: "note" }, `The same in all: ${brief(same.join(", "), 600)}.`) : null,
+    same.length ? el("p", { class: "note" }, `Same in all: ${brief(same.join(", "), 600)}.`) : null,
   ];
 }

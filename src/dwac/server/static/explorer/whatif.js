@@ -1,4 +1,4 @@
-// What if? The chosen example as a form: change it, ask again, and see where it goes.
+// What if? The selected example as a form: change it, predict again, and see where it moves.
 
 import { $, el, fill, text } from "./dom.js";
 
@@ -15,7 +15,7 @@ export function showWhatIf(app, answer) {
     event.preventDefault();
     app.ask(form.question());
   });
-  form.append(el("p", { class: "buttons" }, el("button", {}, "Ask"),
+  form.append(el("p", { class: "buttons" }, el("button", {}, "Predict"),
     answer && answer.point !== null ? el("button", { type: "button", onclick: () => app.choose(app.chosen) }, "Back to the example") : null));
   fill($("whatif").querySelector("div"), el("p", { class: "note" }, guide.what_if), form);
 }
@@ -46,7 +46,7 @@ function field({ kind, categories, name }, value) {
   return el("input", { name, value: shown, inputmode: kind === "numeric" ? "decimal" : null, placeholder: "unknown" });
 }
 
-// What was typed, in the type that the column has; what nobody touched stays as it was.
+// The typed value in the type of its column; untouched values are kept as they were.
 function valueOf({ kind, categories }, typed, before) {
   if (typed === (before === null ? "" : String(before))) return before;
   if (typed.trim() === "") return null;
@@ -58,7 +58,7 @@ function valueOf({ kind, categories }, typed, before) {
 }
 
 function words(app, answer) {
-  const area = el("textarea", { id: "what-text", "aria-label": "Text to ask about" });
+  const area = el("textarea", { id: "what-text", "aria-label": "Text to classify" });
   area.value = answer ? answer.explanation.record.text : "";
   const form = el("form", {}, area);
   form.question = () => ({ row: area.value });
@@ -69,7 +69,7 @@ function image(app, answer) {
   const number = (name, given) => el("label", {}, name, el("input", { type: "number", ...given }));
   const right = number("Move right, in pixels", { name: "right", value: 0, step: 1 });
   const down = number("Move down, in pixels", { name: "down", value: 0, step: 1 });
-  const light = number("Brightness, times", { name: "brightness", value: 1, step: 0.1, min: 0, max: 10 });
+  const light = number("Brightness factor", { name: "brightness", value: 1, step: 0.1, min: 0, max: 10 });
   const form = el("form", {}, el("div", { class: "fields" }, right, down, light));
   const value = (label) => Number(label.querySelector("input").value);
   const point = answer.point ?? app.chosen;

@@ -1,4 +1,4 @@
-"""An explanation for the page: as `Explanation.to_dict` has it, with what a person compares."""
+"""An explanation for the page: `Explanation.to_dict`, its sentences, and the columns that differ."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dwac.drawing.records import compared, kind_of
 from dwac.explain import Explanation
 from dwac.server.explorer.points import Points
 
-_LETTERS = 40  # of a value in a table
+_LETTERS = 40  # shown per value in a table
 
 
-def told(explanation: Explanation, points: Points | None) -> dict[str, Any]:
-    """Ready for JSON; with `points`, also the neighbours' numbers among them."""
+def explained(explanation: Explanation, points: Points | None) -> dict[str, Any]:
+    """A dict for JSON; with `points`, also the positions of the neighbours among them."""
     neighbors = explanation.neighbors
     kind = kind_of(explanation.record)
     records = [neighbor.record for neighbor in neighbors]
