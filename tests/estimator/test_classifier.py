@@ -219,7 +219,7 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path, monkeypatch) -> None:
 
     def note(run, path):
         save(run, path)
-        if len(run.rows) == 10:
+        if len(run.rows) == 3:
             learned.set()
 
     monkeypatch.setattr(loop._Run, "save", note)
@@ -231,8 +231,8 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path, monkeypatch) -> None:
     ).fit(X, y)
     thread.join()
     assert clf.history_.attrs["ended"] == "interrupted"
-    assert 10 <= len(clf.history_) < 100_000
-    assert clf.predict_set(X[:5], epsilon=0.5).shape == (5, 2)  # ten epochs of so many have learned little
+    assert 3 <= len(clf.history_) < 100_000
+    assert clf.predict_set(X[:5], epsilon=0.5).shape == (5, 2)  # three epochs have learned little
 
 
 def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -> None:
