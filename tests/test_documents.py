@@ -1,4 +1,4 @@
-"""The documents are true: the tour finds its names, decisions have a status and a date, the citation has the version."""
+"""The documents are true: the tour finds its names, each decision has a status and a date, the citation the version."""
 
 import datetime
 import re

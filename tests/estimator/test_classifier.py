@@ -213,15 +213,26 @@ def test_history_has_a_row_an_epoch(fitted) -> None:
     assert fitted.history_.attrs["ended"] in ("finished", "stopped early")
 
 
-def test_ctrl_c_keeps_the_best_model_so_far() -> None:
+def test_ctrl_c_keeps_the_best_model_so_far(tmp_path, monkeypatch) -> None:
     X, y = people(2000)
-    timer = threading.Timer(1.5, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    clf = DWACClassifier(epochs=100_000, patience=100_000, random_state=0, device="cpu").fit(X, y)
-    timer.join()
+    learned, save = threading.Event(), loop._Run.save
+
+    def note(run, path):
+        save(run, path)
+        if len(run.rows) == 3:
+            learned.set()
+
+    monkeypatch.setattr(loop._Run, "save", note)
+    # Waits for epochs, not for seconds; the signal then comes in the middle of whatever is going on.
+    thread = threading.Thread(target=lambda: learned.wait() and signal.raise_signal(signal.SIGINT), daemon=True)
+    thread.start()
+    clf = DWACClassifier(
+        epochs=100_000, patience=100_000, random_state=0, device="cpu", checkpoint=tmp_path / "training.safetensors"
+    ).fit(X, y)
+    thread.join()
     assert clf.history_.attrs["ended"] == "interrupted"
-    assert 1 <= len(clf.history_) < 100_000
-    assert clf.predict_set(X[:5]).shape == (5, 2)
+    assert 3 <= len(clf.history_) < 100_000
+    assert clf.predict_set(X[:5], epsilon=0.5).shape == (5, 2)  # three epochs have learned little
 
 
 def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -> None:

@@ -460,7 +460,11 @@ def test_columns_of_every_kind_keep_type_and_missing_values(tmp_path):
             "nothing": pd.Series([None] * 3, dtype=object),
         }
     )
-    pd.testing.assert_frame_equal(round_trip(tmp_path, frame), frame)
+    back = round_trip(tmp_path, frame)
+    zone = frame["offset"].dt.tz
+    assert back["offset"].dt.tz.utcoffset(None) == zone.utcoffset(None)
+    back["offset"] = back["offset"].dt.tz_convert(zone)  # where pytz is installed, Arrow returns its kind of zone
+    pd.testing.assert_frame_equal(back, frame)
 
 
 def test_mixed_and_odd_columns_become_text(tmp_path):
