@@ -223,8 +223,12 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path, monkeypatch) -> None:
             learned.set()
 
     monkeypatch.setattr(loop._Run, "save", note)
-    # Waits for epochs, not for seconds; the signal then comes in the middle of whatever is going on.
-    thread = threading.Thread(target=lambda: learned.wait() and signal.raise_signal(signal.SIGINT), daemon=True)
+
+    def interrupt() -> None:
+        learned.wait()  # for epochs, not for seconds
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
     thread.start()
     clf = DWACClassifier(
         epochs=100_000, patience=100_000, random_state=0, device="cpu", checkpoint=tmp_path / "training.safetensors"
