@@ -138,7 +138,7 @@ def test_train_overwrites_nothing_unasked(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "-o")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
-    assert "must be empty or hold a model" in said(*words, tmp_path / "full", "--overwrite")
+    assert "not empty and holds no model" in said(*words, tmp_path / "full", "--overwrite")
     assert "is a file" in said(*words, tmp_path / "full" / "thesis.tex", "--overwrite")
     run(*words, tmp_path / "m")
     before = (tmp_path / "m" / "model.json").read_bytes()
@@ -341,7 +341,7 @@ def test_a_model_that_never_had_a_table_asks_which_column_is_the_target(folder: 
     frame = people()
     dwac.DWACClassifier(epochs=1).fit(frame[["age"]], frame["income"]).save(tmp_path / "m")
     line = said("evaluate", tmp_path / "m", folder / "new.csv")
-    assert re.search("does not know which column of .* is the target; name it: --target COLUMN", line)
+    assert re.search("does not know which column of .* is the target; name it with --target COLUMN", line)
 
 
 # Texts and images
@@ -407,7 +407,7 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     assert strict == f"dwac: {tmp_path}/bad.csv line 5: column 'age' must hold numbers; got 'old'"
     why = run("explain", folder / "model", tmp_path / "bad.csv", "--row", "3", "--row", "4", ends=3)
     assert "This example could not be read: column 'age' must hold numbers; got 'old'." in why.stdout
-    assert "settle" in why.stdout
+    assert "decide" in why.stdout
     alone = run("explain", folder / "model", tmp_path / "bad.csv", "--id", "p203", "--json", ends=3)
     assert json.loads(alone.stdout)["unreadable"] == "column 'age' must hold numbers; got 'old'"
     assert "line 5" in said("explain", folder / "model", tmp_path / "bad.csv", "--strict")

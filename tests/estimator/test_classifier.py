@@ -208,7 +208,7 @@ def test_sample_weights_weigh_the_loss() -> None:
         clone(clf).fit(X, y, sample_weight=held)
 
 
-def test_history_has_a_row_an_epoch(fitted) -> None:
+def test_history_has_one_row_per_epoch(fitted) -> None:
     assert list(fitted.history_) == ["epoch", "loss", "validation_loss", "validation_accuracy", "seconds"]
     assert fitted.history_.attrs["ended"] in ("finished", "stopped early")
 
@@ -659,7 +659,7 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
     [
         (np.zeros((4, 2)), [0, 0, 0, 0], LabelError, "only one class"),
         (np.zeros((4, 2)), [0, 1, 2, 3], LabelError, "4 classes in 4 rows"),
-        (np.zeros((4, 2)), [0, 1, 0], InputError, "X has 4 rows, y has 3"),
+        (np.zeros((4, 2)), [0, 1, 0], InputError, "X has 4 rows; got 3 labels"),
         (np.zeros((4, 2)), [0, 1, np.nan, 0], LabelError, "row 2 is nan"),
         (["a", "", "b", "c"] * 10, [0, 1, 0, 1] * 10, InputError, "row 1 is empty"),
         (np.full((40, 2), np.inf), [0, 1] * 20, NonFiniteError, "row 0"),
@@ -670,7 +670,7 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
             pd.DataFrame({"text": [f"film {i}" for i in range(40)]}),
             [0, 1] * 20,
             InputError,
-            r"column 'text' has a value of its own",
+            r"column 'text' has a different value",
         ),
         (pd.DataFrame({"a": [1.0] * 40, 3: range(40)}), [0, 1] * 20, InputError, "named by strings alone"),
     ],
@@ -719,7 +719,7 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
         ({"class_weight": {"yes": "x"}}, "class_weight must hold"),
         ({"rescale": "no"}, "rescale must be"),
         ({"checkpoint": 5}, "checkpoint must be"),
-        ({"checkpoint": "nowhere/at/all.safetensors"}, "checkpoint must lie"),
+        ({"checkpoint": "nowhere/at/all.safetensors"}, "checkpoint must be in an existing folder"),
         ({"checkpoint": "here.safetensors"}, "random_state"),
     ],
 )

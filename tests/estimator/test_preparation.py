@@ -150,7 +150,7 @@ def test_rows_and_classes_have_weights() -> None:
     assert np.array_equal(class_weights({"b": 3}, codes, classes), [1, 3])  # type: ignore[arg-type]
     assert np.allclose(class_weights("balanced", codes, classes), [2 / 3, 2])  # type: ignore[arg-type]
     assert np.allclose(class_weights("balanced", np.zeros(3, int), classes), [1, 1])  # type: ignore[arg-type]
-    for class_weight, said in [({"c": 1}, "'c', which is no class"), ("even", "'balanced'"), ({"a": 0}, "positive")]:
+    for class_weight, said in [({"c": 1}, "'c' is not one of"), ("even", "'balanced'"), ({"a": 0}, "positive")]:
         with pytest.raises(DwacError, match=said):
             class_weights(class_weight, codes, classes)
 
