@@ -327,8 +327,8 @@ class Examples(Mapping[Any, dict[Any, Any]]):
             row = index.get_indexer_for(_whole([name]))
             if len(row) and row[0] >= 0:
                 part = take(X, row[:1])
-                record: dict[Any, Any] = (part if describe is None else describe(part)).to_dict("records")[0]
-                return record
+                records = (part if describe is None else describe(part)).to_dict("records")
+                return records[0] if records else {}  # pandas 2 has no records of rows without columns
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[Any]:
