@@ -144,14 +144,6 @@ def test_members_that_a_recipe_chose_are_built_again(ensembles, tmp_path) -> Non
     assert np.array_equal(again.embed(table()), ensembles["dwac", None].embed(table()))
 
 
-def test_a_folder_from_before_members_is_read(fitted, folder) -> None:
-    def before(config: dict[str, Any]) -> None:
-        del config["ensemble_size"], config["settings"]["ensemble_size"], config["settings"]["auxiliary_weight"]
-
-    forge(folder, before)
-    assert np.array_equal(load(folder).predict_proba(table()), fitted.predict_proba(table()))
-
-
 def test_another_recipe_than_at_fit_changes_no_saved_model(fitted, folder, monkeypatch) -> None:
     learned = TabularEncoder._learned
 

@@ -345,12 +345,6 @@ def test_a_private_model_stays_private_whatever_is_done_with_it(
     assert not again.fit(X, truth(X)).private_
 
 
-def test_a_folder_of_before_without_records_is_private(folder: Path, tmp_path: Path) -> None:
-    stored = storage.read_model(folder)
-    assert stored.config.pop("private") is True
-    assert load(storage.write_model(tmp_path / "old", *stored), device="cpu").private_
-
-
 def test_a_private_rival_is_told_as_such(clf: DWACClassifier, folder: Path) -> None:
     rival = load(folder, device="cpu")
     explorer = Explorer.of(clf, STRANGERS, rival=(rival, STRANGERS, "other"))

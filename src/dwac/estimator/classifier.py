@@ -462,10 +462,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _shown(self, X: Any) -> list[dict[str, Any]]:
         """Each row as a person would see it, for `explain_of`."""
-        attention = self.encoder_.attention(self.model_.backbone, X)
+        attention, frame = self.encoder_.attention(self.model_.backbone, X), self.encoder_.records(X)
+        records: list[dict[Any, Any]] = frame.to_dict("records") or [{}] * len(frame)  # pandas 2: none without columns
         return [
             {"record": record or None} | ({} if attention is None else {"attention": attention[row]})
-            for row, record in enumerate(self.encoder_.records(X).to_dict("records"))
+            for row, record in enumerate(records)
         ]
 
     @property
@@ -662,11 +663,6 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         config, tensors, examples = persistence.pack(self, include_examples=include_examples)
         return storage.write_model(path, config, tensors, examples)
-
-    def _settings(self) -> dict[str, Any]:
-        """The settings of the fit; those of conformal prediction as they are now."""
-        now = {name: getattr(self, name) for name in ("nonconformity", "class_conditional")}
-        return {**self._fitted, **now}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -168,7 +168,7 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     """The sizes of the network to build; an error if they differ from those of the stored tensors."""
     config, tensors = stored.config, stored.tensors
     encoder, n_classes = encoder_of(config), len(config["classes"])
-    ensemble_size = checks.positive_int(config.get("ensemble_size", 1), "ensemble_size")
+    ensemble_size = checks.positive_int(config["ensemble_size"], "ensemble_size")
     held = {name.split(".")[2] for name in tensors if name.startswith("backbone.members.")}
     if ensemble_size > 1 and ensemble_size != len(held):
         raise StorageError(f"its config has {ensemble_size} networks; {len(held)} are stored")
@@ -204,12 +204,10 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     clf.validation_ids_, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     h, y = tensors["calibration_h"], tensors["calibration_y"]
     if isinstance(model, WeightedAverage):
-        model.raw_feature_weight = _share(
-            config.get("raw_feature_weight", 0.0), "raw_feature_weight", model.n_raw_features > 0
-        )
-        model.novelty_weight = _share(config.get("novelty_weight", 0.0), "novelty_weight", "known_z" in tensors)
+        model.raw_feature_weight = _share(config["raw_feature_weight"], "raw_feature_weight", model.n_raw_features > 0)
+        model.novelty_weight = _share(config["novelty_weight"], "novelty_weight", "known_z" in tensors)
     _check_calibration(h, y, len(calibration_ids), len(clf.classes_), model.vector_size)
-    z = tensors.get("calibration_z", h[:, :0])
+    z = tensors["calibration_z"]
     if z.ndim != 2 or z.shape != (len(h), model.n_raw_features if getattr(model, "novelty_weight", 0.0) else 0):
         raise StorageError(
             f"the coordinates of its {len(h)} calibration rows do not fit the model; got shape {tuple(z.shape)}"
@@ -223,8 +221,7 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     if isinstance(encoder, HuggingFaceEncoder):  # checks that the library's network accepts its tokeniser's output
         with torch.no_grad():
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
-    # Folders of earlier versions lack this entry: those without records are private.
-    clf.private_ = bool(config.get("private", isinstance(model, WeightedAverage) and len(clf.examples_) == 0))
+    clf.private_ = bool(config["private"])
     clf._fitted = clf.get_params(deep=False)
 
 
