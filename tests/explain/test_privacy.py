@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
-from dwac import DWACClassifier, ReferenceSet, load, report, storage
+from dwac import DWACClassifier, ReferenceSet, load, report
 from dwac.cli.app import app
 from dwac.conformal import Calibration, label_sets, nonconformity
 from dwac.estimator.evaluation import evaluate, predict
