@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,13 @@ def _position(mask: NDArray[np.bool_] | Tensor) -> str:
     return ", ".join(f"{name} {i}" for name, i in zip(("row", "column", "axis 2"), where, strict=False))
 
 
-def listed(names: Iterable[Any], most: int = 5) -> str:
+def listed(names: Iterable[Any], most: int = 5, show: Callable[[Any], str] = repr) -> str:
     """The first names with commas, and how many more there are, for messages.
 
     >>> listed(["a", "b", "c"], most=2)
     "'a', 'b', … (1 more)"
     """
-    shown = [repr(name) for name in names]
+    shown = [show(name) for name in names]
     return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
 
 

@@ -620,7 +620,7 @@ def test_verdicts_that_answered_test_rows_are_called_not_blind(report: str) -> N
 
 def test_published_deviations_are_used_once_they_are_there(quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Found(Records(quick[1]))
-    assert "not at hand" in accuracy.report(found).text
+    assert "not available" in accuracy.report(found).text
     monkeypatch.setattr(published, "ACCURACY_DEVIATIONS", {"adult": {"softmax": 0.002, "dwac": 0.123}})
     text = accuracy.report(found).text
     assert "not available" not in text
@@ -856,7 +856,7 @@ def test_the_command_reports_on_no_empty_folder(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["paper", "report", "--records", str(tmp_path / "none")])
     assert shown.exit_code == 1
     assert "no records in" in shown.output
-    assert "`dwac paper run` makes them" in shown.output
+    assert "make some with `dwac paper run`" in shown.output
     assert not (tmp_path / "none").exists()
 
 

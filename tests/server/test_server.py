@@ -567,7 +567,7 @@ def test_a_picture_of_too_many_pixels_is_refused_by_its_head_alone(pictures: DWA
         (first,) = client.post("/v1/predict", {"rows": [big]}).json["predictions"]
         (bombed,) = client.post("/v1/predict", {"rows": [base64.b64encode(bomb()).decode()]}).json["predictions"]
     assert "at most 89,999 pixels; got 300×300" in first["unreadable"]
-    assert bombed["unreadable"].startswith("the row must be a whole PNG or JPEG file")
+    assert bombed["unreadable"].startswith("the row must be a complete PNG or JPEG file")
 
 
 HEAD = b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

@@ -270,7 +270,7 @@ def test_missing_truncated_altered_foreign_and_newer_files_are_reported(tmp_path
     data = path.read_bytes()
     for cut in (0, 5, 100, len(data) - 1):
         path.write_bytes(data[:cut])
-        with pytest.raises(StorageError, match=r"c\.safetensors is no safetensors file"):
+        with pytest.raises(StorageError, match=r"c\.safetensors must be a safetensors file"):
             load_checkpoint(path)
     for altered in (data[:-1] + bytes([data[-1] ^ 1]), data.replace(b'\\"epoch\\": 3', b'\\"epoch\\": 4')):
         assert altered != data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +56,6 @@ def write(path: Path, data: bytes) -> None:
         replace_file(path, data)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def named(names: Iterable[Any], most: int = 8) -> str:
-    """The first names, separated by commas."""
-    shown = [str(name) for name in names]
-    return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dwac import training
+from dwac._checks import listed
 from dwac.cli.options import (
     DeviceOption,
     EncodingOption,
@@ -27,7 +28,7 @@ from dwac.cli.options import (
     TargetOption,
     TextOption,
 )
-from dwac.cli.output import evaluation_tables, named, number, print_json
+from dwac.cli.output import evaluation_tables, number, print_json
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError, LabelError
 from dwac.estimator.classifier import DWACClassifier
@@ -203,9 +204,9 @@ def show_rows(rows: Rows, y: NDArray[Any], name: str, kinds: dict[str, list[str]
     if rows.columns.id is not None:
         facts.add_row("ids", rows.columns.id or "the first column, which has no name")
     for kind, columns in kinds.items():
-        facts.add_row(kind, named(columns))
+        facts.add_row(kind, listed(columns, 8, str))
     counts = pd.Series(y).value_counts()
-    facts.add_row("classes", named(f"{label}: {n:,} ({n / len(y):.0%})" for label, n in counts.items()))
+    facts.add_row("classes", listed((f"{label}: {n:,} ({n / len(y):.0%})" for label, n in counts.items()), 8, str))
     console.print(facts, highlight=False)
     for column in kinds.get("categories", []) + kinds.get(_UNUSED, []):
         if looks_like_text(rows.X[column]):

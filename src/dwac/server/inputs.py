@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dwac._checks import listed
 from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.estimator.classifier import DWACClassifier
@@ -321,8 +322,7 @@ def _typical(column: Any) -> Any:
 
 
 def _some(names: list[Any]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(f"{str(name)!r:.60}" for name in names[:3]) + more
+    return listed(names, 3, lambda name: f"{str(name)!r:.60}")
 
 
 def _kind(value: Any) -> str:
