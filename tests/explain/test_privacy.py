@@ -195,7 +195,7 @@ def test_no_number_tells_who_took_part(surface: str, folder: Path, groups: Group
         for name, auroc in aurocs(told[who], near).items():
             assert abs(auroc - 0.5) < 0.05, (who, "near copies", name, auroc)
         # Row by row, too: hardly an answer changes where a row is moved a little, whoever it is.
-        assert (told[who] != near.reindex(columns=told[who].columns)).any(axis=1).mean() <= 0.25
+        assert (told[who] != near.reindex(columns=told[who].columns)).any(axis=1).mean() <= 0.2
         for name, auroc in aurocs(told[who], told["strangers"]).items():
             # 50 rows of each: chance alone gives .5 ± .17 one time in 300, and there are many numbers.
             assert abs(auroc - 0.5) < 0.25, (who, "new rows", name, auroc)

@@ -55,7 +55,7 @@ class CalibrationRows:
         """The scores of the rows' own labels; a label that training did not have scores worse than any other."""
         if len(self.y) == 0:
             raise CalibrationError(
-                "the model has no calibration rows (validation_size=0 and calibration_size=0, or all were forgotten); "
+                "the model has no calibration rows (fit set none aside, or all were forgotten); "
                 "call recalibrate(X, y) with rows that it was not trained on"
             )
         scores = nonconformity(batches.votes(model, self.vectors(model)).cpu().numpy(), score)

@@ -26,7 +26,6 @@ STEPS = 100
 FEWEST = 10  # the smallest count that is shown; it also represents all smaller ones
 PLAIN = 0.1  # p-values above this are those of ordinary rows, and all are shown alike
 FIT = 0.1  # step of log-weights and log-odds, applied before they are compared with those of calibration
-_DIGITS = 2  # of counts
 
 
 def share(value: float) -> float:
@@ -65,12 +64,15 @@ def scores(values: ArrayLike, kind: str) -> Floats:
 
 def count(n: int) -> int:
     """A count of examples, to two significant digits."""
-    return int(float(f"{n:.{_DIGITS}g}"))
+    return int(float(f"{n:.2g}"))
 
 
 def few(n: int) -> int:
-    """A count of the examples that matter to one prediction; 10 means ten or fewer."""
-    return max(count(n), FEWEST)
+    """A count of the examples that matter to one prediction, to one significant digit; 10 means ten or fewer.
+
+    It depends on a single row, which a finer count would reveal when the row is moved a little.
+    """
+    return max(int(float(f"{n:.1g}")), FEWEST)
 
 
 # The same as text for people
