@@ -48,7 +48,6 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-_NAMED = 5  # how many classes a warning names
 
 
 def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats:
@@ -338,8 +337,7 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
         who = f"calibration examples, and the calibration set has {sizes}"
     else:
         who = "calibration examples of its class, and "
-        who += ", ".join(f"class {k} has {sizes[k]}" for k in small[:_NAMED])
-        who += f" and {len(small) - _NAMED} more classes have too few" if len(small) > _NAMED else ""
+        who += checks.listed(small, show=lambda k: f"class {k} has {sizes[k]}")
     warnings.warn(
         f"at epsilon={epsilon:g} a label can be left out only with at least {needed} {who}: "
         "the affected labels are in every set. Calibrate with more examples or use a larger epsilon",

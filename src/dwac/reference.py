@@ -319,7 +319,7 @@ class ReferenceSet:
             raise IdError("this set was created with ids, so new examples need ids too; got none; give ids=…")
         taken = names[names.isin(state.ids)]
         if len(taken):
-            raise IdError(f"ids must be new; {_first(taken, 'is taken')}; remove it first or relabel it")
+            raise IdError(f"ids must be new; taken: {checks.listed(taken)}; remove them first or relabel them")
         self._state = replace(
             state,
             embeddings=torch.cat([state.embeddings, h]),
@@ -362,7 +362,8 @@ def _positions(state: _State, ids: Iterable[Hashable]) -> NDArray[np.int64]:
     unknown = names[where < 0]
     if len(unknown):
         raise IdError(
-            f"ids must be in the set; {_first(unknown, 'is not')}; its ids look like {state.ids[:1].tolist()[0]!r}"
+            f"ids must be in the set; not in it: {checks.listed(unknown)}; "
+            f"its ids look like {state.ids[:1].tolist()[0]!r}"
         )
     return np.asarray(where, dtype=np.int64)
 
@@ -399,7 +400,7 @@ def _as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
     index = _index([int(v) if isinstance(v, np.integer) else v for v in values])
     repeated = index[index.duplicated()]
     if len(repeated):
-        raise IdError(f"ids must be unique; {_first(repeated, 'is repeated')}; drop or rename the repeated ones")
+        raise IdError(f"ids must be unique; repeated: {checks.listed(dict.fromkeys(repeated))}; drop or rename them")
     return index
 
 
@@ -419,11 +420,6 @@ def _index(values: list[Any]) -> pd.Index[Any]:
 def _concatenate(a: pd.Index[Any], b: pd.Index[Any]) -> pd.Index[Any]:
     # Appending objects would infer a common type: 2⁶⁰+1 next to 0.5 would become a float, None a NaN.
     return a.append(b) if a.dtype == b.dtype == "int64" else _index([*a, *b])
-
-
-def _first(values: pd.Index[Any], verb: str) -> str:
-    more = f" (and {len(values) - 1} more)" if len(values) > 1 else ""
-    return f"{values[:1].tolist()[0]!r} {verb}{more}"
 
 
 def _like(queries: Any, answer: Tensor) -> Any:
