@@ -1,4 +1,4 @@
-"""The house: each floor uses only the floors below it, no two files use each other, and what is public is said so."""
+"""The house: each floor uses only the floors below it, no cycles, and public names are in `__all__`."""
 
 import ast
 import importlib

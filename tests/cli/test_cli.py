@@ -94,8 +94,8 @@ def test_data_that_needs_an_account_is_got_by_hand(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_installed_command_says_its_version() -> None:
-    said = subprocess.run([DWAC, "--version"], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == f"dwac {dwac.__version__}"
+    result = subprocess.run([DWAC, "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == f"dwac {dwac.__version__}"
 
 
 def test_a_wrong_option_exits_with_2_and_says_why() -> None:

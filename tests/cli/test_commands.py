@@ -31,7 +31,7 @@ def run(*words: Any, given: str | bytes | None = None, ends: int = 0) -> Any:
     return shown
 
 
-def said(*words: Any, ends: int = 1) -> str:
+def error_line(*words: Any, ends: int = 1) -> str:
     """The one line that a command which fails writes, to standard error alone."""
     shown = run(*words, ends=ends)
     assert shown.stdout == ""
@@ -128,7 +128,9 @@ def test_train_refuses_what_is_no_target(tmp_path: Path, target: str | None, exp
     )
     frame = frame if target in ("amount", "number", "one", "same", "gap") else people()
     frame.to_csv(tmp_path / "a.csv", index=False)
-    line = said("train", tmp_path / "a.csv", *([] if target is None else ["--target", target]), "-o", tmp_path / "m")
+    line = error_line(
+        "train", tmp_path / "a.csv", *([] if target is None else ["--target", target]), "-o", tmp_path / "m"
+    )
     assert expected in line
     assert "a.csv" in line
     assert not (tmp_path / "m").exists()
@@ -138,11 +140,11 @@ def test_train_overwrites_nothing_unasked(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "-o")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
-    assert "not empty and holds no model" in said(*words, tmp_path / "full", "--overwrite")
-    assert "is a file" in said(*words, tmp_path / "full" / "thesis.tex", "--overwrite")
+    assert "not empty and holds no model" in error_line(*words, tmp_path / "full", "--overwrite")
+    assert "is a file" in error_line(*words, tmp_path / "full" / "thesis.tex", "--overwrite")
     run(*words, tmp_path / "m")
     before = (tmp_path / "m" / "model.json").read_bytes()
-    assert "already holds a model; replace it with --overwrite" in said(*words, tmp_path / "m", "--seed", "1")
+    assert "already holds a model; replace it with --overwrite" in error_line(*words, tmp_path / "m", "--seed", "1")
     assert (tmp_path / "m" / "model.json").read_bytes() == before
     run(*words, tmp_path / "m", "--seed", "1", "--overwrite")
     assert (tmp_path / "m" / "model.json").read_bytes() != before
@@ -170,10 +172,10 @@ def test_a_private_model_holds_no_record(folder: Path, tmp_path: Path) -> None:
     run("train", folder / "people.csv", "-t", "income", "--epochs", "1", "--private", "-o", tmp_path / "m")
     found = run("explain", tmp_path / "m", folder / "new.csv", "--row", "0", "--json").stdout
     assert {tuple(neighbor) for neighbor in json.loads(found)["neighbors"]} == {("label", "share")}
-    told = [
+    rows = [
         json.loads(line) for line in run("predict", tmp_path / "m", folder / "new.csv", "--json").stdout.splitlines()
     ]
-    assert all(row["probability"] == round(row["probability"], 2) for row in told)
+    assert all(row["probability"] == round(row["probability"], 2) for row in rows)
     assert "differs in" not in run("explain", tmp_path / "m", folder / "new.csv", "--row", "0").output
 
 
@@ -225,12 +227,16 @@ def test_data_can_be_piped_in(folder: Path) -> None:
 
 def test_predict_says_what_is_wrong(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "few.csv").write_text("name,age\np1,3\n")
-    assert "few.csv must have the model's columns; missing: 'work'" in said(
+    assert "few.csv must have the model's columns; missing: 'work'" in error_line(
         "predict", folder / "model", tmp_path / "few.csv"
     )
-    assert "the file name must end in .csv" in said("predict", folder / "model", folder / "new.csv", "-o", "a.xls")
-    assert "cannot be written" in said("predict", folder / "model", folder / "new.csv", "-o", tmp_path / "no" / "a.csv")
-    assert "has no model.json" in said("predict", tmp_path, folder / "new.csv")
+    assert "the file name must end in .csv" in error_line(
+        "predict", folder / "model", folder / "new.csv", "-o", "a.xls"
+    )
+    assert "cannot be written" in error_line(
+        "predict", folder / "model", folder / "new.csv", "-o", tmp_path / "no" / "a.csv"
+    )
+    assert "has no model.json" in error_line("predict", tmp_path, folder / "new.csv")
     assert "(0, 1)" in run("predict", folder / "model", folder / "new.csv", "-e", "1.5", ends=2).stderr
 
 
@@ -264,19 +270,19 @@ def test_explain_keeps_secrets_if_asked(folder: Path) -> None:
     shown = run("explain", folder / "model", folder / "new.csv", "--row", "3", "--private").output
     assert not any(f"p{i:03}" in shown for i in range(200))
     assert "share" in shown
-    exact, told = (
+    exact, private = (
         json.loads(run("predict", folder / "model", folder / "new.csv", "--json", *flag).stdout.splitlines()[0])
         for flag in ([], ["--private"])
     )
-    assert told["label"] == exact["label"]
-    assert told["probability"] == pytest.approx(exact["probability"], abs=0.01)
-    assert told["probability"] == round(told["probability"], 2)
+    assert private["label"] == exact["label"]
+    assert private["probability"] == pytest.approx(exact["probability"], abs=0.01)
+    assert private["probability"] == round(private["probability"], 2)
 
 
 def test_explain_names_rows_that_are_not_there(folder: Path) -> None:
     words = ("explain", folder / "model", folder / "new.csv")
-    assert "--row must be between 0 and 39, as the data has 40 rows; got 40" in said(*words, "--row", "40")
-    assert "no row has the id 'bob'; the first ids are p200" in said(*words, "--id", "bob")
+    assert "--row must be between 0 and 39, as the data has 40 rows; got 40" in error_line(*words, "--row", "40")
+    assert "no row has the id 'bob'; the first ids are p200" in error_line(*words, "--id", "bob")
 
 
 def test_explain_writes_a_page_that_escapes_everything(folder: Path, tmp_path: Path) -> None:
@@ -332,7 +338,7 @@ def test_evaluate_says_that_rows_were_trained_on(folder: Path) -> None:
 
 def test_evaluate_needs_labels(folder: Path, tmp_path: Path) -> None:
     pd.read_csv(folder / "new.csv").drop(columns="income").to_csv(tmp_path / "a.csv", index=False)
-    assert "a.csv has no column 'income', the target in training" in said(
+    assert "a.csv has no column 'income', the target in training" in error_line(
         "evaluate", folder / "model", tmp_path / "a.csv"
     )
 
@@ -340,7 +346,7 @@ def test_evaluate_needs_labels(folder: Path, tmp_path: Path) -> None:
 def test_a_model_that_never_had_a_table_asks_which_column_is_the_target(folder: Path, tmp_path: Path) -> None:
     frame = people()
     dwac.DWACClassifier(epochs=1).fit(frame[["age"]], frame["income"]).save(tmp_path / "m")
-    line = said("evaluate", tmp_path / "m", folder / "new.csv")
+    line = error_line("evaluate", tmp_path / "m", folder / "new.csv")
     assert re.search("does not know which column of .* is the target; name it with --target COLUMN", line)
 
 
@@ -403,14 +409,14 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     assert expected in shown.stderr
     lines = run("predict", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout.splitlines()
     assert [row["id"] for row in map(json.loads, lines) if row["unreadable"]] == ["p203"]
-    strict = said("predict", folder / "model", tmp_path / "bad.csv", "--strict")
+    strict = error_line("predict", folder / "model", tmp_path / "bad.csv", "--strict")
     assert strict == f"dwac: {tmp_path}/bad.csv line 5: column 'age' must hold numbers; got 'old'"
     why = run("explain", folder / "model", tmp_path / "bad.csv", "--row", "3", "--row", "4", ends=3)
     assert "This example could not be read: column 'age' must hold numbers; got 'old'." in why.stdout
     assert "decide" in why.stdout
     alone = run("explain", folder / "model", tmp_path / "bad.csv", "--id", "p203", "--json", ends=3)
     assert json.loads(alone.stdout)["unreadable"] == "column 'age' must hold numbers; got 'old'"
-    assert "line 5" in said("explain", folder / "model", tmp_path / "bad.csv", "--strict")
+    assert "line 5" in error_line("explain", folder / "model", tmp_path / "bad.csv", "--strict")
     measured = json.loads(run("evaluate", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout)
     assert (measured["n"], measured["unreadable"]) == (39, 1)
     shown = run("evaluate", folder / "model", tmp_path / "bad.csv", ends=3).stdout
@@ -419,12 +425,12 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     assert "on 39 rows" in page.stderr
     assert "could not be read and are left out" in (tmp_path / "report.html").read_text()
     for command in ("evaluate", "report"):
-        assert "line 5" in said(command, folder / "model", tmp_path / "bad.csv", "--strict")
+        assert "line 5" in error_line(command, folder / "model", tmp_path / "bad.csv", "--strict")
 
 
 def test_data_that_is_wrong_throughout_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "words.csv").write_text("name,age,work\np1,old,state\np2,young,self\n")
-    assert "words.csv line 2: column 'age' must hold numbers; got 'old'" in said(
+    assert "words.csv line 2: column 'age' must hold numbers; got 'old'" in error_line(
         "predict", folder / "model", tmp_path / "words.csv"
     )
 
@@ -438,9 +444,9 @@ def test_blank_texts_and_nested_cells_are_told_row_by_row(tmp_path: Path) -> Non
     table = run("predict", tmp_path / "m", tmp_path / "new.csv", ends=3).stdout
     assert [line.split(",")[-1] for line in table.splitlines()] == ["unreadable", "", "the text is empty", ""]
     lines = '{"text": "a good film"}\n{"text": ["nested"]}\n{"text": null}\n{"text": 7}\n'
-    told = run("predict", tmp_path / "m", "-", "--json", given=lines, ends=3).stdout.splitlines()
-    said_of = [json.loads(line)["unreadable"] for line in told]
-    assert said_of == [None, "the text is list \"['nested']\"", "the text is empty", None]
+    answers = run("predict", tmp_path / "m", "-", "--json", given=lines, ends=3).stdout.splitlines()
+    reasons = [json.loads(line)["unreadable"] for line in answers]
+    assert reasons == [None, "the text is list \"['nested']\"", "the text is empty", None]
 
 
 def test_a_damaged_picture_is_reported_with_the_others(tmp_path: Path) -> None:
@@ -455,8 +461,8 @@ def test_a_damaged_picture_is_reported_with_the_others(tmp_path: Path) -> None:
     bad = tmp_path / "photos" / "dark" / "3.png"
     bad.write_bytes(bad.read_bytes()[:60])
     shown = run("predict", tmp_path / "m", tmp_path / "photos", "--json", "-e", "0.2", ends=3)
-    told = [json.loads(line) for line in shown.stdout.splitlines()]
-    assert [row["id"] for row in told if row["unreadable"]] == ["dark/3.png"]
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [row["id"] for row in rows if row["unreadable"]] == ["dark/3.png"]
     assert f"1 of 60 rows could not be read and get the most common label; first {bad}" in shown.stderr
 
 
@@ -482,7 +488,7 @@ def test_exports_for_a_spreadsheet_hold_no_formula(folder: Path, tmp_path: Path)
     assert safe == plain.replace("=1+1", "'=1+1").replace("@x", "'@x")
     run(*words, "--spreadsheet-safe", "-o", tmp_path / "safe.tsv")
     assert (tmp_path / "safe.tsv").read_text().splitlines()[1].startswith("'=1+1\t")
-    assert "for CSV and TSV" in said(*words, "--spreadsheet-safe", "--json")
+    assert "for CSV and TSV" in error_line(*words, "--spreadsheet-safe", "--json")
     content = as_csv(pd.DataFrame({"=head": [["=a", "b"]], "n": [-1.5]}), harmless=True)
     assert content == "'=head,n\n'=a|b,-1.5\n"
 
@@ -511,7 +517,7 @@ def test_every_command_helps_with_an_example() -> None:
     ],
 )
 def test_wrong_usage_is_said_in_one_line_and_ends_with_2(words: list[str], what: str) -> None:
-    assert what in said(*words, ends=2)
+    assert what in error_line(*words, ends=2)
 
 
 def test_a_command_without_arguments_helps() -> None:

@@ -65,7 +65,7 @@ def a_text() -> Any:
     text = "the plot is thin , yet every scene of it moves along with such charm that one forgives all"
     words = text.split()
     attention = tuple((word, 0.01 + 0.1 * (word in ("thin", "charm", "forgives"))) for word in words)
-    records = [{"text": said} for said in (text, "a charming film", "thin and long " * 20, "all is well")]
+    records = [{"text": each} for each in (text, "a charming film", "thin and long " * 20, "all is well")]
     return explanation(records, attention).plot()
 
 

@@ -395,10 +395,10 @@ def test_a_saved_classifier_predicts_and_explains_the_same(case: Case, tmp_path:
     assert clf.predict(case.X).tolist() == again.predict(case.X).tolist()
     assert np.array_equal(clf.predict_proba(case.X), again.predict_proba(case.X))
     few = rows(case.X, 0, 1, 2)
-    told, told_again = ([repr(e.to_dict()) for e in model.explain(few, k=3)] for model in (clf, again))
+    before, after = ([repr(e.to_dict()) for e in model.explain(few, k=3)] for model in (clf, again))
     # Tensors have nothing to show: an empty record in memory, none from the disk.
-    assert [text.replace("'record': {}", "'record': None") for text in told] == told_again
-    assert len(told) == 3
+    assert [text.replace("'record': {}", "'record': None") for text in before] == after
+    assert len(before) == 3
 
 
 # Choosing

@@ -94,9 +94,9 @@ def changed(described: dict[str, Any], changes: dict[str, Any]) -> str:
     return json.dumps(described)
 
 
-@pytest.mark.parametrize(("changes", "said"), HOSTILE)
-def test_a_hostile_tokeniser_is_refused(changes: dict[str, Any], said: str, described: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize(("changes", "message"), HOSTILE)
+def test_a_hostile_tokeniser_is_refused(changes: dict[str, Any], message: str, described: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=message):
         restored(changed(described, changes), 10)
 
 
@@ -118,7 +118,7 @@ def test_a_hostile_tokeniser_is_refused_when_the_folder_is_loaded(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 256"),
         ({"chunk_size_feed_forward": 10**12}, "chunk_size_feed_forward must be at most"),
@@ -127,12 +127,12 @@ def test_a_hostile_tokeniser_is_refused_when_the_folder_is_loaded(
     ],
 )
 def test_a_hostile_architecture_is_refused_when_the_folder_is_loaded(
-    change: dict[str, Any], said: str, folder: Path, tmp_path: Path
+    change: dict[str, Any], message: str, folder: Path, tmp_path: Path
 ) -> None:
     stored = storage.read_model(folder)
     stored.config["encoder"]["config"]["model"].update(change)
     hostile = storage.write_model(tmp_path / "model", *stored)
-    with pytest.raises(StorageError, match=rf"^{hostile}.*{said}"):
+    with pytest.raises(StorageError, match=rf"^{hostile}.*{message}"):
         dwac.load(hostile, device="cpu")
 
 

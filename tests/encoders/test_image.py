@@ -539,19 +539,19 @@ def of_pictures() -> ImageEncoder:
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize(
-    ("image", "said"),
+    ("image", "message"),
     [
         (Image.new("1", (9000, 6000)), "has 9000×6000 pixels; at most 50,000,000 are allowed; make it smaller"),
         (Image.new("1", (12_000, 12_000)), "has 12000×12000 pixels; at most 50,000,000 are allowed; make it smaller"),
         (Image.new("1", (20_000, 10_000)), "has too many pixels; at most 50,000,000 are allowed; make it smaller"),
     ],
 )
-def test_a_small_file_of_many_pixels_is_refused_undecoded(of_pictures, image, said, tmp_path, monkeypatch) -> None:
+def test_a_small_file_of_many_pixels_is_refused_undecoded(of_pictures, image, message, tmp_path, monkeypatch) -> None:
     (tmp_path / "bomb.png").write_bytes(file(image))
     monkeypatch.setattr(Image.Image, "convert", None)
     for X in ([file(image)], [tmp_path / "bomb.png"]):
         for read in (of_pictures.transform, of_pictures.records, ImageEncoder().fit):
-            with pytest.raises(InputError, match=rf"row 0: the image .* {said}"):
+            with pytest.raises(InputError, match=rf"row 0: the image .* {message}"):
                 read(X)
 
 
@@ -563,7 +563,7 @@ def test_a_warning_of_pillow_that_is_an_error_is_the_same_refusal(of_pictures) -
 def test_pictures_that_are_no_single_picture_are_refused(of_pictures) -> None:
     one, two = Image.new("L", (8, 8)), [Image.new("L", (8, 8), 9)]
     whole = file(Image.fromarray(pixels(64, 64, 3)))
-    for data, said in (
+    for data, message in (
         (file(one, "GIF", save_all=True, append_images=two), "has several frames; save only the one that matters"),
         (file(one, "TIFF", save_all=True, append_images=two), "has several frames"),
         (file(one, "PNG", save_all=True, append_images=two), "has several frames"),
@@ -573,7 +573,7 @@ def test_pictures_that_are_no_single_picture_are_refused(of_pictures) -> None:
         (b"", "cannot be read"),
     ):
         for read in (of_pictures.transform, ImageEncoder().fit):
-            with pytest.raises(InputError, match=f"row 0: the image given as bytes {said}"):
+            with pytest.raises(InputError, match=f"row 0: the image given as bytes {message}"):
                 read([data])
     # A camera's second image is its preview.
     colour = Image.new("RGB", (8, 8))

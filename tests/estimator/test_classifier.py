@@ -636,7 +636,7 @@ def broken(**columns: Any) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("X", "said"),
+    ("X", "message"),
     [
         (people(seed=1)[0].drop(columns="job"), "job"),
         (people(seed=1)[0].rename(columns={"age": "years"}), "years"),
@@ -644,8 +644,8 @@ def broken(**columns: Any) -> pd.DataFrame:
         (broken(since="soon"), "column 'since' must hold dates"),
     ],
 )
-def test_a_table_that_does_not_fit_is_named(fitted, X, said) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_table_that_does_not_fit_is_named(fitted, X, message) -> None:
+    with pytest.raises(ValueError, match=message):
         fitted.predict(X)
 
 
@@ -655,7 +655,7 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "y", "error", "said"),
+    ("X", "y", "error", "message"),
     [
         (np.zeros((4, 2)), [0, 0, 0, 0], LabelError, "only one class"),
         (np.zeros((4, 2)), [0, 1, 2, 3], LabelError, "4 classes in 4 rows"),
@@ -675,8 +675,8 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
         (pd.DataFrame({"a": [1.0] * 40, 3: range(40)}), [0, 1] * 20, InputError, "named by strings alone"),
     ],
 )
-def test_data_that_cannot_be_learned_is_named_before_any_work(X, y, error, said) -> None:
-    with pytest.raises(error, match=said):
+def test_data_that_cannot_be_learned_is_named_before_any_work(X, y, error, message) -> None:
+    with pytest.raises(error, match=message):
         DWACClassifier(device="cpu").fit(X, y)
 
 
@@ -692,7 +692,7 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"head": "tree"}, "'dwac' or 'softmax'"),
         ({"kernel": "guassian"}, "gaussian"),
@@ -723,8 +723,8 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
         ({"checkpoint": "here.safetensors"}, "random_state"),
     ],
 )
-def test_settings_that_cannot_be_are_named(settings, said) -> None:
-    with pytest.raises(DwacError, match=said):
+def test_settings_that_cannot_be_are_named(settings, message) -> None:
+    with pytest.raises(DwacError, match=message):
         DWACClassifier(**settings).fit(*people())
 
 

@@ -13,20 +13,20 @@ Y = np.repeat(["low", "mid", "high"], 40)
 
 def test_one_pass_gives_what_the_classifier_gives() -> None:
     clf = DWACClassifier(epochs=3, random_state=0, device="cpu").fit(X, Y)
-    said = predict(clf, X)
-    assert np.array_equal(said.labels, clf.predict(X))
-    assert np.array_equal(said.probabilities, clf.predict_proba(X))
-    np.testing.assert_allclose(np.exp(said.log_probabilities), said.probabilities, atol=1e-12)
-    frame = said.frame(epsilon=0.3)
+    predictions = predict(clf, X)
+    assert np.array_equal(predictions.labels, clf.predict(X))
+    assert np.array_equal(predictions.probabilities, clf.predict_proba(X))
+    np.testing.assert_allclose(np.exp(predictions.log_probabilities), predictions.probabilities, atol=1e-12)
+    frame = predictions.frame(epsilon=0.3)
     assert frame["credibility"].tolist() == clf.conformal(X).credibility.tolist()
     assert [set(labels) for labels in frame["set"]] == [set(clf.classes_[row]) for row in clf.predict_set(X, 0.3)]
 
 
 def test_without_calibration_there_is_no_trust_to_tell() -> None:
     clf = DWACClassifier(epochs=1, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, Y)
-    said = predict(clf, X)
-    assert list(said.frame().columns) == ["label", "probability", "unreadable"]
-    found = evaluate(said, Y)
+    predictions = predict(clf, X)
+    assert list(predictions.frame().columns) == ["label", "probability", "unreadable"]
+    found = evaluate(predictions, Y)
     assert (found.coverage, found.mean_set_size, found.credibility) == (None, None, None)
     assert list(found.by_class.columns) == ["label", "n", "recall", "precision"]
     assert found.accuracy == clf.score(X, Y)

@@ -140,8 +140,8 @@ def test_a_row_scores_the_same_alone_as_among_others(kind: str, head: str) -> No
     some = np.random.default_rng(1).permutation(150)[:77].tolist()
     np.testing.assert_array_equal(clf.log_class_weights(rows(some)), together[some])
     if head == "dwac":
-        said = [list(e.probabilities.values()) for e in clf.explain(rows(list(range(9))))]
-        np.testing.assert_array_equal(said, clf.predict_proba(X)[:9])
+        explained = [list(e.probabilities.values()) for e in clf.explain(rows(list(range(9))))]
+        np.testing.assert_array_equal(explained, clf.predict_proba(X)[:9])
 
 
 def test_calibration_rows_tie_with_themselves_when_asked_alone() -> None:

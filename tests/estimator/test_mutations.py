@@ -81,7 +81,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def little_memory() -> Iterator[None]:
-    """Room for 3 GiB more: whatever asks for more is told so, and found by the test."""
+    """Room for 3 GiB more: asking for more raises a MemoryError, which the test finds."""
     if sys.platform != "linux":
         yield
         return
@@ -176,21 +176,21 @@ def mutate(folder: Path, rng: random.Random) -> str:
     encoder = config["encoder"]["config"]
     if "tokenizer" in encoder and how < 0.5:
         tokenizer = json.loads(encoder["tokenizer"])
-        said = change(tokenizer, rng)
+        changed = change(tokenizer, rng)
         encoder["tokenizer"] = json.dumps(tokenizer)
     elif how < 0.65:
-        said = change(encoder if how < 0.2 else config, rng)
+        changed = change(encoder if how < 0.2 else config, rng)
     elif how < 0.85 or "examples" not in manifest["files"]:
-        said = change_tensor(folder, manifest, rng)
+        changed = change_tensor(folder, manifest, rng)
     else:
-        said = change_facts(folder, manifest, rng)
+        changed = change_facts(folder, manifest, rng)
     manifest["config_sha256"] = _digest(config)
     (folder / "model.json").write_text(json.dumps(manifest))
-    return said
+    return changed
 
 
 def use(folder: Path, X: Any) -> str:
-    """What is said of a folder, or "" where it works."""
+    """The error that a folder gives, or "" if it works."""
     try:
         clf = dwac.load(folder, device="cpu")
         clf.predict_proba(X)
@@ -212,10 +212,10 @@ def test_a_changed_folder_works_or_is_refused_on_purpose(kind: str, folders: dic
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of what huge numbers do on the way to an answer
-                said = use(folder, X)
+                refusal = use(folder, X)
         except BaseException as error:
             raise AssertionError(f"{kind} {number}: {how}: {error!r:.300}") from error
-        assert "more memory than there is" not in said, (number, how)
-        refused += bool(said)
+        assert "more memory than there is" not in refusal, (number, how)
+        refused += bool(refusal)
         shutil.rmtree(folder)
     assert 20 < refused < 60

@@ -82,7 +82,7 @@ def test_dates_and_durations_survive_as_labels(kind, unit, tmp_path) -> None:
 
 def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path) -> None:
     periods = np.array([pd.Period("2020-01"), pd.Period("2020-02"), pd.Period("2020-03")], dtype=object)
-    for classes, said in (
+    for classes, message in (
         (periods, "2020-01"),
         (np.array([1 + 2j, 2, 3]), r"1\+2j"),
         (np.array([1, 1, 2]), "must be unique"),
@@ -90,7 +90,7 @@ def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path)
     ):
         clf = load(fitted.save(tmp_path / "other"))
         clf.classes_ = classes
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             clf.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -171,7 +171,7 @@ def test_a_changed_config_is_named(folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda c: c["settings"].update(kernel="foo"), "unknown kernel 'foo'"),
         (lambda c: c["settings"].update(head="foo"), "unknown head 'foo'"),
@@ -217,14 +217,14 @@ def test_a_changed_config_is_named(folder) -> None:
         (lambda c: c.update(history={"a": 1}), "ValueError"),
     ],
 )
-def test_a_config_without_sense_is_named_with_the_folder(folder, change, said) -> None:
+def test_a_config_without_sense_is_named_with_the_folder(folder, change, message) -> None:
     forge(folder, change)
-    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{said}"):
+    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{message}"):
         load(folder)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda t: t.update(calibration_y=t["calibration_y"] + 3), "calibration labels must lie in -1 … 2"),
         (lambda t: t.update(calibration_y=t["calibration_y"].float()), "whole numbers"),
@@ -245,9 +245,9 @@ def test_a_config_without_sense_is_named_with_the_folder(folder, change, said) -
         (lambda t: t.clear(), "at most 0 rows"),
     ],
 )
-def test_tensors_that_do_not_fit_are_named_with_the_folder(folder, change, said) -> None:
+def test_tensors_that_do_not_fit_are_named_with_the_folder(folder, change, message) -> None:
     forge(folder, tensors=change)
-    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{said}"):
+    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{message}"):
         load(folder)
 
 
@@ -304,7 +304,7 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
 
 @pytest.mark.parametrize("head", ["dwac", "softmax"])
 @pytest.mark.parametrize(
-    ("ensemble_size", "said"),
+    ("ensemble_size", "message"),
     [
         (10**9, "has 1000000000 networks; 2 are stored"),
         (3, "has 3 networks; 2 are stored"),
@@ -319,7 +319,7 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
     ],
 )
 def test_networks_that_are_not_stored_take_no_memory(
-    head, ensemble_size, said, ensembles, tmp_path, monkeypatch
+    head, ensemble_size, message, ensembles, tmp_path, monkeypatch
 ) -> None:
     folder = ensembles[head, 5].save(tmp_path / "model")
     forge(folder, lambda c: c.update(ensemble_size=ensemble_size))
@@ -328,7 +328,7 @@ def test_networks_that_are_not_stored_take_no_memory(
         raise AssertionError("the network was built")
 
     monkeypatch.setattr(DWACClassifier, "_new_model", never)
-    with pytest.raises(StorageError, match=rf"^{folder}.*{said}"):
+    with pytest.raises(StorageError, match=rf"^{folder}.*{message}"):
         load(folder)
 
 
@@ -372,7 +372,7 @@ def test_a_guide_is_neither_stored_nor_built_again(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda c: c["sizes"].update(ngrams=0), "ngrams must be"),
         (lambda c: c["sizes"].update(ngrams=10**9), "cannot be"),
@@ -385,11 +385,11 @@ def test_a_guide_is_neither_stored_nor_built_again(tmp_path) -> None:
         (lambda c: c.update(characters=[]), "true or false"),
     ],
 )
-def test_texts_without_sense_are_named_with_the_folder(change, said, tmp_path) -> None:
+def test_texts_without_sense_are_named_with_the_folder(change, message, tmp_path) -> None:
     texts = [f"{word} film with number {i % 5}" for i in range(20) for word in ("good", "bad")]
     folder = DWACClassifier(**SETTINGS).fit(texts, labels(0, 1, n=40)).save(tmp_path / "model")
     forge(folder, lambda c: change(c["encoder"]["config"]))
-    with pytest.raises(StorageError, match=rf"^{folder}.*{said}"):
+    with pytest.raises(StorageError, match=rf"^{folder}.*{message}"):
         load(folder)
 
 
@@ -441,13 +441,13 @@ def repeated(n: int, column: pa.Array, facts: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("n", "text", "said"),
+    ("n", "text", "message"),
     [
         (10**7, "x", "at most 42 rows; got 10,000,000 or more"),
         (42, "x" * 10**8, "takes 4,200,000,.* bytes or more in memory; at most 1,073,741,824 are allowed"),
     ],
 )
-def test_examples_of_hostile_size_take_no_memory(n, text, said, folder) -> None:
+def test_examples_of_hostile_size_take_no_memory(n, text, message, folder) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([text]))
     data = repeated(n, column, {"kind": "text"})
     assert len(data) < 60_000
@@ -457,7 +457,7 @@ def test_examples_of_hostile_size_take_no_memory(n, text, said, folder) -> None:
     manifest = json.loads(path.read_text())
     manifest["files"]["examples"] = {"name": name, "size": len(data), "sha256": digest}
     path.write_text(json.dumps(manifest))
-    with pytest.raises(StorageError, match=rf"^{folder}.*{said}.*restore it from a copy"):
+    with pytest.raises(StorageError, match=rf"^{folder}.*{message}.*restore it from a copy"):
         load(folder)
 
 

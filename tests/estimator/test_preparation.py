@@ -42,7 +42,7 @@ def test_any_hashable_labels_become_codes_in_sorted_order(y, classes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("y", "error", "said"),
+    ("y", "error", "message"),
     [
         (None, LabelError, "requires y"),
         ([1, 2, 1], ShapeError, "X has 4 rows; got 3 labels"),
@@ -56,8 +56,8 @@ def test_any_hashable_labels_become_codes_in_sorted_order(y, classes) -> None:
         ([frozenset([1]), "a", {}, "a"], LabelError, "hashable"),
     ],
 )
-def test_bad_labels_are_named(y, error, said) -> None:
-    with pytest.raises(error, match=said):
+def test_bad_labels_are_named(y, error, message) -> None:
+    with pytest.raises(error, match=message):
         encode_labels(y, 4)
 
 
@@ -136,22 +136,22 @@ def test_rows_and_classes_have_weights() -> None:
     assert row_weights(None, 2).tolist() == [1, 1]
     assert row_weights(2.0, 2).tolist() == [1, 1]  # their mean is 1: only proportions count
     assert row_weights([1, 0], 2).tolist() == [2, 0]
-    for weight, said in [
+    for weight, message in [
         ([1, 2], "one per row"),
         ([1, 1, np.nan, 1], "row 2 is nan"),
         ([1, 1, -1, 1], "row 2 is -1"),
         ([0, 0, 0, 0], "all weights are zero"),
         (["x"] * 4, "numbers"),
     ]:
-        with pytest.raises(DwacError, match=said):
+        with pytest.raises(DwacError, match=message):
             row_weights(weight, 4)
     codes, classes = np.array([0, 0, 0, 1]), np.array(["a", "b"])
     assert class_weights(None, codes, classes) is None
     assert np.array_equal(class_weights({"b": 3}, codes, classes), [1, 3])  # type: ignore[arg-type]
     assert np.allclose(class_weights("balanced", codes, classes), [2 / 3, 2])  # type: ignore[arg-type]
     assert np.allclose(class_weights("balanced", np.zeros(3, int), classes), [1, 1])  # type: ignore[arg-type]
-    for class_weight, said in [({"c": 1}, "'c' is not one of"), ("even", "'balanced'"), ({"a": 0}, "positive")]:
-        with pytest.raises(DwacError, match=said):
+    for class_weight, message in [({"c": 1}, "'c' is not one of"), ("even", "'balanced'"), ({"a": 0}, "positive")]:
+        with pytest.raises(DwacError, match=message):
             class_weights(class_weight, codes, classes)
 
 

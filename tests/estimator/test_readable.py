@@ -1,4 +1,4 @@
-"""One bad row costs no other row its answer: what is said of rows that cannot be read, by every encoder."""
+"""One bad row costs no other row its answer: rows that cannot be read, with every encoder."""
 
 import io
 import json
@@ -75,7 +75,7 @@ class Shaky(nn.Module):
 class Case:
     train: Any
     asked: Any  # rows, the first and the last of which are fine
-    bad: dict[int, str]  # the others, and what is said of them
+    bad: dict[int, str]  # the others, and the reasons given
     options: dict[str, Any]
 
 
@@ -83,16 +83,20 @@ def case(kind: str, tmp_path: Path) -> Case:
     rng = np.random.default_rng(0)
     X: Any
     asked: Any
-    said: Any
+    reasons: Any
     match kind:
         case "texts":
             asked = ["good film", "", " \t", None, 7, "half \ud800", "bad film"]
-            said = ["is empty", "is blank", "is missing", "is int '7'", "half of a surrogate"]
-            return Case(texts(), asked, dict(enumerate(said, 1)), {})
+            reasons = ["is empty", "is blank", "is missing", "is int '7'", "half of a surrogate"]
+            return Case(texts(), asked, dict(enumerate(reasons, 1)), {})
         case "numbers":
-            said = ["'age' must hold numbers; got 'old'", "'age' must be finite; got inf", "'age' must hold numbers up"]
+            reasons = [
+                "'age' must hold numbers; got 'old'",
+                "'age' must be finite; got inf",
+                "'age' must hold numbers up",
+            ]
             asked = with_cells(table(), "age", "old", np.inf, 10**400)
-            return Case(table(), asked, dict(enumerate(said, 1)), {})
+            return Case(table(), asked, dict(enumerate(reasons, 1)), {})
         case "categories":
             asked = with_cells(table(), "job", ["nurse"], {})
             return Case(table(), asked, dict.fromkeys((1, 2), "'job' must hold single values"), {})
@@ -102,8 +106,8 @@ def case(kind: str, tmp_path: Path) -> Case:
         case "arrays":
             X = rng.normal(size=(N, 8, 8)).astype(np.float32)
             asked = [X[0], np.full((8, 8), np.nan), np.zeros((8, 9)), None, X[1]]
-            said = ["holds NaN or infinity", r"must have the shape \(8, 8\); got \(8, 9\)", r"got \(\)"]
-            return Case(X, asked, dict(enumerate(said, 1)), {})
+            reasons = ["holds NaN or infinity", r"must have the shape \(8, 8\); got \(8, 9\)", r"got \(\)"]
+            return Case(X, asked, dict(enumerate(reasons, 1)), {})
         case "pixels":
             X = rng.integers(0, 255, (N, 8, 8))
             asked = X[:4].copy()
@@ -116,8 +120,8 @@ def case(kind: str, tmp_path: Path) -> Case:
             for name, data in (("cut.png", png(0)[:50]), ("empty.png", b""), ("text.png", b"no picture")):
                 (tmp_path / name).write_bytes(data)
             bad = [*(str(tmp_path / f"{name}.png") for name in ("cut", "empty", "text", "gone")), b"bytes", None]
-            said = [*["cannot be read"] * 3, "there is no file", "cannot be read", "a NoneType among pictures"]
-            return Case(paths, [paths[0], *bad, paths[1]], dict(enumerate(said, 1)), {})
+            reasons = [*["cannot be read"] * 3, "there is no file", "cannot be read", "a NoneType among pictures"]
+            return Case(paths, [paths[0], *bad, paths[1]], dict(enumerate(reasons, 1)), {})
         case "pictures":
             pictures = [Image.open(io.BytesIO(png(i))) for i in range(N)]
             return Case(
@@ -127,8 +131,8 @@ def case(kind: str, tmp_path: Path) -> Case:
             X = torch.as_tensor(rng.normal(size=(N, 3)), dtype=torch.float32)
             asked = X[:4].clone()
             asked[1, 0], asked[2, 2] = float("nan"), 1e4
-            said = {1: "input 0 holds NaN or infinity", 2: "no finite embedding"}
-            return Case(X, asked, said, {"encoder": Shaky(), "embedding_size": 2})
+            reasons = {1: "input 0 holds NaN or infinity", 2: "no finite embedding"}
+            return Case(X, asked, reasons, {"encoder": Shaky(), "embedding_size": 2})
         case _:
             pytest.fail(kind)
 
@@ -147,8 +151,8 @@ def test_rows_that_cannot_be_read_are_flagged_and_change_no_other(kind: str, hea
 
     votes, reasons = clf.votes(given.asked)
     assert [row for row in range(n) if reasons[row] is not None] == bad
-    for row, said in given.bad.items():
-        assert re.search(said, reasons[row]), reasons[row]
+    for row, reason in given.bad.items():
+        assert re.search(reason, reasons[row]), reasons[row]
     np.testing.assert_array_equal(votes[fine], clf.log_class_weights(alone))
     assert np.isfinite(votes).all()
     assert clf.unreadable(given.asked) == {row: reasons[row] for row in bad}
@@ -187,9 +191,9 @@ def test_an_explanation_says_plainly_that_a_row_was_not_read(kind: str, tmp_path
         assert (e.label, e.neighbors, e.credibility, e.confidence, e.record) == ("b", (), 0, 0, None)
         assert math.isclose(sum(e.probabilities.values()), 1)
         assert e.sentences()[0] == f"This example could not be read: {e.unreadable}."
-        told = json.loads(json.dumps(e.to_dict(), allow_nan=False))
-        assert (told["deciding"], told["flip_size"], told["neighbors"]) == (None, None, [])
-        assert told["unreadable"] == e.unreadable
+        answer = json.loads(json.dumps(e.to_dict(), allow_nan=False))
+        assert (answer["deciding"], answer["flip_size"], answer["neighbors"]) == (None, None, [])
+        assert answer["unreadable"] == e.unreadable
         assert e.flip_set() is None
         assert "No training example voted" in str(e)
         assert "<table>" not in e.to_html()
@@ -319,6 +323,6 @@ def test_a_report_is_on_rows_that_were_read() -> None:
     clf = fitted(texts())
     found = find(clf, ["", *texts()[:6]], ["a", *Y[:6]], ids=list("xabcdef"), unlike=["", "zzz"], epsilon=0.2)
     assert found.ids.tolist() == list("abcdef")
-    assert len(found.h) == len(found.truth) == len(found.said.codes) == 6
+    assert len(found.h) == len(found.truth) == len(found.predictions.codes) == 6
     assert found.outside is not None
     assert len(found.outside.codes) == 1

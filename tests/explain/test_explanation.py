@@ -210,7 +210,7 @@ def test_one_class_alone_cannot_be_flipped() -> None:
     assert explain(ReferenceSet([[0.0], [1.0]], [0, 0]), [[0.0]])[0].deciding == 0
 
 
-def test_a_tie_takes_every_example_to_settle() -> None:
+def test_a_tie_takes_every_example_to_decide() -> None:
     refs = ReferenceSet([[-1.0], [1.0]], [0, 1])
     e = explain(refs, [[0.0]])[0]
     assert (e.label, e.deciding, e.flip_size) == (0, 2, 1)

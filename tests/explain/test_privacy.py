@@ -48,7 +48,7 @@ def truth(X: pd.DataFrame) -> Any:
 
 
 X = patients(400, 1, "patient")
-STRANGERS = patients(ASKED, 2, "stranger")
+UNSEEN = patients(ASKED, 2, "visitor")
 
 
 def moved(rows: pd.DataFrame) -> pd.DataFrame:
@@ -71,16 +71,16 @@ class Groups:
 
     training: pd.DataFrame
     calibration: pd.DataFrame
-    strangers: pd.DataFrame
+    unseen: pd.DataFrame
 
 
 @pytest.fixture(scope="module")
 def groups(clf: DWACClassifier) -> Groups:
     voters, calibration = X.loc[list(clf.references_.ids)[:ASKED]], X.loc[clf.calibration_ids_[:ASKED]]
-    return Groups(voters, calibration, STRANGERS)
+    return Groups(voters, calibration, UNSEEN)
 
 
-# What each surface says of rows: one JSON value a row
+# What each surface says about rows: one JSON value per row
 
 
 def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -88,25 +88,25 @@ def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def of_python(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
-    return [{"explain": e.to_dict(), "said": e.sentences()} for e in model.explain(rows, K)]
+    return [{"explain": e.to_dict(), "sentences": e.sentences()} for e in model.explain(rows, K)]
 
 
 def of_predictions(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
-    said = predict(model, rows)
-    frame = said.frame().drop(columns="unreadable").to_dict("records")
-    return [{**row, "p": p} for row, p in zip(frame, said.probabilities.tolist(), strict=True)]
+    predictions = predict(model, rows)
+    frame = predictions.frame().drop(columns="unreadable").to_dict("records")
+    return [{**row, "p": p} for row, p in zip(frame, predictions.probabilities.tolist(), strict=True)]
 
 
 def of_service(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
     asked = json_rows(rows)
     with served(create_app(model, limits=Limits(explained=ASKED))) as client:
-        told = [
+        given = [
             client.post("/v1/predict", {"rows": asked}).json["predictions"],
             client.post("/v1/sets", {"rows": asked, "epsilon": 0.0437}).json["sets"],
             client.post("/v1/explain", {"rows": asked, "k": K}).json["explanations"],
         ]
         card = client.get("/v1/model").json
-    return [{"predict": a, "sets": b, "explain": c, "card": card} for a, b, c in zip(*told, strict=True)]
+    return [{"predict": a, "sets": b, "explain": c, "card": card} for a, b, c in zip(*given, strict=True)]
 
 
 def of_explorer(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
@@ -138,12 +138,12 @@ def of_explorer(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
 
 def of_commands(folder: Path, rows: pd.DataFrame, place: Path) -> list[Any]:
     rows.rename_axis("who").to_csv(place / "rows.csv")
-    told = []
+    given = []
     for words in (["predict", "--id", "who"], ["explain", "-k", str(K), "--id-column", "who"]):
         done = CliRunner().invoke(app, [words[0], str(folder), str(place / "rows.csv"), *words[1:], "--json"])
         assert done.exit_code == 0, done.output
-        told.append([json.loads(line) for line in done.stdout.splitlines()])
-    return [{"predict": a, "explain": b} for a, b in zip(*told, strict=True)]
+        given.append([json.loads(line) for line in done.stdout.splitlines()])
+    return [{"predict": a, "explain": b} for a, b in zip(*given, strict=True)]
 
 
 SURFACES = ("python", "predictions", "service", "explorer", "commands")
@@ -172,9 +172,9 @@ def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
         yield path, float(value)
 
 
-def all_numbers(told: list[Any]) -> pd.DataFrame:
+def all_numbers(given: list[Any]) -> pd.DataFrame:
     """A row an answer, a column a place where a number stands; -1 where there is none."""
-    return pd.DataFrame([dict(numbers(row)) for row in told]).fillna(-1)
+    return pd.DataFrame([dict(numbers(row)) for row in given]).fillna(-1)
 
 
 def aurocs(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
@@ -189,14 +189,14 @@ def aurocs(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
 
 @pytest.mark.parametrize("surface", SURFACES)
 def test_no_number_tells_who_took_part(surface: str, folder: Path, groups: Groups, tmp_path: Path) -> None:
-    told = {who: all_numbers(answers(surface, folder, rows, tmp_path)) for who, rows in vars(groups).items()}
+    given = {who: all_numbers(answers(surface, folder, rows, tmp_path)) for who, rows in vars(groups).items()}
     for who, rows in vars(groups).items():
         near = all_numbers(answers(surface, folder, moved(rows), tmp_path))
-        for name, auroc in aurocs(told[who], near).items():
+        for name, auroc in aurocs(given[who], near).items():
             assert abs(auroc - 0.5) < 0.05, (who, "near copies", name, auroc)
         # Row by row, too: hardly an answer changes where a row is moved a little, whoever it is.
-        assert (told[who] != near.reindex(columns=told[who].columns)).any(axis=1).mean() <= 0.2
-        for name, auroc in aurocs(told[who], told["strangers"]).items():
+        assert (given[who] != near.reindex(columns=given[who].columns)).any(axis=1).mean() <= 0.2
+        for name, auroc in aurocs(given[who], given["unseen"]).items():
             # 50 rows of each: chance alone gives .5 ± .17 one time in 300, and there are many numbers.
             assert abs(auroc - 0.5) < 0.25, (who, "new rows", name, auroc)
 
@@ -228,34 +228,36 @@ def test_a_calibration_row_does_not_tie_with_itself_alone(kind: str) -> None:
     calibration = Calibration(nonconformity(votes, kind)[:, 0])
     exact = [calibration.p_values(nonconformity(rows, kind))[:, 0] for rows in (votes, beside)]
     assert (exact[0] > exact[1]).all()
-    told = [privacy.conformal(calibration, rows, kind).p_values[:, 0] for rows in (votes, beside)]
-    assert (told[0] == told[1]).all()
+    given = [privacy.conformal(calibration, rows, kind).p_values[:, 0] for rows in (votes, beside)]
+    assert (given[0] == given[1]).all()
 
 
 # The same everywhere, and nothing else
 
 
 def test_every_surface_tells_the_same(clf: DWACClassifier, folder: Path, tmp_path: Path) -> None:
-    rows = STRANGERS[:8]
+    rows = UNSEEN[:8]
     private = load(folder, device="cpu")
-    asked: list[Any] = [{"explain": e.to_dict(), "said": e.sentences()} for e in clf.explain(rows, K, private=True)]
-    # Height, how unlike all training rows a row is, is not stored without them.
+    asked: list[Any] = [
+        {"explain": e.to_dict(), "sentences": e.sentences()} for e in clf.explain(rows, K, private=True)
+    ]
+    # Novelty is not stored without the training rows.
     known = of_python(private, rows) if clf.model_.novelty_weight else asked
     assert [row["explain"]["probabilities"] for row in asked] == [row["explain"]["probabilities"] for row in known]
-    told = {surface: answers(surface, folder, rows, tmp_path) for surface in SURFACES}
+    given = {surface: answers(surface, folder, rows, tmp_path) for surface in SURFACES}
     for row, wanted in enumerate(known):
         why = wanted["explain"]
-        service, page, command = (told[name][row] for name in ("service", "explorer", "commands"))
-        assert json.loads(json.dumps(told["python"][row])) == json.loads(json.dumps(wanted))
+        service, page, command = (given[name][row] for name in ("service", "explorer", "commands"))
+        assert json.loads(json.dumps(given["python"][row])) == json.loads(json.dumps(wanted))
         assert service["explain"] == page["asked"]["explanation"] == command["explain"] == why
         assert {**page["shown"]["explanation"], "record": why["record"]} == why
-        assert page["shown"]["sentences"] == page["asked"]["sentences"] == wanted["said"]
+        assert page["shown"]["sentences"] == page["asked"]["sentences"] == wanted["sentences"]
         trust = {name: why[name] for name in ("confidence", "credibility")}
         brief = {"label": why["label"], "probability": why["probability"], **trust}
-        for said in (service["predict"], command["predict"], told["predictions"][row]):
-            assert {name: said[name] for name in brief} == brief
+        for answer in (service["predict"], command["predict"], given["predictions"][row]):
+            assert {name: answer[name] for name in brief} == brief
         assert service["predict"]["probabilities"] == why["probabilities"]
-        assert list(why["probabilities"].values()) == told["predictions"][row]["p"]
+        assert list(why["probabilities"].values()) == given["predictions"][row]["p"]
         assert service["sets"]["p_values"] == why["p_values"]
         assert page["columns"]["p_values"] == list(why["p_values"].values())
         assert page["columns"]["credibility"] == [why["credibility"]]
@@ -266,16 +268,16 @@ def test_every_surface_tells_the_same(clf: DWACClassifier, folder: Path, tmp_pat
 
 @pytest.mark.parametrize("surface", SURFACES)
 def test_nothing_of_a_training_row_and_no_exact_number_leaves(surface: str, folder: Path, tmp_path: Path) -> None:
-    told = answers(surface, folder, STRANGERS[:8], tmp_path)
-    text = json.dumps(told)
+    given = answers(surface, folder, UNSEEN[:8], tmp_path)
+    text = json.dumps(given)
     assert "patient" not in text
     for value in X[NUMBERS].to_numpy().ravel():
         assert f"{value:.5f}"[:-1] not in text
-    for row in told:
+    for row in given:
         for path, number in numbers(row):
             assert abs(number * 100 - round(number * 100)) < 1e-9, (path, number)
     if surface != "predictions":
-        for row in told:
+        for row in given:
             shown = row["shown"]["explanation"] if surface == "explorer" else row["explain"]
             assert {tuple(neighbor) for neighbor in shown["neighbors"]} == {("label", "share")}
 
@@ -312,7 +314,7 @@ def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> 
     """A new field of an explanation must be thought of here, and in `dwac.explain._hidden`."""
     assert set(Explanation.__dataclass_fields__) == {
         "label", "probability", "probabilities", "neighbors", "n_references", "confidence", "credibility", "p_values",
-        "private", "record", "attention", "unreadable", "_votes", "_settled",
+        "private", "record", "attention", "unreadable", "_votes", "_counts",
     }  # fmt: skip
     assert clf.explain(X[:1], private=True)[0]._votes is None
 
@@ -332,7 +334,7 @@ def test_a_private_model_stays_private_whatever_is_done_with_it(
     model = load(folder, device="cpu")
     assert not clf.private_
     assert model.private_
-    model.add_references(STRANGERS[:5], ["ill"] * 5)
+    model.add_references(UNSEEN[:5], ["ill"] * 5)
     again = load(model.save(tmp_path / "again"), device="cpu")
     for private in (model, again):
         assert len(private.examples_) == 5
@@ -347,7 +349,7 @@ def test_a_private_model_stays_private_whatever_is_done_with_it(
 
 def test_a_private_rival_is_told_as_such(clf: DWACClassifier, folder: Path) -> None:
     rival = load(folder, device="cpu")
-    explorer = Explorer.of(clf, STRANGERS, rival=(rival, STRANGERS, "other"))
+    explorer = Explorer.of(clf, UNSEEN, rival=(rival, UNSEEN, "other"))
     assert not explorer.private
     answer = explorer.point("s", explorer.points.n_training, K)
     assert answer["explanation"]["private"] is False
@@ -355,7 +357,7 @@ def test_a_private_rival_is_told_as_such(clf: DWACClassifier, folder: Path) -> N
 
 
 def test_a_private_map_has_places_in_whole_steps_and_no_training_example(clf: DWACClassifier) -> None:
-    explorer = Explorer.of(clf, STRANGERS, private=True)
+    explorer = Explorer.of(clf, UNSEEN, private=True)
     xy = explorer.points.column("xy", explorer.first)
     assert xy.shape == (ASKED, 2)
     assert (xy == np.round(xy)).all()
@@ -363,10 +365,10 @@ def test_a_private_map_has_places_in_whole_steps_and_no_training_example(clf: DW
 
 
 def test_a_private_report_names_nobody(folder: Path, tmp_path: Path) -> None:
-    page = report.write(load(folder, device="cpu"), STRANGERS, truth(STRANGERS), tmp_path / "r.html").read_text()
+    page = report.write(load(folder, device="cpu"), UNSEEN, truth(UNSEEN), tmp_path / "r.html").read_text()
     text = re.sub(r"data:image/svg\+xml;base64,[\w+/=]+", "", page)
     assert "patient" not in text
-    assert "stranger" not in text
+    assert "visitor" not in text
     assert "This report is private" in text
     assert 'id="map"' not in text
     assert "share of the vote" in text
@@ -378,46 +380,46 @@ def test_a_private_report_names_nobody(folder: Path, tmp_path: Path) -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40).filter(sum))
 def test_rounded_shares_still_sum_to_one_and_keep_their_order(weights: list[float]) -> None:
     exact = np.array(weights) / np.sum(weights)
-    told = privacy.shares(exact)
-    assert told.sum() == pytest.approx(1)
-    assert (np.abs(told - exact) < 0.01 + 1e-9).all()
+    rounded = privacy.shares(exact)
+    assert rounded.sum() == pytest.approx(1)
+    assert (np.abs(rounded - exact) < 0.01 + 1e-9).all()
     more = exact[:, None] > exact + 1e-9
-    assert (told[:, None] >= told)[more].all()
-    assert told[exact.argmax()] == told.max()
-    assert told.tolist() == [round(value, 2) for value in told.tolist()]
+    assert (rounded[:, None] >= rounded)[more].all()
+    assert rounded[exact.argmax()] == rounded.max()
+    assert rounded.tolist() == [round(value, 2) for value in rounded.tolist()]
 
 
 @given(st.integers(1, 400), st.integers(0, 400), st.sampled_from([0.01, 0.05, 0.1, 0.2]))
 def test_rounded_p_values_give_the_same_sets_up_to_ten_per_cent(n: int, above: int, epsilon: float) -> None:
     p = (min(above, n) + 1) / (n + 1)
-    told = privacy.p_values([[p]])
-    assert p - 1e-12 <= told[0, 0]
+    rounded = privacy.p_values([[p]])
+    assert p - 1e-12 <= rounded[0, 0]
     if epsilon <= privacy.PLAIN and abs(p - epsilon) > 1e-12:
-        assert label_sets(told, epsilon).item() == (p > epsilon)
-    assert label_sets(told, epsilon).item() >= (p > epsilon + 1e-12)
+        assert label_sets(rounded, epsilon).item() == (p > epsilon)
+    assert label_sets(rounded, epsilon).item() >= (p > epsilon + 1e-12)
 
 
 @given(st.lists(st.floats(-700, 700), min_size=2, max_size=6), st.sampled_from(["weights", "probability"]))
 def test_scores_on_the_grid_never_make_a_label_less_likely(votes: list[float], kind: str) -> None:
     calibration = Calibration(np.linspace(-1, 0, 50) if kind == "probability" else np.linspace(-700, 700, 50))
     exact = calibration.p_values(nonconformity([votes], kind))
-    told = privacy.conformal(calibration, [votes], kind)
-    assert (told.p_values >= exact - 1e-12).all()
-    assert (told.credibility <= 1).all()
+    rounded = privacy.conformal(calibration, [votes], kind)
+    assert (rounded.p_values >= exact - 1e-12).all()
+    assert (rounded.credibility <= 1).all()
 
 
 def test_private_sets_keep_their_promise(clf: DWACClassifier, folder: Path) -> None:
     fresh = patients(2000, 3, "new")
     y = truth(fresh)
-    exact, told = (evaluate(predict(clf, fresh, private=private), y) for private in (False, True))
-    assert told.coverage is not None
+    exact, rounded = (evaluate(predict(clf, fresh, private=private), y) for private in (False, True))
+    assert rounded.coverage is not None
     assert exact.coverage is not None
-    assert told.coverage >= exact.coverage
-    assert told.mean_set_size == pytest.approx(exact.mean_set_size, abs=0.25)
-    assert told.accuracy == exact.accuracy
-    assert told.log_loss == pytest.approx(exact.log_loss, abs=0.05)
+    assert rounded.coverage >= exact.coverage
+    assert rounded.mean_set_size == pytest.approx(exact.mean_set_size, abs=0.25)
+    assert rounded.accuracy == exact.accuracy
+    assert rounded.log_loss == pytest.approx(exact.log_loss, abs=0.05)
 
 
-@pytest.mark.parametrize(("n", "told"), [(0, 0), (7, 7), (99, 99), (101, 100), (1234, 1200), (99_999, 100_000)])
-def test_counts_have_two_digits(n: int, told: int) -> None:
-    assert privacy.count(n) == told
+@pytest.mark.parametrize(("n", "rounded"), [(0, 0), (7, 7), (99, 99), (101, 100), (1234, 1200), (99_999, 100_000)])
+def test_counts_have_two_digits(n: int, rounded: int) -> None:
+    assert privacy.count(n) == rounded

@@ -381,7 +381,9 @@ def test_a_dataset_asked_for_by_name_must_be_there(patched: pytest.MonkeyPatch, 
     assert "dwac data get lending_club" in shown.output
 
 
-def test_without_strangers_the_other_experiments_still_run(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_out_of_distribution_data_the_other_experiments_still_run(
+    patched: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def no_digits(name: str) -> datasets.Dataset:
         if name == "mnist":
             raise datasets.DatasetError("train-images is truncated; `dwac data get mnist` fetches it again")
@@ -407,7 +409,7 @@ def test_without_vectors_the_peers_of_texts_still_run(patched: pytest.MonkeyPatc
         patch.setattr(datasets, "glove", no_vectors)
         outcome = paper.run(["accuracy"], datasets=["subjectivity", "imdb"], quick=True, records=tmp_path)
     assert outcome.fitted == ["subjectivity-best-svm-0", "imdb-best-svm-0"]
-    assert list(outcome.missing) == ["models with glove 100d"]  # said once
+    assert list(outcome.missing) == ["models with glove 100d"]  # reported once
     assert outcome.failed
 
 
@@ -448,7 +450,7 @@ def test_a_class_left_out_is_neither_learned_nor_tested(patched: pytest.MonkeyPa
     whole, part = (Library().trial(Case("covertype", "paper", "dwac", without=left)) for left in (None, 2))
     assert set(part.y) == set(part.y_test) == set(range(6))
     assert part.classes == [name for name in whole.classes if name != "class 2"]
-    assert len(part.strangers) == 24
+    assert len(part.left_out) == 24
     assert len(part.y) + len(part.y_test) + 24 == len(whole.y) + len(whole.y_test)
     kept = whole.X_test["x"][whole.y_test != 2].to_numpy()
     np.testing.assert_array_equal(part.X_test["x"], kept)
@@ -499,7 +501,7 @@ def test_auroc_of_every_distance_is_that_of_a_plain_loop(fitted: dict[str, fit.F
         scores = domain.measure(one)["scores"]
         h, y = (part.cpu().double().numpy() for part in one.training_h())
         inside, _ = domain._inside(one)
-        outside = one.embed(domain._strangers(one))
+        outside = one.embed(domain._out_of_distribution(one))
         k = min(domain.K, len(h)) - 1
         near = [[-np.sort(((h - q) ** 2).sum(axis=1))[k] for q in part] for part in (inside, outside)]
         assert scores["nearest_neighbour"]["auroc"] == pytest.approx(auroc(*near), abs=2e-3)
@@ -526,10 +528,10 @@ def test_the_twins_training_rows_are_those_it_learned_from(fitted: dict[str, fit
     assert len(h) == len(y) == len(one.trial.y) - held
 
 
-def test_domain_says_how_credible_strangers_are(fitted: dict[str, fit.Fitted]) -> None:
+def test_domain_reports_the_credibility_of_out_of_distribution_rows(fitted: dict[str, fit.Fitted]) -> None:
     one = fitted["dwac"]
     found = domain.measure(one)
-    p = one.p_values("weights", one.votes_of(one.embed(domain._strangers(one))))
+    p = one.p_values("weights", one.votes_of(one.embed(domain._out_of_distribution(one))))
     trust = found["credibility_weights"]
     assert trust["mean"]["outside"] == pytest.approx(p.max(axis=1).mean())
     assert trust["empty"]["outside"] == pytest.approx((p <= domain.EPSILON).all(axis=1).mean())
@@ -740,18 +742,18 @@ def test_a_stopped_search_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_the_record_of_a_peer_holds_what_it_tried_and_no_journal_stays(
     patched: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
     paper.run(
         ["accuracy"],
         datasets=["imdb"],
         heads=["svm"],
         quick=True,
         records=tmp_path,
-        on_tried=lambda *one: told.append(one),
+        on_tried=lambda *one: reported.append(one),
     )
     record = Records(tmp_path).read(Case("imdb", "best", "svm"))
     assert record is not None
-    assert [tried["C"] for tried in record["tuning"]["tried"]] == [values["C"] for _, values, _ in told] == [0.3]
+    assert [tried["C"] for tried in record["tuning"]["tried"]] == [values["C"] for _, values, _ in reported] == [0.3]
     assert record["tuning"]["edges"] == ["C"]  # a quick run has but one to choose from
     assert not list(tmp_path.rglob("*.jsonl"))
     text = write_report(tmp_path, tmp_path / "RESULTS.md").read_text()

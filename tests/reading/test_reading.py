@@ -127,7 +127,7 @@ def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "options", "said"),
+    ("name", "content", "options", "message"),
     [
         ("a.csv", "age,income\n1,a\n", {"target": "incom"}, r"no column 'incom'; did you mean 'income'\? its columns"),
         ("a.csv", "age,income\n1,a\n", {"target": "INCOME"}, r"did you mean 'income'\?"),
@@ -158,10 +158,10 @@ def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
         ("a.png", b"", {}, r"labels are required.*one image"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_said(given: Any, name: str, content: Any, options: Any, said: str) -> None:
-    with pytest.raises(DwacError, match=said) as error:
+def test_what_cannot_be_read_is_said(given: Any, name: str, content: Any, options: Any, message: str) -> None:
+    with pytest.raises(DwacError, match=message) as error:
         given(name, content, **options)
-    assert name in str(error.value) or "unknown" in said
+    assert name in str(error.value) or "unknown" in message
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
@@ -226,7 +226,7 @@ def test_a_missing_number_stays_missing(given: Any) -> None:
 
 
 def test_a_column_that_turns_to_words_late_is_read_whole(given: Any) -> None:
-    lines = [f"{i},a" for i in range(300_000)] + ["x17,b"]  # beyond a megabyte, where types might be settled already
+    lines = [f"{i},a" for i in range(300_000)] + ["x17,b"]  # beyond a megabyte, where types might be decided already
     rows = given("a.csv", "c,y\n" + "\n".join(lines), target="y")
     assert rows.X["c"].iloc[[0, -1]].tolist() == ["0", "x17"]
 
@@ -298,14 +298,14 @@ def test_a_model_gets_its_columns_in_any_order_and_of_its_types(given: Any, mode
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("age,code\n1,x\n", r"must have the model's columns; missing: 'joined'; its columns are 'age', 'code'"),
         ("age,code,joined\n", r"a.csv must have at least one row"),
     ],
 )
-def test_a_model_says_what_does_not_fit(given: Any, model: Model, content: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_model_says_what_does_not_fit(given: Any, model: Model, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         given("a.csv", content, like=model)
 
 

@@ -132,17 +132,17 @@ def test_the_report_is_the_same_every_time(clf: DWACClassifier, tmp_path: Path) 
 
 def test_the_report_says_what_the_library_measures(clf: DWACClassifier, page: str) -> None:
     X, y = table(200, seed=1)
-    said, codes = Reader(page).words, np.searchsorted(clf.classes_, y)
-    assert f"Accuracy {100 * clf.score(X, y):.1f}".rstrip("0").rstrip(".") in said
-    assert f"Calibration error {metrics.calibration_error(codes, clf.predict_proba(X)):.4f}" in said
+    text, codes = Reader(page).words, np.searchsorted(clf.classes_, y)
+    assert f"Accuracy {100 * clf.score(X, y):.1f}".rstrip("0").rstrip(".") in text
+    assert f"Calibration error {metrics.calibration_error(codes, clf.predict_proba(X)):.4f}" in text
     trust = clf.conformal(X)
-    assert f"Mean credibility {trust.credibility.mean():.3f}" in said
+    assert f"Mean credibility {trust.credibility.mean():.3f}" in text
     covered = metrics.coverage(codes, trust.label_sets(0.1))
-    assert f"0.1 90 % {words.percent(covered)}".replace("\u00a0", " ") in said
-    assert f"{metrics.set_sizes(trust.label_sets(0.1)).mean:.2f}" in said
+    assert f"0.1 90 % {words.percent(covered)}".replace("\u00a0", " ") in text
+    assert f"{metrics.set_sizes(trust.label_sets(0.1)).mean:.2f}" in text
     for label in clf.classes_:
         share = metrics.coverage(codes[y == label], trust.label_sets(0.05)[y == label])
-        assert re.search(rf"{label} {(y == label).sum()} .* {words.percent(share)}".replace("\u00a0", " "), said)
+        assert re.search(rf"{label} {(y == label).sum()} .* {words.percent(share)}".replace("\u00a0", " "), text)
 
 
 def test_each_number_has_a_sentence(clf: DWACClassifier) -> None:
@@ -157,15 +157,15 @@ def test_each_number_has_a_sentence(clf: DWACClassifier) -> None:
 
 def test_predictions_are_explained_by_the_explanation_itself(clf: DWACClassifier, page: str) -> None:
     X, y = table(200, seed=1)
-    found, said = find(clf, X, y), Reader(page).words
+    found, text = find(clf, X, y), Reader(page).words
     for rows in found.cases().values():
         for row in rows:
             (explained,) = clf.explain(X.iloc[[row]])
-            assert f"Example {X.index[row]}: predicted {explained.label}" in said
+            assert f"Example {X.index[row]}: predicted {explained.label}" in text
             for sentence in explained.sentences():
-                assert sentence in said
+                assert sentence in text
             for neighbor in explained.neighbors:
-                assert str(neighbor.id) in said
+                assert str(neighbor.id) in text
 
 
 def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
@@ -249,12 +249,12 @@ def test_a_private_report_holds_labels_and_rounded_shares_alone(clf: DWACClassif
     }
     assert "Secretville" in page
     for private in shown.values():
-        said = check_safe(private).words
+        text = check_safe(private).words
         assert "Secretville" not in private
         assert "Hiddenham" not in private
-        assert "signal" not in said
-        assert not re.search(r"row\d-", said)
-        assert "share of the vote" in said
+        assert "signal" not in text
+        assert not re.search(r"row\d-", text)
+        assert "share of the vote" in text
 
 
 def test_a_private_report_on_images_and_texts_shows_none(tmp_path: Path) -> None:
@@ -272,16 +272,16 @@ def test_a_private_report_on_images_and_texts_shows_none(tmp_path: Path) -> None
 def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> None:
     X, y = table(120)
     clf = DWACClassifier(epochs=1, validation_size=0, calibration_size=0, random_state=0, device="cpu").fit(X, y)
-    said = check_safe(report.write(clf, *table(50, seed=1), tmp_path / "r.html").read_text()).words
-    assert "recalibrate" in said
-    assert "Mean credibility" not in said
-    assert "Explained predictions" in said
+    text = check_safe(report.write(clf, *table(50, seed=1), tmp_path / "r.html").read_text()).words
+    assert "recalibrate" in text
+    assert "Mean credibility" not in text
+    assert "Explained predictions" in text
 
 
 def test_calibration_by_class_is_reported_too(tmp_path: Path) -> None:
     clf = DWACClassifier(epochs=1, class_conditional=True, random_state=0, device="cpu").fit(*table())
-    said = check_safe(report.write(clf, *table(80, seed=1), tmp_path / "r.html").read_text()).words
-    assert "class_conditional=True" in said
+    text = check_safe(report.write(clf, *table(80, seed=1), tmp_path / "r.html").read_text()).words
+    assert "class_conditional=True" in text
 
 
 def test_what_cannot_be_reported_on_is_refused_by_name(clf: DWACClassifier, tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_model_of_60_000_references_has_a_report_under_10_mb(tmp_path: Path, m
     many = ReferenceSet(rng.normal(size=(60_000, 4)), labels, ids=[*voters, *range(1000, 61_000 - len(voters))])
     monkeypatch.setattr(clf.model_, "references", many)
     suspects = pd.DataFrame({"id": voters[:60], "label": 0, "suggested": 1, "suggested_probability": 0.9})
-    monkeypatch.setattr("dwac.report.findings.label_issues", lambda _: suspects)  # a sweep of minutes, told in 24 rows
+    monkeypatch.setattr("dwac.report.findings.label_issues", lambda _: suspects)  # the real one takes minutes
     path = report.write(clf, images[100:], np.arange(40) % 10, tmp_path / "r.html", ids=range(100, 140))
     assert path.stat().st_size < 10e6
     assert "60,000 training examples" in check_safe(path.read_text()).words
@@ -325,9 +325,9 @@ def test_rows_of_training_are_known_again_and_others_with_their_numbers_are_not(
 
 
 def test_a_report_on_training_rows_says_so(clf: DWACClassifier, tmp_path: Path) -> None:
-    said = Reader(report.write(clf, *table(), tmp_path / "r.html").read_text()).words
+    text = Reader(report.write(clf, *table(), tmp_path / "r.html").read_text()).words
     assert re.search(
-        r"Note: \d+ of the 400 test examples were used in training, so the results are too optimistic", said
+        r"Note: \d+ of the 400 test examples were used in training, so the results are too optimistic", text
     )
 
 
@@ -395,14 +395,14 @@ def test_without_suspects_there_are_columns_and_a_sentence() -> None:
     issues = report.label_issues(model)
     assert issues.empty
     assert list(issues.columns)[:3] == ["id", "label", "suggested"]
-    said = words.issues(SimpleNamespace(issues=issues, clf=model, count=int))  # type: ignore[arg-type]
-    assert said.startswith("No training example")
+    sentence = words.issues(SimpleNamespace(issues=issues, clf=model, count=int))  # type: ignore[arg-type]
+    assert sentence.startswith("No training example")
 
 
 # Words
 
 
-def coverage_said(coverage: float) -> str:
+def coverage_sentence(coverage: float) -> str:
     model = SimpleNamespace(calibration_y_=np.zeros(1000), class_conditional=False)
     found: Any = SimpleNamespace(
         result=SimpleNamespace(coverage=coverage, epsilon=0.1),
@@ -414,7 +414,7 @@ def coverage_said(coverage: float) -> str:
 
 
 @pytest.mark.parametrize(
-    ("coverage", "said"),
+    ("coverage", "sentence"),
     [
         (0.5, "lower than chance explains"),
         (0.895, "agrees with the target"),
@@ -422,8 +422,8 @@ def coverage_said(coverage: float) -> str:
         (0.99, "higher than"),
     ],
 )
-def test_a_promise_is_judged_by_what_chance_does(coverage: float, said: str) -> None:
-    assert said in coverage_said(coverage)
+def test_a_promise_is_judged_by_what_chance_does(coverage: float, sentence: str) -> None:
+    assert sentence in coverage_sentence(coverage)
 
 
 def test_coverage_of_valid_sets_is_in_the_interval_in_99_of_100_draws() -> None:
@@ -436,7 +436,7 @@ def test_coverage_of_valid_sets_is_in_the_interval_in_99_of_100_draws() -> None:
     assert valid_coverage(0.001, 99, 300) is None
 
 
-def calibration_said(y: Any, p: Any) -> str:
+def calibration_sentence(y: Any, p: Any) -> str:
     right = p.argmax(axis=1) == y
     found: Any = SimpleNamespace(calibration=metrics.calibration_test(y, p), probability=p.max(axis=1), right=right)
     return words.calibration(found)
@@ -453,23 +453,23 @@ def drawn(n: int, n_classes: int, power: float = 1.0) -> tuple[Any, Any]:
 @pytest.mark.parametrize("n_classes", [2, 5, 20])
 @pytest.mark.parametrize("n", [60, 600])
 def test_a_perfectly_calibrated_model_is_no_rough_guide_however_few_the_rows(n: int, n_classes: int) -> None:
-    said = calibration_said(*drawn(n, n_classes))
-    assert "no evidence against the probabilities" in said
+    sentence = calibration_sentence(*drawn(n, n_classes))
+    assert "no evidence against the probabilities" in sentence
 
 
 @pytest.mark.parametrize(("power", "how"), [(2.0, "overconfident"), (0.4, "underconfident")])
 def test_a_model_that_is_off_by_more_than_chance_is_told_so(power: float, how: str) -> None:
-    said = calibration_said(*drawn(600, 5, power))
-    assert "more than chance explains" in said
-    assert how in said
-    assert "rough guide" in said
+    sentence = calibration_sentence(*drawn(600, 5, power))
+    assert "more than chance explains" in sentence
+    assert how in sentence
+    assert "rough guide" in sentence
 
 
 def test_constant_base_rates_are_said_to_say_nothing() -> None:
     y = np.arange(600) % 20
-    said = calibration_said(y, np.full((600, 20), 0.05))
-    assert "nothing about a single example" in said
-    assert "at their word" not in said
+    sentence = calibration_sentence(y, np.full((600, 20), 0.05))
+    assert "nothing about a single example" in sentence
+    assert "at their word" not in sentence
 
 
 def test_nobody_is_told_that_training_examples_were_asked_as_if_new(page: str) -> None:
@@ -517,7 +517,7 @@ def test_from_a_csv_to_a_report_in_two_commands(tmp_path: Path) -> None:
         "train", tmp_path / "people.csv", "-t", "answer", "-o", tmp_path / "m", "--test-size", 0.2, "--epochs", 2
     )
     assert trained.exit_code == 0, trained.output
-    said = run(
+    result = run(
         "report",
         tmp_path / "m",
         tmp_path / "people.csv",
@@ -526,8 +526,8 @@ def test_from_a_csv_to_a_report_in_two_commands(tmp_path: Path) -> None:
         "--unlike",
         tmp_path / "martians.csv",
     )
-    assert said.exit_code == 0, said.output
-    assert "240 of the 300 rows" in said.output
+    assert result.exit_code == 0, result.output
+    assert "240 of the 300 rows" in result.output
     read = check_safe((tmp_path / "r.html").read_text()).words
     assert "Report on m" in read
     assert "Test 60 examples" in read
@@ -538,13 +538,13 @@ def test_where_no_row_is_new_the_command_reports_on_calibration_rows_and_says_so
     X, y = table(300)
     X.assign(answer=y).to_csv(tmp_path / "people.csv", index=False)
     run("train", tmp_path / "people.csv", "-t", "answer", "-o", tmp_path / "m", "--epochs", 1)
-    said = run("report", tmp_path / "m", tmp_path / "people.csv", "-o", tmp_path / "r.html")
-    assert said.exit_code == 0, said.output
-    assert "no row of" in said.output
+    result = run("report", tmp_path / "m", tmp_path / "people.csv", "-o", tmp_path / "r.html")
+    assert result.exit_code == 0, result.output
+    assert "no row of" in result.output
     assert "correct by construction" in Reader((tmp_path / "r.html").read_text()).words
 
 
 def test_the_command_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
-    said = run("report", tmp_path / "nothing", tmp_path / "people.csv")
-    assert said.exit_code == 1
-    assert len(said.output.strip().splitlines()) == 1
+    result = run("report", tmp_path / "nothing", tmp_path / "people.csv")
+    assert result.exit_code == 1
+    assert len(result.output.strip().splitlines()) == 1

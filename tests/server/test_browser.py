@@ -96,9 +96,9 @@ class Visit:
     def changed(self) -> int:
         return int(self.page.locator("#n-changed").get_attribute("data-n"))
 
-    def wait(self, said: str) -> None:
+    def wait(self, condition: str) -> None:
         """Until something is true on the page."""
-        self.page.wait_for_function(f"() => {said}")  # a function: the page's policy forbids to evaluate text
+        self.page.wait_for_function(f"() => {condition}")  # a function: the page's policy forbids to evaluate text
 
     def downloaded(self, button: str) -> str:
         self.open("export")
@@ -114,7 +114,7 @@ def visit(browser: Any, explorer: Explorer, **look: Any) -> Iterator[Visit]:
         page = context.new_page()
         visited = Visit(page, explorer, client.port)
         page.on("request", lambda request: visited.requests.append(request.url))
-        page.on("console", lambda said: visited.problems.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda message: visited.problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: visited.problems.append(str(error)))
         page.goto(f"http://127.0.0.1:{client.port}/#token={TOKEN}")
         page.wait_for_selector("body[data-ready]")
@@ -180,7 +180,7 @@ def test_a_person_looks_slides_edits_removes_undoes_and_exports(
             seen.page.locator("#epsilon").fill(str(epsilon))
             held = json.loads(seen.page.locator("#label-set").get_attribute("data-set"))
             assert held == [str(label) for label, p in (wanted.p_values or {}).items() if p > epsilon]
-            sets = label_sets(explorer.first.said.conformal.p_values, epsilon)  # type: ignore[union-attr]
+            sets = label_sets(explorer.first.predictions.conformal.p_values, epsilon)  # type: ignore[union-attr]
             assert int(seen.page.locator("#sets-now").get_attribute("data-single")) == (sets.sum(axis=1) == 1).sum()
 
         place = seen.page.evaluate("window.explorer.original.xy")
@@ -230,9 +230,9 @@ def test_the_same_explanation_has_the_same_numbers_in_python_command_service_and
     in_python = [json.loads(json.dumps(table.explain(rows[i : i + 1], k=5)[0].to_dict())) for i in range(3)]
     for i in range(3):
         options = ["--id-column", "who", "--row", str(i), "--json", "--device", "cpu"]
-        said = CliRunner().invoke(app, ["explain", str(tmp_path / "model"), str(tmp_path / "rows.csv"), *options])
-        assert said.exit_code == 0, said.output
-        assert _numbers(json.loads(said.stdout)) == _numbers(in_python[i])
+        result = CliRunner().invoke(app, ["explain", str(tmp_path / "model"), str(tmp_path / "rows.csv"), *options])
+        assert result.exit_code == 0, result.output
+        assert _numbers(json.loads(result.stdout)) == _numbers(in_python[i])
     with visit(browser, Explorer.of(table, rows)) as seen:
         sent = [json.loads(row.to_json(date_format="iso")) for _, row in rows.iterrows()]
         for i in range(3):
@@ -250,10 +250,10 @@ def test_the_same_explanation_has_the_same_numbers_in_python_command_service_and
                 assert float(node.get_attribute("data-weight")) == neighbor["weight"]
 
 
-def _numbers(told: dict[str, Any]) -> dict[str, Any]:
+def _numbers(explanation: dict[str, Any]) -> dict[str, Any]:
     """All but the records, whose dates a file writes in another way."""
-    neighbors = [{key: value for key, value in each.items() if key != "record"} for each in told["neighbors"]]
-    return {**{key: value for key, value in told.items() if key != "record"}, "neighbors": neighbors}
+    neighbors = [{key: value for key, value in each.items() if key != "record"} for each in explanation["neighbors"]]
+    return {**{key: value for key, value in explanation.items() if key != "record"}, "neighbors": neighbors}
 
 
 def test_search_and_keys_lead_where_the_mouse_does(browser: Any, explorers: dict[str, Explorer]) -> None:
@@ -283,7 +283,7 @@ def test_search_and_keys_lead_where_the_mouse_does(browser: Any, explorers: dict
 
 def test_the_histogram_filters_the_map(browser: Any, explorers: dict[str, Explorer]) -> None:
     explorer = explorers["image"]
-    credibility = explorer.first.said.conformal.credibility  # type: ignore[union-attr]
+    credibility = explorer.first.predictions.conformal.credibility  # type: ignore[union-attr]
     with visit(browser, explorer) as seen:
         seen.page.fill("#high", "0.3")
         seen.page.keyboard.press("Tab")

@@ -192,7 +192,7 @@ def test_edits_give_what_a_set_without_them_would_give(data: st.DataObject) -> N
     own = np.arange(40) if training else np.full(15, -1)
     asked = h if training else queries
     examples = Examples(pd.RangeIndex(len(asked)), asked, np.zeros(len(asked), int), own, None if training else queries)
-    found = view_after(first_view(clf, examples), examples, edits).said.log_class_weights
+    found = view_after(first_view(clf, examples), examples, edits).predictions.log_class_weights
     wanted = np.array([_slow_votes(refs, edits, row, place) for row, place in zip(asked, own.tolist(), strict=True)])
     assert (np.isinf(found) == np.isinf(wanted)).all()
     finite = np.isfinite(wanted)
@@ -349,7 +349,7 @@ def test_rows_that_cannot_be_read_are_left_out_and_counted(table: DWACClassifier
     whole = Explorer.of(table, AGES[200:210].drop(X.index[4]), np.delete(TRUTH[200:210], 4))
     assert explorer.examples.ids.tolist() == whole.examples.ids.tolist()
     assert explorer.examples.truth.tolist() == whole.examples.truth.tolist()
-    np.testing.assert_array_equal(explorer.first.said.codes, whole.first.said.codes)
+    np.testing.assert_array_equal(explorer.first.predictions.codes, whole.first.predictions.codes)
     for page in reading(explorer):
         assert page.get("start")["n_data"] == 9
         refused = page.ask("POST", "ask", {"row": {"age": "old"}})
@@ -448,17 +448,17 @@ def test_a_private_explorer_tells_nothing_of_training_but_labels_and_shares(
 ) -> None:
     voter_ids = set(table.references_.ids)
     for page, with_data in private_pages(table, tmp_path):
-        said = [page.ask("GET", path).body.decode() for path in ("start", "edits.json", "examples.csv")]
-        said.append(page.ask("GET", "search?q=person1").body.decode())
-        said.append(page.ask("GET", "search?q=smith").body.decode())
+        answers = [page.ask("GET", path).body.decode() for path in ("start", "edits.json", "examples.csv")]
+        answers.append(page.ask("GET", "search?q=person1").body.decode())
+        answers.append(page.ask("GET", "search?q=smith").body.decode())
         row = AGES.iloc[3].to_dict() | {"since": "2020-05-05", "member": True, "age": 33}
-        said.append(json.dumps(page.post("ask", row={**row, "pay": 3000.0}, k=100)))
+        answers.append(json.dumps(page.post("ask", row={**row, "pay": 3000.0}, k=100)))
         if with_data:
-            said.append(json.dumps(page.get(f"points/{page.first_row + 1}?k=100")))
+            answers.append(json.dumps(page.get(f"points/{page.first_row + 1}?k=100")))
             assert page.get("points/1")["explanation"]["record"] is None
-        named = set(re.findall(r"person\d+", " ".join(said)))
+        named = set(re.findall(r"person\d+", " ".join(answers)))
         assert not named & voter_ids
-        assert "smith" not in said[-1] or not with_data
+        assert "smith" not in answers[-1] or not with_data
         neighbor = page.post("ask", row={**row, "pay": 3000.0})["explanation"]["neighbors"][0]
         assert set(neighbor) == {"label", "share"}
         assert len(page.column("label", "<u2")) == len(page.column("xy", "<f4")) // 2 == 60 * with_data
@@ -558,9 +558,9 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(table: DWACClassifi
 
 def test_a_comparison_without_data_is_refused(table: DWACClassifier, tmp_path: Path) -> None:
     table.save(tmp_path / "model")
-    said = CliRunner().invoke(app, ["explore", str(tmp_path / "model"), "--compare", str(tmp_path / "model")])
-    assert said.exit_code == 1
-    assert "--compare needs data" in said.output
+    result = CliRunner().invoke(app, ["explore", str(tmp_path / "model"), "--compare", str(tmp_path / "model")])
+    assert result.exit_code == 1
+    assert "--compare needs data" in result.output
 
 
 def test_explore_opens_the_page_from_python(table: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:

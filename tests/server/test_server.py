@@ -176,12 +176,12 @@ def rows_of(n: int, start: int = 700) -> list[Any]:
 @pytest.mark.parametrize("n", [1, 7])
 def test_predictions_are_those_of_python(client: Client, digits: DWACClassifier, n: int) -> None:
     X = DIGITS.images[700 : 700 + n]
-    told = client.post("/v1/predict", {"rows": X.tolist(), "epsilon": 0.1}).json
+    answers = client.post("/v1/predict", {"rows": X.tolist(), "epsilon": 0.1}).json
     trust = digits.conformal(X)
     probabilities, sets = digits.predict_proba(X), digits.predict_set(X, epsilon=0.1)
-    assert told["epsilon"] == 0.1
-    assert [row["label"] for row in told["predictions"]] == digits.predict(X).tolist()
-    for i, row in enumerate(told["predictions"]):
+    assert answers["epsilon"] == 0.1
+    assert [row["label"] for row in answers["predictions"]] == digits.predict(X).tolist()
+    for i, row in enumerate(answers["predictions"]):
         assert list(row["probabilities"].values()) == probabilities[i].tolist()
         assert list(row["probabilities"]) == [str(label) for label in digits.classes_]
         assert row["probability"] == probabilities[i].max()
@@ -192,17 +192,17 @@ def test_predictions_are_those_of_python(client: Client, digits: DWACClassifier,
 
 def test_explanations_are_those_of_python(client: Client, digits: DWACClassifier) -> None:
     X = DIGITS.images[710:713]
-    told = client.post("/v1/explain", {"rows": X.tolist(), "k": 3}).json["explanations"]
-    assert told == json.loads(json.dumps([e.to_dict() for e in digits.explain(X, k=3)]))
-    assert told[0]["neighbors"][0]["record"]["image"].startswith("data:image/png;base64,")
+    answers = client.post("/v1/explain", {"rows": X.tolist(), "k": 3}).json["explanations"]
+    assert answers == json.loads(json.dumps([e.to_dict() for e in digits.explain(X, k=3)]))
+    assert answers[0]["neighbors"][0]["record"]["image"].startswith("data:image/png;base64,")
 
 
 def test_sets_are_those_of_python(client: Client, digits: DWACClassifier) -> None:
     X = DIGITS.images[720:724]
-    told = client.post("/v1/sets", {"rows": X.tolist(), "epsilon": 0.3}).json["sets"]
+    answers = client.post("/v1/sets", {"rows": X.tolist(), "epsilon": 0.3}).json["sets"]
     trust = digits.conformal(X)
-    assert [list(row["p_values"].values()) for row in told] == trust.p_values.tolist()
-    assert [row["label_set"] for row in told] == [digits.classes_[held].tolist() for held in trust.label_sets(0.3)]
+    assert [list(row["p_values"].values()) for row in answers] == trust.p_values.tolist()
+    assert [row["label_set"] for row in answers] == [digits.classes_[held].tolist() for held in trust.label_sets(0.3)]
 
 
 def test_whole_numbers_serve_where_training_had_fractions(client: Client) -> None:
@@ -217,14 +217,14 @@ def test_a_table_is_asked_by_records_in_any_order_of_columns(table: DWACClassifi
     records = [dict(reversed(record.items())) for record in records]
     assert records[1]["pay"] is None
     with served(create_app(table)) as client:
-        told = client.post("/v1/predict", {"rows": records}).json["predictions"]
+        answers = client.post("/v1/predict", {"rows": records}).json["predictions"]
         why = client.post("/v1/explain", {"rows": records[:2], "k": 2}).json["explanations"]
-    assert [row["label"] for row in told] == table.predict(X).tolist()
-    shown = [list(row["probabilities"].values()) for row in told]
+    assert [row["label"] for row in answers] == table.predict(X).tolist()
+    shown = [list(row["probabilities"].values()) for row in answers]
     np.testing.assert_array_equal(shown, table.predict_proba(X))
     expected = [json.loads(json.dumps(e.to_dict())) for e in table.explain(X[:2], k=2)]
     for one, other in zip(why, expected, strict=True):
-        assert one.pop("record")["age"] == other.pop("record")["age"]  # dates are told as they were asked
+        assert one.pop("record")["age"] == other.pop("record")["age"]  # dates come back as they were sent
         assert one == other
     assert why[0]["neighbors"][0]["id"].startswith("person")
 
@@ -233,17 +233,17 @@ def test_a_table_without_names_is_asked_by_lists() -> None:
     X = np.random.default_rng(0).normal(size=(100, 3))
     model = fitted(X, X[:, 0] > 0)
     with served(create_app(model)) as client:
-        told = client.post("/v1/predict", {"rows": X[:4].tolist()}).json["predictions"]
+        answers = client.post("/v1/predict", {"rows": X[:4].tolist()}).json["predictions"]
         short = client.post("/v1/predict", {"rows": [[1, 2]], "strict": True})
-    assert [list(row["probabilities"].values()) for row in told] == model.predict_proba(X[:4]).tolist()
-    assert [row["label"] for row in told] == model.predict(X[:4]).tolist()
+    assert [list(row["probabilities"].values()) for row in answers] == model.predict_proba(X[:4]).tolist()
+    assert [row["label"] for row in answers] == model.predict(X[:4]).tolist()
     assert short.code == "invalid_input"
 
 
 def test_texts_are_asked_as_strings(texts: DWACClassifier) -> None:
     X = ["red apple 3", "a green plum"]
     with served(create_app(texts)) as client:
-        told = client.post("/v1/explain", {"rows": X}).json["explanations"]
+        answers = client.post("/v1/explain", {"rows": X}).json["explanations"]
         empty = client.post("/v1/predict", {"rows": ["fine", " "], "strict": True})
         answers = client.post("/v1/predict", {"rows": ["fine", " ", 7]}).json["predictions"]
         (fine,) = client.post("/v1/predict", {"rows": ["fine"]}).json["predictions"]
@@ -261,8 +261,8 @@ def test_texts_are_asked_as_strings(texts: DWACClassifier) -> None:
     assert (sets[1]["unreadable"], sets[1]["label_set"]) == ("the text is blank", [])
     assert why == [e.to_dict() for e in texts.explain([" "])]
     assert (why[0]["neighbors"], why[0]["deciding"], why[0]["unreadable"]) == ([], None, "the text is blank")
-    assert told == json.loads(json.dumps([e.to_dict() for e in texts.explain(X)]))
-    assert [word for word, _ in told[0]["attention"]] == ["red", "apple", "3"]
+    assert answers == json.loads(json.dumps([e.to_dict() for e in texts.explain(X)]))
+    assert [word for word, _ in answers[0]["attention"]] == ["red", "apple", "3"]
     assert empty.json["error"]["message"] == "row 1: the text is blank"
 
 
@@ -277,9 +277,9 @@ def test_images_are_asked_as_pictures_or_numbers(pictures: DWACClassifier) -> No
     coded = [base64.b64encode(png(image)).decode() for image in X]
     with served(create_app(pictures)) as client:
         asked = ({"rows": X.tolist()}, {"rows": coded}, {"rows": [f"data:image/png;base64,{text}" for text in coded]})
-        told = [client.post("/v1/predict", body).json["predictions"] for body in asked]
-    assert told[0] == told[1] == told[2]
-    assert [list(row["probabilities"].values()) for row in told[0]] == pictures.predict_proba(X).tolist()
+        answers = [client.post("/v1/predict", body).json["predictions"] for body in asked]
+    assert answers[0] == answers[1] == answers[2]
+    assert [list(row["probabilities"].values()) for row in answers[0]] == pictures.predict_proba(X).tolist()
 
 
 def test_the_card_says_what_the_model_is_and_takes(table: DWACClassifier) -> None:
@@ -319,9 +319,9 @@ def test_a_softmax_has_nobody_to_show() -> None:
 
 def test_an_epsilon_too_small_for_the_calibration_is_noted(client: Client) -> None:
     assert client.post("/v1/sets", {"rows": rows_of(1)}).json["note"] is None
-    told = client.post("/v1/sets", {"rows": rows_of(1), "epsilon": 1e-6}).json
-    assert "999999 calibration rows" in told["note"]
-    assert len(told["sets"][0]["label_set"]) == 10
+    answers = client.post("/v1/sets", {"rows": rows_of(1), "epsilon": 1e-6}).json
+    assert "999999 calibration rows" in answers["note"]
+    assert len(answers["sets"][0]["label_set"]) == 10
 
 
 # Privacy
@@ -354,9 +354,9 @@ def test_no_request_can_ask_a_private_service_for_more(digits: DWACClassifier) -
 def test_concurrent_requests_share_a_call_and_each_gets_its_own_answer(digits: DWACClassifier) -> None:
     with served(create_app(digits, limits=Limits(gather_seconds=0.2))) as client:
         with ThreadPoolExecutor(16) as pool:
-            told = list(pool.map(lambda i: client.post("/v1/predict", {"rows": rows_of(1, 700 + i)}), range(16)))
+            answers = list(pool.map(lambda i: client.post("/v1/predict", {"rows": rows_of(1, 700 + i)}), range(16)))
         calls = re.search(r"dwac_batch_rows_count (\d+)", client.get("/v1/metrics").body.decode())
-    rows = [answer.json["predictions"][0] for answer in told]
+    rows = [answer.json["predictions"][0] for answer in answers]
     expected = digits.predict_proba(DIGITS.images[700:716])
     np.testing.assert_allclose([list(row["probabilities"].values()) for row in rows], expected, atol=1e-5)
     assert calls is not None
@@ -367,11 +367,11 @@ def test_a_bad_row_in_a_batch_is_flagged_and_changes_no_other(table: DWACClassif
     good = json.loads(people(8).to_json(orient="records", date_format="iso"))
     bad = {**good[3], "age": "old"}
     asked = [[row] for row in good[:3]] + [[good[0], bad]] + [[row] for row in good[4:]]
-    told = Answers(table, create_app(table).state.service.reader, False).run(0, asked)
-    assert told[3].reasons.tolist() == [None, "column 'age' must hold numbers; got 'old'"]
-    said = np.concatenate([answer.probabilities[answer.readable] for answer in told])
+    answers = Answers(table, create_app(table).state.service.reader, False).run(0, asked)
+    assert answers[3].reasons.tolist() == [None, "column 'age' must hold numbers; got 'old'"]
+    probabilities = np.concatenate([answer.probabilities[answer.readable] for answer in answers])
     expected = table.predict_proba(people(8).iloc[[0, 1, 2, 0, 4, 5, 6, 7]])
-    np.testing.assert_allclose(said, expected, atol=1e-6)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-6)
 
 
 class Slow:
@@ -606,7 +606,7 @@ def test_slow_bodies_and_slow_heads_are_let_go(digits: DWACClassifier, monkeypat
         for sock in slow:
             assert sock.recv(12) == b"HTTP/1.1 408"
         for sock in headless[:10]:
-            assert sock.recv(100) == b""  # who asked nothing is told nothing
+            assert sock.recv(100) == b""  # no request, no answer
         for sock in headless[10:]:
             assert sock.recv(12) == b"HTTP/1.1 408"
         for sock in (*slow, *headless):
@@ -624,7 +624,7 @@ def test_slow_bodies_and_slow_heads_are_let_go(digits: DWACClassifier, monkeypat
 
 
 def read_raw(sock: socket.socket) -> Answer:
-    """What a client that speaks no proper HTTP is told, until the connection ends."""
+    """What a client that speaks no proper HTTP receives, until the connection ends."""
     response = http.client.HTTPResponse(sock)
     response.begin()
     answer = Answer(response.status, dict(response.getheaders()), response.read())
@@ -770,9 +770,9 @@ def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
     with served(create_app(digits)) as client, ThreadPoolExecutor(6) as pool:
         monkeypatch.setattr(Answers, "_together", together)
         bodies = [{"rows": rows_of(2)[i == 3 :][:1]} for i in range(6)]
-        told = list(pool.map(lambda body: client.post("/v1/predict", body), bodies))
-        assert [answer.status for answer in told] == [200, 200, 200, 500, 200, 200]
-        assert told[3].code == "internal"
+        answers = list(pool.map(lambda body: client.post("/v1/predict", body), bodies))
+        assert [answer.status for answer in answers] == [200, 200, 200, 500, 200, 200]
+        assert answers[3].code == "internal"
         assert client.get("/v1/health/ready").status == 200
         monkeypatch.setattr(Answers, "_together", lambda *_: (_ for _ in ()).throw(PanicException("for ever")))
         assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 500
@@ -926,9 +926,9 @@ def test_metrics_count_every_request_under_known_names(digits: DWACClassifier) -
         client.post("/v1/predict", {"rows": rows_of(3)})
         client.post("/v1/predict", b"{")
         client.get('/"} 1\ninvented'.replace("\n", "%0A").replace(" ", "%20"))
-        said = client.get("/v1/metrics")
-    lines = said.body.decode().splitlines()
-    assert said.headers["content-type"].startswith("text/plain; version=0.0.4")
+        answer = client.get("/v1/metrics")
+    lines = answer.body.decode().splitlines()
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'dwac_requests_total{path="/v1/predict",status="200"} 1' in lines
     assert 'dwac_requests_total{path="/v1/predict",status="400"} 1' in lines
     assert 'dwac_requests_total{path="other",status="404"} 1' in lines
@@ -976,9 +976,9 @@ def command(folder: Path, *options: str, **environment: str) -> Iterator[tuple[s
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/docs", said)
-        assert found, said
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/docs", line)
+        assert found, line
         yield process, Client(int(found[1]))
     finally:
         process.kill()
@@ -1014,7 +1014,7 @@ def test_a_signal_ends_the_service_when_those_in_flight_are_answered(folder: Pat
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--host", "0.0.0.0"], "a token is required"),
         (["--host", "192.0.2.1", "--token-file", "{token}"], "cannot listen on 192.0.2.1"),
@@ -1023,7 +1023,7 @@ def test_a_signal_ends_the_service_when_those_in_flight_are_answered(folder: Pat
         (["--port", "{taken}"], "choose another --port"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(folder: Path, tmp_path: Path, options: list[str], said: str) -> None:
+def test_what_cannot_be_served_is_one_line(folder: Path, tmp_path: Path, options: list[str], message: str) -> None:
     from typer.testing import CliRunner
 
     from dwac.cli.app import app
@@ -1038,4 +1038,4 @@ def test_what_cannot_be_served_is_one_line(folder: Path, tmp_path: Path, options
     assert shown.exit_code != 0
     (line,) = shown.output.strip().splitlines()
     assert line.startswith("dwac: ")
-    assert said in line
+    assert message in line

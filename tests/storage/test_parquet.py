@@ -51,18 +51,18 @@ def test_rows_come_in_order_whatever_the_batches(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         (pa.table({"x": np.zeros(2_000_000)}), "t takes 16,000,000 bytes or more"),
         (pa.table({"x": pa.array([b"\0" * 10**6] * 50, pa.binary(10**6))}), "t takes 50,000,000 bytes or more"),
         (pa.table({"x": pa.array([[0] * 2_000_000], pa.list_(pa.int64()))}), "t takes 8,000,000 bytes or more"),
     ],
 )
-def test_repeated_values_are_counted_before_they_are_read(table: pa.Table, said: str, monkeypatch: Any) -> None:
+def test_repeated_values_are_counted_before_they_are_read(table: pa.Table, message: str, monkeypatch: Any) -> None:
     data = written(table)
     assert len(data) < 20_000
     monkeypatch.setattr(pq, "ParquetFile", None)  # nothing is read
-    with pytest.raises(TooLargeError, match=said):
+    with pytest.raises(TooLargeError, match=message):
         read_parquet(data, "t", most_bytes=2**22)
 
 

@@ -186,9 +186,9 @@ def test_novelty_lowers_credibility_of_unfamiliar_rows_and_changes_no_share(high
     plain = DWACClassifier(**LONGER, raw_features=False).fit(*two_sides())
     X, y = two_sides(300, seed=1)
     np.testing.assert_allclose(high.predict_proba(X), plain.predict_proba(X), atol=1e-6)
-    strangers = X.assign(c=-X["c"])[X["b"].abs() > 0.5]  # each number is as usual
-    assert high.conformal(strangers).credibility.mean() < 0.05
-    assert plain.conformal(strangers).credibility.mean() > 0.3  # or the test would be too easy
+    unfamiliar = X.assign(c=-X["c"])[X["b"].abs() > 0.5]  # each number is as usual
+    assert high.conformal(unfamiliar).credibility.mean() < 0.05
+    assert plain.conformal(unfamiliar).credibility.mean() > 0.3  # or the test would be too easy
     p_values = high.conformal(X).p_values[np.arange(300), y.astype(int)]
     assert 0.4 < p_values.mean() < 0.6
     assert (p_values > 0.1).mean() > 0.82  # 0.9, apart from the chance of 120 calibration rows
@@ -298,12 +298,12 @@ def test_a_training_row_asked_about_in_the_explorer_is_as_strange_as_if_it_were_
 ) -> None:
     explorer = pytest.importorskip("dwac.server.explorer.views")
     clf = dwac.load(high.save(tmp_path / "model"), device="cpu")
-    said = explorer.first_view(clf, explorer.Examples.of(clf)).said
+    predictions = explorer.first_view(clf, explorer.Examples.of(clf)).predictions
     X, ids = two_sides()[0], clf.references_.ids[:5]
     for place, name in enumerate(ids):
         without = dwac.load(high.save(tmp_path / "one"), device="cpu").forget([name])
         np.testing.assert_allclose(
-            said.log_class_weights[place], without.log_class_weights(X.loc[[name]])[0], atol=1e-4
+            predictions.log_class_weights[place], without.log_class_weights(X.loc[[name]])[0], atol=1e-4
         )
 
 

@@ -52,11 +52,11 @@ def evaluate(
     loaded = load(model, device=device)
     rows = read(data, like=loaded, target=target, text=text, labelled=True, form=form, encoding=encoding)
     with unreadable.located(rows):
-        said = predict(loaded.clf, rows.X)
-    bad = unreadable.by_row(said.reasons)
+        predictions = predict(loaded.clf, rows.X)
+    bad = unreadable.by_row(predictions.reasons)
     unreadable.report(bad, rows, strict=strict, fate="are left out")
     _warn_of_voters(loaded, unreadable.without(rows, bad))
-    found = evaluate_rows(said, rows.y, epsilon, strict=strict)
+    found = evaluate_rows(predictions, rows.y, epsilon, strict=strict)
     if json:
         print_json(found.to_dict())
     else:

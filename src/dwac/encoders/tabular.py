@@ -211,7 +211,6 @@ class TabularEncoder(Encoder):
             "sigma": None if sigma is None else float(sigma),
         }
         self.columns: list[Column] = []
-        self.watchful = False  # whether `transform` measures how far a row is outside the training data
         self._learned(rows=0)
 
     def _learned(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
@@ -252,7 +251,7 @@ class TabularEncoder(Encoder):
                 f"value in every row; if it holds texts, pass it alone: X[{unique[0]!r}], or --text {unique[0]} on the "
                 "command line"
             )
-        self.columns, self.watchful = columns, not paper
+        self.columns = columns
         self._learned(rows=len(frame))
         return self
 
@@ -266,7 +265,7 @@ class TabularEncoder(Encoder):
         frame = self.records(X)
         features = self._features(frame)
         numeric = [x for part in features for x in part.continuous] + [x for part in features for x in part.plain]
-        if numeric and self.watchful:
+        if numeric and self.settings["network"] != "paper":
             numeric.append(_beyond(features, len(frame)))
         indices = [index for part in features for index in part.indices]
         return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
@@ -321,17 +320,16 @@ class TabularEncoder(Encoder):
         sizes = [len(column.categories) for column in self.columns if column.categories]
         if self.settings["network"] == "paper":
             return TabularNetwork(0, n_continuous + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
-        places = list(range(n_continuous + n_plain))
-        if self.watchful:  # new dates are later than all in training, which does not make a row unfamiliar
-            places = [place for place, dated in enumerate(continuous + plain) if not dated]
-            places += [n_continuous + n_plain] * bool(places)
+        # New dates are later than all in training, which does not make a row unfamiliar.
+        places = [place for place, dated in enumerate(continuous + plain) if not dated]
+        places += [n_continuous + n_plain] * bool(places)
         rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
         rest |= {"sigma": self.sigma, "coordinates": places}
         return TabularNetwork(n_continuous, n_plain, sizes, self.widths, **rest)
 
     def config(self) -> dict[str, Any]:
         """The settings, what fit learned about the columns, and the choices that depend on the number of rows."""
-        learned = {"rows": self.rows, "widths": list(self.widths), "sigma": self.sigma, "watchful": self.watchful}
+        learned = {"rows": self.rows, "widths": list(self.widths), "sigma": self.sigma}
         return {"settings": dict(self.settings), **learned, "columns": [asdict(column) for column in self.columns]}
 
     @classmethod
@@ -342,7 +340,6 @@ class TabularEncoder(Encoder):
             scales = [None if scale is None else Scale(**scale) for scale in column["scales"]]
             encoder.columns.append(Column(**{**column, "scales": scales}))
         encoder._learned(config["rows"], config["widths"], config["sigma"])
-        encoder.watchful = config.get("watchful", False)  # missing in models stored by earlier versions
         return encoder
 
     def check(self) -> None:
@@ -507,9 +504,9 @@ def _refuse(
     wrong, there = f"column {name!r} must hold {wanted}; got", series[series.notna()]
     rows: dict[Any, str] = {row: f"{wrong} {value!r:.80}" for row, value in there.items() if not fits(value)}
     if rows:
-        row, said = next(iter(rows.items()))
+        row, message = next(iter(rows.items()))
         error = KindError if len(rows) == (of or len(there)) else InputError
-        raise error(f"{said} in row {row}", rows=rows)
+        raise error(f"{message} in row {row}", rows=rows)
 
 
 def _codes(series: pd.Series[Any], name: Name) -> tuple[NDArray[np.intp], list[Value]]:

@@ -438,7 +438,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.conformal(X).label_sets(epsilon)
 
     def explain(self, X: Any, k: int = 5, *, private: bool | None = None) -> list[Explanation]:
-        """Why each example gets its label: the k nearest training examples, their votes, and how few settle it.
+        """Why each example gets its label: the k nearest training examples, their votes, and how few decide it.
 
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.

@@ -152,45 +152,45 @@ class Evaluation:
         return content
 
 
-def evaluate(said: Predictions, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Evaluation:
+def evaluate(predictions: Predictions, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Evaluation:
     """Compare with true labels y (n,). Rows that could not be read are only counted.
 
     strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the
     guarantee of prediction sets; if there are no other labels, y is probably the wrong column, and an error says so.
     """
-    truth = encode_known(y, len(said.log_class_weights), said.classes, strict=strict)
+    truth = encode_known(y, len(predictions.log_class_weights), predictions.classes, strict=strict)
     if not (truth >= 0).any():
-        encode_known(y, len(truth), said.classes)  # raises an error that names the first
-    readable = said.readable
-    if said.reasons is not None and not readable.any():
-        raise InputError(f"at least one row must be readable to evaluate; none is; row 0: {said.reasons[0]}")
-    said, truth = said.part(readable), truth[readable]
+        encode_known(y, len(truth), predictions.classes)  # raises an error that names the first
+    readable = predictions.readable
+    if predictions.reasons is not None and not readable.any():
+        raise InputError(f"at least one row must be readable to evaluate; none is; row 0: {predictions.reasons[0]}")
+    predictions, truth = predictions.part(readable), truth[readable]
     seen = truth >= 0
-    trust = said.conformal
+    trust = predictions.conformal
     sets = None if trust is None else trust.label_sets(epsilon)
     return Evaluation(
         n=len(truth),
-        accuracy=_mean(said.codes == truth),
-        log_loss=metrics.log_loss(truth[seen], said.log_probabilities[seen]),
-        calibration_error=metrics.calibration_error(truth[seen], said.probabilities[seen]),
+        accuracy=_mean(predictions.codes == truth),
+        log_loss=metrics.log_loss(truth[seen], predictions.log_probabilities[seen]),
+        calibration_error=metrics.calibration_error(truth[seen], predictions.probabilities[seen]),
         epsilon=epsilon,
         coverage=None if sets is None else float(sets[seen, truth[seen]].sum() / len(truth)),
         mean_set_size=None if sets is None else metrics.set_sizes(sets).mean,
         credibility=None if trust is None else float(trust.credibility.mean()),
         unreadable=int((~readable).sum()),
         unseen=int((~seen).sum()),
-        by_class=_by_class(said, truth, sets),
+        by_class=_by_class(predictions, truth, sets),
     )
 
 
-def _by_class(said: Predictions, truth: NDArray[np.int64], sets: NDArray[np.bool_] | None) -> pd.DataFrame:
+def _by_class(predictions: Predictions, truth: NDArray[np.int64], sets: NDArray[np.bool_] | None) -> pd.DataFrame:
     rows = []
-    for code, label in enumerate(said.classes.tolist()):
-        own, named = truth == code, said.codes == code
+    for code, label in enumerate(predictions.classes.tolist()):
+        own, named = truth == code, predictions.codes == code
         row = {"label": label, "n": int(own.sum()), "recall": _mean(named[own]), "precision": _mean(own[named])}
-        if sets is not None and said.conformal is not None:
+        if sets is not None and predictions.conformal is not None:
             row |= {"coverage": _mean(sets[own, code]), "mean_set_size": _mean(sets[own].sum(axis=1))}
-            row["credibility"] = _mean(said.conformal.credibility[own])
+            row["credibility"] = _mean(predictions.conformal.credibility[own])
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -108,7 +108,7 @@ def _hidden(exact: Explanation) -> Explanation:
         attention=words,
         private=True,
         _votes=None,
-        _settled=(privacy.few(exact.deciding), None if flip_size is None else privacy.few(flip_size)),
+        _counts=(privacy.few(exact.deciding), None if flip_size is None else privacy.few(flip_size)),
     )
 
 
@@ -130,7 +130,7 @@ def unreadable(
         p_values=dict.fromkeys(classes, 0.0) if calibrated else None,
         private=private,
         unreadable=why,
-        _settled=(0, None),
+        _counts=(0, None),
     )
 
 

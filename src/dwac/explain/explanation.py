@@ -58,17 +58,17 @@ class Explanation:
     attention: tuple[tuple[str, float], ...] | None = None  # the words of a text and their attention
     unreadable: str | None = None  # why the example could not be read: no votes, probabilities are the classes' shares
     _votes: Votes | None = field(default=None, repr=False)
-    _settled: tuple[int, int | None] | None = field(default=None, repr=False)
+    _counts: tuple[int, int | None] | None = field(default=None, repr=False)  # deciding, flip_size: if not from votes
 
     @cached_property
     def deciding(self) -> int:
         """The least number of nearest examples that decide the label, whatever labels the others have (certified)."""
-        return self._settled[0] if self._settled else self._held.deciding()
+        return self._counts[0] if self._counts else self._held.deciding()
 
     @cached_property
     def flip_size(self) -> int | None:
         """The least number of training examples whose removal changes the label; None if no removal does."""
-        return self._settled[1] if self._settled else self._held.flip_size()
+        return self._counts[1] if self._counts else self._held.flip_size()
 
     def flip_set(self) -> list[Any] | None:
         """Ids of a smallest set of training examples whose removal changes the label; None if there is no such set.

@@ -45,7 +45,7 @@ class Votes:
         rest = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
         rivals = [k for k in range(self.index.n_classes) if k != self.label]
 
-        def settled(j: int) -> bool:
+        def decided(j: int) -> bool:
             counts = np.bincount(labels[:j], votes[:j], self.index.n_classes)
             leads = counts[self.label] - counts[rivals] - self.class_weights[rivals] * rest[j]
             return bool((leads > 1e-12 * (counts.sum() + self.class_weights.max() * rest[j])).all())
@@ -53,7 +53,7 @@ class Votes:
         low, high = 0, len(labels)
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if settled(middle) else (middle + 1, high)
+            low, high = (low, middle) if decided(middle) else (middle + 1, high)
         return low
 
     def flip_rows(self) -> NDArray[np.int64] | None:

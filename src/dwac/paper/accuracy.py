@@ -134,11 +134,11 @@ def _peers(found: Found) -> str:
             continue
         old = STALE * found.is_stale((name, "best", source.peer or ""))
         tuned = [record["tuning"] for record in records if "tuning" in record]
-        told = "; ".join(_chosen(record) for record in records) + old
+        chosen = "; ".join(_chosen(record) for record in records) + old
         edges = sorted({edge for of in tuned for edge in of["edges"]})
         at = NOT_HELD if len(tuned) < len(records) else ", ".join(edges) or "none"
         fits = NOT_HELD if not tuned else f"{np.mean([len(of['tried']) for of in tuned]):.1f}"
-        rows.append([source.title, source.peer or "", told, fits, at])
+        rows.append([source.title, source.peer or "", chosen, fits, at])
     how = (
         "**Settings of the peers**, chosen on a fifth of the training rows by moving through a grid until every "
         "neighbour is worse. The last column names settings at an edge of the grid that could be extended: they might "

@@ -62,7 +62,7 @@ def needs(case: Case) -> tuple[str, ...]:
 def measure(fitted: Fitted) -> dict[str, Any]:
     """Credibility of in- and out-of-distribution rows, and how well each score separates them."""
     inside, y = _inside(fitted)
-    outside = fitted.embed(_strangers(fitted))
+    outside = fitted.embed(_out_of_distribution(fitted))
     votes = [fitted.votes_of(h) for h in (inside, outside)]
     found: dict[str, Any] = {"outside": _name(fitted.case), "rows": {"inside": len(inside), "outside": len(outside)}}
     by_place = [_vote_scores(fitted.case.head, v) for v in votes]
@@ -80,10 +80,10 @@ def _inside(fitted: Fitted) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return fitted.test_h[chosen], fitted.trial.y_test[chosen]
 
 
-def _strangers(fitted: Fitted) -> Any:
+def _out_of_distribution(fitted: Fitted) -> Any:
     case, library, trial = fitted.case, fitted.library, fitted.trial
     if case.without is not None:
-        return library.sample(trial.strangers, MOST, case.trial)
+        return library.sample(trial.left_out, MOST, case.trial)
     if case.dataset in COMPANIONS:
         return library.sample(library.load(COMPANIONS[case.dataset]).X_test, MOST, case.trial)
     return library.sample(trial.random_words, MOST, case.trial)
@@ -219,9 +219,9 @@ def _trust_row(found: Found, name: str, setting: str, head: str, kind: str) -> l
     ]
     own = kind == "weights" or head == "softmax"
     theirs = published.CREDIBILITY_OUTSIDE.get(name, {}).get(head) if own and setting == "paper" else None
-    strangers = _name(Case(name, setting, head, **PLACES[name]))
+    outside = _name(Case(name, setting, head, **PLACES[name]))
     title, who = settings.DATASETS[name].title, f"{NAMES[head]} {kind}"
-    return [title, strangers, who, *cells[:2], number(theirs, ".1f", NONE), *cells[2:]]
+    return [title, outside, who, *cells[:2], number(theirs, ".1f", NONE), *cells[2:]]
 
 
 def _score_row(found: Found, name: str, setting: str) -> list[str]:
@@ -261,7 +261,7 @@ def _claims(found: Found, setting: str) -> Iterator[list[str]]:
 def _draw(found: Found, setting: str, names: list[str]) -> Any:
     figure, axes = figures.new(len(names), 2, width=3.4, height=1.8)
     for row, name in zip(axes, names, strict=True):
-        strangers = _name(Case(name, setting, "dwac", **PLACES[name]))
+        outside = _name(Case(name, setting, "dwac", **PLACES[name]))
         for panel, (head, kind) in zip(row, (WHO[0], WHO[2]), strict=True):
             for place, look in LOOKS.items():
                 counts = _values(found, name, setting, head, f"credibility_{kind}", "histogram", place)
@@ -273,7 +273,7 @@ def _draw(found: Found, setting: str, names: list[str]) -> Any:
                         label="in distribution" if place == "inside" else "out of distribution",
                         **look,
                     )
-            title = f"{settings.DATASETS[name].title}, {strangers}: {NAMES[head]}"
+            title = f"{settings.DATASETS[name].title}, {outside}: {NAMES[head]}"
             figures.tidy(panel, title=title, x="credibility" if name == names[-1] else "", y="share of rows")
     figures.legend(figure, axes, columns=2)
     return figure

@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 class Trial:
     """The training rows of a case (including its validation and calibration rows) and its test rows.
 
-    `strangers`: the rows of the class that was left out of training, if any.
+    `left_out`: the rows of the class that was left out of training, if any.
     """
 
     X: Any
@@ -38,7 +38,7 @@ class Trial:
     y_test: Ints
     classes: list[str]
     seed: int
-    strangers: Any = None
+    left_out: Any = None
 
     @cached_property
     def random_words(self) -> list[str]:
@@ -93,10 +93,10 @@ class Library:
             data = self.load(case.dataset)
             data = data if official else _drawn(data, seed)
             data = _few(data, source.kind, seed) if self.quick else data
-            data, strangers = (data, None) if case.without is None else data.without(case.without)
+            data, left_out = (data, None) if case.without is None else data.without(case.without)
             assert data.y_test is not None
             parts = (data.X_train, data.y_train, data.X_test, data.y_test)
-            self._trials[key] = Trial(*parts, data.classes.tolist(), seed, strangers)
+            self._trials[key] = Trial(*parts, data.classes.tolist(), seed, left_out)
         return self._trials[key]
 
     def sample(self, X: Any, most: int, seed: int) -> Any:

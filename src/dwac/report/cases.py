@@ -7,12 +7,13 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from dwac._checks import listed
 from dwac.drawing.records import Column, compared, data_url, image_of, kind_of, written
 from dwac.explain import Explanation, Neighbor, privacy
 from dwac.report.markup import Html, joined, table, tag
 from dwac.report.words import percent
 
-_LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS = 600, 150, 20
+_LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS, _MOST_LISTED = 600, 150, 20, 12
 _LARGEST_SIDE, _LARGEST_PNG, _LARGEST_PICTURE = 128, 2**15, 2**25  # pixels, bytes, pixels in all
 
 
@@ -24,8 +25,8 @@ def case(explained: Explanation, name: Any, true: Any) -> Html:
     kind = "" if explained.private else kind_of(explained.record)
     body = {"image": _images, "text": _text, "table": _table, "": _votes}[kind](explained)
     sentences = explained.sentences() + ([] if explained.private else [_shown_share(explained)])
-    said = [tag("p", sentence) for sentence in sentences]
-    return tag("article", head, body, tag("div", *said, class_="said"), class_="case")
+    paragraphs = [tag("p", sentence) for sentence in sentences]
+    return tag("article", head, body, tag("div", *paragraphs, class_="sentences"), class_="case")
 
 
 def _shown_share(explained: Explanation) -> str:
@@ -39,11 +40,11 @@ def _shown_share(explained: Explanation) -> str:
     )
 
 
-def bar(share: float, longest: float, *, other: bool = False, said: str = "") -> Html:
+def bar(share: float, longest: float, *, other: bool = False, text: str = "") -> Html:
     """A share as a number and as a bar; hatched if it goes to another label."""
     look = {"class_": "bar other" if other else "bar", "style": f"width:{100 * share / (longest or 1):.1f}%"}
     track = tag("span", tag("span", **look), class_="track", aria_hidden="true")
-    return joined((track, tag("span", said or percent(share), class_="share")))
+    return joined((track, tag("span", text or percent(share), class_="share")))
 
 
 def _votes(explained: Explanation) -> Html:
@@ -57,8 +58,8 @@ def _votes(explained: Explanation) -> Html:
 
 def _bar(voter: Neighbor, explained: Explanation) -> Html:
     longest = max(v.share for v in explained.neighbors)
-    said = privacy.percent(voter.share) if explained.private else ""
-    return bar(voter.share, longest, other=voter.label != explained.label, said=said)
+    text = privacy.percent(voter.share) if explained.private else ""
+    return bar(voter.share, longest, other=voter.label != explained.label, text=text)
 
 
 def _name(voter: Neighbor) -> str:
@@ -112,7 +113,7 @@ def _table(explained: Explanation) -> Html:
     )
     more = differing[_MOST_COLUMNS:]
     left = f" {len(more)} more columns differ." if more else ""
-    noted = f"Same in all: {written(', '.join(same), _LONGEST_TEXT)}." if same else ""
+    noted = f"Same in all: {listed(same, _MOST_LISTED, str)}." if same else ""
     return joined((tag("div", shown, class_="votes"), tag("p", noted + left, class_="note") if noted or left else None))
 
 
@@ -132,7 +133,9 @@ def brief(record: Any) -> Html | str:
     if kind == "text":
         return written(record["text"], _LONGEST_TEXT // 2)
     if kind == "table":
-        return written(", ".join(f"{name} {written(value, 30)}" for name, value in record.items()), _LONGEST_TEXT // 2)
+        return listed(
+            (f"{written(name, 30)} {written(value, 30)}" for name, value in record.items()), _MOST_LISTED, str
+        )
     return "–"
 
 

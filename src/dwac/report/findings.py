@@ -32,14 +32,14 @@ class Findings:
     X: Any
     ids: pd.Index[Any]
     truth: NDArray[np.int64]  # (n,) codes of the true labels
-    said: Predictions
+    predictions: Predictions
     outside: Predictions | None  # of out-of-distribution examples
     result: Evaluation
 
     @property
     def private(self) -> bool:
         """Whether only labels and rounded numbers are shown."""
-        return self.said.private
+        return self.predictions.private
 
     def count(self, n: int) -> int:
         """A number of training examples; rounded if private."""
@@ -48,17 +48,17 @@ class Findings:
     @property
     def right(self) -> NDArray[np.bool_]:
         """(n,): whether the predicted label is the true one."""
-        return np.asarray(self.said.codes == self.truth)
+        return np.asarray(self.predictions.codes == self.truth)
 
     @property
     def probability(self) -> NDArray[np.float64]:
         """(n,): probability of the predicted label."""
-        return np.asarray(self.said.probabilities.max(axis=1))
+        return np.asarray(self.predictions.probabilities.max(axis=1))
 
     @property
     def credibility(self) -> NDArray[np.float64] | None:
         """(n,); None if the model is not calibrated."""
-        return None if self.said.conformal is None else self.said.conformal.credibility
+        return None if self.predictions.conformal is None else self.predictions.conformal.credibility
 
     @property
     def credibility_outside(self) -> NDArray[np.float64] | None:
@@ -81,7 +81,7 @@ class Findings:
     @cached_property
     def calibration(self) -> metrics.CalibrationTest:
         """Calibration errors, and what chance alone gives with the same numbers of examples and classes."""
-        return metrics.calibration_test(self.truth, self.said.probabilities)
+        return metrics.calibration_test(self.truth, self.predictions.probabilities)
 
     @cached_property
     def issues(self) -> pd.DataFrame:
@@ -90,7 +90,7 @@ class Findings:
 
     def set_curve(self, epsilons: Iterable[float] | None = None) -> pd.DataFrame | None:
         """Coverage and set sizes per ε, by default for every ε that can exclude a label; None if not calibrated."""
-        trust = self.said.conformal
+        trust = self.predictions.conformal
         if trust is None:
             return None
         least = 1 / (len(self.clf.calibration_y_) + 1)  # no smaller ε excludes a label
@@ -106,16 +106,16 @@ class Findings:
     @property
     def commonest(self) -> tuple[Any, float]:
         """The most frequent class of the test examples, and its share."""
-        counts = np.bincount(self.truth, minlength=len(self.said.classes))
-        return self.said.classes.tolist()[counts.argmax()], float(counts.max() / counts.sum())
+        counts = np.bincount(self.truth, minlength=len(self.predictions.classes))
+        return self.predictions.classes.tolist()[counts.argmax()], float(counts.max() / counts.sum())
 
     def confusions(self, most: int = 8) -> list[tuple[Any, Any, int]]:
         """(true, predicted, how often) of the most frequent mistakes."""
-        wrong = pd.DataFrame({"true": self.truth, "said": self.said.codes})[~self.right]
+        wrong = pd.DataFrame({"true": self.truth, "predicted": self.predictions.codes})[~self.right]
         counts = wrong.value_counts().head(most)
-        names = self.said.classes.tolist()
+        names = self.predictions.classes.tolist()
         pairs = zip(counts.index.tolist(), counts.tolist(), strict=True)
-        return [(names[true], names[said], count) for (true, said), count in pairs]
+        return [(names[true], names[predicted], count) for (true, predicted), count in pairs]
 
     @property
     def auroc(self) -> float | None:
@@ -142,7 +142,7 @@ class Findings:
 
     def _doubtful(self, most: int, but: list[int]) -> list[int]:
         """The least credible predictions, and those with the least confidence."""
-        trust = self.said.conformal
+        trust = self.predictions.conformal
         strange = np.argsort(self.probability if trust is None else trust.credibility, kind="stable")
         torn = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
         found = [int(row) for row in strange if row not in but][: -(-most // 2)]
@@ -165,13 +165,13 @@ def find(
     """
     clf.references_  # noqa: B018 - raises for a softmax head, which has no votes to report on
     X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
-    said = predict(clf, X, private=private)
-    n = len(said.log_class_weights)
+    predictions = predict(clf, X, private=private)
+    n = len(predictions.log_class_weights)
     outside = None if unlike is None else predict(clf, unlike, private=private)
-    result = evaluate(said, y, epsilon)
+    result = evaluate(predictions, y, epsilon)
     names, truth = row_ids(X, ids, n), encode_known(y, n, clf.classes_)
     if result.unreadable:
-        rows = np.flatnonzero(said.readable)
-        X, names, truth, said = take(X, rows), names[rows], truth[rows], said.part(rows)
+        rows = np.flatnonzero(predictions.readable)
+        X, names, truth, predictions = take(X, rows), names[rows], truth[rows], predictions.part(rows)
     outside = None if outside is None or not outside.readable.any() else outside.part(outside.readable)
-    return Findings(clf, X, names, truth, said, outside, result)
+    return Findings(clf, X, names, truth, predictions, outside, result)

@@ -24,7 +24,7 @@ _MOST_ISSUES = 24
 _MOST_CLASSES = 60
 _KINDS = {
     "typical": "Correct predictions of typical credibility.",
-    "doubtful": "The least credible predictions, and the least decided ones. These are worth a check by a person.",
+    "doubtful": "The predictions of lowest credibility, and those of lowest confidence. A person should check these.",
     "wrong": "Wrong predictions, the most confident first.",
 }
 
@@ -47,8 +47,8 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -
     items = [tag("li", tag("a", head, href=f"#{name}")) for name, head, _ in kept]
     links = tag("nav", tag("ul", *items), aria_label="Contents")
     parts = [tag("section", tag("h2", head), body, id=name) for name, head, body in kept]
-    said = (note, words.PRIVATE if found.private else "", _met(found))
-    notes = [tag("p", tag("strong", "Note: "), text, class_="warning") for text in said if text]
+    texts = (note, words.PRIVATE if found.private else "", _met(found))
+    notes = [tag("p", tag("strong", "Note: "), text, class_="warning") for text in texts if text]
     top = tag("header", tag("h1", title), tag("p", words.LEAD, class_="lead"), *notes, links)
     head = tag(
         "head",
@@ -136,8 +136,8 @@ def _classes(found: Findings) -> Html:
     )
     left = len(result.by_class) - len(rows)
     confused = [
-        tag("li", f"{written(true)} predicted as {written(said)}: {words.times(count)}")
-        for true, said, count in found.confusions()
+        tag("li", f"{written(true)} predicted as {written(predicted)}: {words.times(count)}")
+        for true, predicted, count in found.confusions()
     ]
     return joined(
         (
@@ -158,7 +158,7 @@ def _number(value: float) -> str:
 
 
 def _probabilities(found: Findings) -> Html:
-    drawn = plots.reliability(found.truth, found.said.probabilities)
+    drawn = plots.reliability(found.truth, found.predictions.probabilities)
     caption = (
         "x-axis: stated probability; y-axis: share that was correct. On the dashed line, 80 % means 80 %. Below it the "
         "model is overconfident, above it underconfident. Error bars are 95 % confidence intervals; dotted bars show "
@@ -217,19 +217,19 @@ def _credibility(found: Findings) -> Html | None:
 
 
 def _map(found: Findings) -> Html:
-    drawn = embedding_map(found.clf, y=found.said.classes[found.truth], h=found.h)
+    drawn = embedding_map(found.clf, y=found.predictions.classes[found.truth], h=found.h)
     plane = plane_of(found.clf.references_.embeddings.cpu().numpy())
-    said = (
+    caption = (
         "Examples near each other are similar to the model, and count most in each other's votes. Separate groups of "
         "one class are easy to predict; where classes overlap, predictions are uncertain. Rings mark errors. "
     )
     alt = f"Map of training examples and {len(found.truth):,} test examples, by class, in two dimensions"
-    return _figure(drawn, alt, said + words.plane(plane.shown))
+    return _figure(drawn, alt, caption + words.plane(plane.shown))
 
 
 def _predictions(found: Findings, k: int, n_cases: int) -> Html:
     parts: list[Html] = []
-    names = found.said.classes.tolist()
+    names = found.predictions.classes.tolist()
     for kind, rows in found.cases(n_cases).items():
         parts += [tag("h3", kind.capitalize()), tag("p", _KINDS[kind], class_="note")]
         if not rows:
@@ -243,9 +243,9 @@ def _predictions(found: Findings, k: int, n_cases: int) -> Html:
 
 
 def _labels(found: Findings) -> Html:
-    said = tag("p", words.issues(found))
+    summary = tag("p", words.issues(found))
     if found.issues.empty or found.private:
-        return said
+        return summary
     head = ["training example", "label", "suggested label", "probability"]
     rows: list[list[Any]] = [
         [*(written(row[name]) for name in ("id", "label", "suggested")), percent(row["suggested_probability"])]
@@ -256,4 +256,4 @@ def _labels(found: Findings) -> Html:
         row.append(brief(found.clf.examples_.get(name)))
     caption = f"{len(rows)} of {len(found.issues):,}, the most doubtful first"
     note = "Votes exclude the example itself. `dwac.report.label_issues(clf)` lists all of them."
-    return joined((said, table(head, rows, caption=caption, numbers=[3]), tag("p", note, class_="note")))
+    return joined((summary, table(head, rows, caption=caption, numbers=[3]), tag("p", note, class_="note")))

@@ -45,7 +45,7 @@ padding:.4rem 0}.facts th,.facts td,.facts td:last-child{border:0;padding:0;min-
 .case{border-top:1px solid var(--line);padding:1.25rem 0 .5rem;margin-top:1rem;break-inside:avoid}
 .verdict{border:1px solid currentColor;border-radius:1rem;padding:.05rem .6rem;font-size:.85rem;margin-left:.4rem;
 white-space:nowrap}
-.said p{margin:.15rem 0}
+.sentences p{margin:.15rem 0}
 .strip{display:flex;flex-wrap:wrap;gap:1rem;margin:.75rem 0}
 .strip figure{width:7.5rem;font-size:.85rem}
 .strip img,.strip .note{width:7.5rem;border:2px solid transparent;border-radius:.25rem;display:block}

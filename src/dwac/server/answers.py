@@ -50,8 +50,8 @@ class Answers:
         X = self.reader.sift([row for rows in requests for row in rows])
         parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, requests)]).tolist())]
         if k == VOTES:
-            said = predict(self.model, X, private=self.private)
-            return [said.part(rows) for rows in parts]
+            predictions = predict(self.model, X, private=self.private)
+            return [predictions.part(rows) for rows in parts]
         explained = [explanation.to_dict() for explanation in self.model.explain(X, k, private=self.private)]
         return [explained[rows] for rows in parts]
 
@@ -68,31 +68,33 @@ class Answers:
         """The classes as keys of JSON objects."""
         return list(plain(dict.fromkeys(self.model.classes_)))
 
-    def predictions(self, said: Predictions, epsilon: float) -> dict[str, Any]:
+    def predictions(self, predictions: Predictions, epsilon: float) -> dict[str, Any]:
         """Label, probabilities, confidence, credibility and prediction set of each row."""
-        columns = (said.codes.tolist(), said.probabilities.tolist(), self._trust(said, epsilon))
+        columns = (predictions.codes.tolist(), predictions.probabilities.tolist(), self._trust(predictions, epsilon))
         rows = [
             {"label": self.labels[code], "probability": row[code], "probabilities": self._by_class(row), **trust}
             for code, row, trust in zip(*columns, strict=True)
         ]
         return {"epsilon": epsilon, "note": self._note(epsilon), "predictions": rows}
 
-    def sets(self, said: Predictions, epsilon: float) -> dict[str, Any]:
+    def sets(self, predictions: Predictions, epsilon: float) -> dict[str, Any]:
         """Prediction set and p-values of each row."""
-        if said.conformal is None:
+        if predictions.conformal is None:
             raise CalibrationError(
                 "prediction sets need calibration rows, and the model has none; add some with recalibrate"
             )
-        columns = (self._trust(said, epsilon), said.conformal.p_values.tolist())
+        columns = (self._trust(predictions, epsilon), predictions.conformal.p_values.tolist())
         rows = [{**trust, "p_values": self._by_class(p)} for trust, p in zip(*columns, strict=True)]
         return {"epsilon": epsilon, "note": self._note(epsilon), "sets": rows}
 
     def _by_class(self, row: list[float]) -> dict[str, float]:
         return dict(zip(self.keys, row, strict=True))
 
-    def _trust(self, said: Predictions, epsilon: float) -> list[dict[str, Any]]:
-        names, trust = ("unreadable", "confidence", "credibility", "label_set"), said.conformal
-        reasons: list[str | None] = [None] * len(said.codes) if said.reasons is None else said.reasons.tolist()
+    def _trust(self, predictions: Predictions, epsilon: float) -> list[dict[str, Any]]:
+        names, trust = ("unreadable", "confidence", "credibility", "label_set"), predictions.conformal
+        reasons: list[str | None] = [None] * len(predictions.codes)
+        if predictions.reasons is not None:
+            reasons = predictions.reasons.tolist()
         if trust is None:
             return [{**dict.fromkeys(names), "unreadable": why} for why in reasons]
         held = label_sets(trust.p_values, epsilon).tolist()

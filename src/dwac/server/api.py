@@ -44,8 +44,8 @@ def router(service: Service) -> APIRouter:
         """Label, probabilities, confidence, credibility and prediction set of each row."""
         ask = schemas.checked(schemas.Ask, await service.read(request))
         service.check_rows(ask.rows, limits.rows)
-        said = await service.votes(ask.rows, strict=ask.strict)
-        return json_response(service.answers.predictions(said, ask.epsilon))
+        predictions = await service.votes(ask.rows, strict=ask.strict)
+        return json_response(service.answers.predictions(predictions, ask.epsilon))
 
     @api.post("/sets", response_model=schemas.Sets, summary="Prediction sets", **asked(schemas.Ask))
     async def sets(request: Request) -> Response:

@@ -103,10 +103,10 @@ class Service:
 
     async def votes(self, rows: list[Any], *, strict: bool = False) -> Predictions:
         """Predictions for rows; strict: an error if one cannot be read."""
-        said: Predictions = await self._ask(VOTES, rows)
-        if strict and said.reasons is not None:
-            _require_all(said.reasons.tolist())
-        return said
+        predictions: Predictions = await self._ask(VOTES, rows)
+        if strict and predictions.reasons is not None:
+            _require_all(predictions.reasons.tolist())
+        return predictions
 
     async def explanations(self, rows: list[Any], k: int, *, strict: bool = False) -> list[dict[str, Any]]:
         """Explanations for rows; strict: an error if one cannot be read."""

@@ -126,9 +126,9 @@ def train(
     if validation is not None:
         held_out = (on(inputs_of(validation[0]), model.device), validation[1])
         _check_data(held_out[0], held_out[1], model.n_classes, "validation", least=1)
-        strangers = set(held_out[1].unique().tolist()) - set(y.unique().tolist())
-        if strangers:
-            raise LabelError(f"validation has class {min(strangers)}, of which training has no example")
+        unseen = set(held_out[1].unique().tolist()) - set(y.unique().tolist())
+        if unseen:
+            raise LabelError(f"validation has class {min(unseen)}, of which training has no example")
     inputs, y = on(inputs, model.device), y.to(model.device)
     weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):

@@ -103,7 +103,7 @@ def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:
     rival = explorer.rival
     if rival is None:
         return {"rows": [], "n": 0}
-    ours, theirs = explorer.view(session).said, rival.said
+    ours, theirs = explorer.view(session).predictions, rival.predictions
     mine, other = np.array(ours.labels.tolist(), dtype=object), np.array(theirs.labels.tolist(), dtype=object)
     apart = np.flatnonzero(mine != other)
     p, q = ours.probabilities.max(axis=1), theirs.probabilities.max(axis=1)
@@ -126,7 +126,7 @@ def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:
 def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict[str, Any]:
     """The edits of a page, and the examples whose predicted label they change."""
     history, view = explorer.history(session), explorer.view(session)
-    before, after = explorer.first.said, view.said
+    before, after = explorer.first.predictions, view.predictions
     rows = np.flatnonzero(before.codes != after.codes)
     points = explorer.points.asked
     listed = [
@@ -157,10 +157,10 @@ def _edit_dict(explorer: Explorer, edit: Edit) -> dict[str, Any]:
     }
 
 
-def _answer(said: Predictions, row: int) -> dict[str, Any]:
-    trust = None if said.conformal is None else float(said.conformal.credibility[row])
-    probability = float(said.probabilities[row].max())
-    return {"label": plain(said.labels[row]), "probability": probability, "credibility": trust}
+def _answer(predictions: Predictions, row: int) -> dict[str, Any]:
+    trust = None if predictions.conformal is None else float(predictions.conformal.credibility[row])
+    probability = float(predictions.probabilities[row].max())
+    return {"label": plain(predictions.labels[row]), "probability": probability, "credibility": trust}
 
 
 def label_name(explorer: Explorer, code: int) -> Any:
@@ -171,12 +171,13 @@ def label_name(explorer: Explorer, code: int) -> Any:
 def table(explorer: Explorer, session: str, epsilon: float) -> str:
     """All loaded examples as CSV: id, label and prediction."""
     view = explorer.view(session)
-    trust = view.said.conformal
+    trust = view.predictions.conformal
     # The page explains next to the slider what a very small ε cannot do: no warning here.
     trust = None if trust is None else replace(trust, n_calibration=None)
-    said = replace(view.said, conformal=trust).frame(epsilon)
+    predicted = replace(view.predictions, conformal=trust).frame(epsilon)
     codes = explorer.points.labels(view)[explorer.points.asked]
     frame = pd.DataFrame({"id": [plain(name) for name in explorer.examples.ids]})
     frame["label"] = [label_name(explorer, int(code)) for code in codes]
-    said = said.rename(columns={"label": "predicted"}).drop(columns="unreadable")  # unreadable rows are not loaded
-    return as_csv(pd.concat([frame, said], axis=1), harmless=True)
+    # No loaded row is unreadable.
+    predicted = predicted.rename(columns={"label": "predicted"}).drop(columns="unreadable")
+    return as_csv(pd.concat([frame, predicted], axis=1), harmless=True)

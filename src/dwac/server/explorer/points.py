@@ -95,12 +95,12 @@ class Points:
             case "label":
                 return self.labels(view)
             case "predicted":
-                return self._spread(view.said.codes, NONE, "<u2")
+                return self._spread(view.predictions.codes, NONE, "<u2")
             case "credibility":
-                trust = view.said.conformal
+                trust = view.predictions.conformal
                 return self._spread([] if trust is None else trust.credibility, np.nan, "<f4")
             case "p_values":
-                trust = view.said.conformal
+                trust = view.predictions.conformal
                 return np.zeros(0) if trust is None else trust.p_values.astype("<f8")
             case _:
                 return self._states(view)

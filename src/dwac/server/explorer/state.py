@@ -44,7 +44,7 @@ class Rival:
 
     clf: DWACClassifier
     X: Any
-    said: Predictions
+    predictions: Predictions
     name: str
 
     @classmethod
@@ -54,7 +54,7 @@ class Rival:
 
     def explain(self, row: int, k: int) -> Explanation:
         """Its explanation for one row."""
-        return self.clf.explain(take(self.X, np.array([row])), k, private=self.said.private)[0]
+        return self.clf.explain(take(self.X, np.array([row])), k, private=self.predictions.private)[0]
 
 
 @dataclass(eq=False)

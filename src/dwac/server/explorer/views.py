@@ -91,7 +91,7 @@ class View:
     """A classifier with its current voters, and its predictions."""
 
     clf: DWACClassifier
-    said: Predictions
+    predictions: Predictions
     edits: Edits
 
 
@@ -114,8 +114,10 @@ def view_after(first: View, examples: Examples, edits: Edits) -> View:
     def recount(rows: Ints) -> NDArray[np.float64]:
         return _votes(clf, examples, rows, edits)
 
-    votes = votes_after(first.said.log_class_weights, examples.h, examples.own, first.clf.references_, edits, recount)
-    return _view(clf, votes, edits, first.said.private)
+    votes = votes_after(
+        first.predictions.log_class_weights, examples.h, examples.own, first.clf.references_, edits, recount
+    )
+    return _view(clf, votes, edits, first.predictions.private)
 
 
 def _view(clf: DWACClassifier, votes: NDArray[np.float64], edits: Edits, private: bool) -> View:

@@ -47,9 +47,9 @@ function section(api, path, method, operation) {
     make("p", {}, operation.description ?? operation.summary ?? ""),
     body ? fold("Request", fields(api, body.schema)) : null,
     answer ? fold("Answer", fields(api, answer)) : null,
-    fold("Errors", make("dl", {}, ...refusals.flatMap(([status, said]) => [
+    fold("Errors", make("dl", {}, ...refusals.flatMap(([status, refusal]) => [
       make("dt", {}, status),
-      make("dd", {}, said.description),
+      make("dd", {}, refusal.description),
     ]))),
     tryOut(path, method, body?.example),
   );
@@ -65,7 +65,7 @@ function fields(api, schema, depth = 0) {
   if (!Object.keys(inner).length && depth < 6 && plain.type === "array" && (item.properties || item.type === "array")) {
     return make("div", {}, make("p", { class: "kind" }, kind(api, plain)), fields(api, item, depth + 1));
   }
-  if (!Object.keys(inner).length) return make("p", { class: "kind" }, kind(api, plain), said(plain));
+  if (!Object.keys(inner).length) return make("p", { class: "kind" }, kind(api, plain), description(plain));
   const rows = Object.entries(inner).map(([name, field]) => {
     const value = resolve(api, field);
     const below = resolve(api, value.items || {});
@@ -73,13 +73,13 @@ function fields(api, schema, depth = 0) {
     const required = (plain.required ?? []).includes(name) ? "" : " optional";
     return [
       make("dt", {}, make("code", {}, name), make("span", { class: "kind" }, ` ${kind(api, value)}${required}`)),
-      make("dd", {}, said(field), depth < 6 ? nested : null),
+      make("dd", {}, description(field), depth < 6 ? nested : null),
     ];
   });
   return make("dl", {}, ...rows.flat());
 }
 
-const said = (schema) => (schema.description ? ` ${schema.description}` : "");
+const description = (schema) => (schema.description ? ` ${schema.description}` : "");
 
 /** A schema with references resolved; of "this form or anything else", this form. */
 function resolve(api, schema) {

@@ -37,8 +37,8 @@ async function ask(path, options = {}) {
     throw new Refused(0, "The explorer does not respond. Is `dwac explore` still running?");
   }
   if (answer.ok) return answer;
-  const said = await answer.json().catch(() => null);
-  throw new Refused(answer.status, said?.error?.message ?? `The explorer answered ${answer.status}.`);
+  const problem = await answer.json().catch(() => null);
+  throw new Refused(answer.status, problem?.error?.message ?? `The explorer answered ${answer.status}.`);
 }
 
 export const get = async (path) => (await ask(path)).json();

@@ -61,12 +61,12 @@ function changed(app, { before, explanation }) {
 
 function facts(app, { explanation: e, sentences }) {
   const guide = app.start.guide;
-  const [settled, flipped] = sentences.slice(-2);
+  const [decided, flipped] = sentences.slice(-2);
   const rows = [
     ["Probability", number("probability", e.probability), guide.probability],
     ["Confidence", e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence), guide.confidence],
     ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
-    ["Decided by", number("deciding", e.deciding), settled],
+    ["Decided by", number("deciding", e.deciding), decided],
     ["To change it", number("flip_size", e.flip_size), flipped],
   ];
   return el("dl", { class: "facts" }, rows.map(([name, value, meaning]) =>
@@ -107,10 +107,10 @@ function rival(app, { rival: other, explanation }) {
   return el("div", { id: "rival" }, el("h3", {}, "The two models"),
     el("table", {},
       el("thead", {}, el("tr", {}, ["model", "label", "probability", "credibility"].map((head) => el("th", { scope: "col" }, head)))),
-      el("tbody", {}, [[app.start.title, explanation], [app.start.compare, e]].map(([name, said]) => el("tr", {},
-        el("th", { scope: "row" }, name), el("td", {}, chip(app, said.label)),
-        el("td", { class: "number" }, percent(said.probability)),
-        el("td", { class: "number" }, said.credibility === null ? "–" : said.credibility.toFixed(3)))))),
+      el("tbody", {}, [[app.start.title, explanation], [app.start.compare, e]].map(([name, answer]) => el("tr", {},
+        el("th", { scope: "row" }, name), el("td", {}, chip(app, answer.label)),
+        el("td", { class: "number" }, percent(answer.probability)),
+        el("td", { class: "number" }, answer.credibility === null ? "–" : answer.credibility.toFixed(3)))))),
     el("p", { class: "note" }, same ? "They agree." : "They disagree.", ` ${app.start.compare} relies on: `,
       e.neighbors.map((voter) => `${voter.id === undefined ? "" : `${brief(voter.id, 30)} `}${voter.label} (${percent(voter.share)})`).join(", ")));
 }

@@ -25,7 +25,7 @@ export function showEdits(app, changes) {
       `${plural(changes.n_changed, "example")} of the ${changes.n_asked.toLocaleString("en")} loaded ${changes.n_changed === 1 ? "gets" : "get"} a different label because of the edits.`),
     changes.changed.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "before", "now"]), el("tbody", {},
       changes.changed.map(({ point, id, before, after }) => el("tr", {}, el("td", {}, go(app, point, id)),
-        [before, after].map((said) => el("td", {}, chip(app, said.label), ` ${percent(said.probability)}`))))))) : null);
+        [before, after].map((answer) => el("td", {}, chip(app, answer.label), ` ${percent(answer.probability)}`))))))) : null);
 }
 
 // Edits of the selected example itself, if it votes.
