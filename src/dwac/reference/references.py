@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,72 +14,25 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac import engine
-from dwac.errors import EmptyReferenceError, IdError, ShapeError
-from dwac.kernels import Kernel, get_kernel
+from dwac.errors import EmptyReferenceError, IdError, LabelError, ShapeError
+from dwac.kernels import get_kernel
+from dwac.reference.groups import Groups
+from dwac.reference.ids import as_ids
+from dwac.reference.state import State
 
 
 class Neighbors(NamedTuple):
     """The k nearest references of each of n queries, nearest first; every field is (n, k).
 
-    `log_weights` is log w(h, h_i) ≤ 0, plus the log of the class weight if there is one. Equal distances are
-    in the order of the reference set.
+    `log_weights` is log w(h, h_i) ≤ 0, plus the logs of the reference's and its class's weight if there are any. Where
+    references have weights, those with the heaviest votes come first. Equal ones are in the order of the set.
     """
 
     ids: NDArray[Any]
     labels: NDArray[np.int64]
     squared_distances: NDArray[np.float64]
     log_weights: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class _State:
-    """Everything an edit replaces at once, so that a failed edit changes nothing."""
-
-    embeddings: Tensor
-    labels: Tensor
-    ids: pd.Index[Any]
-    next_id: int | None  # the next free default id; None if the caller chose the ids
-    n_classes: int
-    kernel: Kernel
-    class_weights: tuple[float, ...] | None = None
-
-    @cached_property
-    def index(self) -> engine.Index:
-        return engine.build_index(self.embeddings, self.labels, self.n_classes, self.kernel)
-
-    @cached_property
-    def cells(self) -> engine.Cells:
-        return engine.build_cells(self.index)
-
-    @cached_property
-    def log_class_factors(self) -> NDArray[np.float64]:
-        """(K,): the logs of the class weights."""
-        return np.zeros(self.n_classes) if self.class_weights is None else np.log(self.class_weights)
-
-    def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
-        """The engine's answer with class weights applied; a query's answer does not depend on the other queries."""
-        if h.requires_grad and torch.is_grad_enabled():
-            result = engine.query(self.index, h, k=k, backend=backend)
-            return result._replace(log_class_weights=self._weighted(result.log_class_weights))
-        size = _TOGETHER.get(h.device.type, 64)
-        parts = [engine.query(self.index, filled(part, size), k=k, backend=backend) for part in h.split(size)]
-        votes, rows, squared = (torch.cat(column)[: len(h)] for column in zip(*parts, strict=True))
-        return engine.QueryResult(self._weighted(votes), rows, squared)
-
-    def within(self, h: Tensor, tolerance: float) -> engine.BoundedResult:
-        """The same within a tolerance, with bounds on the errors."""
-        result = engine.query_within(self.cells, h, tolerance)
-        return result._replace(log_class_weights=self._weighted(result.log_class_weights))
-
-    def _weighted(self, log_class_weights: Tensor) -> Tensor:
-        if self.class_weights is None:
-            return log_class_weights
-        return log_class_weights + torch.as_tensor(self.log_class_factors, device=log_class_weights.device)
-
-
-# The fixed number of queries per call of the engine. Rounding depends on the shape of a computation, so otherwise an
-# answer would depend on the other queries in its batch. Smaller batches are padded.
-_TOGETHER = {"cpu": 64, "cuda": 1024}
+    sizes: NDArray[np.float64]  # how many examples each votes for: its weight
 
 
 class Bounded(NamedTuple):
@@ -104,6 +56,7 @@ class ReferenceSet:
         n_classes: by default the largest label + 1.
         kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
         class_weights: (K,) positive factors on the votes for each class; by default 1.
+        weights: (m,) positive factors on the vote of each example, such as how many it represents; by default 1.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> refs.probabilities([[0.5]]).round(6)
@@ -124,6 +77,7 @@ class ReferenceSet:
         n_classes: int | None = None,
         kernel: str = "gaussian",
         class_weights: Any = None,
+        weights: Any = None,
     ) -> None:
         chosen = get_kernel(kernel)
         h = checks.float_tensor(embeddings, "embeddings").detach()
@@ -135,12 +89,13 @@ class ReferenceSet:
             n_classes = checks.positive_int(n_classes, "n_classes")
         y = checks.class_labels(labels, "labels", n=len(h), n_classes=n_classes)
         n_classes = int(y.max()) + 1 if n_classes is None else n_classes
-        names = pd.RangeIndex(len(h)) if ids is None else _as_ids(ids, len(h))
+        names = pd.RangeIndex(len(h)) if ids is None else as_ids(ids, len(h))
         next_id = len(h) if ids is None else None
         # A copy: later edits of the caller's array must not change the votes.
         labels = torch.as_tensor(y, device=h.device)
         factors = None if class_weights is None else _as_class_weights(class_weights, n_classes)
-        self._state = _State(h.clone(), labels, names, next_id, n_classes, chosen, factors)
+        votes = None if weights is None else torch.as_tensor(_as_weights(weights, len(h)), device=h.device)
+        self._state = State(h.clone(), labels, names, next_id, n_classes, chosen, factors, votes)
 
     # Contents
 
@@ -152,7 +107,11 @@ class ReferenceSet:
         """Its size, in words."""
         state = self._state
         m, d = state.embeddings.shape
-        return f"ReferenceSet({m:,} examples, {d} dimensions, {state.n_classes} classes, kernel={state.kernel.name!r})"
+        for_all = f" for {state.weights.sum():,.6g}" if state.weights is not None else ""
+        return (
+            f"ReferenceSet({m:,} examples{for_all}, {d} dimensions, {state.n_classes} classes, "
+            f"kernel={state.kernel.name!r})"
+        )
 
     @property
     def embeddings(self) -> Tensor:
@@ -192,20 +151,74 @@ class ReferenceSet:
         return np.asarray(self._state.class_weights or np.ones(self.n_classes))
 
     @property
+    def weights(self) -> NDArray[np.float64]:
+        """(m,): how many votes each example has."""
+        state = self._state
+        return np.ones(len(self)) if state.weights is None else state.weights.cpu().numpy()
+
+    @property
+    def weighted(self) -> bool:
+        """Whether examples have weights of their own."""
+        return self._state.weights is not None
+
+    @property
+    def groups(self) -> Groups:
+        """Which examples vote alike: k-means within each class, found when first asked for. Edits keep the groups."""
+        return self._state.groups
+
+    @property
+    def members(self) -> ReferenceSet | None:
+        """All examples, where those of this set represent them; None where everybody votes or the others are unknown.
+
+        Edits of this set act on its members: `add`, `remove` and `relabel` take their ids.
+        """
+        return None if self._state.members is None else _of(self._state.members)
+
+    @property
     def index(self) -> engine.Index:
         """The engine's layout of this set: immutable, built once, replaced by the next edit."""
         return self._state.index
 
     def snapshot(self) -> ReferenceSet:
         """This set as it is now, unaffected by later edits, for consistent reads. Nothing is copied."""
-        same = object.__new__(ReferenceSet)
-        same._state = self._state
-        return same
+        return _of(self._state)
+
+    def condensed(self, leaves: Any = None) -> ReferenceSet:
+        """A few examples that vote for all: of each leaf the most central member, with the leaf's number of votes.
+
+        leaves: (m,) whole numbers, which examples are to be represented together; each leaf within a class. By default
+        those of `groups`.
+
+        >>> refs = ReferenceSet([[0.0], [0.1], [0.2], [5.0]], [0, 0, 0, 1], ids=["ann", "bob", "cat", "eve"])
+        >>> few = refs.condensed(leaves=[0, 0, 0, 1])
+        >>> few.ids.tolist(), few.weights.tolist()
+        (['bob', 'eve'], [3.0, 1.0])
+        >>> few.remove(["bob"]); few.ids.tolist(), few.weights.tolist()
+        (['ann', 'eve'], [2.0, 1.0])
+        """
+        state = self._state if self._state.members is None else self._state.members
+        return _of(state.condensed(None if leaves is None else _as_leaves(leaves, state.labels)))
+
+    def alone(self) -> ReferenceSet:
+        """The same voters without the members that they represent."""
+        return _of(replace(self._state, members=None, division=self._state.divided))
+
+    def divided(self, leaves: Any, parents: Any) -> ReferenceSet:
+        """The same set with these groups: the leaf of each example (m,), and the group of each leaf (L,)."""
+        codes = _as_leaves(leaves, self._state.labels)
+        above = checks.class_labels(parents, "parents", n=int(codes.max()) + 1)
+        labels = self._state.labels.cpu().numpy()
+        if len(np.unique(above)) != int(above.max()) + 1 or not _within(labels, above[codes]):
+            raise LabelError("parents must number groups from 0 without gaps, each within one class")
+        return _of(replace(self._state, division=(codes, above)))
 
     def replaced(
         self, *, embeddings: Any = None, ids: Iterable[Hashable] | None = None, class_weights: Any = None
     ) -> ReferenceSet:
-        """The same references with other embeddings (m, d), ids or class weights; this set stays as it is."""
+        """The same references with other embeddings (m, d), ids or class weights; this set stays as it is.
+
+        With other embeddings or ids they no longer have `members`.
+        """
         state = self._state
         changes: dict[str, Any] = {}
         if embeddings is not None:
@@ -214,18 +227,19 @@ class ReferenceSet:
                 given = len(changes["embeddings"])
                 raise ShapeError(f"embeddings must have one row per reference: {len(state.labels)}; got {given}")
         if ids is not None:
-            changes |= {"ids": _as_ids(ids, len(state.labels)), "next_id": None}
+            changes |= {"ids": as_ids(ids, len(state.labels)), "next_id": None}
         if class_weights is not None:
             changes["class_weights"] = _as_class_weights(class_weights, state.n_classes)
-        same = object.__new__(ReferenceSet)
-        same._state = replace(state, **changes)
-        return same
+        if embeddings is None and ids is None and state.members is not None:
+            changes["members"] = replace(state.members, class_weights=changes.get("class_weights", state.class_weights))
+        else:
+            changes["members"] = None
+        changes["division"] = state.divided if embeddings is None else state.division
+        return _of(replace(state, **changes))
 
     def to(self, device: torch.device | str) -> ReferenceSet:
         """The same set on another device; this one stays where it is."""
-        moved, state = object.__new__(ReferenceSet), self._state
-        moved._state = replace(state, embeddings=state.embeddings.to(device), labels=state.labels.to(device))
-        return moved
+        return _of(self._state.to(device))
 
     def move(self, device: torch.device | str) -> None:
         """Move this set itself to another device."""
@@ -280,9 +294,20 @@ class ReferenceSet:
             state.ids.to_numpy()[rows],
             labels[rows],
             result.squared_distances.cpu().numpy(),
-            state.kernel.log_weights(result.squared_distances).cpu().numpy() + state.log_class_factors[labels[rows]],
+            (state.kernel.log_weights(result.squared_distances) + state.log_factors[result.rows]).cpu().numpy()
+            + state.log_class_factors[labels[rows]],
+            self.weights[rows],
         )
         return _like(queries, result.log_class_weights), neighbors
+
+    def log_group_weights(self, queries: Any, *, backend: str = "auto") -> Any:
+        """log Σ_{i in g} w(h, h_i): the votes of each group, (n, G) float64, exactly; weights included."""
+        state = self._state
+        return _like(queries, state.group_sums(_as_queries(queries, state), backend))
+
+    def log_votes(self, query: Any) -> NDArray[np.float64]:
+        """(m,): log w(h, h_i), with its weight but not its class's, of every example on one query (d,)."""
+        return self._state.log_votes(query).cpu().numpy()
 
     def _votes(self, queries: Any, backend: str, tolerance: float) -> Tensor:
         engine.check_tolerance(tolerance)
@@ -291,14 +316,23 @@ class ReferenceSet:
             return state.within(_as_queries(queries, state), tolerance).log_class_weights
         return state.query(_as_queries(queries, state), 0, backend).log_class_weights
 
-    # Edits: each is exact, gives the same set as rebuilding from the edited data, and happens completely or not at all
+    # Edits: each is exact, gives the same set as rebuilding from the edited data, and happens completely or not at all.
+    # Where examples represent others, edits act on all of them: who represents a leaf, and how many, follows.
+
+    def _edit(self, change: Callable[[State], State]) -> None:
+        state = self._state
+        self._state = change(state) if state.members is None else change(state.members).condensed()
+
+    @property
+    def _all(self) -> State:
+        return self._state if self._state.members is None else self._state.members
 
     def add(self, embeddings: Any, labels: Any, ids: Iterable[Hashable] | None = None) -> list[Any]:
         """Add voters; returns their ids. Without `ids`, they get numbers that were never used before.
 
         They are stored in the precision of the set.
         """
-        state = self._state
+        state = self._all
         h = checks.float_tensor(embeddings, "embeddings").detach()
         h = checks.float_tensor(h.to(state.embeddings), f"embeddings as {state.embeddings.dtype}")
         if h.shape[1] != state.embeddings.shape[1]:
@@ -309,7 +343,7 @@ class ReferenceSet:
         y = checks.class_labels(labels, "labels", n=len(h), n_classes=self.n_classes)
         next_id = state.next_id
         if ids is not None:
-            names = _as_ids(ids, len(h))
+            names = as_ids(ids, len(h))
             numbers = [int(i) for i in names if isinstance(i, int | np.integer)]
             next_id = None if next_id is None else max([next_id, *(i + 1 for i in numbers)])
         elif next_id is not None:
@@ -320,44 +354,32 @@ class ReferenceSet:
         taken = names[names.isin(state.ids)]
         if len(taken):
             raise IdError(f"ids must be new; taken: {checks.listed(taken)}; remove them first or relabel them")
-        self._state = replace(
-            state,
-            embeddings=torch.cat([state.embeddings, h]),
-            labels=torch.cat([state.labels, torch.as_tensor(y, device=state.labels.device)]),
-            ids=_concatenate(state.ids, names),
-            next_id=next_id,
-        )
+        self._edit(lambda full: full.added(h, torch.as_tensor(y, device=h.device), names, next_id))
         return list(names)
 
     def remove(self, ids: Iterable[Hashable]) -> None:
         """Remove voters. Removing all of them is an error: an empty set cannot vote."""
-        state = self._state
-        keep = np.ones(len(state.labels), dtype=bool)
-        keep[_positions(state, ids)] = False
-        if not keep.any():
+        places = _positions(self._all, ids)
+        if len(places) == len(self._all.labels):
             raise EmptyReferenceError(
                 "a reference set needs at least one example; got the ids of all; keep at least one"
             )
-        mask = torch.as_tensor(keep, device=state.labels.device)
-        ids_left = state.ids[keep] if state.ids.dtype == "int64" else _index(list(state.ids[keep]))
-        self._state = replace(state, embeddings=state.embeddings[mask], labels=state.labels[mask], ids=ids_left)
+        self._edit(lambda full: full.removed(places))
 
     def relabel(self, ids: Iterable[Hashable], labels: Any) -> None:
         """Change the labels of examples: one label per id."""
-        state = self._state
-        where = _positions(state, ids)
-        y = checks.class_labels(labels, "labels", n=len(where), n_classes=state.n_classes)
-        changed = state.labels.clone()
-        changed[torch.as_tensor(where, device=changed.device)] = torch.as_tensor(y, device=changed.device)
-        self._state = replace(state, labels=changed)
+        places = _positions(self._all, ids)
+        y = checks.class_labels(labels, "labels", n=len(places), n_classes=self.n_classes)
+        changed = torch.as_tensor(y, device=self._state.labels.device)
+        self._edit(lambda full: full.relabelled(places, changed))
 
     def positions(self, ids: Iterable[Hashable]) -> NDArray[np.int64]:
         """The positions of examples in the set, by id."""
         return _positions(self._state, ids)
 
 
-def _positions(state: _State, ids: Iterable[Hashable]) -> NDArray[np.int64]:
-    names = _as_ids(ids, None)
+def _positions(state: State, ids: Iterable[Hashable]) -> NDArray[np.int64]:
+    names = as_ids(ids, None)
     where = state.ids.get_indexer(names) if len(names) else np.zeros(0)
     unknown = names[where < 0]
     if len(unknown):
@@ -368,40 +390,36 @@ def _positions(state: _State, ids: Iterable[Hashable]) -> NDArray[np.int64]:
     return np.asarray(where, dtype=np.int64)
 
 
-def filled(rows: Tensor, size: int) -> Tensor:
-    """Rows padded to at least `size` by repeating the last one."""
-    missing = size - len(rows)
-    return rows if missing <= 0 or len(rows) == 0 else torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])])
-
-
-def _as_queries(queries: Any, state: _State) -> Tensor:
+def _as_queries(queries: Any, state: State) -> Tensor:
     h, d = checks.float_tensor(queries, "queries"), state.embeddings.shape[1]
     if h.shape[1] != d:
         raise ShapeError(f"queries must have {d} columns, like the references; got shape {tuple(h.shape)}")
     return h if isinstance(queries, Tensor) else h.to(state.embeddings.device)
 
 
-def _as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
-    """Unique ids as a pandas index, with tuples kept as single ids."""
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
-    if isinstance(ids, np.ndarray | Tensor) and ids.ndim != 1:
-        raise IdError(f"ids must be a 1-D array; got shape {tuple(ids.shape)}; give tuples for compound ids")
-    values = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
-    if n is not None and len(values) != n:
-        raise ShapeError(f"ids must have one entry per row: {n} required, got {len(values)}")
-    for value in values:
-        try:
-            hash(value)
-        except TypeError as error:
-            raise IdError(
-                f"ids must be hashable, such as numbers, strings or tuples; got {value!r:.100}: {error}"
-            ) from None
-    index = _index([int(v) if isinstance(v, np.integer) else v for v in values])
-    repeated = index[index.duplicated()]
-    if len(repeated):
-        raise IdError(f"ids must be unique; repeated: {checks.listed(dict.fromkeys(repeated))}; drop or rename them")
-    return index
+def _of(state: State) -> ReferenceSet:
+    made = object.__new__(ReferenceSet)
+    made._state = state
+    return made
+
+
+def _as_weights(weights: Any, m: int) -> NDArray[np.float64]:
+    values = checks.scores(weights.cpu() if isinstance(weights, Tensor) else weights, "weights", ndim=1)
+    if len(values) != m or not ((values > 0) & np.isfinite(values)).all():
+        raise ShapeError(f"weights must be {m} positive numbers, one per example; got {checks.listed(values.tolist())}")
+    return values
+
+
+def _as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
+    codes = checks.class_labels(leaves, "leaves", n=len(labels))
+    if len(np.unique(codes)) != int(codes.max()) + 1 or not _within(labels.cpu().numpy(), codes):
+        raise LabelError("leaves must be numbered from 0 without gaps, each within one class")
+    return codes
+
+
+def _within(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> bool:
+    """Whether no group mixes classes."""
+    return len(np.unique(np.stack([labels, groups]), axis=1).T) == len(np.unique(groups))
 
 
 def _as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...]:
@@ -409,17 +427,6 @@ def _as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...]:
     if values.shape != (n_classes,) or not ((values > 0) & np.isfinite(values)).all():
         raise ShapeError(f"class_weights must be {n_classes} positive numbers, one per class; got {values.tolist()}")
     return tuple(values.tolist())
-
-
-def _index(values: list[Any]) -> pd.Index[Any]:
-    """Whole numbers are stored compactly; everything else keeps the objects given, never converted."""
-    compact = values and all(type(v) is int and -(2**63) <= v < 2**63 for v in values)
-    return pd.Index(values, tupleize_cols=False, dtype="int64" if compact else "object")
-
-
-def _concatenate(a: pd.Index[Any], b: pd.Index[Any]) -> pd.Index[Any]:
-    # Appending objects would infer a common type: 2⁶⁰+1 next to 0.5 would become a float, None a NaN.
-    return a.append(b) if a.dtype == b.dtype == "int64" else _index([*a, *b])
 
 
 def _like(queries: Any, answer: Tensor) -> Any:

@@ -1,0 +1,191 @@
+"""Groups of references within a class: k-means of the embeddings, and above it a tree of ever larger groups.
+
+    tree = divide(embeddings, labels, n_classes, n_leaves=200)
+    tree.leaves        # (m,): the leaf of each reference; a leaf never mixes classes
+    tree.cut(12)       # (n_leaves,): the group of each leaf when leaves are merged until 12 groups are left
+
+A group's share of a vote is the sum of its members' weights, so it is exact however the groups were found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac.kernels import full_precision
+
+Ints = NDArray[np.int64]
+
+_SAMPLED = 64  # members per group from which the centres are learned; then all members join the nearest centre
+_FEWEST_SAMPLED = 8192
+_ROUNDS = 12
+_TILE = {"cpu": 2**21, "cuda": 2**27}  # distances held at once
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Leaves, and the order in which they merge: the pair whose union spreads least comes first (Ward)."""
+
+    leaves: Ints  # (m,)
+    labels: Ints  # (L,): the class of each leaf
+    merges: Ints  # (L - number of classes present, 2): leaves whose groups are joined, cheapest first
+
+    def cut(self, n_groups: int) -> Ints:
+        """(L,): the group of each leaf after merging down to `n_groups`, or to one per class if that is more."""
+        parent = np.arange(len(self.labels))
+        for a, b in self.merges[: max(0, len(self.labels) - n_groups)]:
+            parent[parent == parent[b]] = parent[a]
+        return np.asarray(np.unique(parent, return_inverse=True)[1], dtype=np.int64)
+
+
+@torch.no_grad()
+def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) -> Tree:
+    """Divide references (m, d) into about `n_leaves` leaves within their classes (m,); the same result every time.
+
+    Each class gets leaves in proportion to its size, and at least one; identical references are never divided.
+    """
+    leaves = torch.zeros_like(labels)
+    generator, first = torch.Generator().manual_seed(0), 0
+    for label, size in enumerate(_apportioned(n_leaves, torch.bincount(labels, minlength=n_classes).cpu().numpy())):
+        rows = (labels == label).nonzero()[:, 0]
+        if len(rows) == 0:
+            continue
+        points = embeddings[rows].double()
+        points = (points - points.mean(dim=0)).float()  # float32 distances are precise near the centre
+        used, codes = _nearest(points, _centres(points, int(size), generator)).unique(return_inverse=True)
+        leaves[rows] = first + codes
+        first += len(used)
+    return tree_of(embeddings, labels, leaves)
+
+
+@torch.no_grad()
+def tree_of(embeddings: Tensor, labels: Tensor, leaves: Tensor) -> Tree:
+    """The tree above given leaves (m,), numbered 0 … L-1 without gaps; each must be within a class."""
+    n_leaves = int(leaves.max()) + 1
+    leaf_labels = torch.zeros(n_leaves, dtype=torch.int64, device=labels.device).scatter_(0, leaves, labels)
+    sizes = torch.bincount(leaves, minlength=n_leaves).cpu().numpy()
+    means, of = _means(embeddings, leaves, n_leaves).cpu().numpy(), leaf_labels.cpu().numpy()
+    merges, costs = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0)]
+    for label in np.unique(of):
+        rows = np.flatnonzero(of == label)
+        pairs, cost = _ward(means[rows] - means[rows].mean(axis=0), sizes[rows])
+        merges.append(rows[pairs])
+        costs.append(cost)
+    order = np.argsort(np.concatenate(costs), kind="stable")
+    return Tree(leaves.cpu().numpy(), of, np.concatenate(merges)[order])
+
+
+def central(embeddings: Tensor, codes: Tensor, n_groups: int, weights: Tensor | None = None) -> Tensor:
+    """(n_groups,): the row of each group's most central member: the one nearest to the mean of the group.
+
+    Groups must not be empty. weights: (m,) how much each member counts in the mean. The first of equals is chosen.
+    """
+    points = embeddings.double()
+    w = torch.ones_like(points[:, 0]) if weights is None else weights.to(points)
+    totals = torch.zeros(n_groups, dtype=torch.float64, device=codes.device).index_add_(0, codes, w)
+    means = points.new_zeros(n_groups, points.shape[1]).index_add_(0, codes, points * w[:, None]) / totals[:, None]
+    squared = (points - means[codes]).square_().sum(dim=1)
+    least = squared.new_full((n_groups,), torch.inf).scatter_reduce_(0, codes, squared, "amin")
+    # The mean of two points is as far from both, up to rounding: then the first is chosen.
+    rows = torch.arange(len(codes), device=codes.device)
+    rows = torch.where(squared <= least[codes] * (1 + 1e-9), rows, len(codes))
+    return torch.full_like(totals, len(codes), dtype=torch.int64).scatter_reduce_(0, codes, rows, "amin")
+
+
+def _apportioned(total: int, counts: Ints) -> Ints:
+    """(K,): leaves per class, in proportion to its size, at least one each, and no more than it has members."""
+    shares = total * counts / max(1, counts.sum())
+    return np.asarray(np.minimum(np.maximum(np.round(shares), 1), counts), dtype=np.int64)
+
+
+def _centres(points: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """At most `size` centres of k-means, learned from a sample of the points (n, d)."""
+    most = max(_FEWEST_SAMPLED, _SAMPLED * size)
+    if len(points) > most:
+        points = points[torch.randperm(len(points), generator=generator)[:most].sort().values.to(points.device)]
+    centres = _spread_out(points, size, generator)
+    codes = None
+    for _ in range(_ROUNDS):
+        nearest = _nearest(points, centres)
+        if codes is not None and bool((nearest == codes).all()):
+            break
+        used, codes = nearest.unique(return_inverse=True)
+        centres = _means(points, codes, len(used)).to(points)
+    return centres
+
+
+def _spread_out(points: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """Up to `size` distinct points (k-means++): each drawn with a probability that grows with its squared distance."""
+    draws = torch.rand(size, generator=generator, dtype=torch.float64).to(points.device)
+    chosen = [int(draws[0] * len(points))]
+    squared = (points - points[chosen[0]]).square().sum(dim=1)
+    for draw in draws[1:]:
+        reach = squared.double().cumsum(0)
+        if float(reach[-1]) == 0:
+            break  # every other point is a copy of one that was chosen
+        chosen.append(min(int(torch.searchsorted(reach, draw * reach[-1], right=True)), len(points) - 1))
+        squared = torch.minimum(squared, (points - points[chosen[-1]]).square().sum(dim=1))
+    return points[chosen]
+
+
+def _nearest(points: Tensor, centres: Tensor) -> Tensor:
+    """(n,): the nearest centre of each point."""
+    folded = torch.cat([-2 * centres, centres.square().sum(dim=1, keepdim=True)], dim=1).mT.contiguous()
+    step = max(1, _TILE.get(points.device.type, 2**21) // len(centres))
+    found = torch.empty(len(points), dtype=torch.int64, device=points.device)
+    for start in range(0, len(points), step):
+        part = points[start : start + step]
+        with full_precision(points.device):
+            product = torch.addmm(folded[-1], part, folded[:-1])
+        found[start : start + step] = product.argmin(dim=1)
+    return found
+
+
+def _means(points: Tensor, codes: Tensor, n_groups: int) -> Tensor:
+    """(n_groups, d) float64."""
+    totals = points.new_zeros(n_groups, points.shape[1], dtype=torch.float64).index_add_(0, codes, points.double())
+    return totals / torch.bincount(codes, minlength=n_groups)[:, None]
+
+
+def _ward(means: NDArray[np.float64], sizes: Ints) -> tuple[Ints, NDArray[np.float64]]:
+    """Merge groups with these means (n, d) and sizes (n,) pairwise, by chains of nearest neighbours.
+
+    Returns the pairs (n - 1, 2), each by one leaf of either side, and how much each merge adds to the sum of squares.
+    """
+    n = len(means)
+    size = sizes.astype(np.float64)
+    norms = np.square(means).sum(axis=1)
+    squared = np.maximum(norms[:, None] + norms - 2 * means @ means.T, 0)
+    cost = squared * (size[:, None] * size / (size[:, None] + size))
+    np.fill_diagonal(cost, np.inf)
+    pairs, costs = np.empty((max(0, n - 1), 2), dtype=np.int64), np.empty(max(0, n - 1))
+    active = np.ones(n, dtype=bool)
+    chain: list[int] = []
+    for merge in range(n - 1):
+        if not chain:
+            chain.append(int(active.argmax()))
+        while True:
+            here = chain[-1]
+            there = int(cost[here].argmin())
+            if len(chain) > 1 and cost[here, chain[-2]] <= cost[here, there]:
+                there = chain[-2]
+                break
+            chain.append(there)
+        del chain[-2:]
+        a, b = min(here, there), max(here, there)
+        pairs[merge], costs[merge] = (a, b), cost[a, b]
+        # Ward's cost of a further merge, from the three costs before (Lance and Williams).
+        total = size[a] + size[b] + size
+        with np.errstate(invalid="ignore"):
+            joined = ((size[a] + size) * cost[a] + (size[b] + size) * cost[b] - size * cost[a, b]) / total
+        joined[~active] = np.inf
+        joined[[a, b]] = np.inf
+        active[b] = False
+        size[a] += size[b]
+        cost[a], cost[:, a] = joined, joined
+        cost[b], cost[:, b] = np.inf, np.inf
+    return pairs, costs

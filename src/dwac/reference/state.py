@@ -1,0 +1,265 @@
+"""State: everything an edit replaces at once, and how it votes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac import engine
+from dwac.kernels import Kernel, squared_distances
+from dwac.reference.groups import Groups, Ints, found, without_gaps
+from dwac.reference.ids import compact, concatenate
+
+# The fixed number of queries per call of the engine. Rounding depends on the shape of a computation, so otherwise an
+# answer would depend on the other queries in its batch. Smaller batches are padded.
+_TOGETHER = {"cpu": 64, "cuda": 1024}
+_MATRIX = 2**22  # weights held at once where the engine has no sums of weighted references
+_DIRECT = 1e-9  # a bound on the rounding of those
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The references of a `ReferenceSet`; never changed, only replaced."""
+
+    embeddings: Tensor
+    labels: Tensor
+    ids: pd.Index[Any]
+    next_id: int | None  # the next free default id; None if the caller chose the ids
+    n_classes: int
+    kernel: Kernel
+    class_weights: tuple[float, ...] | None = None
+    weights: Tensor | None = None  # (m,) float64: how many votes each reference has; None for one each
+    division: tuple[Ints, Ints] | None = None  # the leaf of each reference, the group of each leaf
+    members: State | None = None  # all examples, where these references represent them
+
+    # Votes
+
+    @cached_property
+    def index(self) -> engine.Index:
+        """The engine's layout by class."""
+        return engine.build_index(self._lifted, self.labels, self.n_classes, self.kernel)
+
+    @cached_property
+    def group_index(self) -> engine.Index:
+        """The same by group."""
+        groups = torch.as_tensor(self.groups.of, device=self.labels.device)
+        return engine.build_index(self._lifted, groups, len(self.groups), self.kernel)
+
+    @cached_property
+    def cells(self) -> engine.Cells:
+        """The layout for sums within a tolerance."""
+        return engine.build_cells(self.index)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The division that was given, or the default one."""
+        if self.division is None:
+            return found(self.embeddings, self.labels, self.weights, self.n_classes)
+        return Groups.build(self.embeddings, self.labels, self.weights, *self.division)
+
+    @cached_property
+    def log_class_factors(self) -> NDArray[np.float64]:
+        """(K,): the logs of the class weights."""
+        return np.zeros(self.n_classes) if self.class_weights is None else np.log(self.class_weights)
+
+    @cached_property
+    def log_factors(self) -> Tensor:
+        """(m,) float64: the logs of the weights."""
+        return torch.zeros_like(self.labels, dtype=torch.float64) if self.weights is None else self.weights.log()
+
+    @cached_property
+    def _lift(self) -> Tensor | None:
+        """(m,): a further coordinate that weighs references, where the kernel is gaussian; None if all weigh the same.
+
+        n exp(-d²) = n_max exp(-(d² + log n_max / n)): a vote of weight n is that of a reference further away, in a
+        direction that no query has. So the engine needs to know nothing of weights.
+        """
+        if self.weights is None or self.kernel.name != "gaussian":
+            return None
+        precision = torch.promote_types(self.embeddings.dtype, torch.float32)
+        return (self.log_factors.max() - self.log_factors).sqrt().to(precision)
+
+    @property
+    def _lifted(self) -> Tensor:
+        if self._lift is None:
+            return self.embeddings
+        return torch.cat([self.embeddings.to(self._lift.dtype), self._lift[:, None]], dim=1)
+
+    def _above(self, h: Tensor) -> Tensor:
+        return h if self._lift is None else torch.cat([h, torch.zeros_like(h[:, :1])], dim=1)
+
+    def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
+        """Class sums and the k heaviest votes, with weights; a query's answer does not depend on the other queries."""
+        result = self._summed(self.index, h, k, backend)
+        factors = torch.as_tensor(self.log_class_factors, device=h.device)
+        return result if self.class_weights is None else result._replace(log_class_weights=result[0] + factors)
+
+    def group_sums(self, h: Tensor, backend: str) -> Tensor:
+        """Log-weights of the groups, (n, G)."""
+        result = self._summed(self.group_index, h, 0, backend)
+        return result.log_class_weights + torch.as_tensor(self.log_class_factors[self.groups.labels], device=h.device)
+
+    def _summed(self, index: engine.Index, h: Tensor, k: int, backend: str) -> engine.QueryResult:
+        if self.weights is not None and self._lift is None:
+            return self._direct(index, h, k)
+        lifted = self._above(h)
+        if h.requires_grad and torch.is_grad_enabled():
+            result = engine.query(index, lifted, k=k, backend=backend)
+        else:
+            size = _TOGETHER.get(h.device.type, 64)
+            parts = [engine.query(index, filled(part, size), k=k, backend=backend) for part in lifted.split(size)]
+            result = engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*parts, strict=True)))
+        if self._lift is None:
+            return result
+        squared = (result.squared_distances - self._lift[result.rows].double().square()).clamp_min_(0)
+        return engine.QueryResult(result.log_class_weights + self.log_factors.max(), result.rows, squared)
+
+    def _direct(self, index: engine.Index, h: Tensor, k: int) -> engine.QueryResult:
+        """Sums of weighted references for kernels that no further coordinate can weigh: one matrix of float64."""
+        answers, size = [], max(1, min(_TOGETHER["cpu"], _MATRIX // len(self.labels)))
+        for part in h.split(size):
+            part = filled(part, size)
+            squared = squared_distances(part.double(), self.embeddings.double())
+            log_w = self.kernel.log_weights(squared) + self.log_factors
+            sums = [
+                log_w[:, index.labels == label].logsumexp(dim=1)
+                if bool(index.counts[label])
+                else log_w.new_full((len(part),), -math.inf)
+                for label in range(index.n_classes)
+            ]
+            rows = log_w.detach().sort(dim=1, descending=True, stable=True).indices[:, :k]
+            answers.append((torch.stack(sums, dim=1), rows, squared.detach().gather(1, rows)))
+        return engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*answers, strict=True)))
+
+    def within(self, h: Tensor, tolerance: float) -> engine.BoundedResult:
+        """The class sums within a tolerance, with bounds on the errors."""
+        factors = torch.as_tensor(self.log_class_factors, device=h.device)
+        if self.weights is not None and self._lift is None:
+            sums = self._direct(self.index, h, 0).log_class_weights
+            bounds = torch.full_like(sums[:, 0], _DIRECT)
+            return engine.BoundedResult(sums + factors, bounds, len(h) * len(self.labels), 0)
+        result = engine.query_within(self.cells, self._above(h), tolerance)
+        top = self.log_factors.max() if self.weights is not None else 0.0
+        return result._replace(log_class_weights=result.log_class_weights + factors + top)
+
+    @torch.no_grad()
+    def log_votes(self, h: Tensor) -> Tensor:
+        """(m,) float64: log w(h, h_i), with the log of its weight, of every reference on one query (d,)."""
+        point = h.double()
+        squared = torch.cat([(part.double() - point).square().sum(dim=1) for part in self.embeddings.split(65_536)])
+        return self.kernel.log_weights(squared) + self.log_factors
+
+    # Other states
+
+    def to(self, device: torch.device | str) -> State:
+        """The same on a device."""
+        return replace(
+            self,
+            embeddings=self.embeddings.to(device),
+            labels=self.labels.to(device),
+            weights=None if self.weights is None else self.weights.to(device),
+            division=self.divided,
+            members=None if self.members is None else self.members.to(device),
+        )
+
+    @property
+    def divided(self) -> tuple[Ints, Ints] | None:
+        """The division, if it is known already."""
+        groups: Groups | None = self.__dict__.get("groups")
+        return self.division if groups is None else (groups.leaves, groups.parents)
+
+    def condensed(self, leaves: Ints | None = None) -> State:
+        """The most central member of each leaf, with the votes of all its members; by default of the leaves there are.
+
+        leaves: (m,), the leaf of each reference, without gaps.
+        """
+        full = self
+        if leaves is not None:
+            groups = Groups.build(self.embeddings, self.labels, self.weights, leaves)
+            full = replace(self, division=(groups.leaves, groups.parents))
+        groups = full.groups
+        rows = torch.as_tensor(groups.leaf_representatives, device=self.labels.device)
+        return replace(
+            full,
+            embeddings=self.embeddings[rows],
+            labels=self.labels[rows],
+            ids=_chosen(self.ids, groups.leaf_representatives),
+            next_id=None,
+            weights=torch.as_tensor(groups.leaf_sizes, device=rows.device),
+            division=(np.arange(len(rows)), groups.parents),
+            members=full,
+        )
+
+    # Edits
+
+    def added(self, h: Tensor, labels: Tensor, ids: pd.Index[Any], next_id: int | None) -> State:
+        """With more references, of weight 1; each joins the leaf of its class whose representative is nearest."""
+        weights = None if self.weights is None else torch.cat([self.weights, torch.ones_like(labels).to(self.weights)])
+        return replace(
+            self,
+            embeddings=torch.cat([self.embeddings, h]),
+            labels=torch.cat([self.labels, labels]),
+            ids=concatenate(self.ids, ids),
+            next_id=next_id,
+            weights=weights,
+            division=self._joined(h, labels, np.arange(len(self.labels), len(self.labels) + len(h))),
+        )
+
+    def removed(self, places: Ints) -> State:
+        """Without the references at these places."""
+        keep = np.ones(len(self.labels), dtype=bool)
+        keep[places] = False
+        mask, division = torch.as_tensor(keep, device=self.labels.device), self.divided
+        return replace(
+            self,
+            embeddings=self.embeddings[mask],
+            labels=self.labels[mask],
+            ids=_chosen(self.ids, keep),
+            weights=None if self.weights is None else self.weights[mask],
+            division=None if division is None else without_gaps(division[0][keep], division[1]),
+        )
+
+    def relabelled(self, places: Ints, labels: Tensor) -> State:
+        """With other labels at these places."""
+        where = torch.as_tensor(places, device=self.labels.device)
+        changed = self.labels.clone()
+        changed[where] = labels
+        return replace(self, labels=changed, division=self._joined(self.embeddings[where], labels, places))
+
+    def _joined(self, h: Tensor, labels: Tensor, places: Ints) -> tuple[Ints, Ints] | None:
+        """The division after references (n, d) come to these places; None where it is not known yet."""
+        if self.divided is None:
+            return None
+        groups = self.groups
+        leaves = np.concatenate([groups.leaves, np.zeros(max(0, places.max(initial=-1) + 1 - len(groups.leaves)), int)])
+        parents = groups.parents
+        y = labels.cpu().numpy()
+        for label in np.unique(y):
+            rows, own = np.flatnonzero(y == label), np.flatnonzero(groups.leaf_labels == label)
+            if len(own) == 0:  # the first of their class: a leaf and a group of their own
+                leaves[places[rows]] = len(parents)
+                parents = np.append(parents, parents.max() + 1)
+                continue
+            centres = self.embeddings[torch.as_tensor(groups.leaf_representatives[own], device=h.device)]
+            new = h[torch.as_tensor(rows, device=h.device)]
+            nearest = squared_distances(new.double(), centres.double()).argmin(dim=1).cpu().numpy()
+            leaves[places[rows]] = own[nearest]
+        return without_gaps(leaves, parents)
+
+
+def filled(rows: Tensor, size: int) -> Tensor:
+    """Rows padded to at least `size` by repeating the last one."""
+    missing = size - len(rows)
+    return rows if missing <= 0 or len(rows) == 0 else torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])])
+
+
+def _chosen(ids: pd.Index[Any], rows: NDArray[Any]) -> pd.Index[Any]:
+    return ids[rows] if ids.dtype == "int64" else compact(list(ids[rows]))
