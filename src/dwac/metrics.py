@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.stats import betabinom
+from scipy.stats import betabinom, binomtest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from dwac import _checks as checks
@@ -362,6 +362,33 @@ def ood_scores(inside: ArrayLike, outside: ArrayLike) -> OodScores:
         float(average_precision_score(positive, ranks)),
         float(fpr[np.argmax(tpr >= 0.95)]),
     )
+
+
+class Agreement(NamedTuple):
+    """How often two models give the same label: the share of n rows, and a 95 % interval for it (Clopper-Pearson)."""
+
+    share: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"{self.share:.2%} of {self.n:,} rows (95 % interval {self.low:.2%} to {self.high:.2%})"
+
+
+def agreement(labels: ArrayLike, others: ArrayLike) -> Agreement:
+    """How often two models give the same label to the same rows (n,).
+
+    >>> print(agreement([0, 1, 1, 0], [0, 1, 1, 1]))
+    75.00% of 4 rows (95 % interval 19.41% to 99.37%)
+    """
+    a, b = np.asarray(labels), np.asarray(others)
+    if a.ndim != 1 or a.shape != b.shape or len(a) == 0:
+        raise ShapeError(f"labels of the same rows, at least one, are required; got shapes {a.shape} and {b.shape}")
+    same = int((a == b).sum())
+    interval = binomtest(same, len(a)).proportion_ci()
+    return Agreement(same / len(a), float(interval.low), float(interval.high), len(a))
 
 
 def top_k_agreement(

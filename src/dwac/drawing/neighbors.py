@@ -25,6 +25,8 @@ class Voter(Protocol):
     def id(self) -> Any: ...  # noqa: D102
     @property
     def record(self) -> Any: ...  # noqa: D102
+    @property
+    def size(self) -> int: ...  # noqa: D102
 
 
 class Explained(Protocol):
@@ -37,7 +39,7 @@ class Explained(Protocol):
     @property
     def credibility(self) -> float | None: ...  # noqa: D102
     @property
-    def neighbors(self) -> Sequence[Voter]: ...  # noqa: D102
+    def shown(self) -> Sequence[Voter]: ...  # noqa: D102
     @property
     def record(self) -> Any: ...  # noqa: D102
     @property
@@ -62,24 +64,24 @@ def _title(explained: Explained) -> str:
 
 
 def _name(voter: Voter) -> str:
-    """Its label and share; its id unless private."""
-    vote = f"{plain(voter.label)}  {voter.share:.1%}"
+    """Its label and share, and how many it stands for; its id unless private."""
+    vote = f"{plain(voter.label)}  {voter.share:.1%}" + (f", for {voter.size:,}" if voter.size > 1 else "")
     return vote if voter.id is None else f"{vote}\n{plain(voter.id, 16)}"
 
 
 def _images(explained: Explained) -> Any:
     from matplotlib.image import imread
 
-    figure, axes = new(1, len(explained.neighbors) + 1, width=1.35, height=1.75)
+    figure, axes = new(1, len(explained.shown) + 1, width=1.35, height=1.75)
     figure.suptitle(plain(_title(explained), 80), fontsize=9, color=INK)
-    shown = [(explained.record, "this example\n"), *((voter.record, _name(voter)) for voter in explained.neighbors)]
+    shown = [(explained.record, "this example\n"), *((voter.record, _name(voter)) for voter in explained.shown)]
     for place, (panel, (record, title)) in enumerate(zip(axes[0], shown, strict=True)):
         png = image_of(record)
         if png is not None:
             panel.imshow(imread(io.BytesIO(png), format="png"), cmap="gray", interpolation="nearest")
         panel.set(xticks=[], yticks=[])
         panel.set_title(title, fontsize=7, color=INK)
-        other = place > 0 and explained.neighbors[place - 1].label != explained.label
+        other = place > 0 and explained.shown[place - 1].label != explained.label
         # A vote for another label also has a dashed frame.
         look = (COLOURS[1], 2.0, (0, (3, 2))) if other else (INK, 1.5 if place == 0 else 0.4, "-")
         for spine in panel.spines.values():
@@ -88,7 +90,7 @@ def _images(explained: Explained) -> Any:
 
 
 def _votes(explained: Explained) -> Any:
-    voters = explained.neighbors
+    voters = explained.shown
     figure, axes = new(1, 1, width=4.6, height=0.7 + 0.26 * len(voters))
     panel = axes[0, 0]
     names = [f"{plain(v.label)}" if v.id is None else f"{plain(v.id, 16)}: {plain(v.label)}" for v in voters]
@@ -111,7 +113,7 @@ def _text(explained: Explained) -> Any:
     words = words[:_WORDS] + [("…", 0.0)] * (len(words) > _WORDS)
     places = list(placed([word for word, _ in words]))
     n_lines = places[-1][0] + 1 if places else 1
-    sheet = Sheet(n_lines + len(explained.neighbors) + 1.5)
+    sheet = Sheet(n_lines + len(explained.shown) + 1.5)
     sheet.write(_title(explained), bold=True)
     here = -1
     for (word, weight), (line, x, width) in zip(words, places, strict=True):
@@ -120,7 +122,7 @@ def _text(explained: Explained) -> Any:
         sheet.mark(x, width + 4, weight / most)
         sheet.write(word, x)
     sheet.down(0.5)
-    for voter in explained.neighbors:
+    for voter in explained.shown:
         sheet.down()
         _vote(sheet, voter, explained)
     return sheet.figure
@@ -130,7 +132,7 @@ def _vote(sheet: Sheet, voter: Voter, explained: Explained) -> None:
     """A line for one neighbour: a bar for its share, its label, and the beginning of its text."""
     other = voter.label != explained.label
     look = {"facecolor": "none", "hatch": "/////"} if other else {"facecolor": COLOURS[0]}
-    longest = max(v.share for v in explained.neighbors) or 1
+    longest = max(v.share for v in explained.shown) or 1
     sheet.box(0, 56 * voter.share / longest, 8, edgecolor=COLOURS[other], **look)
     sheet.write(f"{voter.share:.1%}", 62)
     sheet.write(voter.label, 100, width=76, bold=True)
@@ -138,7 +140,7 @@ def _vote(sheet: Sheet, voter: Voter, explained: Explained) -> None:
 
 
 def _table(explained: Explained) -> Any:
-    voters = explained.neighbors[:_BESIDE]
+    voters = explained.shown[:_BESIDE]
     every = compared(explained.record, [voter.record for voter in voters])
     columns = sorted(every, key=lambda column: not any(column.differs))[:_ROWS]
     sheet = Sheet(len(columns) + 3 + (len(every) > len(columns)))

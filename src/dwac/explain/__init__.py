@@ -5,6 +5,7 @@ print(explanation)
 """
 
 from dwac.explain.explainer import explain
-from dwac.explain.explanation import Explanation, Neighbor
+from dwac.explain.explanation import Explanation
+from dwac.explain.voters import Group, Neighbor
 
-__all__ = ["Explanation", "Neighbor", "explain"]
+__all__ = ["Explanation", "Group", "Neighbor", "explain"]

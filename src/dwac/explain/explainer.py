@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from dwac import _checks as checks
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity
 from dwac.errors import InputError, ShapeError
 from dwac.explain import privacy
-from dwac.explain.explanation import Explanation, Neighbor
+from dwac.explain.explanation import Explanation
+from dwac.explain.voters import Neighbor, Source, plain_ids, record_of
 from dwac.explain.votes import Votes
+from dwac.metrics import Agreement
 from dwac.reference import Neighbors, ReferenceSet
 
 
@@ -30,6 +33,9 @@ def explain(
     records: Mapping[Any, Any] | pd.DataFrame | pd.Series[Any] | None = None,
     private: bool = False,
     shown: Sequence[Mapping[str, Any]] | None = None,
+    alike: Callable[[int, list[Any]], NDArray[np.float64]] | None = None,
+    descriptions: Sequence[str | None] | None = None,
+    agreement: Agreement | None = None,
 ) -> list[Explanation]:
     """Explain the prediction of each query embedding (n, d).
 
@@ -44,6 +50,10 @@ def explain(
         private: keep only labels and their rounded shares of the vote (see `dwac.explain.privacy`), whatever k is: no
             training id, record, distance or exact number.
         shown: how each query appears to a person: its "record" and, for a text, its "attention".
+        alike: how different training examples are from a query in the input: given the row of the query and ids, one
+            number per id, smaller for those more alike. By default members of a group are shown by their weights.
+        descriptions: what sets each group of the references apart, in words.
+        agreement: how often the label is that of all examples, where few vote for all.
 
     >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> e = explain(refs, [[0.0]], k=2, classes=["no", "yes"])[0]
@@ -59,11 +69,11 @@ def explain(
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
     names = list(range(references.n_classes)) if classes is None else _class_names(classes, references.n_classes)
     _check_records(records)
-    index, ids = references.index, references.ids
     log_class_weights, near = references.query(h, k=k)
     votes = log_class_weights.cpu().numpy()
     probabilities = -nonconformity(votes, "probability")  # identical to `predict_proba`, to the last bit
     log_total = np.logaddexp.reduce(votes, axis=1)
+    n_examples = round(float(references.weights.sum()))
     trust: list[dict[str, Any]] = [{}] * len(votes)
     if calibration is not None:
         if private:
@@ -74,14 +84,19 @@ def explain(
     explanations = []
     for row, log_votes in enumerate(votes):
         label = int(log_votes.argmax())
-        ballot = Votes(index, h[row], label, ids, references.class_weights)
+        source = Source(
+            names, None if private else records, None if alike is None else partial(alike, row), descriptions
+        )
         explanation = Explanation(
             label=names[label],
             probability=float(probabilities[row, label]),
             probabilities=dict(zip(names, probabilities[row].tolist(), strict=True)),
-            neighbors=_neighbors(near, row, float(log_total[row]), names, None if private else records),
+            neighbors=_neighbors(near, row, float(log_total[row]), source),
             n_references=len(references),
-            _votes=ballot,
+            n_examples=n_examples,
+            agreement=agreement,
+            _votes=Votes(references, h[row], label),
+            _source=source,
             **trust[row],
             **({} if shown is None else shown[row]),
         )
@@ -105,9 +120,11 @@ def _hidden(exact: Explanation) -> Explanation:
         probabilities=probabilities,
         neighbors=tuple(sorted(voters, key=lambda voter: -voter.share)),
         n_references=privacy.count(exact.n_references),
+        n_examples=privacy.count(exact.n_examples),
         attention=words,
         private=True,
         _votes=None,
+        _source=None,
         _counts=(privacy.few(exact.deciding), None if flip_size is None else privacy.few(flip_size)),
     )
 
@@ -125,6 +142,7 @@ def unreadable(
         probabilities=dict(zip(classes, shares.tolist(), strict=True)),
         neighbors=(),
         n_references=n_references,
+        n_examples=n_references,
         confidence=0.0 if calibrated else None,
         credibility=0.0 if calibrated else None,
         p_values=dict.fromkeys(classes, 0.0) if calibrated else None,
@@ -163,31 +181,19 @@ def _trust(prediction: ConformalPrediction, names: list[Any]) -> list[dict[str, 
     ]
 
 
-def _neighbors(near: Neighbors, row: int, log_total: float, names: list[Any], records: Any) -> tuple[Neighbor, ...]:
+def _neighbors(near: Neighbors, row: int, log_total: float, source: Source) -> tuple[Neighbor, ...]:
     found = []
-    for i, log_w in enumerate(near.log_weights[row].tolist()):
-        name = near.ids[row, i].item() if isinstance(near.ids[row, i], np.generic) else near.ids[row, i]
+    for i, (name, log_w) in enumerate(zip(plain_ids(near.ids[row]), near.log_weights[row].tolist(), strict=True)):
         found.append(
             Neighbor(
-                label=names[near.labels[row, i]],
+                label=source.names[near.labels[row, i]],
                 log_weight=log_w,
                 weight=float(np.exp(log_w)),
                 share=float(np.exp(log_w - log_total)),
                 id=name,
                 distance=float(np.sqrt(near.squared_distances[row, i])),
-                record=_record(records, name),
+                record=record_of(source.records, name),
+                size=round(float(near.sizes[row, i])),
             )
         )
     return tuple(found)
-
-
-def _record(records: Any, name: Any) -> Any:
-    """The training example with this id (a row of a DataFrame becomes a dict); None if there is none."""
-    if records is None:
-        return None
-    if not isinstance(records, pd.DataFrame | pd.Series):
-        return records.get(name) or None
-    if name not in records.index:
-        return None
-    found = records.loc[name]
-    return found.to_dict() if isinstance(records, pd.DataFrame) else found

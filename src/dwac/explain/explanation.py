@@ -8,7 +8,7 @@ print(explanation)
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,20 +20,13 @@ from dwac.drawing.records import plain
 from dwac.errors import PrivacyError
 from dwac.explain import privacy
 from dwac.explain.rendering import STYLE, about, attention, brief, cell, example
+from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
+from dwac.metrics import Agreement
 
-
-@dataclass(frozen=True)
-class Neighbor:
-    """One training example's vote. When private: all examples of one label together."""
-
-    label: Any
-    log_weight: float | None  # log w(h, h_i), plus the log of its class's weight where classes have weights
-    weight: float | None  # w; may underflow to 0.0, which `share` does not
-    share: float  # of the votes of all classes together
-    id: Any = None
-    distance: float | None = None  # ‖h - h_i‖
-    record: Any = None
+_WHATEVER = "it would be the same whatever labels"
+_NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight", 9: "Nine", 10: "Ten"}
+_HALF = 0.5  # the share of the vote from which neighbours explain a prediction by themselves
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +42,8 @@ class Explanation:
     probability: float
     probabilities: dict[Any, float]
     neighbors: tuple[Neighbor, ...]  # nearest first; if private, one per label with votes, largest share first
-    n_references: int
+    n_references: int  # how many vote
+    n_examples: int  # how many they vote for: the same number, unless few vote for all
     confidence: float | None = None
     credibility: float | None = None
     p_values: dict[Any, float] | None = None
@@ -57,12 +51,17 @@ class Explanation:
     record: Any = None  # the explained example itself
     attention: tuple[tuple[str, float], ...] | None = None  # the words of a text and their attention
     unreadable: str | None = None  # why the example could not be read: no votes, probabilities are the classes' shares
+    agreement: Agreement | None = None  # how often the label is that of all examples, where few vote for all
     _votes: Votes | None = field(default=None, repr=False)
+    _source: Source | None = field(default=None, repr=False)
     _counts: tuple[int, int | None] | None = field(default=None, repr=False)  # deciding, flip_size: if not from votes
 
     @cached_property
     def deciding(self) -> int:
-        """The least number of nearest examples that decide the label, whatever labels the others have (certified)."""
+        """The least number of nearest examples that decide the label, whatever labels the others have (certified).
+
+        Where examples have weights, of those with the heaviest votes.
+        """
         return self._counts[0] if self._counts else self._held.deciding()
 
     @cached_property
@@ -77,8 +76,43 @@ class Explanation:
         """
         if self.private:
             raise PrivacyError("a private explanation holds no ids; use flip_size for the number of examples")
-        rows = None if self.unreadable else self._held.flip_rows()
-        return None if rows is None else self._held.ids[rows].tolist()
+        return None if self.unreadable else self._held.flip_ids()
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """All training examples, in groups of those that vote alike, heaviest first; none if private or unreadable.
+
+        A group's share is the exact sum of its members' votes.
+        """
+        return () if self._votes is None or self._source is None else groups_of(self._votes, self._source)
+
+    @cached_property
+    def deciding_groups(self) -> int | None:
+        """The least number of heaviest groups that decide the label, whatever labels all others have (certified).
+
+        None if private or unreadable.
+        """
+        return None if self._votes is None else self._votes.deciding_groups()
+
+    @property
+    def few_suffice(self) -> bool:
+        """Whether the neighbours shown hold at least half of the vote; otherwise groups explain it better."""
+        return self.private or not self.groups or sum(n.share for n in self.neighbors) >= _HALF
+
+    @cached_property
+    def shown_groups(self) -> tuple[Group, ...]:
+        """The groups to show: as many of the heaviest as neighbours, and the heaviest for another label."""
+        heaviest = self.groups[: len(self.neighbors)]
+        rival = next((group for group in self.groups if group.label != self.label), None)
+        return heaviest if rival is None or rival in heaviest else (*heaviest, rival)
+
+    @cached_property
+    def shown(self) -> tuple[Neighbor, ...]:
+        """Who to show: the neighbours if they hold half of the vote, else one member of each group, the most alike.
+
+        Each of those stands for its group: `share` and `size` are the group's.
+        """
+        return self.neighbors if self.few_suffice else tuple(group.face for group in self.shown_groups)
 
     @property
     def _held(self) -> Votes:
@@ -87,31 +121,41 @@ class Explanation:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per neighbour: id, label, weight, share, distance, and the columns of its record."""
+        names = ["id", "label", "weight", "log_weight", "share", *(["size"] if self._represents else []), "distance"]
+        return self._frame(self.neighbors, names)
+
+    def groups_frame(self) -> pd.DataFrame:
+        """One row per group, heaviest first: label, share, size, description, and the id of its representative."""
+        columns = ["label", "share", "size", "description", "representative"]
+        rows = [(g.label, g.share, g.size, g.description, g.representative.id) for g in self.groups]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _shown_frame(self) -> pd.DataFrame:
+        """The voters to show, as a table for people."""
+        if self.few_suffice:
+            return self.to_frame().drop(columns="log_weight", errors="ignore")
+        return self._frame(self.shown, ["share", "label", "size", "id"])
+
+    def _frame(self, voters: Sequence[Neighbor], names: Sequence[str]) -> pd.DataFrame:
         if self.unreadable:
             return pd.DataFrame(columns=["label", "weight", "log_weight", "share"])
+        if self.private:
+            return pd.DataFrame([{"label": n.label, "share": n.share} for n in voters])
         rows = []
-        for n in self.neighbors:
-            if self.private:
-                votes = {"label": n.label, "share": n.share}
-            else:
-                votes = {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
-                record = dict(n.record) if isinstance(n.record, Mapping) else {"record": n.record}
-                # A record may have a column with the name of one of ours: both are kept.
-                extra = {f"record.{k}" if k in {"id", "distance", *votes} else k: v for k, v in record.items()}
-                has_record = n.record is not None
-                votes = {"id": n.id, **votes, "distance": n.distance, **(extra if has_record else {})}
-            rows.append(votes)
+        for n in voters:
+            record = {} if n.record is None else record_items(n.record)
+            # A record may have a column with the name of one of ours: both are kept.
+            extra = {f"record.{k}" if k in names else k: v for k, v in record.items()}
+            rows.append({name: getattr(n, name) for name in names} | extra)
         return pd.DataFrame(rows)
+
+    @property
+    def _represents(self) -> bool:
+        """Whether few vote for all."""
+        return self.n_examples != self.n_references
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain Python values, ready for JSON."""
-        neighbors = [
-            {"label": n.label, "share": n.share}
-            if self.private
-            else {"label": n.label, "weight": n.weight, "log_weight": n.log_weight, "share": n.share}
-            | {"id": n.id, "distance": n.distance, "record": n.record}
-            for n in self.neighbors
-        ]
         shown: dict[str, Any] = plain(
             {
                 "label": self.label,
@@ -122,12 +166,17 @@ class Explanation:
                 "p_values": self.p_values,
                 "unreadable": self.unreadable,
                 "deciding": None if self.unreadable else self.deciding,
+                "deciding_groups": self.deciding_groups,
                 "flip_size": self.flip_size,
                 "n_references": self.n_references,
+                "n_examples": self.n_examples,
+                "agreement": None if self.agreement is None else self.agreement._asdict(),
                 "private": self.private,
                 "record": self.record,
                 "attention": self.attention,
-                "neighbors": neighbors,
+                "neighbors": [voter_dict(n, private=self.private) for n in self.neighbors],
+                "groups": [group.to_dict() for group in self.shown_groups],
+                "n_groups": len(self.groups),
             }
         )
         return shown
@@ -142,7 +191,7 @@ class Explanation:
                 f"with {probability} of all votes; no label is credible.",
             ]
         facts = [f"Predicted {self.label} with probability {probability}.", *self._trust_sentences()]
-        return [*facts, self._deciding_sentence(), self._flip_sentence()]
+        return [*facts, *self._deciding_sentences(), self._flip_sentence(), *self._agreement_sentences()]
 
     def _trust_sentences(self) -> list[str]:
         if self.credibility is None or self.confidence is None:
@@ -158,32 +207,70 @@ class Explanation:
             f"Confidence {confidence}: how clearly every other label is ruled out.",
         ]
 
-    def _deciding_sentence(self) -> str:
-        others = f"the other {self.n_references - self.deciding:,} training examples"
+    def _deciding_sentences(self) -> list[str]:
         if self.private:
             of_all = f"{about(self.deciding)} of {about(self.n_references)}"
-            few, others = f"training examples ({of_all}) decide", "all others"
-        elif self.deciding == 0:
-            return "There is only one label to choose from."
-        elif self.deciding == self.n_references:
-            return f"All {self.n_references:,} training examples are needed to decide the label."
-        else:
-            few = "training example decides" if self.deciding == 1 else f"{self.deciding:,} training examples decide"
-        return f"The nearest {few} the label: it would be the same whatever labels {others} had."
+            return [f"The nearest training examples ({of_all}) decide the label: {_WHATEVER} all others had."]
+        if self.deciding == 0:
+            return ["There is only one label to choose from."]
+        if self.few_suffice:
+            return [self._few_sentence()]
+        held = sum(n.share for n in self.neighbors)
+        plainly = (
+            f"No few examples explain it: the {len(self.neighbors)} nearest hold {held:.1%} of the vote, and "
+            f"{self.deciding:,} are needed to decide the label."
+        )
+        return [plainly, self._groups_sentence(), *self._summary_sentences()]
+
+    def _few_sentence(self) -> str:
+        if self.deciding == self.n_references:
+            return f"All {self._voters(self.n_references)} are needed to decide the label."
+        few = self._voters(self.deciding)
+        few = f"The {'heaviest' if self._represents else 'nearest'} {few} decide{'s' * (self.deciding == 1)} the label"
+        return f"{few}: {_WHATEVER} the other {self._voters(self.n_references - self.deciding, number=True)} had."
+
+    def _voters(self, n: int, *, number: bool = False) -> str:
+        """So many training examples, or representatives where few vote for all."""
+        name = "representative" if self._represents else "training example"
+        return f"{n:,} {name}s" if n != 1 or number else name
+
+    def _groups_sentence(self) -> str:
+        few = self.deciding_groups or 0
+        size = sum(group.size for group in self.groups[:few])
+        what = f"{size:,} of {self.n_examples:,} training examples"
+        if few == len(self.groups):
+            return f"All {few} groups are needed to decide the label."
+        groups = "One group" if few == 1 else f"{_NUMBERS.get(few, str(few))} groups"
+        verb = "decides" if few == 1 else "decide"
+        return f"{groups}, {what}, {verb} the label: {_WHATEVER} all others had."
+
+    def _summary_sentences(self) -> list[str]:
+        """The whole vote, by the heaviest groups that can be described."""
+        told = [f"{g.share:.0%} {g.label} ({g.description})" for g in self.shown_groups if g.description]
+        return [f"The vote: {'; '.join(told)}."] if told else []
 
     def _flip_sentence(self) -> str:
         if self.flip_size is None:
             return "No removal of training examples would change the label."
         if self.private:
             return f"Removing {about(self.flip_size)} training examples would change the label."
+        if self._represents:
+            few = self._voters(self.flip_size) if self.flip_size > 1 else "a single representative"
+            return f"Removing {few}, with the examples behind, would change the label."
         few = "a single training example" if self.flip_size == 1 else f"as few as {self.flip_size:,} training examples"
         return f"Removing {few} would change the label."
+
+    def _agreement_sentences(self) -> list[str]:
+        if not self._represents:
+            return []
+        known = "" if self.agreement is None else f" It gives the label that all would on {self.agreement}."
+        return [f"{self.n_references:,} representatives vote for {self.n_examples:,} training examples.{known}"]
 
     def __str__(self) -> str:
         """The sentences, then the neighbours as a table."""
         if self.unreadable:
             return "\n".join(self.sentences())
-        shown = self.to_frame().drop(columns="log_weight", errors="ignore").map(brief)
+        shown = self._shown_frame().map(brief)
         if self.private:
             shown["share"] = shown["share"].map(privacy.percent)
         table = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}")
@@ -191,7 +278,7 @@ class Explanation:
 
     def to_html(self) -> str:
         """A self-contained HTML fragment: no scripts, no links, every value escaped."""
-        frame = self.to_frame().drop(columns="log_weight", errors="ignore")
+        frame = self._shown_frame()
         head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
         body = "".join(
             "<tr>" + "".join(cell(str(name), row[i], self.private) for i, name in enumerate(frame.columns)) + "</tr>"

@@ -1,4 +1,4 @@
-"""Votes: the vote of every reference on one query, and what can be certified from them."""
+"""Votes: the vote of every reference and every group on one query, and what can be certified from them."""
 
 from __future__ import annotations
 
@@ -7,46 +7,95 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.engine import Index
+from dwac.reference import ReferenceSet
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class Votes:
     """The vote of every reference on one query, in float64: `deciding` and `flip_set` are certified from these.
 
-    A vote is w(h, h_i) times the weight c of its class. If two classes have equal votes, the first one is the label.
-    `flip_set` therefore uses exact sums (`math.fsum`), which distinguish a tie from rounding.
+    A vote is w(h, h_i), times the weight of the reference and the weight c of its class. If two classes have equal
+    votes, the first one is the label. `flip_set` therefore uses exact sums (`math.fsum`), which distinguish a tie from
+    rounding.
     """
 
-    def __init__(self, index: Index, h: Tensor, label: int, ids: NDArray[Any], class_weights: NDArray[Any]) -> None:
-        self.index, self.h, self.label, self.ids = index, h, label, ids
-        self.class_weights = class_weights
+    def __init__(self, references: ReferenceSet, h: Tensor, label: int) -> None:
+        self.references, self.h, self.label = references, h, label
+        self.class_weights, self.n_classes = references.class_weights, references.n_classes
 
     @cached_property
-    def ordered(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-        """log w(h, h_i) without class weights, nearest first, and the labels and rows of these references."""
-        h = self.h.double()
-        squared = torch.cat([(part.double() - h).square().sum(1) for part in self.index.embeddings.split(65_536)])
-        log_w, rows = self.index.kernel.log_weights(squared).sort(descending=True, stable=True)
-        return log_w.cpu().numpy(), self.index.labels[rows].cpu().numpy(), rows.cpu().numpy()
+    def log_w(self) -> Floats:
+        """(m,): log w(h, h_i) with the reference's weight, without its class's."""
+        return self.references.log_votes(self.h)
+
+    @cached_property
+    def labels(self) -> Ints:
+        """(m,): the labels of the references."""
+        return self.references.labels.cpu().numpy()
+
+    @cached_property
+    def ordered(self) -> tuple[Floats, Ints, Ints]:
+        """The same, heaviest first, and the labels and rows of these references."""
+        rows = np.argsort(-self.log_w, kind="stable")
+        return self.log_w[rows], self.labels[rows], rows
 
     def deciding(self) -> int:
-        """The least j such that the j nearest decide the label, whatever labels all the others have.
+        """The least j such that the j heaviest votes decide the label, whatever labels all the others have."""
+        log_w, labels, _ = self.ordered
+        return self._least(log_w, labels)
 
-        In the worst case all others, Σ w in total, vote for one rival k: j is enough if, among the j nearest, the label
+    def deciding_groups(self) -> int:
+        """The same for groups: the least j such that the j heaviest decide it, whatever labels all others have."""
+        rows, (log_w, labels) = self.group_order, self.group_votes
+        return self._least(log_w[rows], labels[rows])
+
+    @cached_property
+    def group_votes(self) -> tuple[Floats, Ints]:
+        """(G,): log Σ w over the members of each group, without class weights, and its label."""
+        groups = self.references.groups
+        return _log_sums(self.log_w, groups.of, len(groups)), groups.labels
+
+    @cached_property
+    def leaf_votes(self) -> Floats:
+        """(L,): log Σ w over the members of each leaf."""
+        groups = self.references.groups
+        return _log_sums(self.log_w, groups.leaves, len(groups.parents))
+
+    @cached_property
+    def log_total(self) -> float:
+        """The log of all votes, with class weights."""
+        return float(np.logaddexp.reduce(self._counted(*self.group_votes)))
+
+    @cached_property
+    def group_order(self) -> Ints:
+        """The groups by their votes, with class weights, heaviest first."""
+        return np.argsort(-self._counted(*self.group_votes), kind="stable")
+
+    def _counted(self, log_w: Floats, labels: Ints) -> Floats:
+        return np.asarray(log_w + np.log(self.class_weights)[labels])
+
+    def shares(self, log_w: Floats, labels: Ints) -> Floats:
+        """Shares of the whole vote."""
+        return np.asarray(np.exp(self._counted(log_w, labels) - self.log_total))
+
+    def _least(self, log_w: Floats, labels: Ints) -> int:
+        """The least j such that the first j votes decide the label, whatever labels all the others have.
+
+        In the worst case all others, Σ w in total, vote for one rival k: j is enough if, among the first j, the label
         leads each k by more than c_k Σ w. If j is enough, so is j + 1. A tie decides nothing.
         """
-        log_w, labels, _ = self.ordered
-        weights = np.exp(log_w - log_w[0])
+        weights = np.exp(log_w - log_w.max())
         votes = weights * self.class_weights[labels]
         rest = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-        rivals = [k for k in range(self.index.n_classes) if k != self.label]
+        rivals = [k for k in range(self.n_classes) if k != self.label]
 
         def decided(j: int) -> bool:
-            counts = np.bincount(labels[:j], votes[:j], self.index.n_classes)
+            counts = np.bincount(labels[:j], votes[:j], self.n_classes)
             leads = counts[self.label] - counts[rivals] - self.class_weights[rivals] * rest[j]
             return bool((leads > 1e-12 * (counts.sum() + self.class_weights.max() * rest[j])).all())
 
@@ -56,13 +105,18 @@ class Votes:
             low, high = (low, middle) if decided(middle) else (middle + 1, high)
         return low
 
-    def flip_rows(self) -> NDArray[np.int64] | None:
-        """Rows of the smallest set of references whose removal changes the label: the nearest that voted for it."""
+    def flip_ids(self) -> list[Any] | None:
+        """Ids of the smallest set of references whose removal changes the label; None if there is none."""
+        rows = self.flip_rows()
+        return None if rows is None else self.references.ids[rows].tolist()
+
+    def flip_rows(self) -> Ints | None:
+        """Rows of the smallest set of references whose removal changes the label: the heaviest that voted for it."""
         log_w, labels, rows = self.ordered
         mine = labels == self.label
         if mine.all():
             return None
-        votes = log_w + np.log(self.class_weights)[labels]
+        votes = self._counted(log_w, labels)
         rival, most = self._rival(votes, labels)
         # In units of the rival's largest vote, neither side underflows. Votes above e⁷⁰⁰ times that must go anyway.
         theirs = math.fsum(np.exp(votes[labels == rival] - most))
@@ -85,14 +139,21 @@ class Votes:
         rows = self.flip_rows()
         return None if rows is None else len(rows)
 
-    def _rival(self, votes: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[int, float]:
+    def _rival(self, votes: Floats, labels: Ints) -> tuple[int, float]:
         """The class with the most votes after the label (the first of several), and the log of its largest vote."""
-        largest = np.full(self.index.n_classes, -np.inf)
+        largest = np.full(self.n_classes, -np.inf)
         np.maximum.at(largest, labels, votes)
         largest[self.label] = -np.inf
         most = float(largest.max())
         sums = [
             -1.0 if largest[k] == -np.inf else math.fsum(np.exp(votes[labels == k] - most))
-            for k in range(self.index.n_classes)
+            for k in range(self.n_classes)
         ]
         return int(np.argmax(sums)), most
+
+
+def _log_sums(log_w: Floats, codes: Ints, n: int) -> Floats:
+    """(n,): log Σ exp(log_w) over those of each code; every code has some."""
+    largest = np.full(n, -np.inf)
+    np.maximum.at(largest, codes, log_w)
+    return np.asarray(largest + np.log(np.bincount(codes, np.exp(log_w - largest[codes]), n)))

@@ -1,0 +1,176 @@
+"""Neighbor and Group: who voted on one query, one by one and in groups of those who vote alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.explain.votes import Ints, Votes
+
+Floats = NDArray[np.float64]
+_COMPARED = 2000  # members of a group among which those most like the query are looked for
+_ALIKE = 3  # members shown per group
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """One training example's vote. When private: all examples of one label together."""
+
+    label: Any
+    log_weight: float | None  # log w(h, h_i), plus the logs of its own and its class's weight where there are any
+    weight: float | None  # w; may underflow to 0.0, which `share` does not
+    share: float  # of the votes of all classes together
+    id: Any = None
+    distance: float | None = None  # ‖h - h_i‖
+    record: Any = None
+    size: int = 1  # how many training examples it votes for
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an explanation shows of training examples.
+
+    alike: how different the examples with these ids are from the query in the input, smaller for those more alike.
+    descriptions: of each group of the reference set.
+    """
+
+    names: Sequence[Any]  # of the classes
+    records: Any = None
+    alike: Callable[[list[Any]], Floats] | None = None
+    descriptions: Sequence[str | None] | None = None
+
+
+class Group:
+    """Training examples of one label that vote alike. Its share is the exact sum of its members' votes."""
+
+    def __init__(self, votes: Votes, source: Source, log_w: float, rows: Ints, code: int, central: int) -> None:
+        self._votes, self._source, self._rows, self._code, self._central = votes, source, rows, code, central
+        self._label = int(votes.labels[central])
+        self.label: Any = source.names[self._label]
+        self.share = float(votes.shares(np.array([log_w]), np.array([self._label]))[0])
+        self.size = round(float(votes.references.weights[rows].sum()))
+
+    def __repr__(self) -> str:
+        """Its label, size and share."""
+        return f"Group({self.label!r}, {self.size:,} examples, {self.share:.1%} of the vote)"
+
+    @property
+    def ids(self) -> list[Any]:
+        """The ids of its members, in the order of the reference set; of those that vote, where few vote for all."""
+        return plain_ids(self._votes.references.ids[self._rows])
+
+    @cached_property
+    def description(self) -> str | None:
+        """What sets its members apart from the other training examples, in words."""
+        known = self._source.descriptions
+        return None if known is None or self._code < 0 else known[self._code]
+
+    @cached_property
+    def representative(self) -> Neighbor:
+        """Its most central member."""
+        return self._neighbor(self._central)
+
+    @cached_property
+    def members(self) -> tuple[Neighbor, ...]:
+        """Those of its members that are most like the query in the input, most alike first.
+
+        They are looked for among 2,000 of them, evenly spread. Where the input cannot be compared: the heaviest.
+        """
+        rows = self._rows
+        if self._source.alike is None:
+            order = np.argsort(-self._votes.log_w[rows], kind="stable")
+        else:
+            rows = rows[np.unique(np.linspace(0, len(rows) - 1, _COMPARED).round().astype(np.int64))]
+            order = np.argsort(self._source.alike(plain_ids(self._votes.references.ids[rows])), kind="stable")
+        return tuple(self._neighbor(int(row)) for row in rows[order[:_ALIKE]])
+
+    @cached_property
+    def face(self) -> Neighbor:
+        """The member most like the query, with the votes of the whole group: the group as one voter."""
+        return replace(self.members[0], share=self.share, size=self.size)
+
+    @cached_property
+    def subgroups(self) -> tuple[Group, ...]:
+        """The smaller groups that it is made of, heaviest first; none if it is one of those."""
+        groups = self._votes.references.groups
+        leaves = np.flatnonzero(groups.parents == self._code) if self._code >= 0 else np.zeros(0, dtype=np.int64)
+        logs = self._votes.leaf_votes[leaves]
+        order = np.argsort(-logs, kind="stable") if len(leaves) > 1 else np.zeros(0, dtype=np.int64)
+        found = []
+        for leaf, log_w in zip(leaves[order].tolist(), logs[order].tolist(), strict=True):
+            rows, central = np.flatnonzero(groups.leaves == leaf), int(groups.leaf_representatives[leaf])
+            found.append(Group(self._votes, self._source, log_w, rows, -1, central))
+        return tuple(found)
+
+    def _neighbor(self, row: int) -> Neighbor:
+        votes, source = self._votes, self._source
+        label, references = int(votes.labels[row]), votes.references
+        log_w = float(votes.log_w[row] + np.log(votes.class_weights[label]))
+        squared = (references.embeddings[row].double() - votes.h.double()).square().sum()
+        name = plain_ids(references.ids[row : row + 1])[0]
+        return Neighbor(
+            label=source.names[label],
+            log_weight=log_w,
+            weight=float(np.exp(log_w)),
+            share=float(np.exp(log_w - votes.log_total)),
+            id=name,
+            distance=float(squared.sqrt()),
+            record=record_of(source.records, name),
+            size=round(float(references.weights[row])),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "label": self.label,
+            "share": self.share,
+            "size": self.size,
+            "description": self.description,
+            "representative": voter_dict(self.representative),
+            "members": [voter_dict(member) for member in self.members],
+        }
+
+
+def groups_of(votes: Votes, source: Source) -> tuple[Group, ...]:
+    """All groups, heaviest first."""
+    groups, (logs, _) = votes.references.groups, votes.group_votes
+    return tuple(
+        Group(votes, source, float(logs[code]), groups.members(code), code, int(groups.representatives[code]))
+        for code in votes.group_order.tolist()
+    )
+
+
+def voter_dict(voter: Neighbor, *, private: bool = False) -> dict[str, Any]:
+    """A vote as plain values; when private, label and share alone."""
+    if private:
+        return {"label": voter.label, "share": voter.share}
+    names = ("label", "weight", "log_weight", "share", "size", "id", "distance", "record")
+    return {name: getattr(voter, name) for name in names}
+
+
+def plain_ids(names: NDArray[Any]) -> list[Any]:
+    """Ids as Python values."""
+    return [name.item() if isinstance(name, np.generic) else name for name in names]
+
+
+def record_of(records: Any, name: Any) -> Any:
+    """The training example with this id (a row of a DataFrame becomes a dict); None if there is none."""
+    if records is None:
+        return None
+    if not isinstance(records, pd.DataFrame | pd.Series):
+        return records.get(name) or None
+    if name not in records.index:
+        return None
+    found = records.loc[name]
+    return found.to_dict() if isinstance(records, pd.DataFrame) else found
+
+
+def record_items(record: Any) -> Mapping[Any, Any]:
+    """A record as columns."""
+    return dict(record) if isinstance(record, Mapping) else {"record": record}
