@@ -22,14 +22,16 @@ from torch.overrides import TorchFunctionMode
 from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
-from dwac.estimator.calibration import CalibrationRows
+from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.preparation import Examples
+from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.nn.known import Known
 from dwac.reference import ReferenceSet
 from dwac.storage import Stored, decode_value, encode_value
 
 _NETWORK = ("backbone", "embedding", "logits")
+_WHOLE = ("ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows")  # tensors of whole numbers
 _LABELS = "OUSiufbmM"  # NumPy's letters for objects, texts, bytes, numbers, booleans, durations and dates
 _MOST_BYTES = 2**28  # of labels, and of a network's numbers that are computed rather than stored
 
@@ -41,7 +43,9 @@ class _ModuleNeededError(InputError):
 # Writing
 
 
-def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame | None]:
+def pack(
+    clf: Any, *, include_examples: bool, include_members: bool = False
+) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame | None]:
     """(config, tensors, examples) of a fitted classifier."""
     # The settings as fitted: later changes, other than for prediction sets, are for the next fit.
     live = clf.get_params(deep=False)
@@ -70,6 +74,9 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         "novelty_weight": getattr(clf.model_, "novelty_weight", 0.0),
         "ensemble_size": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.ensemble_size,
         "without_record": [],
+        "condensed": False,
+        "agreement": None,
+        "descriptions": None,
         "private": clf.private_ or not include_examples,
     }
     tensors = {
@@ -78,17 +85,26 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
         if hasattr(clf.model_, part)
         for name, value in getattr(clf.model_, part).state_dict().items()
     }
-    tensors |= {"calibration_h": clf.calibration_h_, "calibration_y": torch.as_tensor(clf.calibration_y_)}
-    tensors["calibration_z"] = clf._calibration_rows.z
+    tensors |= _pack_rows("calibration", clf._calibration_rows, clf.model_)
     if not isinstance(clf.model_, WeightedAverage):
         return config, tensors, None
-    references = clf.references_
+    config["agreement"] = None if clf.agreement_ is None else list(clf.agreement_)
+    config["condensed"] = clf.references_.members is not None and include_members
+    config["descriptions"] = clf.descriptions_ if include_examples else None
+    references = clf.references_.members if config["condensed"] else clf.references_
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
+    tensors |= {"ref_leaf": torch.as_tensor(references.groups.leaves)}
+    tensors |= {"leaf_group": torch.as_tensor(references.groups.parents)}
+    if references.weighted:
+        tensors["ref_weight"] = torch.as_tensor(references.weights)
+    if not references.weighted:  # whoever is represented by few is not chosen from again
+        tensors |= _pack_rows("validation", clf._validation_rows, clf.model_)
     if clf.model_.known is not None and not include_examples:
         # Coordinates are numbers from the rows: without them there is no novelty score; probabilities do not change.
         config["novelty_weight"] = 0.0
-        tensors |= {name: tensors[name][:, :-1] for name in ("ref_h", "calibration_h")}
-        tensors["calibration_z"] = tensors["calibration_z"][:, :0]
+        held = [name for name in ("ref_h", "calibration_h", "validation_h") if name in tensors]
+        tensors |= {name: tensors[name][:, :-1] for name in held}
+        tensors |= {name: tensors[name][:, :0] for name in ("calibration_z", "validation_z") if name in tensors}
     elif clf.model_.known is not None:
         tensors["known_z"] = clf.model_.known.of(references.index_of_ids).z
         tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.index_of_ids.isin(clf.model_.known.ids)))
@@ -103,6 +119,10 @@ def pack(clf: Any, *, include_examples: bool) -> tuple[dict[str, Any], dict[str,
     # Voters added to a model that was saved without records have none. They are listed, so that no cell is invented.
     config["without_record"] = [[int(row), encode_value(ids[row])] for row in np.flatnonzero(rows < 0)]
     return config, tensors, records.iloc[rows[rows >= 0]]
+
+
+def _pack_rows(part: str, rows: HeldOutRows, model: Any) -> dict[str, Tensor]:
+    return {f"{part}_h": rows.vectors(model), f"{part}_y": torch.as_tensor(rows.y), f"{part}_z": rows.z}
 
 
 # Reading
@@ -202,19 +222,17 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     clf.history_.attrs["ended"] = config["ended"]
     _unpack_features(clf, config, encoder)
     clf.validation_ids_, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
-    h, y = tensors["calibration_h"], tensors["calibration_y"]
     if isinstance(model, WeightedAverage):
         model.raw_feature_weight = _share(config["raw_feature_weight"], "raw_feature_weight", model.n_raw_features > 0)
         model.novelty_weight = _share(config["novelty_weight"], "novelty_weight", "known_z" in tensors)
-    _check_calibration(h, y, len(calibration_ids), len(clf.classes_), model.vector_size)
-    z = tensors["calibration_z"]
-    if z.ndim != 2 or z.shape != (len(h), model.n_raw_features if getattr(model, "novelty_weight", 0.0) else 0):
-        raise StorageError(
-            f"the coordinates of its {len(h)} calibration rows do not fit the model; got shape {tuple(z.shape)}"
-        )
-    h = h[:, :-1] if z.shape[1] else h  # novelty is measured again, against the current references
-    rows = CalibrationRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), calibration_ids)
-    clf._calibrate(rows)
+    clf._calibrate(_unpack_rows("calibration", tensors, calibration_ids, len(clf.classes_), model, device))
+    stored_rows = "validation_h" in tensors
+    validation = (
+        tensors if stored_rows else {f"validation_{name}": tensors[f"calibration_{name}"][:0] for name in "hyz"}
+    )
+    ids = clf.validation_ids_ if stored_rows else clf.validation_ids_[:0]
+    clf._validation_rows = _unpack_rows("validation", validation, ids, len(clf.classes_), model, device)
+    clf._agreement, clf._agreed = _agreement(config["agreement"]), None
     clf.examples_ = Examples()
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)
@@ -223,6 +241,37 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
     clf.private_ = bool(config["private"])
     clf._fitted = clf.get_params(deep=False)
+
+
+def _unpack_rows(
+    part: str, tensors: Mapping[str, Tensor], ids: pd.Index[Any], n_classes: int, model: Any, device: torch.device
+) -> HeldOutRows:
+    """Rows that were held out: their novelty is measured again, against the current references."""
+    h, y, z = (tensors[f"{part}_{name}"] for name in "hyz")
+    _check_rows(part, h, y, len(ids), n_classes, model.vector_size)
+    if z.ndim != 2 or z.shape != (len(h), model.n_raw_features if getattr(model, "novelty_weight", 0.0) else 0):
+        raise StorageError(
+            f"the coordinates of its {len(h)} {part} rows do not fit the model; got shape {tuple(z.shape)}"
+        )
+    h = h[:, :-1] if z.shape[1] else h
+    return HeldOutRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), ids)
+
+
+def _agreement(value: Any) -> Agreement | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 4 or not all(isinstance(v, int | float) for v in value):
+        raise StorageError(f"its agreement must be three shares and a number of rows; got {value!r:.100}")
+    share, low, high, n = value
+    return Agreement(float(share), float(low), float(high), int(n))
+
+
+def _descriptions(value: Any, n_groups: int) -> list[str | None] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != n_groups or not all(isinstance(v, str | None) for v in value):
+        raise StorageError(f"its descriptions must be {n_groups} texts, one per group of voters; they are not")
+    return value
 
 
 def _share(value: Any, name: str, possible: bool) -> float:
@@ -258,7 +307,11 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
         )
     ids = _merged(held.tolist(), stored.config["without_record"])
     ref_h, ref_y, by_class = tensors["ref_h"].to(device), tensors["ref_y"].to(device), tensors.get("class_weights")
-    model.references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class)
+    weights = tensors.get("ref_weight")
+    references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class, weights)
+    references = references.divided(tensors["ref_leaf"], tensors["leaf_group"])
+    model.references = references.condensed() if stored.config["condensed"] else references
+    clf._described = _descriptions(stored.config["descriptions"], len(model.references.groups)), model.references.groups
     if model.novelty_weight:
         z, rows = tensors["known_z"], tensors["known_rows"]
         if z.ndim != 2 or z.shape[1] != model.n_raw_features or rows.shape != (len(z),):
@@ -316,7 +369,7 @@ def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
     for name, value in tensors.items():
         if name.startswith("backbone."):
             continue
-        whole = name in ("ref_y", "calibration_y", "known_rows")
+        whole = name in _WHOLE
         real = value.is_floating_point() and bool(value.float().isfinite().all())
         right = value.dtype == torch.int64 if whole else real
         if not right:
@@ -358,17 +411,17 @@ def _rehearse(encoder: Encoder, ensemble_size: int, tensors: Mapping[str, Tensor
         )
 
 
-def _check_calibration(h: Tensor, y: Tensor, n_ids: int, n_classes: int, size: int) -> None:
+def _check_rows(part: str, h: Tensor, y: Tensor, n_ids: int, n_classes: int, size: int) -> None:
     whole = y.dtype == torch.int64 and y.ndim == 1
     if not whole or h.ndim != 2 or not n_ids == len(y) == len(h) or (len(h) and h.shape[1] != size):
         raise StorageError(
-            f"its calibration must have equally many ids, labels (n,) and embeddings (n, {size}); "
+            f"its {part} must have equally many ids, labels (n,) and embeddings (n, {size}); "
             f"got {n_ids}, {tuple(y.shape)} of {y.dtype} and {tuple(h.shape)}"
         )
     if len(y) and not (int(y.min()) >= -1 and int(y.max()) < n_classes):  # -1: a label that training did not have
-        raise StorageError(f"its calibration labels must lie in -1 … {n_classes - 1}; got {y.min()} … {y.max()}")
+        raise StorageError(f"its {part} labels must lie in -1 … {n_classes - 1}; got {y.min()} … {y.max()}")
     if not h.is_floating_point() or not bool(h.isfinite().all()):
-        raise StorageError("its calibration embeddings must be finite numbers")
+        raise StorageError(f"its {part} embeddings must be finite numbers")
 
 
 def _packed(value: Any) -> Any:

@@ -42,6 +42,10 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name in _RATES:
         if settings[name] is not None:
             _check_rate(name, settings[name])
+    if settings["voters"] not in ("all", "auto"):
+        if isinstance(settings["voters"], str):
+            raise InputError(f"voters must be 'all', 'auto' or a whole number; got {settings['voters']!r}")
+        checks.positive_int(settings["voters"], "voters")
     if settings["checkpoint"] is not None:
         _check_checkpoint(settings["checkpoint"], settings["random_state"])
     device_of(settings["device"])

@@ -19,14 +19,14 @@ from dwac.drawing.neighbors import draw_explanation
 from dwac.drawing.records import plain
 from dwac.errors import PrivacyError
 from dwac.explain import privacy
-from dwac.explain.rendering import STYLE, about, attention, brief, cell, example
+from dwac.explain.rendering import STYLE, about, attention, brief, cell, example, percent
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
 from dwac.metrics import Agreement
 
 _WHATEVER = "it would be the same whatever labels"
 _NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight", 9: "Nine", 10: "Ten"}
-_HALF = 0.5  # the share of the vote from which neighbours explain a prediction by themselves
+_HALF, _FEW = 0.5, 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +96,8 @@ class Explanation:
 
     @property
     def few_suffice(self) -> bool:
-        """Whether the neighbours shown hold at least half of the vote; otherwise groups explain it better."""
-        return self.private or not self.groups or sum(n.share for n in self.neighbors) >= _HALF
+        """Whether few examples explain the prediction: ten decide it, or the neighbours hold half of the vote."""
+        return not self.groups or self.deciding <= _FEW or sum(n.share for n in self.neighbors) >= _HALF
 
     @cached_property
     def shown_groups(self) -> tuple[Group, ...]:
@@ -273,6 +273,8 @@ class Explanation:
         shown = self._shown_frame().map(brief)
         if self.private:
             shown["share"] = shown["share"].map(privacy.percent)
+        elif not self.few_suffice:
+            shown["share"] = shown["share"].map(percent)
         table = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}")
         return "\n".join([*self.sentences(), "", table])
 

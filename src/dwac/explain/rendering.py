@@ -61,3 +61,12 @@ def about(n: int) -> str:
     ('10 or fewer', '45', 'about 12,000')
     """
     return f"{n:,} or fewer" if n == privacy.FEWEST else f"about {n:,}" if n >= 100 else f"{n:,}"
+
+
+def percent(share: float) -> str:
+    """A group's share as text.
+
+    >>> percent(0.0), percent(0.123), percent(0.9999)
+    ('< 0.1 %', '12.3 %', '> 99.9 %')
+    """
+    return "< 0.1 %" if share < 0.001 else "> 99.9 %" if share > 0.999 else f"{share:.1%}".replace("%", " %")

@@ -1,4 +1,4 @@
-"""Calibration rows: kept as embeddings and labels, so that p-values follow whatever happens to the references."""
+"""Held-out rows: kept as embeddings and labels, so that p-values follow whatever happens to the references."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROUNDING = {"weights": 1e-5, "probability": 1e-6}
 
 
 @dataclass(frozen=True, eq=False)
-class CalibrationRows:
+class HeldOutRows:
     """n rows that take no part in training; never changed, only replaced."""
 
     h: Tensor  # (n, d): their embeddings, without novelty
@@ -29,7 +29,12 @@ class CalibrationRows:
     ids: pd.Index[Any]
 
     @classmethod
-    def of(cls, model: Model, inputs: batches.Inputs, y: NDArray[np.int64], ids: pd.Index[Any]) -> CalibrationRows:
+    def none(cls) -> HeldOutRows:
+        """No rows."""
+        return cls(torch.zeros(0, 1), torch.zeros(0, 0), np.zeros(0, dtype=np.int64), pd.Index([]))
+
+    @classmethod
+    def of(cls, model: Model, inputs: batches.Inputs, y: NDArray[np.int64], ids: pd.Index[Any]) -> HeldOutRows:
         """Embed the rows."""
         if len(y) == 0:
             return cls(torch.zeros(0, 1), torch.zeros(0, 0), y, ids)
@@ -38,7 +43,7 @@ class CalibrationRows:
             return cls(h, h[:, :0], y, ids)
         return cls(h[:, :-1], model.raw_features(batches.on(inputs, model.device)), y, ids)
 
-    def without(self, ids: pd.Index[Any]) -> CalibrationRows:
+    def without(self, ids: pd.Index[Any]) -> HeldOutRows:
         """All except those with these ids."""
         stays = ~self.ids.isin(ids)
         rows = torch.as_tensor(stays, device=self.h.device)
