@@ -23,7 +23,7 @@ from dwac.nn.batches import Inputs
 
 Floats = NDArray[np.float64]
 
-_CHARACTERS = 600_000  # of all texts together that are read, in some 40 ms
+_CHARACTERS = 600_000  # of all texts together that are read: some 0.1 s
 _BEGINNING = 300  # characters of each text that are read, however many there are
 _SIDE = 8  # pixels a side of the pooled copies of images
 _AT_ONCE = 2**24  # numbers of a tensor that are converted to floats at the same time
