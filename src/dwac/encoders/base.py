@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dwac.errors import InputError
+from dwac.encoders.likeness import tensor_distances
+from dwac.errors import InputError, ShapeError
 from dwac.nn.batches import Inputs
 
 
@@ -88,6 +89,26 @@ class Encoder(ABC):
     @abstractmethod
     def records(self, X: Any) -> pd.DataFrame:
         """The examples as a person would see them, one row each: for explanations and the model folder."""
+
+    def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
+        """(n,): how different each of n candidates is from the one example, in the input; smaller means more alike.
+
+        The members of a group of voters are alike to the network, so explanations show those that look like the
+        query: tables are compared by columns, texts by words, images by pixels; by default the tensors of `transform`
+        are compared. Distances are comparable within one call only. The cost grows with n: of a large group, give a
+        sample of at most a few thousand members.
+
+        X_one: one example, as `transform` takes it. X_many: n of them, or the frame of their `records`.
+        """
+        one, many = self.transform(X_one), self.transform(X_many)
+        require_one(len(one[0]))
+        return tensor_distances(one, many)
+
+
+def require_one(n: int) -> None:
+    """Raise an error unless n, the number of examples to be compared with others, is 1."""
+    if n != 1:
+        raise ShapeError(f"X_one must hold exactly one example; got {n}; compare one at a time")
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:

@@ -14,12 +14,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Recipe
 from dwac.encoders.hf_tokenizer import MOST_TOKENS, encoded, numbers_of, required, restored, tokens_of
-from dwac.encoders.text import texts_of
+from dwac.encoders.text import text_distances, texts_of
 from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.nn.batches import Inputs
@@ -176,6 +177,10 @@ class HuggingFaceEncoder(Encoder):
     def records(self, X: Any) -> pd.DataFrame:
         """The texts, in one column "text"."""
         return pd.DataFrame({"text": pd.Series(texts_of(X), dtype="str")})
+
+    def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
+        """(n,): 1 - cosine of the sets of words, rare words weighing more; see `Encoder.input_distances`."""
+        return text_distances(X_one, X_many)
 
     @property
     def _name(self) -> str:

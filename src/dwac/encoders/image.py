@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from dwac import _checks as checks
 from dwac.encoders import image_networks as networks
-from dwac.encoders.base import Encoder, Recipe, array_of
+from dwac.encoders.base import Encoder, Recipe, array_of, require_one
+from dwac.encoders.likeness import pixel_distances
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 from dwac.nn.batches import Inputs
 
@@ -37,6 +38,7 @@ Array = NDArray[Any]
 MOST_PIXELS = 50_000_000  # of an image file, about 8,000 × 6,000; a file of a few kilobytes can claim any number
 MOST_NUMBERS = 2**26  # of an image as the network takes it, C × H × W: 256 MiB
 _PNG = b"\x89PNG\r\n\x1a\n"  # the first bytes of a PNG file
+_DATA = 41  # where the pixels of a PNG written here begin: 33 bytes of header, and 8 that start the chunk of data
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
 _GREY = {"1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N"}
 _SMALLER = f"at most {MOST_PIXELS:,} are allowed; make it smaller"
@@ -275,17 +277,42 @@ class ImageEncoder(Encoder):
         Numbers other than 0 … 255 are stretched to that range from the minimum and maximum of the training images.
         """
         data = _gathered(X)
-        images, seen = self._images(data), self.seen
+        images = self._shown(self._images(data))
+        frame = pd.DataFrame({"image": [_png(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()]})
+        if isinstance(data, list) and any(map(_is_path, data)):
+            frame["path"] = [os.fspath(item) if _is_path(item) else None for item in data]
+        return frame
+
+    def _shown(self, images: Tensor) -> Tensor:
+        """(n, 1, 3 or 4, H, W) uint8: images as a person sees them; of other numbers of channels, their mean."""
+        seen = self.seen
         # Whole numbers far below 255 (the 0 … 16 of scikit-learn's digits) would all look black.
         if seen.numbers != "uint8" or seen.high < 128:
             scale = 255 / ((seen.high - seen.low) or 1.0)
             images = ((images.float() - seen.low) * scale).clamp(0, 255).round().to(torch.uint8)
         if seen.shape[0] not in _MODES:
             images = images.float().mean(dim=1, keepdim=True).round().to(torch.uint8)
-        frame = pd.DataFrame({"image": [_png(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()]})
-        if isinstance(data, list) and any(map(_is_path, data)):
-            frame["path"] = [os.fspath(item) if _is_path(item) else None for item in data]
-        return frame
+        return images
+
+    def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
+        """(n,): root mean squared difference of copies pooled to 8 × 8 pixels; see `Encoder.input_distances`.
+
+        The pixels are those of `records`, which a person sees, so images and their records give the same distances.
+        """
+        one, many = self._pictures(X_one), self._pictures(X_many)
+        require_one(len(one))
+        return pixel_distances(one, many)
+
+    def _pictures(self, X: Any) -> Tensor:
+        """(n, C, H, W) uint8: X, or a frame of records, as a person sees it."""
+        if not isinstance(X, pd.DataFrame) or "image" not in X:
+            return self._shown(self._images(_gathered(X, self.seen.lengths)))
+        channels, height, width = self.seen.shape
+        shape = (height, width, channels if channels in _MODES else 1)
+        pixels = np.empty((len(X), *shape), dtype=np.uint8)
+        for row, png in enumerate(X["image"]):
+            pixels[row] = _unpng(png, shape)
+        return torch.from_numpy(pixels).movedim(-1, 1).contiguous()
 
 
 def _recipe(network: str, rows: int) -> Recipe:
@@ -567,8 +594,33 @@ def _png(pixels: Array) -> bytes:
     height, width, channels = pixels.shape
     rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each row begins with its filter type: 0, none
     rows[:, 1:] = pixels.reshape(height, -1)
-    head = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2, 4: 6}[channels], 0, 0, 0)
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
+    chunks = (
+        (b"IHDR", _png_head(height, width, channels)[16:]),
+        (b"IDAT", zlib.compress(rows.tobytes())),
+        (b"IEND", b""),
+    )
     return _PNG + b"".join(
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
     )
+
+
+def _png_head(height: int, width: int, channels: int) -> bytes:
+    """The first 29 bytes of a PNG file: its signature and the chunk that describes the pixels."""
+    head = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2, 4: 6}[channels], 0, 0, 0)
+    return _PNG + struct.pack(">I", len(head)) + b"IHDR" + head
+
+
+def _unpng(png: Any, shape: tuple[int, int, int]) -> Array:
+    """(H, W, C) uint8 from a file that `_png` wrote; it is read here so that records need no Pillow."""
+    height, width, channels = shape
+    stride = 1 + width * channels
+    unreadable = f"a record must be a PNG of {height} × {width} pixels and {channels} channels written by dwac"
+    if not isinstance(png, bytes) or png[:29] != _png_head(*shape):
+        raise InputError(f"{unreadable}; got {png!r:.60}; give the frame that records returned")
+    try:
+        rows = zlib.decompressobj().decompress(png[_DATA:], height * stride)
+    except zlib.error as error:
+        raise InputError(f"{unreadable}; it is damaged: {error}") from None
+    if len(rows) != height * stride or any(rows[::stride]):
+        raise InputError(f"{unreadable}; this one is written in another way; give the frame that records returned")
+    return np.frombuffer(rows, np.uint8).reshape(height, stride)[:, 1:].reshape(shape)

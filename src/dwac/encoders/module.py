@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
@@ -100,6 +101,15 @@ class ModuleEncoder(Encoder):
     def records(self, X: Any) -> pd.DataFrame:
         """No columns: tensors of unknown meaning have nothing to show except their ids."""
         return pd.DataFrame(index=range(len(tensors_of(X)[0])))
+
+    def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
+        """(n,): Euclidean distance of flattened, standardised inputs, the mean over several inputs.
+
+        Records of tensors are empty: compared with those, all are equally far, at 0.
+        """
+        if isinstance(X_many, pd.DataFrame) and X_many.shape[1] == 0:
+            return np.zeros(len(X_many))
+        return super().input_distances(X_one, X_many)
 
 
 def _described(part: Tensor) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac.encoders.base import Encoder, Recipe, array_of
+from dwac.encoders.base import Encoder, Recipe, array_of, require_one
+from dwac.encoders.likeness import category_differences, number_differences
 from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork
 from dwac.errors import DwacError, InputError, KindError, NonFiniteError, ShapeError
 from dwac.nn.batches import Inputs
@@ -37,6 +38,7 @@ _DEEPEST = 1000  # most layers
 _LARGEST = 1e100  # numbers are clipped to ± this, so that no square or difference overflows
 _FARTHEST = 1e3  # scaled numbers are clipped to ± this: finite in float32, and still far from everything
 _EDGE = 5.2  # the largest z = Φ⁻¹(rank)
+_EDGE_OF_MOST = 1.645  # z of the quantile .95
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "complex", "timedelta", "timedelta64"}
 _DATES = {"datetime", "datetime64", "date", "period"}  # pandas' names for the contents of a column
 
@@ -89,6 +91,15 @@ class Scale:
         x = np.where(np.isnan(x), self.fill, x)
         with np.errstate(over="ignore"):
             return np.clip(2 * _EDGE * np.maximum(low - x, x - high) / (high - low), 0, _FARTHEST)
+
+    @property
+    def span(self) -> float:
+        """The range of most training values: between the quantiles .05 and .95, or of all if those are equal."""
+        values = np.asarray(self.values)
+        if self.form == "standard":
+            return float(2 * _EDGE_OF_MOST * values[1])
+        low, high = np.quantile(values, (0.05, 0.95)) if self.form == "quantile" else values
+        return float(high - low or values[-1] - values[0])
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,19 @@ class Column:
             if not self.scales and not self.rare:
                 found.new.append((found.indices[0] == UNKNOWN).astype(np.float64))
         return found
+
+    @property
+    def used(self) -> bool:
+        """Whether the column tells rows apart: it varied in training."""
+        return bool(self.categories or self.gaps or any(self.scales))
+
+    def differences(self, one: pd.Series[Any], many: pd.Series[Any]) -> Floats:
+        """(n,) in [0, 1]: how much n values differ from the one; numbers and dates in units of their usual range."""
+        if not self.scales:
+            return category_differences(one.iloc[0], many)
+        scale = self.scales[0]
+        x, others = (_parts(_read(series, self.kind), self.name, self.kind)[0] for series in (one, many))
+        return number_differences(float(x[0]), others, 0.0 if scale is None else scale.span)
 
 
 class TabularEncoder(Encoder):
@@ -245,7 +269,7 @@ class TabularEncoder(Encoder):
         paper = self.settings["network"] == "paper"
         columns = [Column.fit(frame.iloc[:, i], name, paper=paper) for i, name in enumerate(frame.columns)]
         unique = [c.name for c in columns if c.kind == "categorical" and len(frame[c.name].unique()) > 1]
-        if unique and not any(c.categories or c.gaps or any(c.scales) for c in columns):
+        if unique and not any(c.used for c in columns):
             raise InputError(
                 f"at least one column must have values that recur; column {checks.listed(unique)} has a different "
                 f"value in every row; if it holds texts, pass it alone: X[{unique[0]!r}], or --text {unique[0]} on the "
@@ -304,6 +328,19 @@ class TabularEncoder(Encoder):
         if extra:
             raise InputError(f"column {checks.listed(extra)} was not in fit's data; drop it, or fit again with it")
         return frame[names]
+
+    def input_distances(self, X_one: Any, X_many: Any) -> Floats:
+        """(n,): Gower's distance, the mean over the columns that vary of differences in [0, 1].
+
+        Categories differ by 0 or 1; numbers and dates by |x - x_i| / (the usual range in training), at most 1. Two
+        gaps differ by 0, a gap and a value by 1. See `Encoder.input_distances`.
+        """
+        one, many = self.records(X_one), self.records(X_many)
+        require_one(len(one))
+        apart = [
+            column.differences(one.iloc[:, i], many.iloc[:, i]) for i, column in enumerate(self.columns) if column.used
+        ]
+        return np.mean(apart, axis=0) if apart else np.zeros(len(many))
 
     def network(self) -> TabularNetwork:
         """A new network for the columns of fit, with (n, widths[-1]) features."""
@@ -446,6 +483,14 @@ def _parts(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:
     seconds = (times - pd.Timestamp(0, tz="UTC").as_unit("s")).dt.total_seconds()  # seconds hold distant dates too
     parts = (seconds, times.dt.month, times.dt.day_of_week, times.dt.hour)
     return [np.asarray(part.to_numpy(np.float64, na_value=np.nan), np.float64) for part in parts]
+
+
+def _read(series: pd.Series[Any], kind: str) -> pd.Series[Any]:
+    """A column of records: numbers of several types (Decimal beside float) were stored as text, and are read again."""
+    if kind == "datetime" or pd.api.types.infer_dtype(series, skipna=True) != "string":
+        return series
+    truth = {"True": 1.0, "False": 0.0}
+    return pd.Series([truth.get(value, value) for value in series], dtype=object).pipe(pd.to_numeric, errors="coerce")
 
 
 def _numbers(series: pd.Series[Any], name: Name) -> Floats:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dwac import _checks as checks
-from dwac.encoders.base import Encoder, Recipe
+from dwac.encoders.base import Encoder, Recipe, require_one
+from dwac.encoders.likeness import word_distances
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, KindError, ShapeError
 from dwac.nn.batches import Inputs
@@ -270,6 +271,10 @@ class TextEncoder(Encoder):
         """The texts, in one column "text"."""
         return pd.DataFrame({"text": pd.Series(texts_of(X), dtype="str")})
 
+    def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
+        """(n,): 1 - cosine of the sets of words, rare words weighing more; see `Encoder.input_distances`."""
+        return text_distances(X_one, X_many)
+
     def network(self) -> nn.Module:
         """A new network, with (n, 200) features for the paper's and (n, 128) for the default.
 
@@ -398,6 +403,13 @@ class _Corpus(NamedTuple):
             distinct = np.sort(np.unique(key, return_index=True)[1])
             owner, hashes = owner[distinct], hashes[distinct]
             yield text[owner], hashes, place[owner]
+
+
+def text_distances(X_one: Any, X_many: Any) -> NDArray[np.float64]:
+    """(n,): how few words each of n texts shares with the one, for every encoder of texts."""
+    one = texts_of(X_one)
+    require_one(len(one))
+    return word_distances(one[0], texts_of(X_many))
 
 
 def texts_of(X: Any) -> list[str]:

@@ -1,0 +1,279 @@
+"""What can be said about the rows of a group, column by column: claims such as "age 17 to 29".
+
+A column offers several claims about a group. Each is true of most of its rows, and comes with the rows for which it
+holds, so that `dwac.explain.descriptions` can choose those that set the group apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST = 0.6  # of a group's rows for which a claim about one value must hold
+WIDE = 0.75  # and a claim about several values or a range
+_INNER = (0.1, 0.9)  # quantiles of a group between which a range lies
+_STEPS = 40  # a range is rounded to about this part of the column's usual range
+_VALUES = 3  # values named in a claim
+_LONG, _SHOWN = 60, 40  # characters: columns of longer values are free text; longer values are cut
+_NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "timedelta", "timedelta64"}
+_DATES = {"datetime", "datetime64", "date", "period"}
+_UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0), ("seconds", 1.0))
+
+
+class Claim(NamedTuple):
+    """A claim in words, and the rows (n,) for which it holds."""
+
+    text: str
+    holds: Bools
+
+
+class Column(Protocol):
+    """A column of n rows that can be described."""
+
+    def claims(self, rows: slice, *, complete: bool = True) -> Iterator[Claim]:
+        """Claims that are true of most of these rows, which are all rows of a group if `complete`, else a sample."""
+        ...
+
+
+def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> Column | None:
+    """A column that can be described; None for one that cannot: constant, empty, free text, ids, images.
+
+    kind: numeric, boolean, datetime or categorical, as an encoder found it; by default it is found here.
+    """
+    title = name if isinstance(name, str) else f"column {name}"
+    held = pd.api.types.infer_dtype(series, skipna=True)
+    if kind is None:
+        kind = "numeric" if held in _NUMERIC else "datetime" if held in _DATES else "categorical"
+    if kind == "datetime":
+        return _dates(series, title)
+    if kind == "numeric":
+        return _numbers(series, title, held)
+    return None if kind == "empty" or held == "bytes" else _values(series, title)
+
+
+# Numbers and dates
+
+
+class Ranges:
+    """Numbers (n,), NaN where missing: claims are ranges from about the 10th to the 90th percentile of a group.
+
+    Limits are rounded to a step; a claim holds for the rows between the limits that it names. A date is a number of
+    seconds; one that is named, such as 2024-05, means that whole month.
+    """
+
+    def __init__(self, title: str, x: Floats, scale: Scale) -> None:
+        self.title, self.x, self.scale = title, x, scale
+
+    def claims(self, rows: slice, *, complete: bool = True) -> Iterator[Claim]:
+        """ "a to b", "at most b" and "at least a"; where one value prevails, that value; or that it is missing."""
+        gaps = np.isnan(self.x)
+        inside = self.x[rows][~gaps[rows]]
+        if (share := float(gaps[rows].mean())) >= MOST:
+            yield Claim(f"{self.title} {often(share, complete)}missing", gaps)
+            return
+        low, high = np.quantile(inside, _INNER, method="nearest")
+        if low == high:
+            holds = self.x == low
+            share = float(holds[rows].mean())
+            if share >= MOST:
+                yield Claim(f"{self.title} {often(share, complete)}{self.scale.exact(float(low))}", holds)
+            return
+        first, last = self.scale.start(float(low)), self.scale.start(float(high))
+        after, before = self.x >= first, self.x < self.scale.end(last)
+        a, b = self.scale.text(first), self.scale.text(last)
+        ranges = ((self.scale.below.format(b), before), (self.scale.above.format(a), after))
+        both = Claim(f"{self.title} {a} to {b}" if a != b else f"{self.title} {a}", after & before)
+        for claim in (*(Claim(f"{self.title} {words}", holds) for words, holds in ranges), both):
+            if claim.holds[rows].mean() >= WIDE:
+                yield claim
+
+
+class Scale(Protocol):
+    """How numbers are rounded and written."""
+
+    below: str
+    above: str
+
+    def start(self, value: float) -> float:
+        """The rounded number, or the beginning of the period that holds the value."""
+        ...
+
+    def end(self, value: float) -> float:
+        """The first number that no longer counts as at most this rounded one."""
+        ...
+
+    def text(self, value: float) -> str:
+        """A rounded number in words."""
+        ...
+
+    def exact(self, value: float) -> str:
+        """A number that is not rounded, in words."""
+        ...
+
+
+class NumberScale:
+    """Numbers rounded to a step of 1 or 5 times a power of ten, perhaps with a unit."""
+
+    below, above = "at most {}", "at least {}"
+
+    def __init__(self, x: Floats, *, unit: str = "") -> None:
+        low, high = np.quantile(x, (0.05, 0.95))
+        span = float(high - low) or float(x.max() - x.min())
+        power = 10.0 ** math.floor(math.log10(span / _STEPS)) if span / _STEPS > 1e-300 else 0.0
+        self.step = 5 * power if span / _STEPS >= 5 * power else power
+        if (x == np.round(x)).all():
+            self.step = max(self.step, 1.0)
+        self.decimals = max(0, -math.floor(math.log10(self.step))) if self.step else 300
+        self.unit = f" {unit}" if unit else ""
+
+    def start(self, value: float) -> float:
+        """Rounded to the nearest multiple of the step."""
+        return round(round(value / self.step) * self.step, self.decimals) if self.step else value
+
+    def end(self, value: float) -> float:
+        """Just above the number: limits are inclusive."""
+        return float(np.nextafter(value, math.inf))
+
+    def text(self, value: float) -> str:
+        """With as many decimals as the step has, and a comma for thousands from 10,000 on: 1,990 is no year."""
+        if self.decimals > 6 or abs(value) >= 1e15:
+            return f"{value:.6g}{self.unit}"
+        text = f"{value:,.{self.decimals}f}" if abs(value) >= 10_000 else f"{value:.{self.decimals}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        return f"{'0' if text == '-0' else text}{self.unit}"
+
+    def exact(self, value: float) -> str:
+        """Up to six digits, or all of a whole number."""
+        whole = value == round(value) and abs(value) < 1e15
+        text = (f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.0f}") if whole else f"{value:.6g}"
+        return f"{text}{self.unit}"
+
+
+class DateScale:
+    """Seconds since 1970 as months, days or minutes, whichever suits the column's usual range."""
+
+    below, above = "until {}", "since {}"
+
+    def __init__(self, x: Floats) -> None:
+        low, high = np.quantile(x, (0.05, 0.95))
+        span = float(high - low) or float(x.max() - x.min())
+        day = 86_400
+        self.unit = "M" if span > 4 * 365 * day else "D" if span > 4 * day else "m"
+
+    def start(self, value: float) -> float:
+        """The beginning of the month, day or minute."""
+        return float(self._period(value).astype("datetime64[s]").astype(np.int64))
+
+    def end(self, value: float) -> float:
+        """The beginning of the next one."""
+        return float((self._period(value) + 1).astype("datetime64[s]").astype(np.int64))
+
+    def _period(self, value: float) -> Any:
+        return np.datetime64(math.floor(value), "s").astype(f"datetime64[{self.unit}]")
+
+    def text(self, value: float) -> str:
+        """As in ISO 8601: 2024-05, 2024-05-31 or 2024-05-31 14:00."""
+        return str(self._period(value)).replace("T", " ")
+
+    def exact(self, value: float) -> str:
+        """To the minute, or the day if that is all."""
+        return str(np.datetime64(math.floor(value), "m" if value % 86_400 else "D")).replace("T", " ")
+
+
+def _numbers(series: pd.Series[Any], title: str, held: str) -> Column | None:
+    unit = ""
+    if held.startswith("timedelta"):
+        series = pd.to_timedelta(series).dt.total_seconds()
+        middle = float(series.abs().median())
+        unit, size = next((found for found in _UNITS if middle >= found[1]), _UNITS[-1])
+        series = series / size
+    elif not pd.api.types.is_numeric_dtype(series.dtype):
+        series = pd.to_numeric(series.astype(object), errors="coerce")
+    x: Floats = series.to_numpy(np.float64, na_value=np.nan)
+    x = np.where(np.isfinite(x), x, np.nan)
+    known = x[~np.isnan(x)]
+    if len(known) == 0 or (known.min() == known.max() and len(known) == len(x)):
+        return None
+    if len(pd.unique(known)) <= 2 and not unit:  # 0 and 1: one of them is named, or that it is missing
+        return _values(pd.Series(x), title)
+    return Ranges(title, x, NumberScale(known, unit=unit))
+
+
+def _dates(series: pd.Series[Any], title: str) -> Column | None:
+    if isinstance(series.dtype, pd.PeriodDtype):
+        series = series.dt.to_timestamp()
+    if not pd.api.types.is_datetime64_any_dtype(series.dtype):
+        series = series.astype(object)
+    times = pd.to_datetime(series, utc=True, errors="coerce", format="ISO8601")
+    apart = (times - pd.Timestamp(0, tz="UTC").as_unit("s")).dt.total_seconds()
+    seconds: Floats = np.asarray(apart.to_numpy(np.float64, na_value=np.nan), np.float64)
+    known = seconds[~np.isnan(seconds)]
+    if len(known) == 0 or (known.min() == known.max() and len(known) == len(seconds)):
+        return None
+    return Ranges(title, seconds, DateScale(known))
+
+
+# Categories
+
+
+class Values:
+    """Codes (n,) into named values, the last of which means missing: claims name the values that prevail."""
+
+    def __init__(self, title: str, codes: Ints, names: list[str]) -> None:
+        self.title, self.codes, self.names = title, codes, names
+        self.shares = np.bincount(codes, minlength=len(names)) / len(codes)
+
+    def claims(self, rows: slice, *, complete: bool = True) -> Iterator[Claim]:
+        """One, two or three values that are more frequent in the group than elsewhere."""
+        shares = np.bincount(self.codes[rows], minlength=len(self.names)) / (rows.stop - rows.start)
+        order = np.argsort(-shares, kind="stable")[:_VALUES]
+        order = order[(shares[order] > self.shares[order]) & (shares[order] > 0.1)]
+        for k in range(1, len(order) + 1):
+            share = float(shares[order[:k]].sum())
+            if share < (MOST if k == 1 else WIDE):
+                continue
+            named = [self.names[code] for code in order[:k]]
+            listed = " or ".join([", ".join(named[:-1]), named[-1]] if k > 1 else named)
+            yield Claim(f"{self.title} {often(share, complete)}{listed}", np.isin(self.codes, order[:k]))
+
+
+def _values(series: pd.Series[Any], title: str) -> Column | None:
+    """None if there is one value only, if values hardly recur (ids, names), or if they are long texts."""
+    try:
+        codes, found = pd.factorize(series)
+    except TypeError:  # lists and the like
+        return None
+    gaps = bool((codes < 0).any())
+    if len(found) + gaps < 2 or len(found) > max(20, len(codes) // 10):
+        return None
+    names = [_named(value) for value in found]
+    if float(np.median([len(name) for name in names])) > _LONG:
+        return None
+    cut = [name if len(name) <= _SHOWN else name[: _SHOWN - 1] + "…" for name in names]
+    return Values(title, np.where(codes < 0, len(found), codes).astype(np.int64), [*cut, "missing"])
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return " ".join(str(value).split()) or "blank"
+
+
+def often(share: float, complete: bool) -> str:
+    """How many of a group's rows; "always" is said only if all of them are known.
+
+    >>> often(1.0, complete=True), often(1.0, complete=False), often(0.7, complete=True)
+    ('always ', 'nearly always ', 'mostly ')
+    """
+    return "always " if share == 1 and complete else "nearly always " if share >= 0.95 else "mostly "
