@@ -109,7 +109,7 @@ def measure(name: str, shape: Shape, device: str, turns: int, shared: bool = Fal
         "MiB above inputs": memory.mib,
         "of these held": held,
         "seconds to get ready": ready,
-        "note": "" if len(queries) == shape.n else "a share of the queries",
+        "note": "" if len(queries) == shape.n else "some of the queries",
     }
 
 

@@ -55,7 +55,7 @@ def ours(problem: Problem, backend: str = "auto") -> Ask:
     return ask
 
 
-# The plain way, as in the research code: the matrix of squared distances, exp, product with one-hot labels.
+# The plain method, as in the research code: the matrix of squared distances, exp, product with one-hot labels.
 
 CHUNKS = {  # queries and references of one matrix: all are tried and the fastest is used
     "cpu": [(256, 2048), (256, 8192), (256, 65_536)],
@@ -208,8 +208,8 @@ def faiss_flat(problem: Problem) -> Ask:
 SUMS = {
     "dwac": Contender(ours),  # backend="auto"
     **{f"dwac, {name}": Contender(partial(ours, backend=name)) for name in BACKENDS},
-    "research code's way, best chunks": Contender(plain, cpu=2048, cuda=32_768),
-    "the same, torch.compile": Contender(partial(plain, compiled=True), cpu=2048, cuda=32_768),
+    "research code's method, best chunks": Contender(plain, cpu=2048, cuda=32_768),
+    "research code's method, torch.compile": Contender(partial(plain, compiled=True), cpu=2048, cuda=32_768),
     "KeOps": Contender(keops, cpu=512),
     "scikit-learn rbf_kernel": Contender(rbf_kernel, cpu=256, cuda=0),
     "scikit-learn KernelDensity": Contender(kernel_density, cpu=10, cuda=0),
@@ -218,5 +218,5 @@ SUMS = {
 NEIGHBOURS = {
     "dwac": Contender(ours),
     "faiss IndexFlatL2": Contender(faiss_flat, cpu=2048),
-    "torch.topk of the matrix": Contender(topk, cpu=512),
+    "torch.topk on all distances": Contender(topk, cpu=512),
 }

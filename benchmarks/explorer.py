@@ -1,7 +1,7 @@
-"""Claim: the explorer draws 600,000 points in under 100 ms a frame, in headless Chromium without a GPU.
+"""Claim: the explorer draws 600,000 points in under 100 ms per frame, in headless Chromium without a GPU.
 
 The page itself, as `dwac explore` serves it, is panned and zoomed. `draw` is the time of its script per frame, `frame`
-the time from one frame to the next, including all other work of the browser. The peer is the usual way, in the same
+the time from one frame to the next, including all other work of the browser. The peer is the usual method, in the same
 browser and at the same size: a canvas with a separate arc or rectangle for every point.
 
     python -m benchmarks.explorer

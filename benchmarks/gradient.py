@@ -27,7 +27,7 @@ from dwac.engine import BACKENDS, Index, build_index, query
 from dwac.kernels import get_kernel
 
 SHAPES = [(16, 10), (16, 100), (32, 10), (32, 100)]  # d, K
-AT_LEAST = 5.0  # times faster than the dense way
+AT_LEAST = 5.0  # times faster than the dense method
 SEED, CENTRES, NOISE = 0, 0.7, 0.35  # spread between classes and within a class: norms of 2 to 3
 Contender = Callable[[Tensor, Tensor], Tensor]  # queries, their labels → loss
 

@@ -1,8 +1,9 @@
-"""Claim: on 2 cores `dwac serve` answers 300 digits a second, p99 under 100 ms, and bears 10 times as many requests.
+"""Claim: on 2 cores `dwac serve` answers 300 digits per second, p99 under 100 ms, and survives 10 times the load.
 
 A second process sends requests over 48 to 256 connections, at a fixed rate that does not depend on the answers. Latency
 is measured from the scheduled time of a request. If all connections are waiting for answers, the request is sent later,
-so latency from sending is reported too. The peer is the usual way: a FastAPI function that calls the model per request.
+so latency from sending is reported too. The peer is the usual solution: a FastAPI function with one call of the model
+per request.
 
     python -m benchmarks.service
 """
@@ -33,8 +34,8 @@ from benchmarks import record
 RATE, SECONDS = 300, 8
 PHASES = {  # requests per second (None: as fast as answers arrive), connections
     "steady": (RATE, 64),
-    "as fast as it can": (None, 48),
-    "10 times too many": (10 * RATE, 256),
+    "maximum rate": (None, 48),
+    "10 times the load": (10 * RATE, 256),
     "steady again": (RATE, 64),
 }
 Asked = list[tuple[int, float, float]]  # per request: status, seconds since its scheduled time, and since sending
@@ -49,7 +50,7 @@ def main() -> None:
             digits.images[:1200], digits.target[:1200]
         )
         model = clf.save(Path(folder) / "digits")
-        for who in ("dwac serve", "a call a request"):
+        for who in ("dwac serve", "one call per request"):
             with served(who, model) as (port, process):
                 for phase, (rate, connections) in PHASES.items():
                     busy = sum(process.cpu_times()[:2])
@@ -130,7 +131,7 @@ def served(who: str, model: Path) -> Iterator[tuple[int, psutil.Process]]:
 
 
 def serve_peer(folder: str) -> None:
-    """The usual way: how the FastAPI tutorial would serve a scikit-learn model."""
+    """The usual solution: a scikit-learn model served as in the FastAPI tutorial."""
     import socket
 
     import torch

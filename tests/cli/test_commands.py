@@ -136,7 +136,7 @@ def test_train_refuses_what_is_no_target(tmp_path: Path, target: str | None, exp
     assert not (tmp_path / "m").exists()
 
 
-def test_train_overwrites_nothing_unasked(folder: Path, tmp_path: Path) -> None:
+def test_train_overwrites_nothing_by_default(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "-o")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
@@ -435,7 +435,7 @@ def test_data_that_is_wrong_throughout_is_refused(folder: Path, tmp_path: Path) 
     )
 
 
-def test_blank_texts_and_nested_cells_are_told_row_by_row(tmp_path: Path) -> None:
+def test_blank_texts_and_nested_cells_are_reported_row_by_row(tmp_path: Path) -> None:
     frame = pd.DataFrame({"text": [f"a {word} film {i}" for i in range(60) for word in ("good", "bad")]})
     frame["label"] = ["pos", "neg"] * 60
     frame.to_csv(tmp_path / "films.csv", index=False)
@@ -516,7 +516,7 @@ def test_every_command_helps_with_an_example() -> None:
         (["explain", "m", "a.csv", "-k", "0"], "Invalid value for '-k'"),
     ],
 )
-def test_wrong_usage_is_said_in_one_line_and_ends_with_2(words: list[str], what: str) -> None:
+def test_wrong_usage_is_reported_in_one_line_with_exit_code_2(words: list[str], what: str) -> None:
     assert what in error_line(*words, ends=2)
 
 
@@ -527,7 +527,7 @@ def test_a_command_without_arguments_helps() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is full")
-def test_a_full_disk_behind_the_pipe_is_said_in_one_line(folder: Path) -> None:
+def test_a_full_disk_behind_the_pipe_is_reported_in_one_line(folder: Path) -> None:
     words: list[Path | str] = [DWAC, "predict", folder / "model", folder / "new.csv"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)

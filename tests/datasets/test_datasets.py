@@ -530,7 +530,7 @@ def test_every_dataset_misses_its_files_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*datasets.NAMES, "glove"])
-def test_a_folder_in_the_place_of_a_file_is_said(home: Path, name: str) -> None:
+def test_a_folder_in_place_of_a_file_is_an_error(home: Path, name: str) -> None:
     file = datasets.sources(name)[0]
     path = home / file.folder / ("glove.6B.100d.txt" if name == "glove" else file.name)
     path.mkdir(parents=True)
@@ -742,7 +742,7 @@ def test_a_damaged_file_is_replaced(server: Server, home: Path) -> None:
     assert path.read_bytes() == TEXT
 
 
-def test_a_transfer_that_breaks_off_goes_on_where_it_ended(server: Server) -> None:
+def test_an_interrupted_transfer_resumes_where_it_stopped(server: Server) -> None:
     server.breaks = [4000]
     assert download.fetch(server.file()).read_bytes() == TEXT
     assert [span for _, span in server.asked] == [None, "bytes=4000-"]
@@ -760,7 +760,7 @@ def test_a_later_call_resumes(server: Server, home: Path) -> None:
     assert left(home) == ["x.txt"]
 
 
-def test_a_server_without_ranges_starts_anew(server: Server, home: Path) -> None:
+def test_a_server_without_ranges_starts_again(server: Server, home: Path) -> None:
     server.ranges = False
     put(home, "adult", "x.txt.part", TEXT[:5000])
     assert download.fetch(server.file()).read_bytes() == TEXT
@@ -802,7 +802,7 @@ def test_the_next_address_is_tried(server: Server) -> None:
     assert [path for path, _ in server.asked] == ["/gone", "/x.txt"]
 
 
-def test_no_connection_is_said(server: Server) -> None:
+def test_no_connection_is_an_error(server: Server) -> None:
     file = server.file()
     server.server_close()
     with pytest.raises(DatasetError, match="refused"):

@@ -157,7 +157,7 @@ def test_a_picture_looks_as_it_did(draw: Callable[[], Any]) -> None:
         (a_text, lambda: explanation([{"text": "other words"}] * 4).plot()),
     ],
 )
-def test_another_picture_is_told_apart(draw: Callable[[], Any], other: Callable[[], Any]) -> None:
+def test_a_different_picture_looks_different(draw: Callable[[], Any], other: Callable[[], Any]) -> None:
     assert apart(draw().png(DPI), other().png(DPI)) > 2 * APART
 
 
@@ -250,7 +250,7 @@ def test_the_map_of_more_dimensions_shows_the_two_with_most_spread() -> None:
     assert np.abs(plane.axes[:, [1, 3]]).argmax(axis=1).tolist() == [0, 1]
 
 
-def test_records_are_told_apart_by_what_they_hold() -> None:
+def test_the_kind_of_a_record_follows_from_its_content() -> None:
     assert [kind_of(r) for r in ({"image": png(0)}, {"text": "a"}, {"a": 1}, {"text": 1}, {}, None)] == [
         "image",
         "text",

@@ -479,7 +479,7 @@ def test_a_chosen_encoder_is_a_copy(case: Case) -> None:
         assert chosen.recipe == case.new().fit(case.X).recipe
 
 
-def test_a_module_encoder_with_ways_of_its_own_keeps_them() -> None:
+def test_a_subclass_of_module_encoder_keeps_its_methods() -> None:
     class Noisy(ModuleEncoder):
         def augment(self, inputs: Any, generator: torch.Generator) -> Any:
             return (inputs[0] + torch.rand(inputs[0].shape, generator=generator),)

@@ -63,13 +63,13 @@ def test_every_layout_and_type_gives_channels_first(shape, fitted, move, form):
     np.testing.assert_array_equal(images.float(), move(X).astype(np.float32))
 
 
-def test_ambiguous_channels_are_last_unless_said_otherwise():
+def test_ambiguous_channels_are_last_by_default():
     X = pixels(4, 3, 3, 3)
     assert torch.equal(only(ImageEncoder().fit(X), X), torch.as_tensor(X).movedim(-1, 1))
     assert torch.equal(only(ImageEncoder(channels="first").fit(X), X), torch.as_tensor(X))
 
 
-def test_unusual_channel_counts_need_to_be_told():
+def test_unusual_channel_counts_must_be_given():
     X = pixels(4, 8, 9, 2)
     with pytest.raises(ShapeError, match=r'no axis of \(4, 8, 9, 2\).*channels="first"'):
         ImageEncoder().fit(X)

@@ -84,7 +84,7 @@ def test_texts_come_in_many_containers(encoder: TextEncoder, X: Any) -> None:
         (pd.DataFrame({"a": ["x"], "b": ["y"]}), "one column; got 2"),
     ],
 )
-def test_what_is_no_text_is_named(encoder: TextEncoder, X: Any, message: str) -> None:
+def test_what_is_not_a_text_is_named(encoder: TextEncoder, X: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         encoder.transform(X)
     with pytest.raises(InputError, match=message):
@@ -414,7 +414,7 @@ def test_only_the_first_words_of_a_file_and_those_asked_for_are_read(tmp_path: P
             read_vectors(vectors_file(path, text), {"list"}, further=2)
 
 
-def test_a_ensembles_attention_is_the_mean_of_its_members(encoder: TextEncoder) -> None:
+def test_an_ensembles_attention_is_the_mean_of_its_members(encoder: TextEncoder) -> None:
     torch.manual_seed(0)
     members = [encoder.network().eval() for _ in range(3)]
     together = encoder.attention(Ensemble(members), TEXTS) or []
@@ -530,7 +530,7 @@ def test_a_hugging_face_model_must_be_there_and_be_an_encoder(tiny_bert: Path, t
         HuggingFaceEncoder(tiny_bert).fit(["a", None])
 
 
-def test_without_transformers_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 

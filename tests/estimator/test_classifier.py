@@ -376,12 +376,12 @@ def test_the_softmax_twin_has_members_too() -> None:
         assert twin.embed(people()[0]).shape == (240, 2 * (size or 16))
 
 
-def test_a_recipes_members_are_for_a_gpu(fitted) -> None:
+def test_the_recipes_ensemble_size_applies_to_a_gpu(fitted) -> None:
     assert fitted.encoder_.recipe.ensemble_size > 1
     assert fitted.model_.ensemble_size == 1
 
 
-def test_members_and_guidance_are_settings_like_any_other() -> None:
+def test_ensemble_size_and_auxiliary_weight_are_settings_like_any_other() -> None:
     clf = DWACClassifier(ensemble_size=2, auxiliary_weight=0.5)
     assert {name: clone(clf).get_params()[name] for name in ("ensemble_size", "auxiliary_weight")} == {
         "ensemble_size": 2,
@@ -391,7 +391,7 @@ def test_members_and_guidance_are_settings_like_any_other() -> None:
     assert "ensemble_size=2" in repr(DWACClassifier(ensemble_size=2))
 
 
-def test_guidance_follows_the_recipe_unless_it_is_set() -> None:
+def test_auxiliary_weight_follows_the_recipe_unless_it_is_set() -> None:
     images = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
     cases: list[tuple[Any, float]] = [(None, 1.0), (0, 0.0), (np.float32(0.25), 0.25)]
     for asked, expected in cases:
@@ -424,7 +424,7 @@ def test_an_interrupted_ensemble_resumes_from_its_checkpoint(tmp_path, monkeypat
     assert resumed.history_["loss"].tolist() == straight.history_["loss"].tolist()
 
 
-def test_copies_of_ones_own_network_are_no_ensemble_and_the_remedy_is_named(tmp_path) -> None:
+def test_copies_of_one_network_are_not_an_ensemble_and_the_error_says_what_to_do(tmp_path) -> None:
     X, y = load_iris(return_X_y=True)
     settings: dict[str, Any] = {"epochs": 15, "batch_size": 16, "learning_rate": 1e-2}
     settings |= {"random_state": 0, "device": "cpu"}
@@ -723,7 +723,7 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
         ({"checkpoint": "here.safetensors"}, "random_state"),
     ],
 )
-def test_settings_that_cannot_be_are_named(settings, message) -> None:
+def test_invalid_settings_are_named(settings, message) -> None:
     with pytest.raises(DwacError, match=message):
         DWACClassifier(**settings).fit(*people())
 

@@ -50,7 +50,7 @@ def test_unknown_labels_are_refused() -> None:
         evaluate(predict(clf, X[:2]), ["a", "b"], strict=False)
 
 
-def test_unknown_labels_count_as_wrong_and_missed_where_they_are_let_in() -> None:
+def test_unknown_labels_count_as_wrong_and_not_covered_if_not_strict() -> None:
     clf = DWACClassifier(epochs=3, random_state=0, device="cpu").fit(X, Y)
     all_known = evaluate(predict(clf, X), Y, epsilon=0.3)
     y = np.where(np.arange(120) % 4 == 0, "huge", Y)

@@ -176,7 +176,7 @@ def test_balanced_classes_are_counted_among_training_rows() -> None:
 
 
 @pytest.mark.parametrize("n_calibration", [20, 30, 51])
-def test_few_calibration_rows_are_said_before_and_with_the_answer(n_calibration: int) -> None:
+def test_too_few_calibration_rows_are_reported_before_and_with_the_answer(n_calibration: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     y = rng.integers(2, size=300)  # noise: some calibration row fits its label badly

@@ -217,7 +217,7 @@ def test_a_changed_config_is_named(folder) -> None:
         (lambda c: c.update(history={"a": 1}), "ValueError"),
     ],
 )
-def test_a_config_without_sense_is_named_with_the_folder(folder, change, message) -> None:
+def test_an_invalid_config_is_named_with_the_folder(folder, change, message) -> None:
     forge(folder, change)
     with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{message}"):
         load(folder)
@@ -385,7 +385,7 @@ def test_a_guide_is_neither_stored_nor_built_again(tmp_path) -> None:
         (lambda c: c.update(characters=[]), "true or false"),
     ],
 )
-def test_texts_without_sense_are_named_with_the_folder(change, message, tmp_path) -> None:
+def test_invalid_texts_are_named_with_the_folder(change, message, tmp_path) -> None:
     texts = [f"{word} film with number {i % 5}" for i in range(20) for word in ("good", "bad")]
     folder = DWACClassifier(**SETTINGS).fit(texts, labels(0, 1, n=40)).save(tmp_path / "model")
     forge(folder, lambda c: change(c["encoder"]["config"]))

@@ -259,7 +259,7 @@ def test_a_row_left_out_before_is_answered_in_its_place() -> None:
     assert clf.votes(Partial(None, {0: "gone"}))[1].tolist() == ["gone"]
 
 
-def test_a_tokeniser_that_panics_on_a_text_costs_that_text_alone(tmp_path: Path) -> None:
+def test_a_tokeniser_that_panics_on_a_text_affects_only_that_text(tmp_path: Path) -> None:
     class PanicException(BaseException):
         pass
 

@@ -188,7 +188,7 @@ def aurocs(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("surface", SURFACES)
-def test_no_number_tells_who_took_part(surface: str, folder: Path, groups: Groups, tmp_path: Path) -> None:
+def test_no_number_reveals_membership(surface: str, folder: Path, groups: Groups, tmp_path: Path) -> None:
     given = {who: all_numbers(answers(surface, folder, rows, tmp_path)) for who, rows in vars(groups).items()}
     for who, rows in vars(groups).items():
         near = all_numbers(answers(surface, folder, moved(rows), tmp_path))
@@ -201,7 +201,7 @@ def test_no_number_tells_who_took_part(surface: str, folder: Path, groups: Group
             assert abs(auroc - 0.5) < 0.25, (who, "new rows", name, auroc)
 
 
-def test_a_network_that_knows_its_training_rows_by_heart_tells_none() -> None:
+def test_a_network_that_memorised_its_training_rows_reveals_none() -> None:
     digits = load_digits()
     images, y = digits.images, digits.target
     clf = DWACClassifier(epochs=8, random_state=0, device="cpu", verbose=False).fit(images[:1200], y[:1200])
@@ -235,7 +235,7 @@ def test_a_calibration_row_does_not_tie_with_itself_alone(kind: str) -> None:
 # The same everywhere, and nothing else
 
 
-def test_every_surface_tells_the_same(clf: DWACClassifier, folder: Path, tmp_path: Path) -> None:
+def test_every_surface_gives_the_same_answer(clf: DWACClassifier, folder: Path, tmp_path: Path) -> None:
     rows = UNSEEN[:8]
     private = load(folder, device="cpu")
     asked: list[Any] = [
@@ -347,7 +347,7 @@ def test_a_private_model_stays_private_whatever_is_done_with_it(
     assert not again.fit(X, truth(X)).private_
 
 
-def test_a_private_rival_is_told_as_such(clf: DWACClassifier, folder: Path) -> None:
+def test_a_private_rival_is_shown_as_private(clf: DWACClassifier, folder: Path) -> None:
     rival = load(folder, device="cpu")
     explorer = Explorer.of(clf, UNSEEN, rival=(rival, UNSEEN, "other"))
     assert not explorer.private
@@ -408,7 +408,7 @@ def test_scores_on_the_grid_never_make_a_label_less_likely(votes: list[float], k
     assert (rounded.credibility <= 1).all()
 
 
-def test_private_sets_keep_their_promise(clf: DWACClassifier, folder: Path) -> None:
+def test_private_sets_keep_their_coverage(clf: DWACClassifier, folder: Path) -> None:
     fresh = patients(2000, 3, "new")
     y = truth(fresh)
     exact, rounded = (evaluate(predict(clf, fresh, private=private), y) for private in (False, True))

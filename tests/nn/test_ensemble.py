@@ -134,7 +134,7 @@ def test_the_order_of_the_members_does_not_matter() -> None:
     assert_close(other.log_class_weights(x), model.log_class_weights(x))
 
 
-def test_where_members_disagree_everything_is_far() -> None:
+def test_if_members_disagree_everything_is_far() -> None:
     # Two members of one number each. Both put the first query on the first reference; the second query is there for
     # one of them, but on the second reference for the other: no example is near.
     references = joined(torch.tensor([[[0.0], [0.0]], [[4.0], [4.0]]]))
@@ -152,7 +152,7 @@ def test_joining_and_taking_apart_are_inverse() -> None:
     assert_close(members_of(joined(h).T.contiguous().T, 4), h)  # however it lies in memory
 
 
-def test_each_member_has_a_linear_map_of_its_own() -> None:
+def test_each_member_has_its_own_linear_map() -> None:
     features, weight, bias = torch.randn(6, 3, 4), torch.randn(3 * 2, 4), torch.randn(3 * 2)
     for m in range(3):
         expected = nn.functional.linear(features[:, m], weight[2 * m : 2 * m + 2], bias[2 * m : 2 * m + 2])
@@ -399,7 +399,7 @@ def test_no_row_gives_no_logit() -> None:
     assert EnsembleLogits(2, 5, K, linear=True)(torch.zeros(0, 10)).shape == (0, K)
 
 
-def test_what_is_no_ensemble_is_named() -> None:
+def test_what_is_not_an_ensemble_is_refused() -> None:
     x, y = data()
     with pytest.raises(InputError, match="at least one network; got none"):
         Ensemble([])

@@ -258,7 +258,7 @@ def test_the_penalty_is_mean_squared_length() -> None:
     torch.testing.assert_close(penalised.loss(x, y), expected)
 
 
-def test_guidance_adds_so_many_times_the_cross_entropy_of_a_softmax_over_h() -> None:
+def test_the_auxiliary_loss_is_a_weighted_cross_entropy_of_a_softmax_over_h() -> None:
     x, y = data()
     for weights in (None, torch.rand(30, generator=torch.Generator().manual_seed(1))):
         plain, guided = small(n_features=8), small(n_features=8, auxiliary_weight=0.7)

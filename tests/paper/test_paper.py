@@ -25,7 +25,7 @@ from dwac.paper.records import FIELDS, Records, default_folder
 from dwac.paper.report import _busy, write_report
 from dwac.paper.rows import Library
 from dwac.paper.tables import STALE, Found
-from dwac.paper.tuning import Journal, climb
+from dwac.paper.tuning import Journal, hill_climb
 
 WORDS = ["red", "green", "blue", "fast", "slow", "old", "new", "good", "bad", "long"]
 HELD = ("lending_club", "amazon_beauty")  # nobody has these
@@ -71,7 +71,7 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyP
         patch.setattr(datasets, "load", made_up)
         patch.setattr(datasets, "glove", lambda size=100: vectors)
         patch.setitem(peers.FITTERS, "xgboost", other_trees)
-        patch.setattr(peers, "lacks", lambda peer: None)
+        patch.setattr(peers, "why_missing", lambda peer: None)
         yield patch
 
 
@@ -166,7 +166,7 @@ def test_a_report_on_nothing_has_every_row_not_run(tmp_path: Path) -> None:
 # Resuming
 
 
-def test_an_interrupted_run_goes_on_where_it_was(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_where_it_stopped(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def stop(case: Case, record: dict[str, Any], done: int, total: int) -> None:
         if done == 2:
             raise KeyboardInterrupt
@@ -196,7 +196,7 @@ def test_half_a_training_is_no_record(patched: pytest.MonkeyPatch, tmp_path: Pat
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_a_record_of_other_settings_is_made_anew_and_named_in_the_report(
+def test_a_record_of_other_settings_is_repeated_and_named_in_the_report(
     patched: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: dict[str, Any] = {"datasets": ["adult"], "heads": ["dwac"], "settings": ["best"], "quick": True}
@@ -209,7 +209,7 @@ def test_a_record_of_other_settings_is_made_anew_and_named_in_the_report(
         assert paper.run(["accuracy"], **asked).fitted == []
 
 
-def test_a_record_of_another_recipe_is_made_anew(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_record_of_another_recipe_is_repeated(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Keener(TabularEncoder):
         def fit(self, X: Any, y: Any = None) -> Any:
             super().fit(X, y)
@@ -230,7 +230,7 @@ def test_a_record_of_another_recipe_is_made_anew(patched: pytest.MonkeyPatch, tm
     fit._recipe.cache_clear()
 
 
-def test_a_stale_record_is_called_so_beside_its_number(quick: Any, report: str, tmp_path: Path) -> None:
+def test_a_stale_record_is_marked_next_to_its_number(quick: Any, report: str, tmp_path: Path) -> None:
     assert "stale" not in report
     assert STALE not in report
     kept = Records(tmp_path)
@@ -415,7 +415,7 @@ def test_without_vectors_the_peers_of_texts_still_run(patched: pytest.MonkeyPatc
 
 def test_without_xgboost_the_others_run(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peers, "lacks", lambda peer: "install dwac[bench]" if peer == "xgboost" else None)
+        patch.setattr(peers, "why_missing", lambda peer: "install dwac[bench]" if peer == "xgboost" else None)
         outcome = paper.run(["accuracy"], datasets=["adult"], settings=["best"], quick=True, records=tmp_path)
     assert outcome.missing == {"xgboost": "install dwac[bench]"}
     assert outcome.fitted == ["adult-best-dwac-0", "adult-best-softmax-0"]
@@ -586,7 +586,7 @@ def test_sizes_are_those_of_sets_that_are_not_empty(fitted: dict[str, fit.Fitted
 def test_class_conditional_coverage_is_that_of_a_plain_loop(fitted: dict[str, fit.Fitted]) -> None:
     one = fitted["dwac"]
     found, y = sets.measure(one), one.trial.y_test
-    held, labels = one.held_votes, one.clf.calibration_y_
+    held, labels = one.calibration_votes, one.clf.calibration_y_
     for epsilon in sets.JUDGED:
         covered = np.zeros(6, dtype=int)
         for votes, label in zip(one.votes, y, strict=True):
@@ -635,7 +635,7 @@ def test_accuracy_of_a_case_is_that_of_its_labels(quick: Any) -> None:
     assert record["metrics"]["accuracy"] == {"accuracy": record["accuracy"]}  # an SVM has no probabilities
 
 
-def test_a_change_that_was_tried_stands_beside_its_setting(quick: Any, report: str) -> None:
+def test_a_variant_is_shown_next_to_its_setting(quick: Any, report: str) -> None:
     kept = Records(quick[1])
     frozen, changed = (kept.read(Case("adult", "paper", "dwac", variant=name)) for name in (None, "no_penalty"))
     assert frozen is not None
@@ -700,13 +700,13 @@ def test_climbing_finds_the_best_and_names_an_edge() -> None:
     def loss(values: dict[str, Any]) -> dict[str, Any]:
         return {"loss": (values["x"] - 3) ** 2 + (values["y"] - 9) ** 2}
 
-    found = climb({"x": [0, 1, 2, 3, 4, 5], "y": [1, 2, 3, 4]}, {"x": 1, "y": 2}, loss)
+    found = hill_climb({"x": [0, 1, 2, 3, 4, 5], "y": [1, 2, 3, 4]}, {"x": 1, "y": 2}, loss)
     assert found.best == {"x": 3, "y": 4}
     assert found.edges == ["y"]  # it would be better beyond
     points = [(tried["x"], tried["y"]) for tried in found.tried]
     assert len(set(points)) == len(points)
     assert {(2, 4), (4, 4), (3, 3)} <= set(points)
-    columns = climb(
+    columns = hill_climb(
         {"colsample_bytree": [0.5, 1.0]},
         {"colsample_bytree": 0.5},
         lambda values: {"loss": -values["colsample_bytree"]},
@@ -714,7 +714,7 @@ def test_climbing_finds_the_best_and_names_an_edge() -> None:
     assert (columns.best, columns.edges) == ({"colsample_bytree": 1.0}, [])  # there is no more than all
 
 
-def test_a_stopped_search_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_search_resumes_where_it_stopped(tmp_path: Path) -> None:
     asked: list[int] = []
 
     def measure(values: dict[str, Any]) -> dict[str, Any]:
@@ -725,7 +725,9 @@ def test_a_stopped_search_goes_on_where_it_was(tmp_path: Path) -> None:
 
     def search(stamp: str = "now") -> Any:
         journal = Journal(tmp_path / "a.tuning.jsonl", stamp)
-        return climb({"x": list(range(9))}, {"x": 2}, lambda values: journal.score(values, lambda: measure(values)))
+        return hill_climb(
+            {"x": list(range(9))}, {"x": 2}, lambda values: journal.score(values, lambda: measure(values))
+        )
 
     with pytest.raises(KeyboardInterrupt):
         search()

@@ -158,7 +158,7 @@ def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
         ("a.png", b"", {}, r"labels are required.*one image"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_said(given: Any, name: str, content: Any, options: Any, message: str) -> None:
+def test_what_cannot_be_read_is_an_error(given: Any, name: str, content: Any, options: Any, message: str) -> None:
     with pytest.raises(DwacError, match=message) as error:
         given(name, content, **options)
     assert name in str(error.value) or "unknown" in message
@@ -369,7 +369,7 @@ def test_a_model_remembers_its_columns(model: Model, tmp_path: Path) -> None:
             load(folder)
 
 
-def test_rows_taken_know_where_they_came_from(given: Any) -> None:
+def test_a_subset_of_rows_knows_its_origin(given: Any) -> None:
     rows = given("a.csv", "x,y\n1,a\n2,b\n3,c\n", target="y").take(np.array([2, 0]))
     assert (rows.y.tolist(), rows.ids, rows.X["x"].tolist()) == (["c", "a"], [2, 0], [3, 1])
     assert rows.where(0).endswith("a.csv line 4")

@@ -284,7 +284,7 @@ def test_calibration_by_class_is_reported_too(tmp_path: Path) -> None:
     assert "class_conditional=True" in text
 
 
-def test_what_cannot_be_reported_on_is_refused_by_name(clf: DWACClassifier, tmp_path: Path) -> None:
+def test_what_cannot_be_reported_on_is_refused_with_a_reason(clf: DWACClassifier, tmp_path: Path) -> None:
     X, y = table(50, seed=1)
     softmax = DWACClassifier(head="softmax", epochs=1, device="cpu").fit(*table(100))
     with pytest.raises(HeadError, match="head='dwac'"):
@@ -379,7 +379,7 @@ def test_relabelled_examples_are_the_first_suspects(clf: DWACClassifier, tmp_pat
     assert (issues["log_odds"] > 0).all()
 
 
-def test_a_suspect_is_who_the_model_would_relabel_if_it_did_not_vote(clf: DWACClassifier) -> None:
+def test_a_suspicious_label_is_one_that_all_other_voters_would_change(clf: DWACClassifier) -> None:
     refs = clf.references_
     suspects = set(report.label_issues(clf)["id"])
     h, labels, ids = refs.embeddings, refs.labels, refs.ids
@@ -422,7 +422,7 @@ def coverage_sentence(coverage: float) -> str:
         (0.99, "higher than"),
     ],
 )
-def test_a_promise_is_judged_by_what_chance_does(coverage: float, sentence: str) -> None:
+def test_coverage_is_judged_against_chance(coverage: float, sentence: str) -> None:
     assert sentence in coverage_sentence(coverage)
 
 
@@ -458,21 +458,21 @@ def test_a_perfectly_calibrated_model_is_no_rough_guide_however_few_the_rows(n: 
 
 
 @pytest.mark.parametrize(("power", "how"), [(2.0, "overconfident"), (0.4, "underconfident")])
-def test_a_model_that_is_off_by_more_than_chance_is_told_so(power: float, how: str) -> None:
+def test_miscalibration_beyond_chance_is_reported(power: float, how: str) -> None:
     sentence = calibration_sentence(*drawn(600, 5, power))
     assert "more than chance explains" in sentence
     assert how in sentence
     assert "rough guide" in sentence
 
 
-def test_constant_base_rates_are_said_to_say_nothing() -> None:
+def test_constant_base_rates_are_reported_as_uninformative() -> None:
     y = np.arange(600) % 20
     sentence = calibration_sentence(y, np.full((600, 20), 0.05))
     assert "nothing about a single example" in sentence
     assert "at their word" not in sentence
 
 
-def test_nobody_is_told_that_training_examples_were_asked_as_if_new(page: str) -> None:
+def test_the_page_does_not_call_a_training_example_new(page: str) -> None:
     assert "as if it were new" not in page
     assert words.LEARNED in Reader(page).words
 

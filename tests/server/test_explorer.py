@@ -234,7 +234,7 @@ def test_removing_an_example_changes_what_it_voted_on(fresh: Reader, table: DWAC
     assert list(after["explanation"]["probabilities"].values()) == pytest.approx(wanted, rel=1e-6)
 
 
-def test_removing_who_decides_changes_the_label_and_undoing_brings_it_back(
+def test_removing_the_deciding_example_changes_the_label_and_undo_restores_it(
     fresh: Reader, table: DWACClassifier
 ) -> None:
     row = int(table.predict_proba(AGES[200:]).max(axis=1).argmin())
@@ -370,7 +370,7 @@ def test_edits_are_exported_by_id_with_what_they_change(fresh: Reader, table: DW
 # Every kind of data
 
 
-def test_training_examples_are_what_is_asked_where_no_data_is_given(table: DWACClassifier) -> None:
+def test_without_data_the_training_examples_are_loaded(table: DWACClassifier) -> None:
     explorer = Explorer.of(table, most=50)
     for page in reading(explorer):
         predicted = page.column("predicted", "<u2")
@@ -443,7 +443,7 @@ def private_pages(table: DWACClassifier, tmp_path: Path) -> Iterator[tuple[Reade
                 yield page, with_data
 
 
-def test_a_private_explorer_tells_nothing_of_training_but_labels_and_shares(
+def test_a_private_explorer_shows_only_labels_and_shares_of_training_examples(
     table: DWACClassifier, tmp_path: Path
 ) -> None:
     voter_ids = set(table.references_.ids)
@@ -506,7 +506,7 @@ def test_what_makes_no_sense_is_refused(page: Reader, path: str, status: int) ->
     assert page.ask("GET", path).status == status
 
 
-def test_a_session_has_a_name_of_its_own(page: Reader) -> None:
+def test_each_session_has_its_own_name(page: Reader) -> None:
     for name in ("", "short", "../../etc/passwd", "g" * 16, "a" * 65):
         assert page.ask("GET", "start", **{"x-session": name}).code == "no_session"
 
@@ -516,7 +516,7 @@ def test_questions_that_cannot_be_answered_are_refused(page: Reader, body: Any) 
     assert page.ask("POST", "ask", body).status == 422
 
 
-def test_the_page_loads_nothing_from_elsewhere_and_runs_nothing_inline() -> None:
+def test_the_page_loads_nothing_from_other_hosts_and_runs_nothing_inline() -> None:
     for path in STATIC.iterdir():
         content = path.read_text()
         assert not re.search(r"https?://|//\w+\.\w+/|@import|url\(", content), path
@@ -537,7 +537,7 @@ def test_every_module_it_imports_is_there() -> None:
 # Commands and notebooks
 
 
-def test_the_command_serves_the_page_until_it_is_told_to_end(table: DWACClassifier, tmp_path: Path) -> None:
+def test_the_command_serves_the_page_until_it_is_stopped(table: DWACClassifier, tmp_path: Path) -> None:
     table.save(tmp_path / "people")
     AGES[200:].to_csv(tmp_path / "new.csv", index_label="who")
     command = [str(DWAC), "explore", str(tmp_path / "people"), str(tmp_path / "new.csv"), "--id", "who", "--no-browser"]

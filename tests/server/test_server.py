@@ -205,7 +205,7 @@ def test_sets_are_those_of_python(client: Client, digits: DWACClassifier) -> Non
     assert [row["label_set"] for row in answers] == [digits.classes_[held].tolist() for held in trust.label_sets(0.3)]
 
 
-def test_whole_numbers_serve_where_training_had_fractions(client: Client) -> None:
+def test_whole_numbers_are_accepted_for_columns_of_fractions(client: Client) -> None:
     whole = [[int(x) for x in line] for line in DIGITS.images[700]]
     assert client.post("/v1/predict", {"rows": [whole]}).json == client.post("/v1/predict", {"rows": rows_of(1)}).json
 
@@ -243,7 +243,7 @@ def test_a_table_without_names_is_asked_by_lists() -> None:
 def test_texts_are_asked_as_strings(texts: DWACClassifier) -> None:
     X = ["red apple 3", "a green plum"]
     with served(create_app(texts)) as client:
-        answers = client.post("/v1/explain", {"rows": X}).json["explanations"]
+        explained = client.post("/v1/explain", {"rows": X}).json["explanations"]
         empty = client.post("/v1/predict", {"rows": ["fine", " "], "strict": True})
         answers = client.post("/v1/predict", {"rows": ["fine", " ", 7]}).json["predictions"]
         (fine,) = client.post("/v1/predict", {"rows": ["fine"]}).json["predictions"]
@@ -261,8 +261,8 @@ def test_texts_are_asked_as_strings(texts: DWACClassifier) -> None:
     assert (sets[1]["unreadable"], sets[1]["label_set"]) == ("the text is blank", [])
     assert why == [e.to_dict() for e in texts.explain([" "])]
     assert (why[0]["neighbors"], why[0]["deciding"], why[0]["unreadable"]) == ([], None, "the text is blank")
-    assert answers == json.loads(json.dumps([e.to_dict() for e in texts.explain(X)]))
-    assert [word for word, _ in answers[0]["attention"]] == ["red", "apple", "3"]
+    assert explained == json.loads(json.dumps([e.to_dict() for e in texts.explain(X)]))
+    assert [word for word, _ in explained[0]["attention"]] == ["red", "apple", "3"]
     assert empty.json["error"]["message"] == "row 1: the text is blank"
 
 
@@ -308,7 +308,7 @@ def test_without_calibration_there_is_no_trust_but_a_label() -> None:
     assert (sets.status, sets.code) == (409, "not_available")
 
 
-def test_a_softmax_has_nobody_to_show() -> None:
+def test_a_softmax_has_no_voters_to_show() -> None:
     X = np.random.default_rng(0).normal(size=(60, 2))
     with served(create_app(fitted(X, X[:, 0] > 0, head="softmax"))) as client:
         assert client.post("/v1/predict", {"rows": X[:1].tolist()}).status == 200
@@ -561,7 +561,7 @@ def test_a_picture_that_is_none_is_refused(pictures: DWACClassifier, picture: st
     assert beside[1]["label_set"] == []
 
 
-def test_a_picture_of_too_many_pixels_is_refused_by_its_head_alone(pictures: DWACClassifier) -> None:
+def test_a_picture_with_too_many_pixels_is_refused_by_its_header(pictures: DWACClassifier) -> None:
     big = base64.b64encode(png(np.zeros((300, 300), dtype=np.uint8))).decode()
     with served(create_app(pictures, limits=Limits(pixels=89_999))) as client:
         (first,) = client.post("/v1/predict", {"rows": [big]}).json["predictions"]
@@ -736,7 +736,7 @@ def test_noise_and_clients_that_leave_do_no_harm(client: Client) -> None:
     assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
 
 
-def test_an_unforeseen_error_is_logged_and_not_told(
+def test_an_unexpected_error_is_logged_and_not_shown(
     digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with served(create_app(digits)) as client:
@@ -783,7 +783,7 @@ def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
         assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
 
 
-def test_a_worker_that_fails_is_started_anew(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_fails_is_restarted(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     app, take = create_app(digits), Batcher._take
     with served(app) as client:
         failed: list[str] = []
@@ -907,7 +907,7 @@ def test_every_answer_has_the_headers_that_keep_a_browser_safe(client: Client) -
     assert "default-src" in client.get("/v1/model", host="evil.example").headers["content-security-policy"]
 
 
-def test_the_documentation_needs_nothing_from_elsewhere(client: Client) -> None:
+def test_the_documentation_needs_no_other_host(client: Client) -> None:
     page = client.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     links = re.findall(r'(?:src|href)="([^"]*)"', page.body.decode())
@@ -1023,7 +1023,9 @@ def test_a_signal_ends_the_service_when_those_in_flight_are_answered(folder: Pat
         (["--port", "{taken}"], "choose another --port"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(folder: Path, tmp_path: Path, options: list[str], message: str) -> None:
+def test_what_cannot_be_served_is_reported_in_one_line(
+    folder: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
     from typer.testing import CliRunner
 
     from dwac.cli.app import app

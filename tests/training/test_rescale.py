@@ -37,14 +37,14 @@ def near() -> DWACClassifier:
     return DWACClassifier(**SETTINGS).fit(*chess_board())
 
 
-def test_numbers_count_where_validation_rows_gain_by_it(near: DWACClassifier) -> None:
+def test_raw_features_count_if_validation_improves(near: DWACClassifier) -> None:
     X, y = chess_board(seed=1)
     plain = DWACClassifier(**SETTINGS, raw_features=False).fit(*chess_board())
     assert weight(plain) == 0 < weight(near)
     assert near.score(X, y) > plain.score(X, y) + 0.1
 
 
-def test_numbers_do_not_count_where_nothing_is_gained() -> None:
+def test_raw_features_do_not_count_if_validation_does_not_improve() -> None:
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(400, 3)))
     clf = DWACClassifier(**SETTINGS).fit(X, np.random.default_rng(1).integers(0, 2, 400))
     assert weight(clf) == 0
@@ -124,7 +124,7 @@ def test_it_survives_saving_and_loading(near: DWACClassifier, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, "2", True, None, [1.0], 0.0])
-def test_a_hostile_raw_features_is_refused(near: DWACClassifier, tmp_path, value) -> None:
+def test_a_hostile_weight_of_raw_features_is_refused(near: DWACClassifier, tmp_path, value) -> None:
     stored = storage.read_model(near.save(tmp_path / "model"))
     path = storage.write_model(
         tmp_path / "forged", {**stored.config, "raw_feature_weight": value}, stored.tensors, stored.examples
@@ -194,7 +194,7 @@ def test_novelty_lowers_credibility_of_unfamiliar_rows_and_changes_no_share(high
     assert (p_values > 0.1).mean() > 0.82  # 0.9, apart from the chance of 120 calibration rows
 
 
-def test_gaps_and_numbers_that_training_never_had_are_strange(high: DWACClassifier) -> None:
+def test_gaps_and_numbers_outside_training_are_novel(high: DWACClassifier) -> None:
     usual = pd.DataFrame({"a": [1.0], "b": [0.2], "c": [0.2]})
     strange = {"all gaps": usual * np.nan, "far away": usual.assign(a=1e6), "beyond": usual.assign(b=60.0, c=60.0)}
     before = high.conformal(usual).credibility[0]
@@ -271,7 +271,7 @@ def test_sets_keep_their_coverage_whoever_is_forgotten_or_added(high: DWACClassi
     assert 0.82 < covered.mean() < 0.97
 
 
-def test_who_votes_no_more_is_not_known_and_an_id_may_come_back_as_another_row(high: DWACClassifier, tmp_path) -> None:
+def test_removed_voters_are_not_known_and_their_ids_can_be_reused(high: DWACClassifier, tmp_path) -> None:
     clf = dwac.load(high.save(tmp_path / "model"), device="cpu")
     name, X = clf.references_.ids[0], two_sides()[0]
     row = X.loc[[name]]
@@ -293,9 +293,7 @@ def test_without_examples_no_number_of_a_row_is_kept(high: DWACClassifier, tmp_p
     np.testing.assert_allclose(bare.predict_proba(X), high.predict_proba(X), atol=1e-12)
 
 
-def test_a_training_row_asked_about_in_the_explorer_is_as_strange_as_if_it_were_new(
-    high: DWACClassifier, tmp_path
-) -> None:
+def test_the_explorer_gives_a_training_row_the_novelty_of_a_new_row(high: DWACClassifier, tmp_path) -> None:
     explorer = pytest.importorskip("dwac.server.explorer.views")
     clf = dwac.load(high.save(tmp_path / "model"), device="cpu")
     predictions = explorer.first_view(clf, explorer.Examples.of(clf)).predictions

@@ -1,4 +1,4 @@
-"""A case: one fit of one model, from which every experiment takes what it measures."""
+"""A case: one model fitted once, on which all experiments are measured."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ALL_HEADS = (*settings.HEADS, *settings.PEERS.values())
 
 
 class PaperError(InputError):
-    """No dataset, experiment, setting or head has the given name, or records do not go together."""
+    """A dataset, experiment, setting or head has an unknown name, or records do not belong together."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One fit.
+    """One model to fit: dataset, setting, head, trial, and what differs from the setting.
 
     >>> Case("covertype", "paper", "softmax", trial=2, without=6).key
     'covertype-without7-paper-softmax-2'
@@ -29,13 +29,13 @@ class Case:
     setting: str  # "paper": the paper's model; "best": ours
     head: str  # "dwac", "softmax", or a peer: "xgboost", "svm"
     trial: int = 0
-    embedding_size: int | None = None  # None: from the setting
-    without: int | None = None  # a class, from 0, that training does not see
-    variant: str | None = None  # the setting with a change: one of `variants.TRIED`
+    embedding_size: int | None = None  # None: as in the setting
+    without: int | None = None  # a class left out of training, counted from 0
+    variant: str | None = None  # a change of the setting, from `variants.TRIED`
 
     @property
     def key(self) -> str:
-        """The name of its record; classes are counted from 1 there, as in the literature on the dataset."""
+        """The name of its record. It counts classes from 1, as the literature on Covertype does."""
         left_out = "" if self.without is None else f"-without{self.without + 1}"
         size = "" if self.embedding_size is None else f"-h{self.embedding_size}"
         change = "" if self.variant is None else f"-{self.variant}"
@@ -43,26 +43,26 @@ class Case:
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is a peer rather than one of our networks."""
+        """Whether the model is a peer and not one of our networks."""
         return self.head not in settings.HEADS
 
     @property
     def plain(self) -> bool:
-        """Whether it is a cell of Table 2: the setting as it is, and all classes."""
+        """Whether it is a cell of Table 2: the unchanged setting, with all classes."""
         return self.embedding_size is None and self.without is None and self.variant is None
 
     @property
     def quick(self) -> bool:
-        """Whether a quick run includes it: one trial, and enough sizes and variants to see each work."""
+        """Whether a quick run includes it: one trial, a few embedding sizes, each variant on one dataset."""
         changed = self.variant is None or self.dataset == TRIED[self.variant].datasets[0]
         return self.trial == 0 and self.embedding_size in (None, 2, 8) and changed
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields, for the record."""
+        """Its fields, as stored in the record."""
         return asdict(self)
 
     def settings(self, *, quick: bool = False) -> settings.Values:
-        """The frozen settings it is fitted with."""
+        """The frozen settings of the fit."""
         if self.is_peer:
             return settings.peer_settings(self.dataset, self.head, quick=quick)
         values = settings.estimator_settings(self.dataset, self.setting, self.embedding_size, quick=quick)
@@ -72,7 +72,7 @@ class Case:
 def plain_cases(
     names: Iterable[str] = settings.DATASETS, *, heads: Sequence[str] = settings.HEADS, peers: bool = False
 ) -> Iterator[Case]:
-    """The cells of Table 2 for these datasets: each setting, head and trial."""
+    """The cells of Table 2 for these datasets: every setting, head and trial."""
     for name in names:
         source = settings.DATASETS[name]
         for trial in range(source.trials):
@@ -82,7 +82,7 @@ def plain_cases(
 
 
 def chosen(given: Iterable[str] | str | None, known: Iterable[str], what: str) -> list[str]:
-    """The names given, in the known order, or all; an unknown one is named beside the known ones."""
+    """The names given, in the known order; None means all. An unknown name raises an error that lists the known."""
     every = list(known)
     if given is None:
         return every
@@ -94,7 +94,7 @@ def chosen(given: Iterable[str] | str | None, known: Iterable[str], what: str) -
 
 
 def known(case: Case) -> None:
-    """Raise `PaperError` unless there is such a case."""
+    """Raise `PaperError` if a name in the case is unknown."""
     chosen(case.dataset, settings.DATASETS, "dataset")
     chosen(case.setting, settings.SETTINGS, "setting")
     chosen(case.head, ALL_HEADS, "head")

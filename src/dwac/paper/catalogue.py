@@ -13,21 +13,21 @@ from dwac.paper.tables import Found, Section
 
 
 class Experiment(Protocol):
-    """One file each: which cases it needs, what it measures of each, and what it makes of their records.
+    """An experiment, one per file: the cases it needs, what it measures on each, and its section of the report.
 
-    An experiment may also have `needs(case)`: the names of further datasets without which it cannot measure.
+    It may also have `needs(case)`: the names of other datasets that it needs for a case.
     """
 
     TITLE: str
 
     def cases(self) -> Iterable[Case]:
-        """The cases whose records it reads."""
+        """The cases that it needs."""
 
     def measure(self, fitted: Fitted) -> dict[str, Any]:
-        """What it adds to the record of one of them."""
+        """Its measurements on one case, for the record."""
 
     def report(self, found: Found) -> Section:
-        """What it makes of the records that are there."""
+        """Its section of the report, from the records found."""
 
 
 EXPERIMENTS: dict[str, Experiment] = {

@@ -1,4 +1,4 @@
-"""The paper's figures, in the style of all of dwac's pictures."""
+"""The paper's figures, in the same style as all figures of dwac."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ __all__ = ["COLOURS", "image", "legend", "new", "save", "scatter", "share_limits
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure as PNG, the same bytes for the same figure."""
+    """Write a figure as PNG. The same figure gives the same bytes."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110, metadata={"Software": None})
     except OSError as error:
-        raise PaperError(
-            f"{path} cannot be written: {error.strerror}; choose another folder or free this one"
-        ) from None
+        raise PaperError(f"{path} cannot be written: {error.strerror}; free space or choose another folder") from None
 
 
 def scatter(axes: Any, points: dict[str, Any], classes: Sequence[str], named: dict[str, Any]) -> None:
-    """Points x, y by label, each class with a colour and marker of its own, and its name at the median of `named`."""
+    """Points x, y. Each class has its own colour and marker, and its name is at the median of its points in `named`."""
     places = medians(_xy(named), np.asarray(named["label"]), len(classes))
     draw_scatter(axes, _xy(points), np.asarray(points["label"]), classes, places)
 
@@ -41,7 +39,7 @@ def _xy(points: dict[str, Any]) -> Any:
 
 
 def image(axes: Any, data_url: str, title: str) -> None:
-    """A picture that an explanation holds, with a title."""
+    """A picture from an explanation, with a title."""
     from matplotlib.image import imread
 
     pixels = imread(io.BytesIO(base64.b64decode(data_url.partition(",")[2])), format="png")

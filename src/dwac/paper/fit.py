@@ -1,4 +1,4 @@
-"""Case → Fitted: the one fit of a case, with what experiments ask of it computed once, when first asked."""
+"""Case → Fitted: the model of a case. What several experiments need is computed once, on first use."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _ENCODERS: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "
 
 
 class Fitted:
-    """A fitted case. Peers have `labels` and perhaps `votes`; networks have everything."""
+    """A fitted case. Peers have only `labels`, and `votes` if they have scores; networks have everything."""
 
     def __init__(self, case: Case, trial: Trial, model: DWACClassifier | peers.Peer, library: Library) -> None:
         self.case, self.trial, self.model, self.library = case, trial, model, library
 
     @property
     def clf(self) -> DWACClassifier:
-        """The network's estimator; a peer has none."""
+        """The fitted estimator; peers have none."""
         assert isinstance(self.model, DWACClassifier)
         return self.model
 
@@ -47,34 +47,34 @@ class Fitted:
 
     @cached_property
     def votes(self) -> Any:
-        """Log class weights, for a softmax its logits, of the test rows, (n, K); None if a peer has labels only."""
+        """Log class weights of the test rows, (n, K); logits of a softmax; None if a peer gives only labels."""
         if isinstance(self.model, peers.Peer):
             return None if self.model.margins is None else self.model.margins(self.trial.X_test)
         return self.votes_of(self.test_h)
 
     @cached_property
     def labels(self) -> Ints:
-        """Predicted for the test rows."""
+        """Predicted labels of the test rows."""
         if isinstance(self.model, peers.Peer) and self.votes is None:
             return np.asarray(self.model.predict(self.trial.X_test), dtype=np.int64)
         return np.asarray(self.votes.argmax(axis=1))
 
     @cached_property
-    def held_votes(self) -> Floats:
-        """Of the calibration rows."""
+    def calibration_votes(self) -> Floats:
+        """Log class weights, or logits, of the calibration rows, (n, K)."""
         return self.votes_of(self.clf.calibration_h_)
 
     @property
     def held_out_accuracy(self) -> float:
-        """On the calibration rows, which no weight was learned from; with the paper's models they stop training too."""
-        return metrics.accuracy(self.clf.calibration_y_, self.held_votes.argmax(axis=1))
+        """Accuracy on the calibration rows. They did not train the network; in the paper's setting they stop it."""
+        return metrics.accuracy(self.clf.calibration_y_, self.calibration_votes.argmax(axis=1))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
-        """h, (n, d)."""
+        """Embeddings h, (n, d)."""
         return np.asarray(self.clf.embed(X))
 
     def votes_of(self, h: Any) -> Floats:
-        """Log class weights, or logits, of embeddings, (n, K)."""
+        """Log class weights, or logits, of any embeddings, (n, K)."""
         model = self.clf.model_
         on = torch.as_tensor(h).to(model.device)
         with torch.no_grad():
@@ -82,7 +82,7 @@ class Fitted:
         return np.asarray(found.double().cpu().numpy())
 
     def training_h(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Embeddings and labels of the rows that the network learned from: for votes, the references."""
+        """Embeddings and labels of the rows that the network was trained on; for a DWAC, the reference set."""
         model = self.clf.model_
         if isinstance(model, WeightedAverage):
             return model.references.embeddings, model.references.labels
@@ -92,23 +92,23 @@ class Fitted:
         return h, torch.as_tensor(self.trial.y[learned]).to(model.device)
 
     def p_values(self, kind: str, votes: Floats, *, by_class: bool = False) -> Floats:
-        """(n, K), of any votes, by nonconformity "weights" or "probability"; `by_class`: class-conditional ones."""
+        """p-values (n, K) of any votes, by nonconformity "weights" or "probability"; `by_class`: class-conditional."""
         labels = self.clf.calibration_y_
-        held = true_label_scores(nonconformity(self.held_votes, kind), labels)
+        held = true_label_scores(nonconformity(self.calibration_votes, kind), labels)
         return Calibration(held, labels if by_class else None).p_values(nonconformity(votes, kind))
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The nonconformity scores that its head has; the first is its own."""
+        """The nonconformity scores available with its head; the first is the default."""
         return ("weights", "probability") if self.case.head == "dwac" else ("probability",)
 
 
 def fit(
     case: Case, library: Library, *, device: str = "auto", journal: Journal | None = None
 ) -> tuple[Fitted, dict[str, Any]]:
-    """Fit a case and predict its test rows; what the record says of that: rows, seconds, epochs.
+    """Fit a case and predict its test rows; also returns rows, seconds, epochs and settings for the record.
 
-    journal: where a peer's search keeps its scores.
+    journal: where the tuning of a peer stores its scores.
     """
     trial, values = library.trial(case), case.settings(quick=library.quick)
     start = time.perf_counter()
@@ -119,7 +119,7 @@ def fit(
         settings = values | {"encoder": build_encoder(values["encoder"], library), "head": case.head, "device": device}
         model = DWACClassifier(**settings, random_state=case.trial, verbose=False).fit(trial.X, trial.y)
         if model.history_.attrs["ended"] == "interrupted":
-            raise KeyboardInterrupt  # an interrupted training makes no record
+            raise KeyboardInterrupt  # interrupted training gives no record
     ready = time.perf_counter()
     fitted = Fitted(case, trial, model, library)
     _ = fitted.labels
@@ -128,7 +128,7 @@ def fit(
 
 
 def build_encoder(specification: dict[str, Any], library: Library) -> Encoder:
-    """The encoder that frozen settings describe; "glove 100d" becomes the file of those vectors."""
+    """The encoder described by frozen settings; "glove 100d" becomes the file with those vectors."""
     values = dict(specification)
     if (vectors := values.get("vectors")) is not None:
         values["vectors"] = library.vectors(vectors)
@@ -142,7 +142,7 @@ def _facts(fitted: Fitted) -> dict[str, Any]:
         tuning = {"tried": fitted.model.tried, "edges": fitted.model.edges}
         return {"rows": counts, "epochs": None, "chosen": fitted.model.chosen, "tuning": tuning}
     clf = fitted.clf
-    own = np.setdiff1d(clf.calibration_ids_, clf.validation_ids_)  # none where the validation rows serve for both
+    own = np.setdiff1d(clf.calibration_ids_, clf.validation_ids_)  # empty if the validation rows also calibrate
     counts |= {"validation": len(clf.validation_ids_), "calibration": len(own)}
     counts["training"] -= counts["validation"] + counts["calibration"]
     given = {name: value for name, value in clf.get_params(deep=False).items() if value is not None}
@@ -155,7 +155,7 @@ def _facts(fitted: Fitted) -> dict[str, Any]:
 
 
 def current(record: Record) -> bool:
-    """Whether a fit now would train as the record's did: by the frozen settings and, beyond them, the same recipe."""
+    """Whether a new fit would train as the record's did: same frozen settings, same recipe for the others."""
     case = Case(**record["case"])
     values = case.settings(quick=record["quick"])
     if record["settings"] != rounded(values):
@@ -163,7 +163,7 @@ def current(record: Record) -> bool:
     if case.is_peer:
         return True
     names = ["epochs", "batch_size", "learning_rate", "weight_decay", "patience", "beta2", "ensemble_size"]
-    names += ["penalty", "auxiliary_weight"] if case.head == "dwac" else []  # a softmax has neither
+    names += ["penalty", "auxiliary_weight"] if case.head == "dwac" else []  # the softmax has neither
     now = _recipe(json.dumps(values["encoder"]), record["rows"]["training"]) | values
     size = now["ensemble_size"] * (now["embedding_size"] or len(record["classes"]))
     used = record.get("trained_with", {})
@@ -171,13 +171,13 @@ def current(record: Record) -> bool:
 
 
 def stale(record: Record) -> bool:
-    """Whether a record was made by another state of the code than this, or with other settings than these."""
+    """Whether a record was made by another version of the code, or with other settings."""
     return record.get("code") != code() or not current(record)
 
 
 @cache
 def _recipe(specification: str, n: int) -> dict[str, Any]:
-    """What an encoder recommends for n training rows, found out with rows that mean nothing."""
+    """The training settings that an encoder recommends for n rows, found by fitting it to dummy rows."""
     values = json.loads(specification)
     values.pop("vectors", None)
     kind = values.pop("kind")

@@ -1,6 +1,6 @@
-"""What a user would pick instead: XGBoost for tables, a linear SVM on TF-IDF for texts.
+"""The models that a user would otherwise choose: XGBoost for tables, a linear SVM on TF-IDF for texts.
 
-Each chooses settings on a fifth of the training rows (`dwac.paper.tuning`), then learns from all of them.
+Each is tuned on a fifth of the training rows (`dwac.paper.tuning`), then trained on all of them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dwac.paper.tuning import Journal, Scored, Tuned, Values, climb
+from dwac.paper.tuning import Journal, Scored, Tuned, Values, hill_climb
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A fitted peer: labels, margins (n, K) or None, the settings it chose, from which, and at which edges."""
+    """A fitted peer. `margins`: its scores (n, K), if it has any. `edges`: chosen settings at an edge of the grid."""
 
     predict: Callable[[Any], Any]
     margins: Callable[[Any], NDArray[np.float64]] | None
@@ -32,15 +32,15 @@ class Peer:
     packages: tuple[str, ...] = field(default=())
 
 
-def lacks(peer: str) -> str | None:
-    """Why a peer cannot run and what to do, or None: it can."""
+def why_missing(peer: str) -> str | None:
+    """Why a peer cannot run and what to do; None if it can."""
     if peer == "xgboost" and importlib.util.find_spec("xgboost") is None:
         return "the peer xgboost needs the package of that name: pip install 'dwac[bench]'"
     return None
 
 
 def xgboost(X: Any, y: Ints, seed: int, settings: Values, journal: Journal | None = None) -> Peer:
-    """XGBoost with histograms; its settings by the log-loss on held-out rows, which also says after how many rounds."""
+    """XGBoost with histograms; settings and number of rounds by the log loss on held-out rows."""
     import xgboost as xgb
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -68,7 +68,7 @@ def xgboost(X: Any, y: Ints, seed: int, settings: Values, journal: Journal | Non
 
 
 def svm(X: list[str], y: Ints, seed: int, settings: Values, journal: Journal | None = None) -> Peer:
-    """LinearSVC on TF-IDF of words and pairs of words and of 2 to 5 characters; C by accuracy on held-out rows."""
+    """LinearSVC on TF-IDF of words, word pairs and 2 to 5 characters; C by the accuracy on held-out rows."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline, make_union
     from sklearn.svm import LinearSVC
@@ -78,14 +78,15 @@ def svm(X: list[str], y: Ints, seed: int, settings: Values, journal: Journal | N
         return make_union(words, TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True))
 
     @cache
-    def parts() -> tuple[Any, ...]:  # read once, and not at all where every score is known already
+    def parts() -> tuple[Any, ...]:  # computed once, and only if a score is not in the journal
         held, kept = _held_out(len(y), seed)
         texts, union = np.array(X, dtype=object), features()
         return union.fit_transform(texts[kept]), y[kept], union.transform(texts[held]), y[held]
 
     def measure(values: Values) -> Scored:
-        learned, labels, judged, truth = parts()
-        return {"loss": 1 - float(LinearSVC(**values, random_state=seed).fit(learned, labels).score(judged, truth))}
+        X_train, y_train, X_held, y_held = parts()
+        model = LinearSVC(**values, random_state=seed).fit(X_train, y_train)
+        return {"loss": 1 - float(model.score(X_held, y_held))}
 
     tuned = _tuned(settings, measure, journal)
     parts.cache_clear()
@@ -94,8 +95,8 @@ def svm(X: list[str], y: Ints, seed: int, settings: Values, journal: Journal | N
 
 
 def _tuned(settings: Values, measure: Callable[[Values], Scored], journal: Journal | None) -> Tuned:
-    kept = journal or Journal()
-    return climb(settings["grid"], settings["start"], lambda values: kept.score(values, lambda: measure(values)))
+    scores = journal or Journal()
+    return hill_climb(settings["grid"], settings["start"], lambda values: scores.score(values, lambda: measure(values)))
 
 
 def _held_out(n: int, seed: int) -> tuple[Ints, Ints]:

@@ -1,4 +1,4 @@
-"""Run experiments: fit each case that has no record yet, measure all that any experiment wants of it, keep the record.
+"""Run experiments: fit each case without a record, measure all that the experiments need, and store the record.
 
 outcome = run(["accuracy"], datasets=["adult"], settings=["paper"], trials=1)
 """
@@ -39,8 +39,8 @@ OnTried = Callable[[Case, dict[str, Any], dict[str, Any]], None]
 class Outcome:
     """What a run did.
 
-    `fitted`: the keys of new records. `kept`: how many records were there already. `missing`: what could not run, with
-    the reason and the command that helps; `failed`: whether something asked for by name is among it.
+    `fitted`: the keys of new records. `kept`: how many records existed already. `missing`: what could not run, why, and
+    the command that helps. `failed`: whether something requested by name is missing.
     """
 
     folder: Any
@@ -64,22 +64,22 @@ def run(
     on_done: OnDone | None = None,
     on_tried: OnTried | None = None,
 ) -> Outcome:
-    """Fit and measure every case of the experiments that has no record yet. None means all of a kind.
+    """Fit and measure every case of the experiments that has no record yet. None means all.
 
-    A stopped run continues where it was: records are written one by one, and a peer's search keeps each of its scores.
+    An interrupted run resumes where it stopped: each record, and each score of a peer's tuning, is stored at once.
 
     Args:
         experiments: names of `EXPERIMENTS`.
-        datasets: names of the paper's datasets; those without files are listed in the outcome and left out.
+        datasets: names of the paper's datasets; those whose files are missing are skipped and listed in the outcome.
         settings: "paper", "best".
         heads: "dwac", "softmax", "xgboost", "svm".
-        trials: the first so many, or those listed.
-        quick: small slices, one epoch: does everything, proves nothing; its records have a folder of their own.
-        device: of the networks.
+        trials: a number means the first so many; a list means those.
+        quick: a few rows, one epoch: tests that everything runs. Its records have their own folder.
+        device: where the networks run.
         records: the folder; by default docs/results/paper in a checkout, else dwac-paper.
-        stale: make stale records anew (of other code or settings than now), and nothing else.
-        on_done: called after each case with the case, its record, and how many of how many are done.
-        on_tried: called after each setting that a peer tried, with the case, the setting and what was found.
+        stale: only repeat stale records: those made by another version of the code or with other settings.
+        on_done: called after each case with the case, its record, how many cases are done and how many there are.
+        on_tried: called after each point of a peer's tuning, with the case, the point and its score.
     """
     kept = Records(default_folder(quick=quick) if records is None else records)
     asked = chosen(experiments, EXPERIMENTS, "experiment")
@@ -100,7 +100,7 @@ def run(
                 continue
             journal = Journal(kept.journal(case), code(), partial(on_tried, case) if on_tried else None)
             record = _measured(case, library, can, device, journal)
-            gc.collect()  # networks that refer to themselves would keep the GPU's memory until some later time
+            gc.collect()  # reference cycles in networks would hold GPU memory
             kept.write(case, record)
             journal.done()
             outcome.fitted.append(case.key)
@@ -114,7 +114,7 @@ def run(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Small slices gain nothing from more threads, and wait for cores that others use."""
+    """One thread: with few rows, more threads only wait for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -132,7 +132,7 @@ def select(
     trials: int | Iterable[int] | None = None,
     quick: bool = False,
 ) -> list[Case]:
-    """The cases of experiments, each once, one dataset and trial after the other."""
+    """The cases of experiments, without repetition, sorted by dataset and trial."""
     wanted = None if trials is None else set(range(trials) if isinstance(trials, int) else trials)
     names = chosen(datasets, frozen.DATASETS, "dataset")
     which = chosen(settings, frozen.SETTINGS, "setting")
@@ -148,26 +148,26 @@ def select(
 
 
 def _possible(case: Case, library: Library, outcome: Outcome) -> set[str]:
-    """The experiments that want the case and whose files are there."""
+    """The experiments that need the case and whose files are present."""
     vectors = case.settings().get("encoder", {}).get("vectors")
-    if case.is_peer and (lacks := peers.lacks(case.head)) is not None:
-        outcome.missing[case.head] = lacks
-    elif _here(case.dataset, outcome, lambda: library.load(case.dataset)) and (
-        vectors is None or _here(f"models with {vectors}", outcome, lambda: library.vectors(vectors))
+    if case.is_peer and (reason := peers.why_missing(case.head)) is not None:
+        outcome.missing[case.head] = reason
+    elif _available(case.dataset, outcome, lambda: library.load(case.dataset)) and (
+        vectors is None or _available(f"models with {vectors}", outcome, lambda: library.vectors(vectors))
     ):
-        return {name for name in wanted_by(case) if _companions(name, case, library, outcome)}
+        return {name for name in wanted_by(case) if _has_companions(name, case, library, outcome)}
     return set()
 
 
-def _companions(name: str, case: Case, library: Library, outcome: Outcome) -> bool:
-    """Whether the further datasets are here that an experiment needs of a case."""
+def _has_companions(name: str, case: Case, library: Library, outcome: Outcome) -> bool:
+    """Whether the other datasets that an experiment needs for a case are present."""
     needs = getattr(EXPERIMENTS[name], "needs", None)
     needed = () if needs is None else needs(case)
-    return all(_here(f"{name} of {case.dataset}", outcome, partial(library.load, other)) for other in needed)
+    return all(_available(f"{name} of {case.dataset}", outcome, partial(library.load, other)) for other in needed)
 
 
-def _here(what: str, outcome: Outcome, load: Callable[[], object]) -> bool:
-    """Whether something could be loaded; if not, the outcome says why."""
+def _available(what: str, outcome: Outcome, load: Callable[[], object]) -> bool:
+    """Whether something can be loaded; if not, the outcome says why."""
     if what not in outcome.missing:
         try:
             load()
@@ -177,7 +177,7 @@ def _here(what: str, outcome: Outcome, load: Callable[[], object]) -> bool:
 
 
 def _measured(case: Case, library: Library, experiments: set[str], device: str, journal: Journal) -> Record:
-    """Fit a case and measure all that the experiments want of it: its record."""
+    """Fit a case and run the measurements of the experiments; returns the record."""
     fitted, facts = fit(case, library, device=device, journal=journal)
     start = time.perf_counter()
     metrics = {name: EXPERIMENTS[name].measure(fitted) for name in EXPERIMENTS if name in experiments}

@@ -1,4 +1,4 @@
-"""The frozen settings: which data, which models, how they train. Plain values; nothing is loaded or built here.
+"""The frozen settings: datasets, models, training. Plain values; nothing is loaded or built here.
 
 >>> estimator_settings("adult", "paper")["batch_size"]
 256
@@ -10,28 +10,29 @@ from dataclasses import dataclass
 from typing import Any
 
 SETTINGS = ("paper", "best")
-HEADS = ("dwac", "softmax")  # of DWACClassifier; in every setting
-PEERS = {"table": "xgboost", "text": "svm"}  # by kind of data; in the setting "best" alone
+HEADS = ("dwac", "softmax")  # of DWACClassifier, in both settings
+PEERS = {"table": "xgboost", "text": "svm"}  # by kind of data; only in the setting "best"
 
 Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset of the paper, and how it is divided.
+    """A dataset of the paper, and how it is split.
 
-    Where there is an official test part, trials differ by seed alone; elsewhere a tenth is drawn with seed = trial.
+    With an official test set, trials differ only in their seed. Otherwise each trial draws a tenth of the rows as its
+    test set, with the number of the trial as the seed.
     """
 
     title: str
     kind: str  # table, image or text
     n_classes: int
-    official: bool  # has an official test part
+    official: bool  # whether there is an official test set
     trials: int = 5
 
     @property
     def peer(self) -> str | None:
-        """What a user would pick instead."""
+        """The model that a user would otherwise choose."""
         return PEERS.get(self.kind)
 
 
@@ -46,11 +47,11 @@ DATASETS = {
     "imdb": Source("IMDB", "text", 2, official=True),
     "amazon_beauty": Source("Amazon Beauty", "text", 5, official=False),
 }
-TEST_SIZE = 0.1  # where there is no official test part
+TEST_SIZE = 0.1  # if there is no official test set
 
-# Differs from the paper: AdamW follows a one-cycle schedule up to the paper's rate, and mean ‖h‖² has a penalty, both
-# of which keep training from running away; the scale of h is fitted to the validation rows. Word vectors are GloVe's
-# of 100 numbers, not 300.
+# Differs from the paper: AdamW with a one-cycle schedule that peaks at the paper's learning rate, and a penalty on the
+# mean ‖h‖²: without them training may diverge. The scale of h is fitted to the validation rows. The GloVe vectors have
+# 100 dimensions, not 300.
 _AS_PUBLISHED: Values = {
     "learning_rate": 1e-3,
     "weight_decay": 0.0,
@@ -58,7 +59,7 @@ _AS_PUBLISHED: Values = {
     "auxiliary_weight": 0.0,
     "ensemble_size": 1,
     "validation_size": 0.1,
-    "calibration_size": 0,  # the paper's one held-out part stops training and calibrates
+    "calibration_size": 0,  # as in the paper, the validation rows also calibrate
 }
 _MLP: Values = {"encoder": {"kind": "tabular", "network": "paper"}, "batch_size": 256, "epochs": 10, "patience": 2}
 _CNN: Values = {"encoder": {"kind": "image", "network": "paper"}, "batch_size": 128, "epochs": 50, "patience": 5}
@@ -73,7 +74,7 @@ _ATTENTION: Values = {
     "encoder": {"kind": "text", "network": "paper", "vectors": "glove 100d"},
     "batch_size": 64,
     "epochs": 50,
-    "patience": 50,  # the one-cycle rate ends low: stopping before that was stopping too early
+    "patience": 50,  # no early stopping: the low rates at the end of the one-cycle schedule help
 }
 _LONG_ATTENTION: Values = {**_ATTENTION, "epochs": 12, "patience": 12}
 PAPER: dict[str, Values] = {
@@ -88,8 +89,8 @@ PAPER: dict[str, Values] = {
     "amazon_beauty": _LONG_ATTENTION,
 }
 
-# Everything not named is the estimator's default. Chosen on rows held out of the training part: docs/decisions/0009.
-# Members are named, for the estimator has several by default on a GPU alone.
+# All other settings are the estimator's defaults. Chosen on rows held out from the training set: docs/decisions/0009.
+# ensemble_size is set, as its default depends on the device.
 _TABLE: Values = {"encoder": {"kind": "tabular"}}
 _PICTURE: Values = {"encoder": {"kind": "image", "flip": True}, "ensemble_size": 2}
 _TEXT: Values = {"encoder": {"kind": "text", "vectors": "glove 100d"}, "ensemble_size": 4}
@@ -110,20 +111,20 @@ BEST: dict[str, Values] = {
     "amazon_beauty": _LONG_TEXT,
 }
 
-# Of the peers: the grid in which they climb from a start to the best on a fifth of the training rows, which they learn
-# from in the end too. Grids are so wide that the best should lie inside; where it lies at an edge, the report says so.
+# The grids of the peers, searched by hill climbing from `start`. A fifth of the training rows gives the scores; the
+# final model is trained on all of them. If the best value is at an edge of its grid, the report says so.
 XGBOOST: Values = {
     "grid": {
         "max_depth": [1, 2, 3, 4, 6, 8, 10, 12, 16],
         "colsample_bytree": [0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0],
-        "max_cat_to_onehot": [1, 4, 100],  # up to so many values, categories are split off singly; beyond, by subsets
+        "max_cat_to_onehot": [1, 4, 100],  # one-hot splits below so many categories, else splits by subsets
     },
     "start": {"max_depth": 6, "colsample_bytree": 0.4, "max_cat_to_onehot": 100},
-    "fixed": {"learning_rate": 0.05, "subsample": 0.9},  # a lower rate costs time and gains little
+    "fixed": {"learning_rate": 0.05, "subsample": 0.9},  # a lower rate takes longer and gains little
     "rounds": 5000,
     "early_stopping": 50,
 }
-XGBOOST_MANY_CLASSES: Values = {  # a tree for each class and round, and half a million rows: a faster rate
+XGBOOST_MANY_CLASSES: Values = {  # one tree per class and round, half a million rows: a higher rate
     "grid": {
         "max_depth": [2, 4, 6, 8, 10, 12, 14, 16, 20, 24],
         "colsample_bytree": XGBOOST["grid"]["colsample_bytree"],
@@ -135,11 +136,11 @@ XGBOOST_MANY_CLASSES: Values = {  # a tree for each class and round, and half a 
 }
 SVM: Values = {"grid": {"C": [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]}, "start": {"C": 0.3}}
 
-# --quick: does everything, proves nothing.
+# --quick: tests that everything runs; the numbers mean nothing.
 QUICK_ROWS = {"table": (300, 120), "image": (40, 20), "text": (120, 60)}  # training, test
-QUICK_SAMPLE = 30  # rows of further measures
-QUICK_WORDS = 10_000  # of the vectors
-QUICK: dict[str, Values] = {  # by kind; several members are left to tables, where they cost little
+QUICK_SAMPLE = 30  # rows for other measurements
+QUICK_WORDS = 10_000  # word vectors
+QUICK: dict[str, Values] = {  # by kind; only tables keep their ensemble, which is cheap there
     "table": {"epochs": 1},
     "image": {"epochs": 1, "ensemble_size": 1},
     "text": {"epochs": 1, "ensemble_size": 1},
@@ -149,7 +150,7 @@ QUICK_SVM: Values = {"grid": {"C": [0.3]}, "start": {"C": 0.3}}
 
 
 def estimator_settings(dataset: str, setting: str, embedding_size: int | None = None, *, quick: bool = False) -> Values:
-    """Keyword arguments of DWACClassifier for a dataset; `encoder` as a specification that `dwac.paper.fit` builds."""
+    """Keyword arguments of DWACClassifier for a dataset; `dwac.paper.fit` builds the encoder from its description."""
     values = _AS_PUBLISHED | PAPER[dataset] if setting == "paper" else dict(BEST[dataset])
     if embedding_size is not None:
         values["embedding_size"] = embedding_size
@@ -157,7 +158,7 @@ def estimator_settings(dataset: str, setting: str, embedding_size: int | None = 
 
 
 def peer_settings(dataset: str, peer: str, *, quick: bool = False) -> Values:
-    """What a peer may choose from."""
+    """The grid of a peer, and its fixed settings."""
     if peer == "svm":
         return QUICK_SVM if quick else SVM
     if quick:

@@ -1,6 +1,6 @@
-"""How peers are tuned: climb a grid to its best point, keep every score, and say if the best lies at an edge.
+"""How peers are tuned: hill climbing on a grid. Every score is kept, and a best point at an edge is reported.
 
-A journal keeps each score as soon as it is known, so that a stopped search goes on where it was.
+A journal stores each score at once, so an interrupted search resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from dwac.paper.cases import PaperError
 Values = dict[str, Any]
 Scored = dict[str, Any]  # {"loss": …} and whatever else was found, such as rounds
 OnTried = Callable[[Values, Scored], None]
-# What ends a grid because there is nothing beyond: all columns, no split, all categories singly or none.
-ENDS: dict[str, tuple[Any, ...]] = {"max_depth": (1,), "colsample_bytree": (1.0,), "max_cat_to_onehot": (1, 100)}
+# Values that no grid could go beyond: stumps, all columns, one-hot splits for all categories or for none.
+LIMITS: dict[str, tuple[Any, ...]] = {"max_depth": (1,), "colsample_bytree": (1.0,), "max_cat_to_onehot": (1, 100)}
 
 
 class Journal:
-    """The scores of a search, a line each in a file that holds for one state of the code; without a path, in memory."""
+    """The scores of a search, one per line of a file; without a path, in memory.
+
+    Only scores with the same stamp are read: those from the same version of the code.
+    """
 
     def __init__(self, path: Path | None = None, stamp: str = "", on_tried: OnTried | None = None) -> None:
         self.path, self.stamp, self.on_tried = path, stamp, on_tried
@@ -32,11 +35,11 @@ class Journal:
                     entry = json.loads(line)
                     if entry["stamp"] == stamp:
                         self._known[_key(entry["values"])] = entry["scored"]
-                except (ValueError, KeyError, TypeError):  # the line at which a run was cut off
+                except (ValueError, KeyError, TypeError):  # the line that an interrupted run did not finish
                     continue
 
     def score(self, values: Values, measure: Callable[[], Scored]) -> Scored:
-        """What `measure` found of these values, now or earlier."""
+        """The score of these values: read from the journal, or measured now."""
         if _key(values) not in self._known:
             self._known[_key(values)] = found = measure()
             if self.path is not None:
@@ -53,11 +56,11 @@ class Journal:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
             raise PaperError(
-                f"{self.path} cannot be written: {error.strerror}; free it or choose another folder"
+                f"{self.path} cannot be written: {error.strerror}; free space or choose another folder"
             ) from None
 
     def done(self) -> None:
-        """Remove the file: its record holds all that it held."""
+        """Remove the file; the record now has all its scores."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
@@ -68,7 +71,7 @@ def _key(values: Values) -> str:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best point of a grid, what was found of it, every point tried, and the names at whose edge the best lies."""
+    """The best point of a grid and its score, all points tried, and the settings whose best value is at an edge."""
 
     best: Values
     found: Scored
@@ -76,13 +79,13 @@ class Tuned:
     edges: list[str]
 
 
-def climb(grid: dict[str, list[Any]], start: Values, score: Callable[[Values], Scored]) -> Tuned:
-    """From `start`, go to the neighbour with the lowest loss until no neighbour in the grid has a lower one.
+def hill_climb(grid: dict[str, list[Any]], start: Values, score: Callable[[Values], Scored]) -> Tuned:
+    """From `start`, move to the neighbour with the lowest loss until no neighbour has a lower one.
 
-    Neighbours differ in one value, by one step of its list. So the best has a worse point on either side of each value,
-    or lies at the end of its list: that is named in `edges`, unless there is nothing beyond (`ENDS`).
+    Neighbours differ by one step in one setting. A setting whose best value is the first or last of its list is in
+    `edges`: values outside the grid might be better. Values in `LIMITS` are exempt, as nothing lies beyond them.
 
-    >>> found = climb({"x": [1, 2, 3, 4, 5]}, {"x": 2}, lambda values: {"loss": abs(values["x"] - 4)})
+    >>> found = hill_climb({"x": [1, 2, 3, 4, 5]}, {"x": 2}, lambda values: {"loss": abs(values["x"] - 4)})
     >>> found.best, [tried["x"] for tried in found.tried], found.edges
     ({'x': 4}, [2, 1, 3, 4, 5], [])
     """
@@ -100,7 +103,7 @@ def climb(grid: dict[str, list[Any]], start: Values, score: Callable[[Values], S
         if best == here:
             break
     edges = [
-        name for name, of in grid.items() if best[name] in (of[0], of[-1]) and best[name] not in ENDS.get(name, ())
+        name for name, of in grid.items() if best[name] in (of[0], of[-1]) and best[name] not in LIMITS.get(name, ())
     ]
     return Tuned(best, found, tried, edges)
 
