@@ -49,6 +49,7 @@ from dwac.estimator.preparation import (
 from dwac.estimator.readable import Reasons, Sifted, readable, sift, warn_of
 from dwac.estimator.settings import check_settings, device_of
 from dwac.explain import Explanation, explain, privacy
+from dwac.explain.descriptions import describe
 from dwac.explain.explainer import unreadable
 from dwac.metrics import Agreement
 from dwac.nn import SoftmaxTwin, WeightedAverage, batches
@@ -469,7 +470,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found: Iterator[Explanation] = iter([])
         if rows.inputs:
             rows, h = self._embedded(rows)
-            found = iter(self.explain_of(h, k, private=private, shown=self._shown(rows.X)) if rows.inputs else [])
+            shown = self._shown(rows.X) if rows.inputs else []
+            found = iter(self.explain_of(h, k, private=private, shown=shown, X=rows.X) if rows.inputs else [])
         prior = partial(
             unreadable,
             shares=np.exp(self._log_shares()),
@@ -502,12 +504,14 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         private: bool | None = None,
         shown: Any = None,
         references: ReferenceSet | None = None,
+        X: Any = None,
     ) -> list[Explanation]:
         """The same from embeddings (n, d) that are already computed.
 
         shown: each example as a person would see it, as for `dwac.explain.explain`. references: who votes; by default
-        all.
+        all. X: the rows, to which those members of a group that look like them are shown.
         """
+        private = self.private_ if private is None else private
         return explain(
             self.references_ if references is None else references,
             h,
@@ -516,10 +520,19 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             nonconformity_kind=self._score,
             classes=self._names,
             records=self.examples_,
-            private=self.private_ if private is None else private,
+            private=private,
             shown=shown,
+            alike=None if X is None or private or not len(self.examples_) else partial(self._differences, X),
+            descriptions=None if private or references is not None else self.descriptions_,
             agreement=self.agreement_,
         )
+
+    def _differences(self, X: Any, row: int, ids: list[Any]) -> Floats:
+        """How different training examples are from a row of X in the input."""
+        rows = self.examples_.rows(ids)
+        if rows is None:
+            return np.zeros(len(ids))
+        return self.encoder_.input_distances(take(X, np.array([row])), rows)
 
     @property
     def references_(self) -> ReferenceSet:
@@ -659,7 +672,14 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._described[0]
 
     def _describe(self) -> list[str | None] | None:
-        return None
+        if self.encoder_.kind not in ("tabular", "text", "huggingface"):
+            return None
+        everybody = self.references_.members or self.references_
+        records = self.examples_.rows(everybody.ids) if len(self.examples_) else None
+        if records is None:
+            return None
+        kinds = "text" if self.encoder_.kind != "tabular" else None
+        return describe(records, everybody.groups.of, len(everybody.groups), kinds=kinds)
 
     # Editing who votes, without training
 

@@ -322,6 +322,22 @@ class Examples(Mapping[Any, dict[Any, Any]]):
             frames.append(made.set_axis(_whole(index), axis=0))
         return pd.concat(frames) if frames else None
 
+    def rows(self, ids: Iterable[Any]) -> Any:
+        """The rows with these ids, in their order, as given or as records; None unless all are here."""
+        names = _whole(ids)
+        found = [index.get_indexer(names) for index, _, _ in self._parts]
+        for place, (_, X, _) in zip(found, self._parts, strict=True):
+            if (place >= 0).all():
+                return take(X, place)
+        if not found or (np.stack(found) < 0).all(axis=0).any():
+            return None
+        frames = []
+        for place, (index, X, describe) in zip(found, self._parts, strict=True):
+            part = take(X, place[place >= 0])
+            frames.append((part if describe is None else describe(part)).set_axis(index[place[place >= 0]], axis=0))
+        joined = pd.concat(frames)
+        return joined.iloc[joined.index.get_indexer(names)]
+
     def __getitem__(self, name: Any) -> dict[Any, Any]:
         for index, X, describe in self._parts:
             row = index.get_indexer_for(_whole([name]))

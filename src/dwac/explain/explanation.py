@@ -134,7 +134,10 @@ class Explanation:
         """The voters to show, as a table for people."""
         if self.few_suffice:
             return self.to_frame().drop(columns="log_weight", errors="ignore")
-        return self._frame(self.shown, ["share", "label", "size", "id"])
+        faces = self._frame(self.shown, ["share", "label", "size", "id"])
+        if any(group.description for group in self.shown_groups):
+            faces.insert(3, "group", [group.description for group in self.shown_groups])
+        return faces
 
     def _frame(self, voters: Sequence[Neighbor], names: Sequence[str]) -> pd.DataFrame:
         if self.unreadable:
@@ -220,7 +223,7 @@ class Explanation:
             f"No few examples explain it: the {len(self.neighbors)} nearest hold {held:.1%} of the vote, and "
             f"{self.deciding:,} are needed to decide the label."
         )
-        return [plainly, self._groups_sentence(), *self._summary_sentences()]
+        return [plainly, self._groups_sentence()]
 
     def _few_sentence(self) -> str:
         if self.deciding == self.n_references:
@@ -243,11 +246,6 @@ class Explanation:
         groups = "One group" if few == 1 else f"{_NUMBERS.get(few, str(few))} groups"
         verb = "decides" if few == 1 else "decide"
         return f"{groups}, {what}, {verb} the label: {_WHATEVER} all others had."
-
-    def _summary_sentences(self) -> list[str]:
-        """The whole vote, by the heaviest groups that can be described."""
-        told = [f"{g.share:.0%} {g.label} ({g.description})" for g in self.shown_groups if g.description]
-        return [f"The vote: {'; '.join(told)}."] if told else []
 
     def _flip_sentence(self) -> str:
         if self.flip_size is None:
