@@ -245,7 +245,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._agreed: tuple[Any, Agreement | None] | None = None
         self._described: tuple[list[str | None] | None, Any] | None = None
         if isinstance(model, WeightedAverage) and wanted(self.voters, len(model.references)):
-            model.references = self._represented(None if self.voters == "auto" else int(self.voters))
+            self._represent(None if self.voters == "auto" else int(self.voters))
         return self
 
     def _held_out(
@@ -639,14 +639,20 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             checks.positive_int(size, "size")
         if self._alone:
             raise InputError("this model was condensed and saved without the others; condense the model it came from")
-        other, model = copy(self), copy(self.model_)
-        model.references = self._represented(size)
-        other.model_, other._calibrated = model, None
+        other = copy(self)
+        other._represent(size)
         return other
 
-    def _represented(self, size: int | None) -> ReferenceSet:
-        rows = self._validation_rows
-        return condense(self.references_, size, rows.vectors(self.model_), rows.y)
+    def _represent(self, size: int | None) -> None:
+        """Let few vote for all, in a model of their own. Novelty is not measured: it would need everybody's numbers."""
+        model, references = copy(cast(WeightedAverage, self.model_)), self.references_
+        if model.known is not None:
+            references = references.replaced(embeddings=references.embeddings[:, :-1])
+            model.known, model.novelty_weight = None, 0.0
+        self._validation_rows = self._validation_rows.without_novelty()
+        self._calibrate(self._calibration_rows.without_novelty())
+        model.references = condense(references, size, self._validation_rows.h, self._validation_rows.y)
+        self.model_, self._described, self._agreed = model, None, None
 
     @property
     def _alone(self) -> bool:

@@ -17,7 +17,7 @@ from dwac.reference import ReferenceSet
 
 SAME_LABEL = 0.995  # the least share of validation rows with the label that all voters give
 LOG_LOSS = 1.005  # the most that their log-loss may grow by, as a factor
-_FEWEST, _MOST = 4, 4096
+_FEWEST, _MOST = 4, 2048
 _AUTOMATIC = 20_000  # voters from which voters="auto" condenses
 
 
@@ -36,7 +36,7 @@ def condense(references: ReferenceSet, size: int | None, h: Tensor, y: NDArray[n
         raise InputError(
             "choosing the number of voters needs validation rows, and the model has none; give a number: size=…"
         )
-    tree = divide(embeddings, whole.labels, whole.n_classes, min(_MOST, m))
+    tree = divide(embeddings, whole.labels, whole.n_classes, max(_FEWEST * whole.n_classes, min(_MOST, m // 4)))
     full = whole.log_probabilities(h).cpu().numpy()
     few = whole
     for few in _candidates(whole, tree):

@@ -49,6 +49,10 @@ class HeldOutRows:
         rows = torch.as_tensor(stays, device=self.h.device)
         return replace(self, h=self.h[rows], z=self.z[rows], y=self.y[stays], ids=self.ids[stays])
 
+    def without_novelty(self) -> HeldOutRows:
+        """The same without raw features, by which novelty is measured."""
+        return replace(self, z=self.z[:, :0])
+
     def vectors(self, model: Model) -> Tensor:
         """(n, model.vector_size): what the references vote on; novelty is measured against the references of now."""
         if not isinstance(model, WeightedAverage) or model.known is None or len(self.y) == 0:
