@@ -5,7 +5,7 @@
 >>> young
 'married always false, age at most 26, 25 % of training rows'
 >>> old
-'married always true, age 43 to 66, 75 % of training rows'
+'married always true, age at least 43, 75 % of training rows'
 
 Descriptions quote values of training rows, of single rows where groups are small: private explanations must drop them.
 """
