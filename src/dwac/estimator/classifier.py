@@ -27,7 +27,7 @@ from torch.utils.data import Dataset
 from dwac import _checks as checks
 from dwac import storage, training
 from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity
-from dwac.encoders import Encoder, ModuleEncoder, backbone, choose
+from dwac.encoders import Encoder, ModuleEncoder, TabularEncoder, backbone, choose
 from dwac.encoders.module import gathered
 from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
@@ -684,7 +684,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         records = self.examples_.rows(everybody.ids) if len(self.examples_) else None
         if records is None:
             return None
-        kinds = "text" if self.encoder_.kind != "tabular" else None
+        kinds: Any = "text"
+        if isinstance(self.encoder_, TabularEncoder):
+            kinds = {column.name: column.kind for column in self.encoder_.columns}
         return describe(records, everybody.groups.of, len(everybody.groups), kinds=kinds)
 
     # Editing who votes, without training
