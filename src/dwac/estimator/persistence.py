@@ -96,7 +96,7 @@ def pack(
     tensors |= {"ref_leaf": torch.as_tensor(references.groups.leaves)}
     tensors |= {"leaf_group": torch.as_tensor(references.groups.parents)}
     if references.weighted:
-        tensors["ref_weight"] = torch.as_tensor(references.weights)
+        tensors["ref_weight"] = torch.tensor(references.weights)
     if not references.weighted:  # whoever is represented by few is not chosen from again
         tensors |= _pack_rows("validation", clf._validation_rows, clf.model_)
     if clf.model_.known is not None and not include_examples:
