@@ -234,7 +234,9 @@ class State:
         )
 
     def relabelled(self, places: Ints, labels: Tensor) -> State:
-        """With other labels at these places."""
+        """With other labels at these places; those whose label changes join a leaf of their new class."""
+        other = (labels != self.labels[torch.as_tensor(places, device=self.labels.device)]).cpu().numpy()
+        places, labels = places[other], labels[torch.as_tensor(other, device=labels.device)]
         where = torch.as_tensor(places, device=self.labels.device)
         changed = self.labels.clone()
         changed[where] = labels
