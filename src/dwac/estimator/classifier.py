@@ -477,6 +477,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             shares=np.exp(self._log_shares()),
             classes=self._names,
             n_references=len(self.references_),
+            n_examples=round(float(self.references_.weights.sum())),
             calibrated=len(self.calibration_y_) > 0,
             private=self.private_ if private is None else private,
         )
