@@ -122,6 +122,7 @@ def _hidden(exact: Explanation) -> Explanation:
         n_references=privacy.count(exact.n_references),
         n_examples=privacy.count(exact.n_examples),
         attention=words,
+        agreement=exact.agreement and privacy.agreement(exact.agreement),
         private=True,
         _votes=None,
         _source=None,
@@ -130,19 +131,30 @@ def _hidden(exact: Explanation) -> Explanation:
 
 
 def unreadable(
-    why: str, shares: NDArray[np.float64], classes: Sequence[Any], n_references: int, *, calibrated: bool, private: bool
+    why: str,
+    shares: NDArray[np.float64],
+    classes: Sequence[Any],
+    n_references: int,
+    *,
+    calibrated: bool,
+    private: bool,
+    n_examples: int | None = None,
 ) -> Explanation:
-    """The explanation of an example that could not be read: why, the (K,) shares of the classes, and no voters."""
+    """The explanation of an example that could not be read: why, the (K,) shares of the classes, and no voters.
+
+    n_examples: how many the references vote for, if others than themselves.
+    """
     best = int(shares.argmax())
+    n_examples = n_references if n_examples is None else n_examples
     if private:
-        shares, n_references = privacy.shares(shares), privacy.count(n_references)
+        shares, n_references, n_examples = privacy.shares(shares), *map(privacy.count, (n_references, n_examples))
     return Explanation(
         label=classes[best],
         probability=float(shares[best]),
         probabilities=dict(zip(classes, shares.tolist(), strict=True)),
         neighbors=(),
         n_references=n_references,
-        n_examples=n_references,
+        n_examples=n_examples,
         confidence=0.0 if calibrated else None,
         credibility=0.0 if calibrated else None,
         p_values=dict.fromkeys(classes, 0.0) if calibrated else None,

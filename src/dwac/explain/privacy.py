@@ -11,12 +11,14 @@ a label when few do, and how well an ordinary row fits all differ between traini
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity
+from dwac.metrics import Agreement
 
 Floats = NDArray[np.float64]
 
@@ -73,6 +75,16 @@ def few(n: int) -> int:
     It depends on a single row, which a finer count would reveal when the row is moved a little.
     """
     return max(int(float(f"{n:.1g}")), FEWEST)
+
+
+def agreement(exact: Agreement) -> Agreement:
+    """How often few voters agree with all, in whole per cent: never more than it is, its interval never narrower.
+
+    The same for every query, so it says nothing about the row that is asked. It is rounded like all other shares since
+    who edits a model and asks again could otherwise see the effect of one example.
+    """
+    low, share = (math.floor(value * STEPS + 1e-9) / STEPS for value in (exact.low, exact.share))
+    return Agreement(share, low, math.ceil(exact.high * STEPS - 1e-9) / STEPS, count(exact.n))
 
 
 # The same as text for people
