@@ -477,6 +477,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             shares=np.exp(self._log_shares()),
             classes=self._names,
             n_references=len(self.references_),
+            n_examples=round(float(self.references_.weights.sum())),
             calibrated=len(self.calibration_y_) > 0,
             private=self.private_ if private is None else private,
         )
@@ -557,6 +558,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def calibration_y_(self) -> NDArray[np.int64]:
         """Their labels, as codes into `classes_`; -1 for a label that training did not have."""
         return self._calibration_rows.y
+
+    @property
+    def validation_y_(self) -> NDArray[np.int64]:
+        """The labels of the validation rows, as codes; none of a model that was saved with representatives alone."""
+        return self._validation_rows.y
 
     @property
     def calibration_h_(self) -> torch.Tensor:
