@@ -313,10 +313,13 @@ def test_a_private_explanation_holds_no_more_than_it_tells(clf: DWACClassifier) 
 def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> None:
     """A new field of an explanation must be thought of here, and in `dwac.explain._hidden`."""
     assert set(Explanation.__dataclass_fields__) == {
-        "label", "probability", "probabilities", "neighbors", "n_references", "confidence", "credibility", "p_values",
-        "private", "record", "attention", "unreadable", "_votes", "_counts",
+        "label", "probability", "probabilities", "neighbors", "n_references", "n_examples", "confidence", "credibility",
+        "p_values", "private", "record", "attention", "unreadable", "agreement", "_votes", "_source", "_counts",
     }  # fmt: skip
-    assert clf.explain(X[:1], private=True)[0]._votes is None
+    private = clf.explain(X[:1], private=True)[0]
+    assert private._votes is None
+    assert private._source is None
+    assert (private.groups, private.shown_groups, private.deciding_groups) == ((), (), None)
 
 
 def test_attention_is_rounded_too() -> None:

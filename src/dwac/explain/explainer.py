@@ -122,6 +122,7 @@ def _hidden(exact: Explanation) -> Explanation:
         n_references=privacy.count(exact.n_references),
         n_examples=privacy.count(exact.n_examples),
         attention=words,
+        agreement=None if exact.agreement is None else privacy.agreement(exact.agreement),
         private=True,
         _votes=None,
         _source=None,
@@ -130,19 +131,26 @@ def _hidden(exact: Explanation) -> Explanation:
 
 
 def unreadable(
-    why: str, shares: NDArray[np.float64], classes: Sequence[Any], n_references: int, *, calibrated: bool, private: bool
+    why: str,
+    shares: NDArray[np.float64],
+    classes: Sequence[Any],
+    n_references: int,
+    n_examples: int,
+    *,
+    calibrated: bool,
+    private: bool,
 ) -> Explanation:
     """The explanation of an example that could not be read: why, the (K,) shares of the classes, and no voters."""
     best = int(shares.argmax())
     if private:
-        shares, n_references = privacy.shares(shares), privacy.count(n_references)
+        shares, n_references, n_examples = privacy.shares(shares), *map(privacy.count, (n_references, n_examples))
     return Explanation(
         label=classes[best],
         probability=float(shares[best]),
         probabilities=dict(zip(classes, shares.tolist(), strict=True)),
         neighbors=(),
         n_references=n_references,
-        n_examples=n_references,
+        n_examples=n_examples,
         confidence=0.0 if calibrated else None,
         credibility=0.0 if calibrated else None,
         p_values=dict.fromkeys(classes, 0.0) if calibrated else None,

@@ -213,7 +213,8 @@ class Explanation:
     def _deciding_sentences(self) -> list[str]:
         if self.private:
             of_all = f"{about(self.deciding)} of {about(self.n_references)}"
-            return [f"The nearest training examples ({of_all}) decide the label: {_WHATEVER} all others had."]
+            who = "heaviest representatives" if self._represents else "nearest training examples"
+            return [f"The {who} ({of_all}) decide the label: {_WHATEVER} all others had."]
         if self.deciding == 0:
             return ["There is only one label to choose from."]
         if self.few_suffice:
@@ -251,18 +252,22 @@ class Explanation:
         if self.flip_size is None:
             return "No removal of training examples would change the label."
         if self.private:
-            return f"Removing {about(self.flip_size)} training examples would change the label."
+            who = "representatives" if self._represents else "training examples"
+            return f"Removing {about(self.flip_size)} {who} would change the label."
         if self._represents:
             few = self._voters(self.flip_size) if self.flip_size > 1 else "a single representative"
-            return f"Removing {few}, with the examples behind, would change the label."
+            return f"Removing {few}, and with them all whom they represent, would change the label."
         few = "a single training example" if self.flip_size == 1 else f"as few as {self.flip_size:,} training examples"
         return f"Removing {few} would change the label."
 
     def _agreement_sentences(self) -> list[str]:
         if not self._represents:
             return []
-        known = "" if self.agreement is None else f" It gives the label that all would on {self.agreement}."
-        return [f"{self.n_references:,} representatives vote for {self.n_examples:,} training examples.{known}"]
+        voters = f"{self.n_references:,} representatives vote for {self.n_examples:,} training examples"
+        if self.agreement is None:
+            return [f"{voters}."]
+        known = privacy.agreed(self.agreement) if self.private else str(self.agreement)
+        return [f"{voters}; they give the label that all would on {known}."]
 
     def __str__(self) -> str:
         """The sentences, then the neighbours as a table."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity
+from dwac.metrics import Agreement
 
 Floats = NDArray[np.float64]
 
@@ -75,6 +76,11 @@ def few(n: int) -> int:
     return max(int(float(f"{n:.1g}")), FEWEST)
 
 
+def agreement(exact: Agreement) -> Agreement:
+    """Shares in whole per cent, of a rounded number of rows."""
+    return Agreement(share(exact.share), share(exact.low), share(exact.high), count(exact.n))
+
+
 # The same as text for people
 
 
@@ -96,6 +102,16 @@ def credibility(value: float) -> str:
 def confidence(value: float) -> str:
     """A rounded confidence as text."""
     return f"below {round((1 - PLAIN) * STEPS)} %" if value < 1 - PLAIN - 1e-9 else percent(value)
+
+
+def agreed(value: Agreement) -> str:
+    """A rounded agreement as text.
+
+    >>> agreed(agreement(Agreement(0.9982, 0.9912, 0.9998, 1234)))
+    '> 99 % of about 1,200 rows (95 % interval 99 % to > 99 %)'
+    """
+    interval = f"95 % interval {percent(value.low)} to {percent(value.high)}"
+    return f"{percent(value.share)} of about {value.n:,} rows ({interval})"
 
 
 class PrivatePrediction(ConformalPrediction):
