@@ -19,6 +19,7 @@ import dwac
 from dwac.cli.app import app
 from dwac.encoders import TabularEncoder
 from dwac.estimator.evaluation import as_csv, harmless_cell
+from dwac.explain.rendering import percent
 from dwac.reading import load, read
 
 DWAC = Path(sys.executable).parent / "dwac"
@@ -252,9 +253,10 @@ def test_explain_for_machines_is_the_explanation_itself(folder: Path) -> None:
 
 def test_explain_shows_who_voted_and_how_they_differ(folder: Path) -> None:
     model = load(folder / "model")
-    (found,) = model.clf.explain(read(folder / "new.csv", like=model).X.iloc[[3]], k=2)
-    by_row = run("explain", folder / "model", folder / "new.csv", "--row", "3", "-k", "2").output
-    assert run("explain", folder / "model", folder / "new.csv", "--id", "p203", "-k", "2").output == by_row
+    (found,) = model.clf.explain(read(folder / "new.csv", like=model).X.iloc[[3]], k=60)
+    assert found.few_suffice  # as many as this hold half of the vote
+    by_row = run("explain", folder / "model", folder / "new.csv", "--row", "3", "-k", "60").output
+    assert run("explain", folder / "model", folder / "new.csv", "--id", "p203", "-k", "60").output == by_row
     assert "p203" in by_row
     assert "new.csv line 5" in by_row
     for sentence in found.sentences():
@@ -294,6 +296,128 @@ def test_explain_writes_a_page_that_escapes_everything(folder: Path, tmp_path: P
     assert "<script" not in page
     assert "&lt;script&gt;p200" in page
     assert "http" not in page
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model in which so many vote alike that no few of them explain a prediction; and rows to ask about."""
+    place = tmp_path_factory.mktemp("crowd")
+    people(2000).to_csv(place / "people.csv", index=False)
+    people(2020).iloc[2000:].to_csv(place / "new.csv", index=False)
+    run("train", place / "people.csv", "-t", "income", "--id", "name", "-o", place / "model", "--epochs", "6")
+    return place
+
+
+def test_explain_shows_groups_where_no_few_examples_explain(crowd: Path) -> None:
+    model = load(crowd / "model")
+    (found,) = model.clf.explain(read(crowd / "new.csv", like=model).X.iloc[[3]], k=2)
+    assert not found.few_suffice
+    shown = run("explain", crowd / "model", crowd / "new.csv", "--row", "3", "-k", "2").output
+    words = " ".join(re.sub("[│┃]", " ", shown).split())
+    for sentence in found.sentences():
+        assert sentence in words
+    assert len(found.shown_groups) in (2, 3)
+    for group in found.shown_groups:
+        assert percent(group.share) in words
+        assert f"{group.size:,}" in words
+        assert str(group.description) in words
+        assert f"most alike {group.face.id}: " in words
+    assert not any(f"most alike {group.face.id}:" in words for group in found.groups if group not in found.shown_groups)
+    narrow = CliRunner().invoke(
+        app, ["explain", str(crowd / "model"), str(crowd / "new.csv"), "--row", "3"], env={"COLUMNS": "80"}
+    )
+    assert max(map(len, narrow.output.splitlines())) <= 80
+    assert str(found.groups[0].description) in " ".join(re.sub("[│┃]", " ", narrow.output).split())
+
+
+# condense
+
+
+def test_condense_writes_a_small_model_and_says_how_often_it_agrees(crowd: Path, tmp_path: Path) -> None:
+    shown = run("condense", crowd / "model", "-o", tmp_path / "small", "--size", "20").stdout
+    full, small = load(crowd / "model"), load(tmp_path / "small")
+    assert small.columns == full.columns
+    n = len(full.clf.references_)
+    assert f"20 representatives vote for {n:,} training examples; before, {n:,} voted" in shown
+    assert f"the same label as by all votes: {small.clf.agreement_}, measured on calibration rows" in shown
+    assert re.search(r"folder: [\d.,]+ [kM]B, now [\d.,]+ kB", shown)
+    assert len(small.clf.references_) == len(small.clf.examples_) == 20
+    rows = read(crowd / "new.csv", like=small).X
+    expected = full.clf.condense(20)
+    np.testing.assert_array_equal(small.clf.predict_proba(rows), expected.predict_proba(rows))
+    np.testing.assert_array_equal(small.clf.conformal(rows).p_values, expected.conformal(rows).p_values)
+    explained = run("explain", tmp_path / "small", crowd / "new.csv", "--row", "3").output
+    assert "20 representatives vote for" in " ".join(explained.split())
+    assert "votes for" in explained
+
+
+def test_condense_chooses_by_validation_rows_and_tells_programs(crowd: Path, tmp_path: Path) -> None:
+    facts = json.loads(run("condense", crowd / "model", "-o", tmp_path / "small", "--json").stdout)
+    model, small = load(crowd / "model").clf, load(tmp_path / "small").clf
+    assert facts["voters"] == len(small.references_) == len(model.condense().references_) < facts["voters_before"]
+    assert facts["voters_before"] == facts["examples"] == len(model.references_)
+    assert facts["agreement"] == small.agreement_._asdict()
+    assert facts["bytes"] == sum(path.stat().st_size for path in (tmp_path / "small").iterdir()) < facts["bytes_before"]
+    assert facts["mean_set_size"] == small.expected_sets(0.05).mean_size
+    assert facts["mean_set_size_before"] == model.expected_sets(0.05).mean_size
+
+
+def test_condense_keeps_members_if_asked(crowd: Path, tmp_path: Path) -> None:
+    run("condense", crowd / "model", "-o", tmp_path / "a", "--size", "20", "--include-members")
+    clf = load(tmp_path / "a").clf
+    assert len(clf.references_) == 20
+    other = clf.references_.members.ids[0]
+    clf.forget([other])
+    assert clf.references_.weights.sum() == len(load(crowd / "model").clf.references_) - 1
+    run("condense", tmp_path / "a", "-o", tmp_path / "b", "--size", "10")  # again, from its members
+    assert len(load(tmp_path / "b").clf.references_) == 10
+
+
+def test_condense_says_what_it_cannot_do(crowd: Path, tmp_path: Path) -> None:
+    frame = people()
+    options = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
+    dwac.DWACClassifier(**options, head="softmax").fit(frame[["age"]], frame["income"]).save(tmp_path / "softmax")
+    unchecked = dwac.DWACClassifier(**options, validation_size=0, calibration_size=0)
+    unchecked.fit(frame[["age"]], frame["income"]).save(tmp_path / "unchecked")
+    run("condense", crowd / "model", "-o", tmp_path / "small", "--size", "20")
+    to = ("-o", tmp_path / "out")
+    assert "is a softmax model, in which nobody votes" in error_line("condense", tmp_path / "softmax", *to)
+    assert "is already condensed" in error_line("condense", tmp_path / "small", *to)
+    assert "has no validation rows" in (line := error_line("condense", tmp_path / "unchecked", *to))
+    assert "--size N" in line
+    assert not (tmp_path / "out").exists()
+    shown = run("condense", tmp_path / "unchecked", *to, "--size", "6").stdout
+    assert "how often the label stays the same is not known" in shown
+    before = (tmp_path / "small" / "model.json").read_bytes()
+    line = error_line("condense", crowd / "model", "-o", tmp_path / "small", "--size", "9")
+    assert "already holds a model; replace it with --overwrite" in line
+    assert (tmp_path / "small" / "model.json").read_bytes() == before
+    run("condense", crowd / "model", "-o", tmp_path / "small", "--size", "9", "--overwrite")
+    assert len(load(tmp_path / "small").clf.references_) == 9
+
+
+def test_a_private_model_stays_private_when_condensed(folder: Path, tmp_path: Path) -> None:
+    run("train", folder / "people.csv", "-t", "income", "--epochs", "1", "--private", "-o", tmp_path / "m")
+    run("condense", tmp_path / "m", "-o", tmp_path / "small", "--size", "6")
+    found = json.loads(run("explain", tmp_path / "small", folder / "new.csv", "--row", "0", "--json").stdout)
+    assert found["private"]
+    assert (found["groups"], found["n_references"]) == ([], 6)
+    assert {tuple(neighbor) for neighbor in found["neighbors"]} == {("label", "share")}
+
+
+def test_train_lets_few_vote_for_all(folder: Path, tmp_path: Path) -> None:
+    words = ("train", folder / "people.csv", "-t", "income", "--epochs", "2", "-o")
+    shown = run(*words, tmp_path / "few", "--voters", "8").output
+    clf = load(tmp_path / "few").clf
+    n = 200 - len(clf.validation_ids_) - len(clf.calibration_ids_)
+    assert f"8 representatives vote for {n} rows" in shown
+    assert f"the same label as by all votes: {clf.agreement_}" in shown
+    facts = json.loads(run(*words, tmp_path / "json", "--voters", "8", "--json").stdout)
+    assert (facts["voters"], facts["examples"]) == (8, n)
+    assert facts["agreement"] == clf.agreement_._asdict()
+    for voters in ("all", "auto"):  # auto: so few rows all vote
+        assert f"{n} rows vote" in run(*words, tmp_path / voters, "--voters", voters).output
+        assert not load(tmp_path / voters).clf.references_.weighted
 
 
 # evaluate
@@ -497,7 +621,19 @@ def test_exports_for_a_spreadsheet_hold_no_formula(folder: Path, tmp_path: Path)
 
 
 def test_every_command_helps_with_an_example() -> None:
-    commands = ("train", "predict", "explain", "evaluate", "report", "explore", "serve", "demo", "data", "paper")
+    commands = (
+        "train",
+        "predict",
+        "explain",
+        "evaluate",
+        "condense",
+        "report",
+        "explore",
+        "serve",
+        "demo",
+        "data",
+        "paper",
+    )
     for name in (*commands, "data list", "data get", "paper list", "paper run", "paper report"):
         shown = run(*name.split(), "--help").output
         assert "Example" in shown
@@ -514,6 +650,11 @@ def test_every_command_helps_with_an_example() -> None:
         (["--fly"], "No such option: --fly"),
         (["data", "gett"], "Did you mean 'get'? see dwac data --help"),
         (["explain", "m", "a.csv", "-k", "0"], "Invalid value for '-k'"),
+        (
+            ["train", "a.csv", "-o", "m", "--voters", "few"],
+            "must be all, auto or a whole number of at least 1; got 'few'",
+        ),
+        (["condense", "m", "-o", "s", "--size", "0"], "Invalid value for '--size'"),
     ],
 )
 def test_wrong_usage_is_reported_in_one_line_with_exit_code_2(words: list[str], what: str) -> None:

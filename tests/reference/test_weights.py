@@ -208,7 +208,11 @@ def test_votes_within_a_tolerance_keep_their_bounds(kernel, tolerance):
 @every_kernel
 def test_numpy_is_answered_in_numpy_and_tensors_with_tensors(kernel):
     refs = weighted(kernel=kernel)
-    for queries, kind in ((QUERIES, np.ndarray), (QUERIES.tolist(), np.ndarray), (torch.as_tensor(QUERIES), torch.Tensor)):
+    for queries, kind in (
+        (QUERIES, np.ndarray),
+        (QUERIES.tolist(), np.ndarray),
+        (torch.as_tensor(QUERIES), torch.Tensor),
+    ):
         answers: list[Any] = [
             refs.log_class_weights(queries),
             refs.probabilities(queries),

@@ -36,8 +36,10 @@ from schemathesis.specs.openapi.checks import (
 )
 from sklearn.datasets import load_digits
 from starlette.responses import Response
+from typer.testing import CliRunner
 
 from dwac import DWACClassifier, load
+from dwac.cli.app import app as dwac_command
 from dwac.errors import InputError, UnreadableWarning
 from dwac.server import Limits, create_app
 from dwac.server import run as running
@@ -197,6 +199,48 @@ def test_explanations_are_those_of_python(client: Client, digits: DWACClassifier
     assert answers[0]["neighbors"][0]["record"]["image"].startswith("data:image/png;base64,")
 
 
+@pytest.fixture(scope="module")
+def models() -> dict[str, DWACClassifier]:
+    """A model in which everybody votes, and the same with few voters."""
+    X = people(300).drop(columns="since")
+    full = fitted(X, np.where(X["age"] + 10 * X["member"] > 55, "old", "young"), epochs=20)
+    return {"full": full, "condensed": full.condense(12)}
+
+
+@pytest.mark.parametrize("which", ["full", "condensed"])
+@pytest.mark.parametrize("members", [False, True], ids=["alone", "with members"])
+def test_groups_are_the_same_in_python_folder_command_and_service(
+    which: str, members: bool, models: dict[str, DWACClassifier], tmp_path: Path
+) -> None:
+    model, rows = models[which], people(306)[300:].drop(columns="since")
+    folder = model.save(tmp_path / "model", include_members=members)
+    rows.to_csv(tmp_path / "rows.csv", index_label="who")
+    in_python = [json.loads(json.dumps(e.to_dict())) for e in model.explain(rows, k=3)]
+    loaded = load(folder, device="cpu")
+    assert [json.loads(json.dumps(e.to_dict())) for e in loaded.explain(rows, k=3)] == in_python
+    words = ["explain", folder, tmp_path / "rows.csv", "--id-column", "who", "-k", 3, "--json", "--device", "cpu"]
+    shown = CliRunner().invoke(dwac_command, list(map(str, words)))
+    assert [json.loads(line) for line in shown.stdout.splitlines()] == in_python, shown.output
+    with served(create_app(loaded)) as client:
+        sent = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        assert client.post("/v1/explain", {"rows": sent, "k": 3}).json["explanations"] == in_python
+        card = client.get("/v1/model").json
+    p_values = loaded.conformal(rows).p_values.tolist()
+    for why, probabilities, p in zip(in_python, loaded.predict_proba(rows).tolist(), p_values, strict=True):
+        assert list(why["probabilities"].values()) == probabilities
+        assert list(why["p_values"].values()) == p
+    for why, e in zip(in_python, loaded.explain(rows, k=3), strict=True):
+        assert [group["share"] for group in why["groups"]] == [group.share for group in e.shown_groups]
+        assert len(why["groups"]) >= 3
+        assert sum(group.share for group in e.groups) == pytest.approx(1, abs=1e-9)
+        assert sum(group.size for group in e.groups) == why["n_examples"]
+        assert 1 <= why["deciding_groups"] <= why["n_groups"] == len(e.groups)
+        assert all(group["description"] for group in why["groups"])
+    few, n = which == "condensed", len(models["full"].references_)
+    assert (card["n_references"], card["n_examples"]) == (12 if few else n, n)
+    assert card["agreement"] == in_python[0]["agreement"] == (model.agreement_._asdict() if few else None)
+
+
 def test_sets_are_those_of_python(client: Client, digits: DWACClassifier) -> None:
     X = DIGITS.images[720:724]
     answers = client.post("/v1/sets", {"rows": X.tolist(), "epsilon": 0.3}).json["sets"]
@@ -289,7 +333,8 @@ def test_the_card_says_what_the_model_is_and_takes(table: DWACClassifier) -> Non
     assert card["kind"] == "tabular"
     assert card["kernel"] == "gaussian"
     assert card["classes"] == ["old", "young"]
-    assert card["n_references"] == len(table.references_)
+    assert card["n_references"] == card["n_examples"] == len(table.references_)
+    assert card["agreement"] is None
     assert {c["name"]: c["kind"] for c in card["columns"]} == {
         "age": "numeric", "pay": "numeric", "job": "categorical", "since": "datetime", "member": "boolean"
     }  # fmt: skip
@@ -338,8 +383,22 @@ def test_a_private_service_and_one_without_examples_tell_labels_and_shares_only(
         card, described = client.get("/v1/model"), client.get("/openapi.json")
     assert why["private"] is True
     assert {tuple(neighbor) for neighbor in why["neighbors"]} == {("label", "share")}
+    assert (why["groups"], why["n_groups"], why["deciding_groups"]) == ([], 0, None)
     for text in (json.dumps(why["neighbors"]), card.body.decode(), described.body.decode()):
         assert not any(word in text for word in ("person", "smith", "clerk", "nurse"))
+
+
+def test_a_private_service_rounds_what_it_says_of_few_voters(models: dict[str, DWACClassifier]) -> None:
+    row = json.loads(people(1).drop(columns="since").to_json(orient="records"))
+    with served(create_app(models["condensed"], private=True)) as client:
+        (why,) = client.post("/v1/explain", {"rows": row}).json["explanations"]
+        card = client.get("/v1/model").json
+    exact = models["condensed"].agreement_
+    assert exact is not None
+    rounded = {name: round(getattr(exact, name), 2) for name in ("share", "low", "high")}
+    assert why["agreement"] == card["agreement"] == {**rounded, "n": exact.n}
+    assert rounded != {name: getattr(exact, name) for name in rounded}  # so the test can fail
+    assert (why["groups"], why["n_groups"], why["deciding_groups"]) == ([], 0, None)
 
 
 def test_no_request_can_ask_a_private_service_for_more(digits: DWACClassifier) -> None:
@@ -824,7 +883,12 @@ def test_the_root_leads_to_the_documentation(client: Client) -> None:
     assert client.get("/docs").status == 200
 
 
-@pytest.mark.parametrize("kind", ["digits", "table", "texts", "pictures"])
+@pytest.fixture(scope="module")
+def condensed(models: dict[str, DWACClassifier]) -> DWACClassifier:
+    return models["condensed"]
+
+
+@pytest.mark.parametrize("kind", ["digits", "table", "texts", "pictures", "condensed"])
 def test_requests_made_from_its_own_schema_are_answered_as_it_says(kind: str, request: pytest.FixtureRequest) -> None:
     calm = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     # No schema can tell a picture from other base64, or pixels that a network bears from those it does not.

@@ -12,6 +12,7 @@ import typer
 import typer.core
 
 import dwac
+from dwac.cli.condense import condense
 from dwac.cli.data import data
 from dwac.cli.demo import demo
 from dwac.cli.evaluate import evaluate
@@ -105,7 +106,7 @@ def options(
 
 
 app.command()(demo)
-for command in (train, predict, explain, evaluate, report):
+for command in (train, predict, explain, evaluate, condense, report):
     app.command()(command)
 app.command()(explore)
 app.command()(serve)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html as escaping
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,11 +29,12 @@ from dwac.cli.output import number, print_json, write
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
 from dwac.estimator.readable import Partial
-from dwac.explain import Explanation, Neighbor
-from dwac.explain.privacy import percent
+from dwac.explain import Explanation, Neighbor, privacy
+from dwac.explain.rendering import percent
 from dwac.reading import Rows, load, read
 
 _DIFFERENCES = 6  # shown per cell
+_FEWER = 4  # of them where the group is described, too
 _LETTERS = 24  # shown per value in such a cell
 
 
@@ -45,7 +46,7 @@ def explain(
         typer.Option("--row", "-r", help="Row number, counted from 0; may be repeated. Default: all rows."),
     ] = None,
     name: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Id of a row; may be repeated.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples to show per row.")] = 5,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples, or groups, to show per row.")] = 5,
     private: Annotated[
         bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
     ] = False,
@@ -61,6 +62,9 @@ def explain(
     strict: StrictOption = False,
 ) -> None:
     """Show why rows get their labels: the training examples with the largest votes, and how few of them decide.
+
+    Where no few examples explain a prediction, groups of examples that vote alike are shown instead: what sets each
+    apart, its exact share of the vote, and the member that is most like the row.
 
     Rows that cannot be read are marked as such; the exit code is then 3.
 
@@ -111,46 +115,66 @@ def _chosen(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> R
 
 
 def show(explanation: Explanation, title: str, console: Console) -> None:
-    """Print one explanation: sentences, then the neighbours and how they differ."""
+    """Print one explanation: sentences, then who voted and how they differ."""
     console.print(Text(title, style="bold"))
-    kind = kind_of(explanation.record)
     if explanation.attention:
         most = max(weight for _, weight in explanation.attention) or 1.0
         words = ((f"{word} ", "bold" if weight > most / 2 else "") for word, weight in explanation.attention)
         console.print(Text.assemble(*words))
     for sentence in explanation.sentences():
         console.print(sentence, highlight=False, markup=False)
-    if explanation.unreadable:
-        console.print()
-        return
-    with_records = any(neighbor.record is not None for neighbor in explanation.neighbors)
+    if not explanation.unreadable:
+        console.print(_neighbors(explanation) if explanation.few_suffice else _groups(explanation))
+    console.print()
+
+
+def _neighbors(explanation: Explanation) -> Table:
+    """The nearest examples, one by one, and how each differs from the row."""
+    kind, voters = kind_of(explanation.record), explanation.neighbors
+    with_records = any(voter.record is not None for voter in voters)
+    represents = not explanation.private and any(voter.size > 1 for voter in voters)
     head = ["label", "share"] if explanation.private else ["id", "label", "share", "distance"]
-    table = Table(*head, *(["differs in" if kind == "table" else "example"] if with_records else []))
-    details = (
-        [[detail] for detail in _details(explanation, kind)] if with_records else [[] for _ in explanation.neighbors]
-    )
-    for neighbor, detail in zip(explanation.neighbors, details, strict=True):
-        table.add_row(*map(Text, [*_cells(neighbor, explanation.private), *detail]))
-    console.print(table, "")
+    table = Table(*head, *(["votes for"] if represents else []))
+    if with_records:
+        table.add_column("differs in" if kind == "table" else "example")
+    details = _details(explanation, voters, _DIFFERENCES) if with_records else []
+    for place, voter in enumerate(voters):
+        size = [f"{voter.size:,}"] if represents else []
+        table.add_row(*map(Text, [*_cells(voter, explanation.private), *size, *details[place : place + 1]]))
+    return table
 
 
 def _cells(neighbor: Neighbor, private: bool) -> list[str]:
     if private:
-        return [str(neighbor.label), percent(neighbor.share)]
+        return [str(neighbor.label), privacy.percent(neighbor.share)]
     return [str(neighbor.id), str(neighbor.label), f"{neighbor.share:.1%}", number(neighbor.distance)]
 
 
-def _details(explanation: Explanation, kind: str) -> list[str]:
-    """What to compare, per neighbour: the columns that differ, or the example itself."""
-    records = [neighbor.record for neighbor in explanation.neighbors]
-    if kind != "table":
+def _groups(explanation: Explanation) -> Table:
+    """The heaviest groups: what sets each apart, and the member most like the row."""
+    table = Table("share", "label", "examples", "group")
+    table.columns[0].justify = table.columns[2].justify = "right"
+    table.columns[0].no_wrap = table.columns[2].no_wrap = True
+    table.show_lines = True
+    details = _details(explanation, explanation.shown, _FEWER)
+    for group, face, detail in zip(explanation.shown_groups, explanation.shown, details, strict=True):
+        alike = Text(f"most alike {face.id}" + ("" if face.record is None else f": {detail}"), style="dim")
+        about = Text(f"{group.description}\n") + alike if group.description else alike
+        table.add_row(Text(percent(group.share)), Text(str(group.label)), Text(f"{group.size:,}"), about)
+    return table
+
+
+def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) -> list[str]:
+    """What to compare, per voter: the columns that differ, at most so many, or the example itself."""
+    records = [voter.record for voter in voters]
+    if kind_of(explanation.record) != "table":
         return [_brief(record) for record in records]
     columns = compared(explanation.record, records, _LETTERS)
     cells = []
     for place, record in enumerate(records):
         apart = [f"{c.name} {c.value} → {c.others[place]}" for c in columns if c.differs[place]]
-        more = [f"… ({len(apart) - _DIFFERENCES} more)"] if len(apart) > _DIFFERENCES else []
-        cells.append("–" if record is None else ", ".join(apart[:_DIFFERENCES] + more) or "nothing")
+        more = [f"… ({len(apart) - most} more)"] if len(apart) > most else []
+        cells.append("–" if record is None else ", ".join(apart[:most] + more) or "nothing")
     return cells
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from rich.table import Table
 
 from dwac.drawing.records import plain
 from dwac.errors import InputError
+from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation import Evaluation, as_csv
 from dwac.storage.files import replace_file
+from dwac.storage.folder import MANIFEST
 
 _FORMS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
@@ -58,9 +61,30 @@ def write(path: Path, data: bytes) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
+def refuse_occupied(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a model folder that cannot be written: before hours of work, not after."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file, but -o must name a folder; choose a new one")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / MANIFEST).is_file():
+            raise InputError(f"{folder} is not empty and holds no model; choose a new folder with -o FOLDER")
+        if not overwrite:
+            raise InputError(f"{folder} already holds a model; replace it with --overwrite, or choose another folder")
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not os.access(there, os.W_OK):
+        raise InputError(f"{folder} cannot be written: no permission in {there}; choose another folder with -o FOLDER")
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """A number for a table; a dash if there is none."""
     return "–" if value is None or pd.isna(value) else f"{value:.{digits}f}"
+
+
+def agreement_line(clf: DWACClassifier) -> str:
+    """How often few voters give the label that all would, in words."""
+    if clf.agreement_ is None:
+        return "how often the label stays the same is not known: the model has no calibration rows"
+    return f"the same label as by all votes: {clf.agreement_}, measured on calibration rows"
 
 
 def evaluation_tables(found: Evaluation, title: str) -> list[Table]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -28,17 +27,22 @@ from dwac.cli.options import (
     TargetOption,
     TextOption,
 )
-from dwac.cli.output import evaluation_tables, number, print_json
+from dwac.cli.output import agreement_line, evaluation_tables, number, print_json, refuse_occupied
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError, LabelError
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation import Evaluation, evaluate, predict
 from dwac.reading import Model, Rows, looks_like_text, read
-from dwac.storage.folder import MANIFEST
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
 _UNUSED = "not used"  # columns that are constant, or differ in every row
 _MANY, _FEW_EACH = 50, 10  # more distinct numbers than this, with fewer rows each, are amounts rather than classes
+
+
+def _voters(value: str) -> str:
+    if value in ("all", "auto") or (value.isdecimal() and int(value) > 0):
+        return value
+    raise typer.BadParameter(f"must be all, auto or a whole number of at least 1; got {value!r}")
 
 
 def train(
@@ -65,6 +69,15 @@ def train(
         int | None,
         typer.Option(min=1, help="Number of networks that vote together: more are more accurate and slower."),
     ] = None,
+    voters: Annotated[
+        str,
+        typer.Option(
+            metavar="all|auto|N",
+            callback=_voters,
+            help="Who votes: all training rows; N of them, each with the votes of the rows like it; or auto: all up "
+            "to 20,000, beyond that as few as validation rows allow. Few make a small and fast model.",
+        ),
+    ] = "all",
     encoder: Annotated[
         str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, huggingface:FOLDER.")
     ] = "auto",
@@ -87,9 +100,11 @@ def train(
     dwac train photos/ -o model/     # photos/cat/1.png, photos/dog/7.jpg, …
 
     dwac train reviews.txt -o model/     # label, tab, text
+
+    dwac train people.csv --target income -o model/ --voters auto     # few rows vote for all, if there are many
     """
     console = Console(quiet=json)
-    _refuse_occupied(output, overwrite)
+    refuse_occupied(output, overwrite=overwrite)
     rows = read(data, target=target, text=text, ids=ids, form=form, encoding=encoding)
     y = _checked_labels(rows, data)
     kinds = _kinds(rows)
@@ -100,6 +115,7 @@ def train(
         rows.kind if encoder == "auto" else encoder,
         epochs=epochs,
         ensemble_size=ensemble_size,
+        voters=int(voters) if voters.isdecimal() else voters,
         device=device,
         random_state=seed,
     )
@@ -111,20 +127,6 @@ def train(
     show_training(clf, seconds, test, kept.take(_validation(clf, kept)), output, console)
     if json:
         print_json(summary(rows, y, kinds, clf, seconds, test, output))
-
-
-def _refuse_occupied(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that cannot be written before hours of training, not after."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file, but -o must name a folder; choose a new one")
-    if folder.is_dir() and any(folder.iterdir()):
-        if not (folder / MANIFEST).is_file():
-            raise InputError(f"{folder} is not empty and holds no model; choose a new folder with -o FOLDER")
-        if not overwrite:
-            raise InputError(f"{folder} already holds a model; replace it with --overwrite, or choose another folder")
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not os.access(there, os.W_OK):
-        raise InputError(f"{folder} cannot be written: no permission in {there}; choose another folder with -o FOLDER")
 
 
 def _checked_labels(rows: Rows, name: str) -> NDArray[Any]:
@@ -220,11 +222,13 @@ def show_training(
     """Print how training went and how good the model is."""
     history = clf.history_
     console.print(
-        f"trained {len(history)} epochs in {seconds:.0f} s: {len(clf.references_):,} rows vote, "
+        f"trained {len(history)} epochs in {seconds:.0f} s: {_who_votes(clf)}, "
         f"{len(clf.validation_ids_):,} for early stopping, {len(clf.calibration_ids_):,} for calibration",
         highlight=False,
         soft_wrap=True,
     )
+    if clf.references_.weighted:
+        console.print(agreement_line(clf), highlight=False, soft_wrap=True)
     if len(clf.calibration_ids_):
         console.print(f"prediction sets from {clf.expected_sets(0.05)}", highlight=False, soft_wrap=True)
     if test is not None:
@@ -236,6 +240,13 @@ def show_training(
             highlight=False,
         )
     console.print(f"written: {output}", highlight=False, soft_wrap=True)
+
+
+def _who_votes(clf: DWACClassifier) -> str:
+    n = len(clf.references_)
+    if not clf.references_.weighted:
+        return f"{n:,} rows vote"
+    return f"{n:,} representatives vote for {clf.references_.weights.sum():,.0f} rows"
 
 
 def summary(
@@ -261,6 +272,8 @@ def summary(
         "epochs": len(clf.history_),
         "seconds": seconds,
         "voters": len(clf.references_),
+        "examples": round(float(clf.references_.weights.sum())),
+        "agreement": None if clf.agreement_ is None else clf.agreement_._asdict(),
         "validation": len(clf.validation_ids_),
         "calibration": len(clf.calibration_ids_),
         "expected_sets": asdict(clf.expected_sets(0.05)) if len(clf.calibration_ids_) else None,

@@ -562,6 +562,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._calibration_rows.y
 
     @property
+    def validation_y_(self) -> NDArray[np.int64]:
+        """The labels of the validation rows, as codes; none of a model that was saved with representatives alone."""
+        return self._validation_rows.y
+
+    @property
     def calibration_h_(self) -> torch.Tensor:
         """Their embeddings, as the references vote on them now."""
         return self._calibration_rows.vectors(self.model_)

@@ -30,9 +30,11 @@ class Model:
         kind = str(self.clf.encoder_.kind)
         return "text" if kind == "huggingface" else kind
 
-    def save(self, folder: str | PathLike[str], *, include_examples: bool = True) -> Path:
+    def save(
+        self, folder: str | PathLike[str], *, include_examples: bool = True, include_members: bool = False
+    ) -> Path:
         """Write both to the folder; the classifier as by `DWACClassifier.save`."""
-        path = self.clf.save(folder, include_examples=include_examples)
+        path = self.clf.save(folder, include_examples=include_examples, include_members=include_members)
         replace_file(path / COLUMNS, json.dumps(asdict(self.columns), ensure_ascii=False).encode())
         return path
 

@@ -112,6 +112,13 @@ class Answers:
             return f"excluding a label at this epsilon needs {needed} calibration rows; the model has {there}"
         return str(replace(expected, n_calibration=there)) if (expected.full_share or 0) > 0.5 else None
 
+    def agreement(self) -> dict[str, Any] | None:
+        """How often few voters give the label of all, rounded if private; None if all vote."""
+        found = self.model.agreement_
+        if found is None:
+            return None
+        return (privacy.agreement(found) if self.private else found)._asdict()
+
     def count(self, n: int) -> int:
         """A number of examples; rounded if private."""
         return privacy.count(n) if self.private else int(n)

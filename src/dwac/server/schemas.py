@@ -96,9 +96,30 @@ class Neighbor(BaseModel):
     share: float = Field(description="Share of the whole vote; in whole per cent if the service is private.")
     weight: float | None = None
     log_weight: float | None = None
+    size: int | None = Field(None, description="How many training examples it votes for.")
     id: Any = None
     distance: float | None = None
     record: Any = None
+
+
+class Group(BaseModel):
+    """Training examples of one label that vote alike."""
+
+    label: Any
+    share: float = Field(description="Share of the whole vote: the exact sum of the members' votes.")
+    size: int = Field(description="Number of training examples.")
+    description: str | None = Field(description="What sets the group apart, in words; null if nothing is known.")
+    representative: Neighbor = Field(description="Its most central member.")
+    members: list[Neighbor] = Field(description="Some members, those most like the row first.")
+
+
+class Agreement(BaseModel):
+    """How often those who vote give the label that all training examples would, on calibration rows."""
+
+    share: Share
+    low: Share = Field(description="Lower end of a 95 % interval.")
+    high: Share = Field(description="Upper end of it.")
+    n: int = Field(description="Number of rows.")
 
 
 class Why(BaseModel):
@@ -116,12 +137,22 @@ class Why(BaseModel):
     deciding: int | None = Field(
         description="How many nearest examples decide the label, whatever the labels of the others."
     )
+    deciding_groups: int | None = Field(
+        description="How many of the heaviest groups decide the label, whatever the labels of all others; null if the "
+        "service is private."
+    )
     flip_size: int | None = Field(description="How many training examples must be removed to change the label.")
-    n_references: int
+    n_references: int = Field(description="How many vote.")
+    n_examples: int = Field(description="How many training examples they vote for.")
+    agreement: Agreement | None = Field(description="Null if all training examples vote.")
     private: bool
     record: Any = Field(description="The row that is explained.")
     attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
-    neighbors: list[Neighbor] = Field(description="Nearest first.")
+    neighbors: list[Neighbor] = Field(description="Nearest first; heaviest first if they vote for others.")
+    groups: list[Group] = Field(
+        description="The k heaviest groups, and the heaviest one for another label; none if the service is private."
+    )
+    n_groups: int = Field(description="The number of all groups.")
 
 
 class Explanations(BaseModel):
@@ -138,6 +169,8 @@ class Card(BaseModel):
     kernel: str
     classes: list[Any]
     n_references: int = Field(description="Number of training examples that vote; 0 for a softmax.")
+    n_examples: int = Field(description="Number of training examples that they vote for.")
+    agreement: Agreement | None = Field(description="Null if all training examples vote.")
     n_calibration: int
     columns: list[dict[str, Any]] | None = Field(description="Columns of a table; null for other data.")
     row: dict[str, Any] = Field(description="JSON Schema of one row.")

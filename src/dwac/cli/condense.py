@@ -1,0 +1,131 @@
+"""`dwac condense`: a model in which a few real examples vote for all, in a folder of its own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
+from dwac.cli.output import agreement_line, number, print_json, refuse_occupied
+from dwac.errors import InputError
+from dwac.estimator.classifier import DWACClassifier
+from dwac.reading import Model, load
+
+_EPSILON = 0.05
+_NO_FEWER = "no fewer would do for the validation rows; to have fewer all the same, give a number with --size N"
+
+
+def condense(
+    model: ModelArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write.")],
+    size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Number of representatives that vote; by default as few as validation rows allow."
+        ),
+    ] = None,
+    include_members: Annotated[
+        bool,
+        typer.Option(
+            "--include-members", help="Store those who are represented, too, so that each can still be forgotten."
+        ),
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
+    device: DeviceOption = "auto",
+    json: JsonOption = False,
+) -> None:
+    """Make a model small and fast: a few of its training examples vote for all.
+
+    Each representative is the most central of a group of examples with the same label, and has the votes of the whole
+    group. By default there are as few as possible: 99.5 % of the validation rows keep their label, and their log-loss
+    grows by at most 0.5 %. Calibration is done again, so prediction sets keep their guarantee. The new folder holds the
+    representatives' records alone; MODEL stays as it is.
+
+    Examples:
+
+    dwac condense model/ -o small/
+
+    dwac condense model/ -o small/ --size 100
+    """
+    refuse_occupied(output, overwrite=overwrite)
+    loaded, before = load(model, device=device), _bytes(model)
+    _check(loaded.clf, model, size)
+    console, start = Console(stderr=True), time.perf_counter()
+    with console.status(f"condensing {len(loaded.clf.references_):,} voters …"):
+        small = Model(loaded.clf.condense(size), loaded.columns)
+        written = small.save(output, include_examples=not loaded.clf.private_, include_members=include_members)
+    found = facts(loaded.clf, small.clf, time.perf_counter() - start, before, written)
+    if json:
+        print_json(found)
+    else:
+        show(found, small.clf, Console())
+
+
+def _check(clf: DWACClassifier, folder: Path, size: int | None) -> None:
+    """Refuse a model that cannot be condensed, in terms of the command."""
+    if clf.head != "dwac":
+        raise InputError(f"{folder} is a softmax model, in which nobody votes; condense a model with head='dwac'")
+    if clf.references_.weighted and clf.references_.members is None:
+        raise InputError(
+            f"{folder} is already condensed and does not hold those who are represented; condense the model that it "
+            "was made from"
+        )
+    if size is None and len(clf.validation_y_) == 0:
+        raise InputError(
+            f"{folder} has no validation rows to choose the number of voters by; give a number with --size N"
+        )
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+def facts(clf: DWACClassifier, small: DWACClassifier, seconds: float, before: int, written: Path) -> dict[str, Any]:
+    """What was done, for programs."""
+    return {
+        "model": str(written),
+        "seconds": seconds,
+        "voters_before": len(clf.references_),
+        "voters": len(small.references_),
+        "examples": round(float(small.references_.weights.sum())),
+        "agreement": None if small.agreement_ is None else small.agreement_._asdict(),
+        "mean_set_size_before": _set_size(clf),
+        "mean_set_size": _set_size(small),
+        "bytes_before": before,
+        "bytes": _bytes(written),
+    }
+
+
+def _set_size(clf: DWACClassifier) -> float | None:
+    """The expected size of prediction sets at ε = 0.05."""
+    return clf.expected_sets(_EPSILON).mean_size if len(clf.calibration_y_) else None
+
+
+def show(found: dict[str, Any], small: DWACClassifier, console: Console) -> None:
+    """Print what was done."""
+    before, after = found["mean_set_size_before"], found["mean_set_size"]
+    sizes = f"prediction sets at epsilon={_EPSILON}: {number(before, 2)} labels on average, now {number(after, 2)}"
+    lines = [
+        f"condensed in {found['seconds']:.1f} s: {found['voters']:,} representatives vote for {found['examples']:,} "
+        f"training examples; before, {found['voters_before']:,} voted",
+        agreement_line(small),
+        *([_NO_FEWER] if found["voters"] == found["examples"] else []),
+        *([sizes] if after is not None else []),
+        f"folder: {_megabytes(found['bytes_before'])}, now {_megabytes(found['bytes'])}",
+        f"written: {found['model']}",
+    ]
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _megabytes(n: int) -> str:
+    """A size in bytes, in words.
+
+    >>> _megabytes(950), _megabytes(12_345), _megabytes(12_345_678)
+    ('950 bytes', '12 kB', '12.3 MB')
+    """
+    return f"{n:,} bytes" if n < 1000 else f"{n / 1e3:.0f} kB" if n < 1e6 else f"{n / 1e6:,.1f} MB"
