@@ -190,7 +190,7 @@ class Explorer:
         view = self.view(session)
         found = self._explained(view, point, k)
         answer = {"point": point, **explained(found, self.points), "editable": self.source(point) is not None}
-        answer["xy"] = self.points.place(self._h(point)[None])[0].tolist()
+        answer["xy"] = self.points.placed[point].tolist()
         answer["before"] = explained(self._explained(self.first, point, 1), self.points) if view.edits else None
         if data and self.rival is not None:
             answer["rival"] = explained(self._hidden(self.rival.explain(row, k)), None)
