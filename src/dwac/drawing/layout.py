@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
-from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from sklearn.metrics import pairwise_distances_argmin
 from threadpoolctl import threadpool_limits
@@ -31,7 +30,7 @@ Whole = NDArray[np.int64]
 _FEW = 5  # distinct groups; fewer are arranged by their principal components
 _PERPLEXITY = 30  # t-SNE's usual number of neighbours
 _FILLED = 0.35  # share of the arranged area that the discs would cover before they are pushed apart
-_SWEEPS, _TOUCH = 500, 0.01  # of pushing; and how far discs may overlap when it stops, as a share of their radii
+_SWEEPS, _PUSH, _TOUCH = 500, 1.2, 0.01  # of pushing: at most so often, by 1.2 × the overlap, until it is below 1 %
 _INSIDE = 0.9  # how far members reach towards the rim of a disc
 _OWN = 3  # members that a group needs to have axes of its own
 _AROUND = 6  # neighbouring groups towards which a disc is turned
@@ -90,7 +89,7 @@ def layout(embeddings: Any, leaves: Any, *, sizes: Any = None) -> Layout:
         if h.shape[1] <= 2:
             return Layout(_flat(means), np.hypot(*spread.T), means, axes, True)
         centres, radii = _apart(_arranged(means), np.sqrt(sizes))
-        axes = _turned(axes, means, centres) / spread[:, :, None]
+        axes = _turns(axes, means, centres) @ (axes / spread[:, :, None])
     return Layout(centres, radii, means, axes, False)
 
 
@@ -120,8 +119,8 @@ def _by_leaf(leaves: Whole) -> Iterator[tuple[int, Whole]]:
     """Each group that occurs, with its rows."""
     order = np.argsort(leaves, kind="stable")
     found, starts = np.unique(leaves[order], return_index=True)
-    ends = np.append(starts[1:], len(leaves))
-    for leaf, start, end in zip(found.tolist(), starts.tolist(), ends.tolist(), strict=True):
+    ends = [*starts[1:].tolist(), len(leaves)]
+    for leaf, start, end in zip(found.tolist(), starts.tolist(), ends, strict=False):
         yield leaf, order[start:end]
 
 
@@ -184,8 +183,8 @@ def _arranged(h: Floats) -> Floats:
     h /= np.abs(h).max() or 1.0
     distinct, where = np.unique(h, axis=0, return_inverse=True)
     if len(distinct) < _FEW:
-        padded = np.concatenate([distinct, np.zeros((2, h.shape[1]))])  # two components need as many rows
-        placed = PCA(2, svd_solver="full").fit(padded).transform(distinct)
+        left, values, _ = np.linalg.svd(distinct, full_matrices=False)
+        placed = np.pad((left * values)[:, :2], ((0, 0), (0, max(0, 2 - len(values)))))
     else:
         n = len(distinct)
         gently = {"early_exaggeration": 1.0, "learning_rate": n / 12}
@@ -211,7 +210,7 @@ def _apart(places: Floats, radii: Floats) -> tuple[Floats, Floats]:
             break
         share = radii[j] ** 2 / (radii[i] ** 2 + radii[j] ** 2)
         for axis in range(2):
-            step = 0.5 * overlap * towards[:, axis]
+            step = _PUSH * overlap * towards[:, axis]
             places[:, axis] -= np.bincount(i, step * share, len(places))
             places[:, axis] += np.bincount(j, step * (1 - share), len(places))
     i, j, overlap, _ = _overlaps(places, radii)
@@ -233,19 +232,19 @@ def _overlaps(places: Floats, radii: Floats) -> tuple[Whole, Whole, Floats, Floa
     return i[some], j[some], overlap[some], towards
 
 
-def _turned(axes: Floats, means: Floats, centres: Floats) -> Floats:
-    """The axes (L, 2, d) of each group turned or mirrored so that neighbours on the map are on their sides of its disc.
+def _turns(axes: Floats, means: Floats, centres: Floats) -> Floats:
+    """(L, 2, 2): how each group is turned or mirrored so that its neighbours on the map are on their sides of its disc.
 
-    The orthogonal Q with the largest Σ_j ⟨p_j, Q A_g (m_j - m_g) / |m_j - m_g|⟩, over the nearest groups j in
-    directions p_j on the map.
+    The orthogonal Q_g with the largest Σ_j ⟨p_j, Q_g A_g (m_j - m_g) / |m_j - m_g|⟩, over the nearest groups j, in the
+    directions p_j on the map; A_g are the axes (2, d) and m_g the mean of the group.
     """
-    if len(centres) < 2:
-        return axes
+    if len(centres) == 1:
+        return np.eye(2)[None]
     _, around = cKDTree(centres).query(centres, k=range(2, min(_AROUND + 1, len(centres)) + 1))
     on_map = _unit(centres[around] - centres[:, None])
     there = np.einsum("gad,gjd->gja", axes, _unit(means[around] - means[:, None]))
     left, _, right = np.linalg.svd(np.einsum("gja,gjb->gab", on_map, there))
-    return np.asarray(left @ right @ axes)
+    return np.asarray(left @ right)
 
 
 def _unit(vectors: Floats) -> Floats:
