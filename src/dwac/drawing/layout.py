@@ -30,7 +30,8 @@ Whole = NDArray[np.int64]
 _FEW = 5  # distinct groups; fewer are arranged by their principal components
 _PERPLEXITY = 30  # t-SNE's usual number of neighbours
 _FILLED = 0.35  # share of the arranged area that the discs would cover before they are pushed apart
-_SWEEPS, _PUSH, _TOUCH = 500, 1.2, 0.01  # of pushing: at most so often, by 1.2 × the overlap, until it is below 1 %
+_GROWING, _SWEEPS = 100, 600  # sweeps in which discs grow and push each other apart, and the most sweeps in all
+_PUSH, _TOUCH = 0.8, 0.01  # a push is this share of the overlap; sweeps end when overlaps are below 1 % of two radii
 _INSIDE = 0.9  # how far members reach towards the rim of a disc
 _OWN = 3  # members that a group needs to have axes of its own
 _AROUND = 6  # neighbouring groups towards which a disc is turned
@@ -195,18 +196,19 @@ def _arranged(h: Floats) -> Floats:
 
 
 def _apart(places: Floats, radii: Floats) -> tuple[Floats, Floats]:
-    """Discs pushed apart until they hardly overlap, then shrunk until none does; the map's half width is 1.
+    """Discs that grow and push each other apart until they hardly overlap, then shrink until none does.
 
-    Of two discs that overlap the smaller one moves more.
+    Of two discs the smaller one is pushed more. Half the width or height of the map is 1, whichever is larger.
     """
     width = np.ptp(places, axis=0)
     area = max(width.prod(), width.max() ** 2 / 4) or 1.0
     radii = radii * np.sqrt(_FILLED * area / (np.pi * (radii**2).sum()))
     angle = np.arange(len(places)) * np.pi * (3 - np.sqrt(5))  # equal places part in different directions
     places = places + 1e-3 * radii.mean() * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    for _ in range(_SWEEPS):
-        i, j, overlap, towards = _overlaps(places, radii)
-        if not len(i) or (overlap / (radii[i] + radii[j])).max() < _TOUCH:
+    for sweep in range(_SWEEPS):
+        grown = radii * min(1, (sweep + 1) / _GROWING)
+        i, j, overlap, towards = _overlaps(places, grown)
+        if sweep >= _GROWING and (overlap / (grown[i] + grown[j])).max(initial=0) < _TOUCH:
             break
         share = radii[j] ** 2 / (radii[i] ** 2 + radii[j] ** 2)
         for axis in range(2):
@@ -222,8 +224,7 @@ def _apart(places: Floats, radii: Floats) -> tuple[Floats, Floats]:
 
 def _overlaps(places: Floats, radii: Floats) -> tuple[Whole, Whole, Floats, Floats]:
     """Pairs of discs that overlap: both, by how much, and the direction from the first to the second."""
-    pairs = cKDTree(places).query_pairs(2 * radii.max(), output_type="ndarray")
-    i, j = pairs[np.lexsort(pairs.T[::-1])].T
+    i, j = cKDTree(places).query_pairs(2 * radii.max(), output_type="ndarray").T
     towards = places[j] - places[i]
     distance = np.hypot(*towards.T)
     overlap = radii[i] + radii[j] - distance

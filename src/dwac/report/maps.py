@@ -16,6 +16,7 @@ from dwac.reference import ReferenceSet
 
 _NAMED = 20  # classes with a colour of their own
 _MOST = 100_000  # points drawn
+_WIDTH = 4.6  # of a panel, in inches
 _OTHERS = "others"
 _CAPTION = "a t-SNE map of groups; distances between far groups mean little"
 
@@ -52,7 +53,7 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
         predicted = references.log_class_weights(h).argmax(axis=1)
         panels.append((drawn.place(h), group[truth], f"{len(h):,} test examples, by their true label"))
         wrong = panels[1][0][predicted != truth]
-    figure, axes = new(1, len(panels), width=4.6, height=4.4)
+    figure, axes = new(1, len(panels), width=_WIDTH, height=_height(panels[0][0], drawn))
     places = medians(*panels[0][:2], len(names))
     if len(clf.classes_) > _NAMED:
         places[-1] = np.nan  # other classes may be anywhere
@@ -92,6 +93,12 @@ def _legible(places: NDArray[np.float64], names: list[Any], spread: NDArray[np.f
         if not (np.abs(kept - place) < taken).all(axis=1).any():
             kept[row] = place
     return kept
+
+
+def _height(points: NDArray[np.float64], drawn: Layout) -> float:
+    """Height of a panel in inches: that of the map of groups, which keeps its proportions, plus title and legend."""
+    wide, high = np.ptp(points, axis=0)
+    return 4.4 if drawn.unchanged else float(np.clip(_WIDTH * high / max(wide, 1e-9), 1.4, 3.8)) + 0.9
 
 
 def _some(n: int, most: int = _MOST) -> NDArray[np.int64]:
