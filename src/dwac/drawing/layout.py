@@ -1,8 +1,8 @@
 """A map of many embeddings: groups as discs, arranged by t-SNE, and every example inside the disc of its group.
 
-found = layout(embeddings, leaves)
+found = layout(embeddings, labels, leaves)
 found.place(embeddings, leaves)         # (m, 2): the references, each in its own group
-found.place(queries)                    # (n, 2): new embeddings, each in the nearest group
+found.place(queries, labels=predicted)  # (n, 2): new ones, each in the nearest group of its predicted label
 
 The first two principal components of a trained network's embeddings show next to nothing: each class is a small cloud,
 and the clouds lie on a line. Here similar groups are neighbours on the map, the area of a disc is its group's share of
@@ -52,46 +52,53 @@ class Layout:
 
     centres: Floats  # (L, 2)
     radii: Floats  # (L,); areas are in proportion to the sizes of the groups, except if unchanged
+    labels: Whole  # (L,): the class of each group
     means: Floats  # (L, d)
     axes: Floats  # (L, 2, d)
     unchanged: bool
 
-    def nearest(self, h: Any) -> Whole:
-        """(n,): the group whose mean is nearest to each embedding."""
+    def nearest(self, h: Any, labels: Any = None) -> Whole:
+        """(n,): the group whose mean is nearest to each embedding, among those with its label (n,) if there are any."""
         middle = self.means.mean(axis=0)
-        rows = np.asarray(h, dtype=np.float64) - middle
-        return np.asarray(pairwise_distances_argmin(rows, self.means - middle) if len(rows) else [], dtype=np.int64)
+        rows, means = np.asarray(h, dtype=np.float64) - middle, self.means - middle
+        found = np.zeros(len(rows), dtype=np.int64)
+        for label, some in _by_leaf(np.zeros(len(rows), dtype=np.int64) if labels is None else np.asarray(labels)):
+            groups = np.flatnonzero(self.labels == label) if labels is not None else np.zeros(0, dtype=np.int64)
+            groups = groups if len(groups) else np.arange(len(means))
+            found[some] = groups[pairwise_distances_argmin(rows[some], means[groups])]
+        return found
 
-    def place(self, h: Any, leaves: Any = None) -> Floats:
-        """(n, 2): positions of embeddings (n, d), in their groups `leaves` (n,) or else in the nearest ones."""
+    def place(self, h: Any, leaves: Any = None, *, labels: Any = None) -> Floats:
+        """(n, 2): positions of embeddings (n, d), in their groups `leaves` (n,), or else in the `nearest` ones."""
         h = np.asarray(h)
         if self.unchanged:
             return _flat(h)
-        leaves = self.nearest(h) if leaves is None else np.asarray(leaves)
+        leaves = self.nearest(h, labels) if leaves is None else np.asarray(leaves)
         u = np.empty((len(h), 2))
         for leaf, rows in _by_leaf(leaves):
             u[rows] = (h[rows] - self.means[leaf]) @ self.axes[leaf].T
         return np.asarray(self.centres[leaves] + self.radii[leaves, None] * _INSIDE * _evened(u))
 
 
-def layout(embeddings: Any, leaves: Any, *, sizes: Any = None) -> Layout:
+def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> Layout:
     """Arrange groups of embeddings on a map: the same bits every time, on any number of cores.
 
     Args:
-        embeddings: (m, d).
-        leaves: (m,) groups 0 … L-1, each with at least one member.
+        embeddings: (m, d). labels: (m,) classes.
+        leaves: (m,) groups 0 … L-1 within classes, each with at least one member.
         sizes: (L,) positive numbers that the areas of the discs show; by default the numbers of members.
     """
     h, leaves = np.asarray(embeddings), np.asarray(leaves)
     sizes = _sizes(h, leaves, sizes)
+    classes = np.asarray(labels)[np.unique(leaves, return_index=True)[1]]
     # Sums over several threads are rounded differently every time, and t-SNE amplifies the differences.
     with threadpool_limits(1):
         means, axes, spread = _axes_of(h, leaves, len(sizes))
         if h.shape[1] <= 2:
-            return Layout(_flat(means), np.hypot(*spread.T), means, axes, True)
+            return Layout(_flat(means), np.hypot(*spread.T), classes, means, axes, True)
         centres, radii = _apart(_arranged(means), np.sqrt(sizes))
         axes = _turns(axes, means, centres) @ (axes / spread[:, :, None])
-    return Layout(centres, radii, means, axes, False)
+    return Layout(centres, radii, classes, means, axes, False)
 
 
 def _sizes(h: NDArray[Any], leaves: Whole, sizes: Any) -> Floats:
@@ -117,7 +124,7 @@ def _flat(h: NDArray[Any]) -> Floats:
 
 
 def _by_leaf(leaves: Whole) -> Iterator[tuple[int, Whole]]:
-    """Each group that occurs, with its rows."""
+    """Each group, or label, that occurs, with its rows."""
     order = np.argsort(leaves, kind="stable")
     found, starts = np.unique(leaves[order], return_index=True)
     ends = [*starts[1:].tolist(), len(leaves)]
@@ -178,7 +185,7 @@ def _arranged(h: Floats) -> Floats:
     """(L, 2): embeddings (L, d) arranged by t-SNE, equal ones at one place; few by their principal components.
 
     Early exaggeration, and scikit-learn's learning rate of at least 50, make the result chaotic: a change in the last
-    digit of the embeddings gives another map. Without them maps change little and are as good: see docs/decisions.
+    digit of the embeddings gives another map. Without them maps change little and are as good: see decision 10.
     """
     h = h - h.mean(axis=0)
     h /= np.abs(h).max() or 1.0

@@ -73,7 +73,9 @@ def discs(axes: Any, centres: NDArray[Any], radii: NDArray[Any]) -> None:
     from matplotlib.collections import EllipseCollection
 
     wide, look = 2 * radii, {"facecolors": "none", "edgecolors": COLOURS[-1], "linewidths": 0.4, "zorder": 0}
-    outlines = EllipseCollection(wide, wide, 0 * wide, units="xy", offsets=centres, offset_transform=axes.transData, **look)
+    outlines = EllipseCollection(
+        wide, wide, 0 * wide, units="xy", offsets=centres, offset_transform=axes.transData, **look
+    )
     axes.add_collection(outlines)
 
 

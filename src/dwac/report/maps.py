@@ -23,11 +23,11 @@ _CAPTION = "a t-SNE map of groups; distances between far groups mean little"
 
 def layout_of(references: ReferenceSet) -> Layout:
     """The map of a reference set: the embeddings unchanged if they have one or two dimensions, otherwise its groups."""
-    h = references.embeddings.cpu().numpy()
+    h, labels = references.embeddings.cpu().numpy(), references.labels.cpu().numpy()
     if h.shape[1] <= 2:
-        return layout(h, np.zeros(len(h), dtype=np.int64))  # needs no groups
+        return layout(h, labels, np.zeros(len(h), dtype=np.int64))  # needs no groups
     groups = references.groups
-    return layout(h, groups.leaves, sizes=groups.leaf_sizes)
+    return layout(h, labels, groups.leaves, sizes=groups.leaf_sizes)
 
 
 def places_of(references: ReferenceSet, drawn: Layout) -> NDArray[np.float64]:
@@ -51,7 +51,9 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
         h = clf.embed(X) if h is None else h
         truth = encode_known(y, len(h), clf.classes_)
         predicted = references.log_class_weights(h).argmax(axis=1)
-        panels.append((drawn.place(h), group[truth], f"{len(h):,} test examples, by their true label"))
+        panels.append(
+            (drawn.place(h, labels=predicted), group[truth], f"{len(h):,} test examples, by their true label")
+        )
         wrong = panels[1][0][predicted != truth]
     figure, axes = new(1, len(panels), width=_WIDTH, height=_height(panels[0][0], drawn))
     places = medians(*panels[0][:2], len(names))

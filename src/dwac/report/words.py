@@ -221,5 +221,5 @@ def what_map_shows(*, unchanged: bool) -> str:
     return (
         "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
         "examples of one class, its area grows with their number, and similar groups are neighbours. A new example is "
-        "in the disc of the nearest group."
+        "in the disc of the nearest group with the label predicted for it."
     )

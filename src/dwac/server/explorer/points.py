@@ -33,28 +33,32 @@ class Points:
     references: ReferenceSet  # before any edit
     examples: Examples
     layout: Layout
+    predicted: NDArray[np.int64]  # codes of the labels predicted for the rows of data before any edit
     n_training: int  # 0 if private
     step: float | None = None  # of a private map, on which positions are rounded to whole steps
 
     @classmethod
-    def of(cls, references: ReferenceSet, examples: Examples, *, private: bool) -> Points:
+    def of(cls, references: ReferenceSet, examples: Examples, predicted: NDArray[np.int64], *, private: bool) -> Points:
         """The map is made of the training examples, even if they are not shown."""
         layout = layout_of(references)
         if not private:
-            return cls(references, examples, layout, len(references))
+            return cls(references, examples, layout, predicted, len(references))
         step = float(places_of(references, layout).std(axis=0).max()) * _SPREADS / privacy.STEPS
-        return cls(references, examples, layout, 0, step or 1.0)
+        return cls(references, examples, layout, predicted, 0, step or 1.0)
 
-    def place(self, h: Any) -> NDArray[np.float64]:
-        """(n, 2): positions of new embeddings on the map; on a private map rounded to hundredths of it."""
-        xy = self.layout.place(h)
+    def place(self, h: Any, predicted: Any) -> NDArray[np.float64]:
+        """(n, 2): positions of new embeddings on the map, by the codes of the labels predicted for them, (n,).
+
+        On a private map they are rounded to hundredths of it.
+        """
+        xy = self.layout.place(h, labels=predicted)
         return xy if self.step is None else np.round(xy / self.step) + 0.0
 
     @cached_property
     def placed(self) -> NDArray[np.float64]:
         """(n, 2): positions of all points. A training example is in its own group, even if another one is nearer."""
         training = places_of(self.references, self.layout) if self.n_training else np.zeros((0, 2))
-        return np.concatenate([training, self.place(self.examples.h)]) if self.n_data else training
+        return np.concatenate([training, self.place(self.examples.h, self.predicted)]) if self.n_data else training
 
     @property
     def n_data(self) -> int:
