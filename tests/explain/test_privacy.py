@@ -130,7 +130,7 @@ def of_explorer(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
                 "asked": ask("ask", {"row": asked, "k": K}).json,
                 "columns": {name: column[row].tolist() for name, column in columns.items()},
                 "table": {name: float(table[row][name]) for name in ("probability", "confidence", "credibility")},
-                "start": {name: start[name] for name in ("n_references", "plane", "card")},
+                "start": {name: start[name] for name in ("n_references", "map", "card")},
             }
             for row, asked in enumerate(json_rows(rows))
         ]
