@@ -154,7 +154,9 @@ def test_groups_are_shown_where_few_examples_do_not_explain():
 
 def test_the_heaviest_rival_is_shown_though_it_is_light():
     labels = np.append(np.zeros(M - 1, int), 1)
-    e = explain(crowd(labels=labels, n_classes=2, embeddings=np.append(POINTS[:-1], [[9.0, 9.0]], axis=0)), QUERY, k=2)[0]
+    e = explain(crowd(labels=labels, n_classes=2, embeddings=np.append(POINTS[:-1], [[9.0, 9.0]], axis=0)), QUERY, k=2)[
+        0
+    ]
     assert [group.label for group in e.shown_groups] == [0, 0, 1]
     alone = explain(crowd(labels=np.zeros(M, int), n_classes=1), QUERY, k=2)[0]
     assert [group.label for group in alone.shown_groups] == [0, 0]

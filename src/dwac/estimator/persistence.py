@@ -315,7 +315,9 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
     ref_h, ref_y, by_class = tensors["ref_h"].to(device), tensors["ref_y"].to(device), tensors.get("class_weights")
     weights, condensed = tensors.get("ref_weight"), stored.config["condensed"]
     if type(condensed) is not bool or (condensed and weights is not None):
-        raise StorageError(f"condensed must be true or false, and false where voters have weights; got {condensed!r:.100}")
+        raise StorageError(
+            f"condensed must be true or false, and false where voters have weights; got {condensed!r:.100}"
+        )
     references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class, weights)
     references = references.divided(tensors["ref_leaf"], tensors["leaf_group"])
     model.references = references.condensed() if condensed else references
