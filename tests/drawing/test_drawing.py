@@ -54,7 +54,7 @@ def explanation(records: list[Any], attention: Any = None, private: bool = False
     )
     chances = {"yes": 0.7, "no": 0.3}
     return Explanation(
-        "yes", 0.7, chances, neighbors, 10, 0.9, 0.4, private=private, record=records[0], attention=attention
+        "yes", 0.7, chances, neighbors, 10, 10, 0.9, 0.4, private=private, record=records[0], attention=attention
     )
 
 

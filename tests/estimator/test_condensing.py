@@ -1,4 +1,4 @@
-"""A condensed classifier: few vote for all, validation rows hardly notice, and its folder holds few people's records."""
+"""A condensed classifier: few vote for all, validation rows hardly notice, its folder holds few people's records."""
 
 import json
 import warnings
@@ -32,7 +32,8 @@ def people(n: int, seed: int, name: str = "patient") -> pd.DataFrame:
 
 def truth(X: pd.DataFrame) -> list[str]:
     noise = np.random.default_rng(len(X)).normal(size=len(X))
-    return np.array(["ill", "unclear", "well"])[np.digitize(X["age"] + 0.6 * noise, [-0.5, 0.5])].tolist()
+    names = np.array(["ill", "unclear", "well"])
+    return [str(name) for name in names[np.digitize(X["age"] + 0.6 * noise, [-0.5, 0.5])]]
 
 
 X = people(N, 1)
@@ -408,6 +409,7 @@ def test_a_folder_of_representatives_names_nobody_else(few, tmp_path) -> None:
     assert any(name in held for name in few.references_.ids)
     # No record of another training row either, nor its coordinates, which measure novelty.
     stored = storage.read_model(folder).examples
+    assert stored is not None
     pd.testing.assert_frame_equal(stored, X.loc[few.references_.ids], check_dtype=False, check_index_type=False)
     assert all(len(value) == 12 for name, value in tensors.items() if name.startswith(("known", "ref")))
 

@@ -180,7 +180,7 @@ def test_gradients_are_those_of_the_dense_formula(kernel, dtype):
     squared = (h[:, None] - torch.as_tensor(POINTS).double()).square().sum(dim=2)
     log_w = {"gaussian": -squared, "laplace": -squared.sqrt(), "inverse_quadratic": -squared.log1p()}[kernel]
     log_w = log_w + torch.as_tensor(WIDE).log()
-    dense = torch.stack([log_w[:, LABELS == k].logsumexp(dim=1) for k in range(K - 1)], dim=1)
+    dense = torch.stack([log_w[:, k == LABELS].logsumexp(dim=1) for k in range(K - 1)], dim=1)
     (dense * cotangent).sum().backward()
     assert got.grad is not None
     assert h.grad is not None

@@ -98,11 +98,12 @@ def central(embeddings: Tensor, codes: Tensor, n_groups: int, weights: Tensor | 
 
 
 def _apportioned(total: int, counts: Ints) -> Ints:
-    """(K,): `total` leaves divided among classes by their size (largest remainders), at least one for each with members.
+    """(K,): `total` leaves, divided among classes by their size (largest remainders).
 
-    No class gets more than it has members. The sum is `total`, unless there are more classes or fewer members.
+    A class with members gets at least one, and no more than it has members. The sum is `total`, unless there are more
+    classes or fewer members.
     """
-    total = max(min(total, int(counts.sum())), np.count_nonzero(counts))
+    total = max(min(total, int(counts.sum())), int(np.count_nonzero(counts)))
     shares = total * counts / max(1, counts.sum())
     sizes = np.maximum(np.floor(shares), counts > 0)
     short = total - int(sizes.sum())

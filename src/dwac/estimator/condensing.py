@@ -62,7 +62,7 @@ def _loss(log_probabilities: NDArray[np.float64], y: NDArray[np.int64]) -> float
 
 
 def wanted(voters: Any, m: int, n_validation: int) -> bool:
-    """Whether the setting `voters` asks for m voters to be condensed; "auto" does only if validation rows can choose."""
+    """Whether the setting `voters` asks for m voters to be condensed; "auto" does only where validation rows choose."""
     return m > _AUTOMATIC and n_validation > 0 if voters == "auto" else voters != "all" and voters < m
 
 

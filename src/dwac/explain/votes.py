@@ -114,8 +114,9 @@ class Votes:
         if rows is None:
             return None
         if members is None:
-            return self.references.ids[rows].tolist()
-        return members.ids[np.isin(members.groups.leaves, rows)].tolist()  # a leaf's number is its voter's row
+            return list(self.references.ids[rows].tolist())
+        behind = np.isin(members.groups.leaves, rows)  # the number of a leaf is the row of who represents it
+        return list(members.ids[behind].tolist())
 
     def flip_rows(self) -> Ints | None:
         """Rows of the smallest set of references whose removal changes the label: the heaviest that voted for it."""
