@@ -91,7 +91,7 @@ def facts(clf: DWACClassifier, small: DWACClassifier, seconds: float, before: in
         "seconds": seconds,
         "voters_before": len(clf.references_),
         "voters": len(small.references_),
-        "examples": round(float(small.references_.weights.sum())),
+        "examples": round(float(small.references_.sizes.sum())),
         "agreement": None if small.agreement_ is None else small.agreement_._asdict(),
         "mean_set_size_before": _set_size(clf),
         "mean_set_size": _set_size(small),

@@ -246,7 +246,7 @@ def _who_votes(clf: DWACClassifier) -> str:
     n = len(clf.references_)
     if not clf.references_.weighted:
         return f"{n:,} rows vote"
-    return f"{n:,} representatives vote for {clf.references_.weights.sum():,.0f} rows"
+    return f"{n:,} representatives vote for {clf.references_.sizes.sum():,.0f} rows"
 
 
 def summary(
@@ -272,7 +272,7 @@ def summary(
         "epochs": len(clf.history_),
         "seconds": seconds,
         "voters": len(clf.references_),
-        "examples": round(float(clf.references_.weights.sum())),
+        "examples": round(float(clf.references_.sizes.sum())),
         "agreement": None if clf.agreement_ is None else clf.agreement_._asdict(),
         "validation": len(clf.validation_ids_),
         "calibration": len(clf.calibration_ids_),

@@ -20,9 +20,9 @@ from dwac.kernels import full_precision
 
 Ints = NDArray[np.int64]
 
-_SAMPLED = 64  # members per group from which the centres are learned; then all members join the nearest centre
+_SAMPLED = 128  # members per group from which the centres are learned; then all members join the nearest centre
 _FEWEST_SAMPLED = 8192
-_ROUNDS = 12
+_ROUNDS = 10
 _TILE = {"cpu": 2**21, "cuda": 2**27}  # distances held at once
 
 
@@ -34,10 +34,25 @@ class Tree:
     labels: Ints  # (L,): the class of each leaf
     merges: Ints  # (L - number of classes present, 2): leaves whose groups are joined, cheapest first
 
-    def cut(self, n_groups: int) -> Ints:
-        """(L,): the group of each leaf after merging down to `n_groups`, or to one per class if that is more."""
+    def cut(self, n_groups: int | Ints) -> Ints:
+        """(L,): the group of each leaf after merging down to `n_groups`, or to one per class if that is more.
+
+        n_groups: in all, or (K,) for each class.
+        """
+        merges = self.merges
+        if isinstance(n_groups, np.ndarray):
+            of = self.labels[merges[:, 0]] if len(merges) else np.zeros(0, dtype=np.int64)
+            counts = np.bincount(self.labels, minlength=len(n_groups))
+            merges = np.sort(
+                np.concatenate(
+                    [np.flatnonzero(of == label)[: max(0, counts[label] - most)] for label, most in enumerate(n_groups)]
+                )
+            )
+            merges = self.merges[merges]
+        else:
+            merges = merges[: max(0, len(self.labels) - n_groups)]
         parent = np.arange(len(self.labels))
-        for a, b in self.merges[: max(0, len(self.labels) - n_groups)]:
+        for a, b in merges:
             parent[parent == parent[b]] = parent[a]
         return np.asarray(np.unique(parent, return_inverse=True)[1], dtype=np.int64)
 
@@ -46,7 +61,8 @@ class Tree:
 def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) -> Tree:
     """Divide references (m, d) into `n_leaves` leaves within their classes (m,); the same result every time.
 
-    Each class gets leaves in proportion to its size, and at least one. There are fewer leaves where fewer references
+    Each class gets leaves in proportion to the root of its size, and at least one: a rare class needs more of them than
+    its share (docs/notes/few-voters.md). There are fewer leaves where fewer references
     are distinct: identical ones are never divided.
     """
     leaves = torch.zeros_like(labels)
@@ -98,19 +114,18 @@ def central(embeddings: Tensor, codes: Tensor, n_groups: int, weights: Tensor | 
 
 
 def _apportioned(total: int, counts: Ints) -> Ints:
-    """(K,): `total` leaves, divided among classes by their size (largest remainders).
+    """(K,): `total` leaves divided among classes by the root of their size, at least one for each with members.
 
-    A class with members gets at least one, and no more than it has members. The sum is `total`, unless there are more
-    classes or fewer members.
+    No class gets more than it has members. The sum is `total`, unless there are more classes or fewer members.
     """
     total = max(min(total, int(counts.sum())), int(np.count_nonzero(counts)))
-    shares = total * counts / max(1, counts.sum())
-    sizes = np.maximum(np.floor(shares), counts > 0)
-    short = total - int(sizes.sum())
-    if short > 0:
-        sizes[np.argsort(sizes - shares, kind="stable")[:short]] += 1
-    for _ in range(-short):  # each class had at least one: the larger ones have fewer in return
-        sizes[sizes.argmax()] -= 1
+    shares, sizes = np.sqrt(counts), np.minimum(counts, 1)
+    while (short := total - int(sizes.sum())) > 0:  # what full classes cannot take goes to the others
+        room = shares * (sizes < counts)
+        more = np.floor(np.minimum(short * room / room.sum(), counts - sizes)).astype(np.int64)
+        if not more.any():
+            more[np.argsort(-room, kind="stable")[: min(short, np.count_nonzero(room))]] = 1
+        sizes = sizes + more
     return np.asarray(sizes, dtype=np.int64)
 
 

@@ -32,7 +32,7 @@ from dwac.encoders import Encoder, ModuleEncoder, TabularEncoder, backbone, choo
 from dwac.encoders.module import gathered
 from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
-from dwac.estimator.condensing import agreement_on, condense, wanted
+from dwac.estimator.condensing import Condenser, agreement_on, wanted
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.preparation import (
     Examples,
@@ -99,6 +99,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             voters are then similar in both. If that gains nothing, raw numbers only lower the weights and the
             credibility of rows unlike any training row; probabilities do not change. Ignored if `embedding_size` is
             given.
+        look_alikes: let the nearest voters count more, by a second, narrower kernel, where validation rows gain by it.
+            Representatives (`voters`, `condense`) have none.
         voters: who votes after training: "all" training examples, so many representatives, each with the votes of the
             examples like it, or "auto": all up to 20,000, beyond that as few as validation rows allow. See `condense`.
         mixed_precision: compute the network in bfloat16: True, False, or "auto" (on a GPU, where it helps).
@@ -144,6 +146,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: Any = None,
         rescale: bool = True,
         raw_features: bool = True,
+        look_alikes: bool = True,
         voters: str | int = "all",
         mixed_precision: bool | str = "auto",
         compiled: bool | str = "auto",
@@ -171,6 +174,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
         self.rescale = rescale
         self.raw_features = raw_features
+        self.look_alikes = look_alikes
         self.voters = voters
         self.mixed_precision = mixed_precision
         self.compiled = compiled
@@ -247,7 +251,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._described: tuple[list[str | None] | None, Any] | None = None
         n = len(self._validation_rows.y)
         if isinstance(model, WeightedAverage) and wanted(self.voters, len(model.references), n):
-            self._represent(None if self.voters == "auto" else int(self.voters))
+            self._represent(None if self.voters == "auto" else int(self.voters), strict=False)
         return self
 
     def _held_out(
@@ -324,6 +328,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 augment=encoder.augment,
                 rescale=self.rescale,
                 raw_features=self.raw_features and self.embedding_size is None,
+                look_alikes=self.look_alikes,
                 checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
                 seed=seed,
                 **settings,
@@ -479,7 +484,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             shares=np.exp(self._log_shares()),
             classes=self._names,
             n_references=len(self.references_),
-            n_examples=round(float(self.references_.weights.sum())),
+            n_examples=round(float(self.references_.sizes.sum())),
             calibrated=len(self.calibration_y_) > 0,
             private=self.private_ if private is None else private,
         )
@@ -652,15 +657,31 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         other._represent(size)
         return other
 
-    def _represent(self, size: int | None) -> None:
-        """Let few vote for all, in a model of their own. Novelty is not measured: it would need everybody's numbers."""
+    def _represent(self, size: int | None, *, strict: bool = True) -> None:
+        """Let few vote for all, in a model of their own. Novelty is not measured: it would need everybody's numbers.
+
+        strict: raise an error if no number keeps labels and probabilities; otherwise all vote.
+        """
         model, references = copy(cast(WeightedAverage, self.model_)), self.references_
         if model.known is not None:
             references = references.replaced(embeddings=references.embeddings[:, :-1])
             model.known, model.novelty_weight = None, 0.0
-        self._validation_rows = self._validation_rows.without_novelty()
+        rows = self._validation_rows.without_novelty()
+        if size is None and len(rows.y) == 0:
+            raise InputError(
+                "choosing the number of voters needs validation rows, and the model has none; give a number: size=…"
+            )
+        condenser = Condenser(references, rows.h, rows.y)
+        few = condenser.fewest() if size is None else condenser.represented(size)
+        if few is None:
+            if strict:
+                raise InputError(
+                    f"no number of voters up to {max([0, *condenser.sizes()]):,} keeps 99.5 % of labels and the "
+                    "log-loss; all vote as before; give a number to have so many anyway: size=…"
+                )
+            return
+        model.references, self._validation_rows = few, rows
         self._calibrate(self._calibration_rows.without_novelty())
-        model.references = condense(references, size, self._validation_rows.h, self._validation_rows.y)
         self.model_, self._described, self._agreed = model, None, None
 
     @property
@@ -772,7 +793,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _warn_of_votes(self, ids: list[Any]) -> None:
         """Say that representatives go with the votes of others, who are not there to take their place."""
-        votes = round(float(self.references_.weights[self.references_.positions(ids)].sum()))
+        votes = round(float(self.references_.sizes[self.references_.positions(ids)].sum()))
         if votes > len(ids):
             warnings.warn(
                 f"{len(ids):,} of the {len(self.references_):,} representatives are forgotten, and with them the votes "

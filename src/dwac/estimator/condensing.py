@@ -1,4 +1,9 @@
-"""Condensing: a few real examples vote for all, chosen so that validation rows hardly notice."""
+"""Condensing: a few real examples vote for all, chosen so that held-out rows hardly notice.
+
+The references of each class are divided by k-means; the most central member of each leaf votes for it. Its weight is
+the number of members times a factor, fitted without labels: on training rows, the few shall give the probabilities of
+all. How many are needed is decided on other rows. What was tried: docs/notes/few-voters.md.
+"""
 
 from __future__ import annotations
 
@@ -8,61 +13,107 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from torch import Tensor
 
-from dwac.engine.groups import Tree, divide
-from dwac.errors import InputError
+from dwac.engine.groups import divide
+from dwac.kernels import log_weights
 from dwac.metrics import Agreement, agreement, log_loss
 from dwac.reference import ReferenceSet
 
-SAME_LABEL = 0.995  # the least share of validation rows with the label that all voters give
-LOG_LOSS = 1.005  # the most that their log-loss may grow by, as a factor
-_FEWEST, _MOST = 4, 2048
+SAME_LABEL = 0.995  # the least share of rows that must keep their label, with a confidence of 90 %
+CHANGE = 0.005  # the most by which log-loss may grow, and the most divergence from all voters, as shares of log-loss
+_FEWEST, _MOST = 10, 2560
 _AUTOMATIC = 20_000  # voters from which voters="auto" condenses
+_ROWS = 2_000  # on which the number is decided, at least, and at most if there are many voters
+_PAIRS = 10**9  # of a row and a voter
+_CELLS = 2**22  # of a row and a representative, while their weights are fitted
+_STEPS, _RATE, _RIDGE = 150, 0.02, 1e-4
 
 
-def condense(references: ReferenceSet, size: int | None, h: Tensor, y: NDArray[np.int64]) -> ReferenceSet:
-    """The references represented by `size` of them.
+class Condenser:
+    """Represents references by few of them. h, y: (n, d) and (n,) held-out rows by which their number is chosen."""
 
-    By default by the fewest, among ever more, with which validation rows h (n, d) of labels y (n,) keep their labels
-    (99.5 %) and their log-loss (0.5 %); if no number does, by the most that were tried.
-    """
-    whole = references if references.members is None else references.members
-    m, embeddings = len(whole), whole.embeddings
-    if size is not None:
-        tree = divide(embeddings, whole.labels, whole.n_classes, min(size, m))
-        return whole.condensed(tree.leaves)
-    if len(y) == 0:
-        raise InputError(
-            "choosing the number of voters needs validation rows, and the model has none; give a number: size=…"
-        )
-    tree = divide(embeddings, whole.labels, whole.n_classes, max(_FEWEST * whole.n_classes, min(_MOST, m // 4)))
-    full = whole.log_probabilities(h).cpu().numpy()
-    few = whole
-    for few in _candidates(whole, tree):
-        votes = few.log_probabilities(h).cpu().numpy()
-        same = (votes.argmax(axis=1) == full.argmax(axis=1)).mean()
-        if same >= SAME_LABEL and _loss(votes, y) <= LOG_LOSS * _loss(full, y):
-            break
-    return few
+    def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64]) -> None:
+        self.everybody = references if references.members is None else references.members
+        self.whole = self.everybody.crowd()  # few are near enough to a query to be look-alikes
+        most = int(np.clip(_PAIRS // len(self.whole), _ROWS // 2, 2 * _ROWS))
+        self.h, self.y = h[:most], y[:most]
+        training = self.whole.embeddings[_spread(len(self.whole), 2 * most).to(h.device)]
+        # Every second row decides, the others fit; rows that vote may decide too, where held-out ones are few.
+        self.fitting = training[::2]
+        self.judging = torch.cat([self.h, training[1::2][: max(0, _ROWS - len(self.h))]])
+        self.target = self.whole.log_probabilities(self.fitting)
+        self.full = self.whole.log_probabilities(self.judging).cpu().numpy()
+
+    def represented(self, size: int) -> ReferenceSet:
+        """By `size` representatives."""
+        whole = self.whole
+        leaves = divide(whole.embeddings, whole.labels, whole.n_classes, min(size, len(whole))).leaves
+        return self.everybody.condensed(leaves, self._factors(whole.condensed(leaves)))
+
+    def fewest(self) -> ReferenceSet | None:
+        """By as few as keep labels and probabilities; None if no number up to a quarter of all does."""
+        for size in self.sizes():
+            few = self.represented(size)
+            if self.keeps(few):
+                return few
+        return None
+
+    def sizes(self) -> Iterator[int]:
+        """The numbers to try: each √2 times the one before."""
+        present = int(np.count_nonzero(np.bincount(self.whole.labels.cpu().numpy())))
+        size, most = float(max(_FEWEST, present)), min(_MOST, len(self.whole) // 4)
+        while size <= most:
+            yield round(size)
+            size *= np.sqrt(2)
+
+    def keeps(self, few: ReferenceSet) -> bool:
+        """Whether enough rows keep their label, and their probabilities are near enough to those of all."""
+        log_p, full = few.log_probabilities(self.judging).cpu().numpy(), self.full
+        same = int((log_p.argmax(axis=1) == full.argmax(axis=1)).sum())
+        certain = binomtest(same, len(full)).proportion_ci(0.8).low >= SAME_LABEL  # one-sided: 90 %
+        with np.errstate(invalid="ignore"):
+            divergence = np.nansum(np.exp(full) * (full - log_p), axis=1).mean()
+        n = len(self.y)
+        before, after = log_loss(self.y, full[:n]), log_loss(self.y, log_p[:n])
+        return bool(certain and after <= (1 + CHANGE) * before and divergence <= CHANGE * before)
+
+    def _factors(self, few: ReferenceSet) -> NDArray[np.float64]:
+        """(R,): by which each weight is multiplied so that the few give the probabilities of all, as far as they can.
+
+        Minimises the mean Kullback-Leibler divergence on training rows; no label is looked at. A small penalty keeps
+        the factors of representatives that hardly matter at 1.
+        """
+        rows = slice(None, max(256, _CELLS // len(few)))
+        labels = torch.nn.functional.one_hot(few.labels, few.n_classes).double()
+        by_class = torch.as_tensor(few.class_weights, device=labels.device)
+        votes = log_weights(self.fitting[rows].double(), few.embeddings.double(), few.kernel)
+        votes = votes + torch.as_tensor(np.log(few.weights), device=votes.device)
+        target, factors = self.target[rows], torch.zeros(len(few), dtype=torch.float64, device=votes.device)
+        factors.requires_grad_()
+        optimizer = torch.optim.Adam([factors], lr=_RATE)
+        target = target.masked_fill(target.isneginf(), -1e3)  # a class without voters
+        with torch.enable_grad():
+            for _ in range(_STEPS):
+                log_w = votes + factors
+                log_w = log_w - log_w.detach().amax(dim=1, keepdim=True)
+                sums = ((log_w.exp() @ labels) * by_class).clamp_min(1e-300)
+                log_p = sums.log() - sums.sum(dim=1, keepdim=True).log()
+                loss = (target.exp() * (target - log_p)).sum(dim=1).mean() + _RIDGE * factors.square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return np.asarray(factors.detach().exp().cpu().numpy())
 
 
-def _candidates(whole: ReferenceSet, tree: Tree) -> Iterator[ReferenceSet]:
-    """Represented by ever more: half as many again each time."""
-    size, most = float(_FEWEST * len(np.unique(tree.labels))), len(tree.labels)
-    while True:
-        yield whole.condensed(tree.cut(round(size))[tree.leaves])
-        if size >= most:
-            return
-        size = min(1.5 * size, most)
-
-
-def _loss(log_probabilities: NDArray[np.float64], y: NDArray[np.int64]) -> float:
-    return log_loss(y, log_probabilities)
+def _spread(m: int, most: int) -> Tensor:
+    """Rows 0 … m-1, or `most` of them drawn at random, always the same."""
+    return torch.randperm(m, generator=torch.Generator().manual_seed(0))[:most]
 
 
 def wanted(voters: Any, m: int, n_validation: int) -> bool:
-    """Whether the setting `voters` asks for m voters to be condensed; "auto" does only where validation rows choose."""
+    """Whether the setting `voters` asks to condense m voters; "auto" does only if validation rows can choose."""
     return m > _AUTOMATIC and n_validation > 0 if voters == "auto" else voters != "all" and voters < m
 
 

@@ -95,8 +95,11 @@ def pack(
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
     tensors |= {"ref_leaf": torch.as_tensor(references.groups.leaves)}
     tensors |= {"leaf_group": torch.as_tensor(references.groups.parents)}
+    tensors |= {"leaf_factor": torch.as_tensor(references.leaf_factors)}
+    if references.look_alikes is not None:
+        tensors["look_alikes"] = torch.tensor(references.look_alikes, dtype=torch.float64)
     if references.weighted:
-        tensors["ref_weight"] = torch.tensor(references.weights)
+        tensors |= {"ref_weight": torch.tensor(references.weights), "ref_size": torch.tensor(references.sizes)}
     if references.weighted:
         # Validation rows choose representatives. Those who are not there cannot be chosen from again, so these rows
         # are of no use, and a small folder should name nobody whom it does not need.
@@ -318,8 +321,11 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
         raise StorageError(
             f"condensed must be true or false, and false where voters have weights; got {condensed!r:.100}"
         )
-    references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class, weights)
-    references = references.divided(tensors["ref_leaf"], tensors["leaf_group"])
+    sizes = None if weights is None else tensors["ref_size"]
+    references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class, weights, sizes)
+    if "look_alikes" in tensors:
+        references = references.replaced(look_alikes=tuple(tensors["look_alikes"].tolist()))
+    references = references.divided(tensors["ref_leaf"], tensors["leaf_group"], tensors["leaf_factor"])
     model.references = references.condensed() if condensed else references
     clf._described = _descriptions(stored.config["descriptions"], len(model.references.groups)), model.references.groups
     if model.novelty_weight:

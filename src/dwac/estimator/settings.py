@@ -21,6 +21,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "verbose": (True, False, "auto"),
     "rescale": (True, False),
     "raw_features": (True, False),
+    "look_alikes": (True, False),
     "class_conditional": (True, False),
 }
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")

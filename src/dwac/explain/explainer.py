@@ -73,7 +73,7 @@ def explain(
     votes = log_class_weights.cpu().numpy()
     probabilities = -nonconformity(votes, "probability")  # identical to `predict_proba`, to the last bit
     log_total = np.logaddexp.reduce(votes, axis=1)
-    n_examples = round(float(references.weights.sum()))
+    n_examples = round(float(references.sizes.sum()))
     trust: list[dict[str, Any]] = [{}] * len(votes)
     if calibration is not None:
         if private:

@@ -54,7 +54,7 @@ class Group:
         self._label = int(votes.labels[central])
         self.label: Any = source.names[self._label]
         self.share = float(votes.shares(np.array([log_w]), np.array([self._label]))[0])
-        self.size = round(float(votes.references.weights[rows].sum()))
+        self.size = round(float(votes.references.sizes[rows].sum()))
 
     def __repr__(self) -> str:
         """Its label, size and share."""
@@ -121,7 +121,7 @@ class Group:
             id=name,
             distance=float(squared.sqrt()),
             record=record_of(source.records, name),
-            size=round(float(references.weights[row])),
+            size=round(float(references.sizes[row])),
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -346,6 +346,8 @@ class WeightedAverage(_Head):
             destination[prefix + "ref_y"] = self._references.labels
             destination[prefix + "ref_ids"] = _whole_ids(self._references)
             destination[prefix + "raw_feature_weight"] = torch.tensor(self.raw_feature_weight)
+            if self._references.look_alikes is not None:
+                destination[prefix + "look_alikes"] = torch.tensor(self._references.look_alikes, dtype=torch.float64)
         if self.known is not None:
             destination[prefix + "novelty_weight"] = torch.tensor(self.novelty_weight, dtype=torch.float64)
             destination[prefix + "known_z"] = self.known.z
@@ -354,6 +356,7 @@ class WeightedAverage(_Head):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         held = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]
         self.raw_feature_weight = float(state_dict.pop(prefix + "raw_feature_weight", 0.0))
+        near = state_dict.pop(prefix + "look_alikes", None)
         self.novelty_weight = float(state_dict.pop(prefix + "novelty_weight", 0.0))
         z, names = (state_dict.pop(prefix + name, None) for name in ("known_z", "known_ids"))
         self.known = None if z is None else Known(z, names.tolist()).to(self.device)
@@ -362,7 +365,8 @@ class WeightedAverage(_Head):
             self._references = None  # weights of another model: the old references do not fit them
             return
         h, y, ids = held
-        self._references = ReferenceSet(h, y, ids.tolist(), self.n_classes, self.kernel).to(self.device)
+        references = ReferenceSet(h, y, ids.tolist(), self.n_classes, self.kernel).to(self.device)
+        self._references = references if near is None else references.replaced(look_alikes=tuple(near.tolist()))
 
 
 class _SquaredNorm(torch.autograd.Function):

@@ -4,29 +4,50 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.engine.groups import Tree, central, divide, tree_of
+from dwac.engine.groups import central, divide, tree_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_READABLE = 36  # groups for reading, all classes together
-_PER_CLASS = 6
+_LEAVES = 1000
+_PER_CLASS, _IN_ALL = 12, 240  # groups for reading
+_MEMBERS = 25  # of a class, for each of its groups
+
+
+class Division(NamedTuple):
+    """How m references are divided: the part of `Groups` that edits keep."""
+
+    leaves: Ints  # (m,): the leaf of each reference
+    parents: Ints  # (L,): the group of each leaf
+    factors: Floats  # (L,): by which the representative of each leaf votes more or less than its members are many
+
+    def without_gaps(self) -> Division:
+        """Only leaves and groups that still have members, numbered anew in their order."""
+        used, leaves = np.unique(self.leaves, return_inverse=True)
+        parents = np.unique(self.parents[used], return_inverse=True)[1]
+        return Division(np.asarray(leaves), np.asarray(parents), self.factors[used])
 
 
 def default_leaves(m: int, n_classes: int) -> int:
     """How many leaves m references are divided into by default."""
-    return int(np.clip(2 * np.sqrt(m), 2 * n_classes, max(1000, 2 * n_classes)))
+    return int(max(2 * n_classes, min(2 * np.sqrt(m) * max(1, np.sqrt(n_classes / 2)), _LEAVES)))
 
 
-def default_groups(n_classes: int) -> int:
-    """How many groups a person reads: at most six per class, and few in total; at least one per class."""
-    return max(n_classes, min(_PER_CLASS * n_classes, _READABLE))
+def default_groups(counts: Ints) -> Ints:
+    """(K,): how many groups a person reads, given the number of references of each class.
+
+    Twelve per class, fewer where classes are many or small. On the paper's datasets three then decide a label
+    (docs/notes/few-voters.md).
+    """
+    per_class = int(np.clip(_IN_ALL // max(1, int(np.count_nonzero(counts))), 1, _PER_CLASS))
+    return np.asarray(np.clip(counts // _MEMBERS, 1, per_class))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,18 +82,21 @@ class Groups:
 
     @classmethod
     def build(
-        cls, embeddings: Tensor, labels: Tensor, weights: Tensor | None, leaves: Ints, parents: Ints | None = None
+        cls, embeddings: Tensor, labels: Tensor, sizes: Tensor | None, leaves: Ints, parents: Ints | None = None
     ) -> Groups:
-        """From the leaf of each reference (m,), without gaps, and the group of each leaf; by default found by Ward."""
+        """From the leaf of each reference (m,), without gaps, and the group of each leaf; by default found by Ward.
+
+        sizes: (m,) how many examples each reference stands for; by default one.
+        """
         codes = torch.as_tensor(leaves, device=labels.device)
         n_leaves = int(codes.max()) + 1
+        y, w = labels.cpu().numpy(), None if sizes is None else sizes.cpu().numpy()
         if parents is None:
-            n_classes = len(labels.unique())
-            parents = tree_of(embeddings, labels, codes).cut(default_groups(n_classes))
-        y, w = labels.cpu().numpy(), None if weights is None else weights.cpu().numpy()
-        first = central(embeddings, codes, n_leaves, weights).cpu().numpy()
+            counts = np.bincount(y, w).round().astype(np.int64)
+            parents = tree_of(embeddings, labels, codes).cut(default_groups(counts))
+        first = central(embeddings, codes, n_leaves, sizes).cpu().numpy()
         groups = torch.as_tensor(parents, device=codes.device)[codes]
-        second = central(embeddings, groups, int(parents.max()) + 1, weights).cpu().numpy()
+        second = central(embeddings, groups, int(parents.max()) + 1, sizes).cpu().numpy()
         return cls(
             leaves,
             parents,
@@ -85,14 +109,9 @@ class Groups:
         )
 
 
-def found(embeddings: Tensor, labels: Tensor, weights: Tensor | None, n_classes: int) -> Groups:
+def found(embeddings: Tensor, labels: Tensor, sizes: Tensor | None, n_classes: int) -> Groups:
     """The default groups of references (m, d)."""
-    tree: Tree = divide(embeddings, labels, n_classes, default_leaves(len(labels), n_classes))
-    parents = tree.cut(default_groups(len(labels.unique())))
-    return Groups.build(embeddings, labels, weights, tree.leaves, parents)
-
-
-def without_gaps(leaves: Ints, parents: Ints) -> tuple[Ints, Ints]:
-    """Leaves and groups that still have members, numbered anew in their order."""
-    used, leaves = np.unique(leaves, return_inverse=True)
-    return np.asarray(leaves), np.asarray(np.unique(parents[used], return_inverse=True)[1])
+    tree = divide(embeddings, labels, n_classes, default_leaves(len(labels), n_classes))
+    w = None if sizes is None else sizes.cpu().numpy()
+    parents = tree.cut(default_groups(np.bincount(labels.cpu().numpy(), w).round().astype(np.int64)))
+    return Groups.build(embeddings, labels, sizes, tree.leaves, parents)

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac import engine
-from dwac.errors import EmptyReferenceError, IdError, LabelError, ShapeError
+from dwac.errors import EmptyReferenceError, IdError, InputError, LabelError, ShapeError
 from dwac.kernels import get_kernel
-from dwac.reference.groups import Groups
+from dwac.reference.groups import Division, Groups
 from dwac.reference.ids import as_ids
-from dwac.reference.state import State
+from dwac.reference.state import LookAlikes, State
 
 
 class Neighbors(NamedTuple):
@@ -32,7 +32,7 @@ class Neighbors(NamedTuple):
     labels: NDArray[np.int64]
     squared_distances: NDArray[np.float64]
     log_weights: NDArray[np.float64]
-    sizes: NDArray[np.float64]  # how many examples each votes for: its weight
+    sizes: NDArray[np.float64]  # how many examples each votes for
 
 
 class Bounded(NamedTuple):
@@ -56,7 +56,9 @@ class ReferenceSet:
         n_classes: by default the largest label + 1.
         kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
         class_weights: (K,) positive factors on the votes for each class; by default 1.
-        weights: (m,) positive factors on the vote of each example, such as how many it represents; by default 1.
+        weights: (m,) positive factors on the vote of each example; by default 1.
+        sizes: (m,) how many examples each stands for; by default as many as it has votes.
+        look_alikes: (factor, weight) of a second, narrower kernel: w = k(d) + weight · k(factor · d). By default none.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> refs.probabilities([[0.5]]).round(6)
@@ -78,6 +80,8 @@ class ReferenceSet:
         kernel: str = "gaussian",
         class_weights: Any = None,
         weights: Any = None,
+        sizes: Any = None,
+        look_alikes: tuple[float, float] | None = None,
     ) -> None:
         chosen = get_kernel(kernel)
         h = checks.float_tensor(embeddings, "embeddings").detach()
@@ -94,8 +98,12 @@ class ReferenceSet:
         # A copy: later edits of the caller's array must not change the votes.
         labels = torch.as_tensor(y, device=h.device)
         factors = None if class_weights is None else _as_class_weights(class_weights, n_classes)
-        votes = None if weights is None else torch.tensor(_as_weights(weights, len(h)), device=h.device)
-        self._state = State(h.clone(), labels, names, next_id, n_classes, chosen, factors, votes)
+        votes, stands_for = (
+            None if values is None else torch.tensor(_as_weights(values, len(h), name), device=h.device)
+            for values, name in ((weights, "weights"), (sizes, "sizes"))
+        )
+        near = None if look_alikes is None else _as_look_alikes(look_alikes, weighted=votes is not None)
+        self._state = State(h.clone(), labels, names, next_id, n_classes, chosen, factors, votes, stands_for, near)
 
     # Contents
 
@@ -107,7 +115,7 @@ class ReferenceSet:
         """Its size, in words."""
         state = self._state
         m, d = state.embeddings.shape
-        for_all = f" for {state.weights.sum():,.6g}" if state.weights is not None else ""
+        for_all = f" for {state.counted.sum():,.6g}" if state.counted is not None else ""
         return (
             f"ReferenceSet({m:,} examples{for_all}, {d} dimensions, {state.n_classes} classes, "
             f"kernel={state.kernel.name!r})"
@@ -153,7 +161,21 @@ class ReferenceSet:
     @property
     def weights(self) -> NDArray[np.float64]:
         """(m,): how many votes each example has."""
-        return _weights(self._state)
+        return _per_example(self._state.weights, len(self))
+
+    @property
+    def sizes(self) -> NDArray[np.float64]:
+        """(m,): how many examples each stands for."""
+        return _per_example(self._state.counted, len(self))
+
+    @property
+    def look_alikes(self) -> LookAlikes | None:
+        """The factor and the weight of the second, narrower kernel; None if there is none."""
+        return self._state.look_alikes
+
+    def log_weights_at(self, squared_distances: Tensor) -> Tensor:
+        """log w at squared distances, for an example of weight 1."""
+        return self._state.log_weights_at(squared_distances)
 
     @property
     def weighted(self) -> bool:
@@ -164,6 +186,12 @@ class ReferenceSet:
     def groups(self) -> Groups:
         """Which examples vote alike: k-means within each class, found when first asked for. Edits keep the groups."""
         return self._state.groups
+
+    @property
+    def leaf_factors(self) -> NDArray[np.float64]:
+        """(L,): by which the votes of a leaf are multiplied when one of its members casts them for all."""
+        division = self._state.divided
+        return np.ones(len(self.groups.parents)) if division is None else division.factors
 
     @property
     def members(self) -> ReferenceSet | None:
@@ -182,11 +210,11 @@ class ReferenceSet:
         """This set as it is now, unaffected by later edits, for consistent reads. Nothing is copied."""
         return _of(self._state)
 
-    def condensed(self, leaves: Any = None) -> ReferenceSet:
+    def condensed(self, leaves: Any = None, factors: Any = None) -> ReferenceSet:
         """A few examples that vote for all: of each leaf the most central member, with the leaf's number of votes.
 
         leaves: (m,) whole numbers, which examples are to be represented together; each leaf within a class. By default
-        those of `groups`.
+        those of `groups`. factors: (L,) by which those votes are multiplied.
 
         >>> refs = ReferenceSet([[0.0], [0.1], [0.2], [5.0]], [0, 0, 0, 1], ids=["ann", "bob", "cat", "eve"])
         >>> few = refs.condensed(leaves=[0, 0, 0, 1])
@@ -196,25 +224,40 @@ class ReferenceSet:
         (['ann', 'eve'], [2.0, 1.0])
         """
         state = self._state if self._state.members is None else self._state.members
-        return _of(state.condensed(None if leaves is None else _as_leaves(leaves, state.labels)))
+        if leaves is None:
+            return _of(state.condensed())
+        codes = _as_leaves(leaves, state.labels)
+        return _of(state.condensed(codes, _as_factors(factors, int(codes.max()) + 1)))
+
+    def crowd(self) -> ReferenceSet:
+        """The same set without a second kernel for look-alikes."""
+        return _of(replace(self._state, look_alikes=None, division=self._state.divided))
 
     def alone(self) -> ReferenceSet:
         """The same voters without the members that they represent."""
         return _of(replace(self._state, members=None, division=self._state.divided))
 
-    def divided(self, leaves: Any, parents: Any) -> ReferenceSet:
-        """The same set with these groups: the leaf of each example (m,), and the group of each leaf (L,)."""
+    def divided(self, leaves: Any, parents: Any, factors: Any = None) -> ReferenceSet:
+        """The same set with these groups: the leaf of each example (m,), and the group of each leaf (L,).
+
+        factors: (L,) by which the votes of a leaf are multiplied when one of its members casts them; by default 1.
+        """
         codes = _as_leaves(leaves, self._state.labels)
         above = checks.class_labels(parents, "parents", n=int(codes.max()) + 1)
         labels = self._state.labels.cpu().numpy()
         if len(np.unique(above)) != int(above.max()) + 1 or not _within(labels, above[codes]):
             raise LabelError("parents must number groups from 0 without gaps, each within one class")
-        return _of(replace(self._state, division=(codes, above)))
+        return _of(replace(self._state, division=Division(codes, above, _as_factors(factors, len(above)))))
 
     def replaced(
-        self, *, embeddings: Any = None, ids: Iterable[Hashable] | None = None, class_weights: Any = None
+        self,
+        *,
+        embeddings: Any = None,
+        ids: Iterable[Hashable] | None = None,
+        class_weights: Any = None,
+        look_alikes: tuple[float, float] | None = None,
     ) -> ReferenceSet:
-        """The same references with other embeddings (m, d), ids or class weights; this set stays as it is.
+        """The same references with other embeddings (m, d), ids, class weights or kernel; this set stays as it is.
 
         With other embeddings or ids they no longer have `members`.
         """
@@ -229,6 +272,8 @@ class ReferenceSet:
             changes |= {"ids": as_ids(ids, len(state.labels)), "next_id": None}
         if class_weights is not None:
             changes["class_weights"] = _as_class_weights(class_weights, state.n_classes)
+        if look_alikes is not None:
+            changes["look_alikes"] = _as_look_alikes(look_alikes, weighted=state.weights is not None)
         if embeddings is None and ids is None and state.members is not None:
             changes["members"] = replace(state.members, class_weights=changes.get("class_weights", state.class_weights))
         else:
@@ -293,9 +338,9 @@ class ReferenceSet:
             state.ids.to_numpy()[rows],
             labels[rows],
             result.squared_distances.cpu().numpy(),
-            (state.kernel.log_weights(result.squared_distances) + state.log_factors[result.rows]).cpu().numpy()
+            (state.log_weights_at(result.squared_distances) + state.log_factors[result.rows]).cpu().numpy()
             + state.log_class_factors[labels[rows]],
-            _weights(state)[rows],
+            _per_example(state.counted, len(state.labels))[rows],
         )
         return _like(queries, result.log_class_weights), neighbors
 
@@ -402,18 +447,18 @@ def _of(state: State) -> ReferenceSet:
     return made
 
 
-def _as_weights(weights: Any, m: int) -> NDArray[np.float64]:
-    values = checks.scores(weights.cpu() if isinstance(weights, Tensor) else weights, "weights", ndim=1)
+def _as_weights(weights: Any, m: int, name: str) -> NDArray[np.float64]:
+    values = checks.scores(weights.cpu() if isinstance(weights, Tensor) else weights, name, ndim=1)
     if len(values) != m or not ((values > 0) & np.isfinite(values)).all():
-        raise ShapeError(f"weights must be {m} positive numbers, one per example; got {checks.listed(values.tolist())}")
+        raise ShapeError(f"{name} must be {m} positive numbers, one per example; got {checks.listed(values.tolist())}")
     return values
 
 
-def _weights(state: State) -> NDArray[np.float64]:
+def _per_example(values: Tensor | None, m: int) -> NDArray[np.float64]:
     """(m,), read-only: change them by edits of the set."""
-    values = np.ones(len(state.labels)) if state.weights is None else state.weights.cpu().numpy().view()
-    values.flags.writeable = False
-    return values
+    array = np.ones(m) if values is None else values.cpu().numpy().view()
+    array.flags.writeable = False
+    return array
 
 
 def _as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
@@ -421,6 +466,21 @@ def _as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
     if len(np.unique(codes)) != int(codes.max()) + 1 or not _within(labels.cpu().numpy(), codes):
         raise LabelError("leaves must be numbered from 0 without gaps, each within one class")
     return codes
+
+
+def _as_look_alikes(values: tuple[float, float], *, weighted: bool) -> LookAlikes:
+    if weighted:
+        raise InputError("look_alikes are for examples that vote for themselves; these have weights; leave one out")
+    given = checks.scores(list(values), "look_alikes", ndim=1)
+    if given.shape != (2,) or not np.isfinite(given).all() or given[0] <= 1 or given[1] <= 0:
+        raise InputError(
+            f"look_alikes must be a factor above 1 and a weight above 0, such as (4.0, 100.0); got {given.tolist()}"
+        )
+    return LookAlikes(float(given[0]), float(given[1]))
+
+
+def _as_factors(factors: Any, n_leaves: int) -> NDArray[np.float64]:
+    return np.ones(n_leaves) if factors is None else _as_weights(factors, n_leaves, "factors")
 
 
 def _within(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> bool:

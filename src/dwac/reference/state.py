@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dwac import engine
 from dwac.kernels import Kernel, squared_distances
-from dwac.reference.groups import Groups, Ints, found, without_gaps
+from dwac.reference.groups import Division, Floats, Groups, Ints, found
 from dwac.reference.ids import compact, concatenate
 
 # The fixed number of queries per call of the engine. Rounding depends on the shape of a computation, so otherwise an
@@ -23,6 +23,13 @@ from dwac.reference.ids import compact, concatenate
 _TOGETHER = {"cpu": 64, "cuda": 1024}
 _MATRIX = 2**22  # weights held at once where the engine has no sums of weighted references
 _DIRECT = 1e-10  # a bound on the rounding of those, relative to the sums
+
+
+class LookAlikes(NamedTuple):
+    """A second, narrower kernel: w = k(d) + weight · k(factor · d). Whoever is very near has a louder voice."""
+
+    factor: float
+    weight: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +44,9 @@ class State:
     kernel: Kernel
     class_weights: tuple[float, ...] | None = None
     weights: Tensor | None = None  # (m,) float64: how many votes each reference has; None for one each
-    division: tuple[Ints, Ints] | None = None  # the leaf of each reference, the group of each leaf
+    sizes: Tensor | None = None  # (m,) float64: how many examples each stands for; None for as many as it has votes
+    look_alikes: LookAlikes | None = None
+    division: Division | None = None
     members: State | None = None  # all examples, where these references represent them
 
     # Votes
@@ -65,8 +74,13 @@ class State:
     def groups(self) -> Groups:
         """The division that was given, or the default one."""
         if self.division is None:
-            return found(self.embeddings, self.labels, self.weights, self.n_classes)
-        return Groups.build(self.embeddings, self.labels, self.weights, *self.division)
+            return found(self.embeddings, self.labels, self.counted, self.n_classes)
+        return Groups.build(self.embeddings, self.labels, self.counted, self.division.leaves, self.division.parents)
+
+    @property
+    def counted(self) -> Tensor | None:
+        """(m,): how many examples each stands for; None for one each."""
+        return self.weights if self.sizes is None else self.sizes
 
     @cached_property
     def log_class_factors(self) -> NDArray[np.float64]:
@@ -105,13 +119,45 @@ class State:
     def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         """Class sums and the k heaviest votes, with weights; a query's answer does not depend on the other queries."""
         result = self._summed(self.index, h, k, backend)
+        if self._narrow is not None and self.look_alikes is not None:
+            near = self._narrow.query(self.look_alikes.factor * h, 0, backend).log_class_weights
+            result = result._replace(log_class_weights=self._both(result.log_class_weights, near))
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
         return result if self.class_weights is None else result._replace(log_class_weights=result[0] + factors)
 
+    @cached_property
+    def _narrow(self) -> State | None:
+        """The same references as the narrower kernel sees them, without class weights."""
+        if self.look_alikes is None:
+            return None
+        embeddings = self.look_alikes.factor * self.embeddings
+        return replace(self, embeddings=embeddings, look_alikes=None, class_weights=None, members=None)
+
+    @cached_property
+    def _narrow_groups(self) -> State:
+        """The same with the groups of this state."""
+        _ = self.groups
+        assert self._narrow is not None
+        return replace(self._narrow, division=self.divided)
+
+    def _both(self, wide: Tensor, narrow: Tensor) -> Tensor:
+        """log (wide + weight · narrow), from logs."""
+        assert self.look_alikes is not None
+        return torch.logaddexp(wide, narrow + math.log(self.look_alikes.weight))
+
+    def log_weights_at(self, squared: Tensor) -> Tensor:
+        """log w at squared distances, for a reference of weight 1."""
+        wide = self.kernel.log_weights(squared)
+        if self.look_alikes is None:
+            return wide
+        return self._both(wide, self.kernel.log_weights(self.look_alikes.factor**2 * squared))
+
     def group_sums(self, h: Tensor, backend: str) -> Tensor:
         """Log-weights of the groups, (n, G)."""
-        result = self._summed(self.group_index, h, 0, backend)
-        return result.log_class_weights + torch.as_tensor(self.log_class_factors[self.groups.labels], device=h.device)
+        sums = self._summed(self.group_index, h, 0, backend).log_class_weights
+        if self.look_alikes is not None:
+            sums = self._both(sums, self._narrow_groups.group_sums(self.look_alikes.factor * h, backend))
+        return sums + torch.as_tensor(self.log_class_factors[self.groups.labels], device=h.device)
 
     def _summed(self, index: engine.Index, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         if self.weights is not None and self._lift is None:
@@ -147,6 +193,13 @@ class State:
 
     def within(self, h: Tensor, tolerance: float) -> engine.BoundedResult:
         """The class sums within a tolerance, with bounds on the errors."""
+        if self._narrow is not None and self.look_alikes is not None:  # the log of a sum errs no more than its parts
+            wide = replace(self, look_alikes=None, class_weights=None).within(h, tolerance)
+            near = self._narrow.within(self.look_alikes.factor * h, tolerance)
+            sums = self._both(wide.log_class_weights, near.log_class_weights)
+            sums = sums + torch.as_tensor(self.log_class_factors, device=h.device)
+            bounds = torch.maximum(wide.bounds, near.bounds)
+            return engine.BoundedResult(sums, bounds, wide.pairs + near.pairs, wide.cells + near.cells)
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
         if self.weights is not None and self._lift is None:
             sums = self._direct(self.index, h, 0).log_class_weights
@@ -161,7 +214,7 @@ class State:
         """(m,) float64: log w(h, h_i), with the log of its weight, of every reference on one query (d,)."""
         point = h.double()
         squared = torch.cat([(part.double() - point).square().sum(dim=1) for part in self.embeddings.split(65_536)])
-        return self.kernel.log_weights(squared) + self.log_factors
+        return self.log_weights_at(squared) + self.log_factors
 
     # Other states
 
@@ -172,26 +225,32 @@ class State:
             embeddings=self.embeddings.to(device),
             labels=self.labels.to(device),
             weights=None if self.weights is None else self.weights.to(device),
+            sizes=None if self.sizes is None else self.sizes.to(device),
             division=self.divided,
             members=None if self.members is None else self.members.to(device),
         )
 
     @property
-    def divided(self) -> tuple[Ints, Ints] | None:
+    def divided(self) -> Division | None:
         """The division, if it is known already."""
         groups: Groups | None = self.__dict__.get("groups")
-        return self.division if groups is None else (groups.leaves, groups.parents)
+        if groups is None or self.division is not None:
+            return self.division
+        return Division(groups.leaves, groups.parents, np.ones(len(groups.parents)))
 
-    def condensed(self, leaves: Ints | None = None) -> State:
+    def condensed(self, leaves: Ints | None = None, factors: Floats | None = None) -> State:
         """The most central member of each leaf, with the votes of all its members; by default of the leaves there are.
 
-        leaves: (m,), the leaf of each reference, without gaps.
+        leaves: (m,), the leaf of each reference, without gaps. factors: (L,), by which those votes are multiplied.
         """
         full = self
         if leaves is not None:
-            groups = Groups.build(self.embeddings, self.labels, self.weights, leaves)
-            full = replace(self, division=(groups.leaves, groups.parents))
-        groups = full.groups
+            groups = Groups.build(self.embeddings, self.labels, self.counted, leaves)
+            factors = np.ones(len(groups.parents)) if factors is None else factors
+            full = replace(self, division=Division(groups.leaves, groups.parents, factors))
+            full.__dict__["groups"] = groups
+        groups, division = full.groups, full.divided
+        assert division is not None
         rows = torch.as_tensor(groups.leaf_representatives, device=self.labels.device)
         return replace(
             full,
@@ -199,8 +258,10 @@ class State:
             labels=self.labels[rows],
             ids=_chosen(self.ids, groups.leaf_representatives),
             next_id=None,
-            weights=torch.as_tensor(groups.leaf_sizes, device=rows.device),
-            division=(np.arange(len(rows)), groups.parents),
+            weights=torch.as_tensor(groups.leaf_sizes * division.factors, device=rows.device),
+            sizes=torch.as_tensor(groups.leaf_sizes, device=rows.device),
+            look_alikes=None,  # few are near enough to be that
+            division=Division(np.arange(len(rows)), groups.parents, division.factors),
             members=full,
         )
 
@@ -208,14 +269,15 @@ class State:
 
     def added(self, h: Tensor, labels: Tensor, ids: pd.Index[Any], next_id: int | None) -> State:
         """With more references, of weight 1; each joins the leaf of its class whose representative is nearest."""
-        weights = None if self.weights is None else torch.cat([self.weights, torch.ones_like(labels).to(self.weights)])
+        one = torch.ones_like(labels, dtype=torch.float64)
         return replace(
             self,
             embeddings=torch.cat([self.embeddings, h]),
             labels=torch.cat([self.labels, labels]),
             ids=concatenate(self.ids, ids),
             next_id=next_id,
-            weights=weights,
+            weights=None if self.weights is None else torch.cat([self.weights, one]),
+            sizes=None if self.sizes is None else torch.cat([self.sizes, one]),
             division=self._joined(h, labels, np.arange(len(self.labels), len(self.labels) + len(h))),
         )
 
@@ -230,7 +292,8 @@ class State:
             labels=self.labels[mask],
             ids=_chosen(self.ids, keep),
             weights=None if self.weights is None else self.weights[mask],
-            division=None if division is None else without_gaps(division[0][keep], division[1]),
+            sizes=None if self.sizes is None else self.sizes[mask],
+            division=None if division is None else division._replace(leaves=division.leaves[keep]).without_gaps(),
         )
 
     def relabelled(self, places: Ints, labels: Tensor) -> State:
@@ -242,25 +305,26 @@ class State:
         changed[where] = labels
         return replace(self, labels=changed, division=self._joined(self.embeddings[where], labels, places))
 
-    def _joined(self, h: Tensor, labels: Tensor, places: Ints) -> tuple[Ints, Ints] | None:
+    def _joined(self, h: Tensor, labels: Tensor, places: Ints) -> Division | None:
         """The division after references (n, d) come to these places; None where it is not known yet."""
-        if self.divided is None:
+        division = self.divided
+        if division is None:
             return None
         groups = self.groups
-        leaves = np.concatenate([groups.leaves, np.zeros(max(0, places.max(initial=-1) + 1 - len(groups.leaves)), int)])
-        parents = groups.parents
+        missing = max(0, places.max(initial=-1) + 1 - len(division.leaves))
+        leaves, parents, factors = np.append(division.leaves, np.zeros(missing, dtype=np.int64)), *division[1:]
         y = labels.cpu().numpy()
         for label in np.unique(y):
             rows, own = np.flatnonzero(y == label), np.flatnonzero(groups.leaf_labels == label)
             if len(own) == 0:  # the first of their class: a leaf and a group of their own
                 leaves[places[rows]] = len(parents)
-                parents = np.append(parents, parents.max() + 1)
+                parents, factors = np.append(parents, parents.max() + 1), np.append(factors, 1.0)
                 continue
             centres = self.embeddings[torch.as_tensor(groups.leaf_representatives[own], device=h.device)]
             new = h[torch.as_tensor(rows, device=h.device)]
             nearest = squared_distances(new.double(), centres.double()).argmin(dim=1).cpu().numpy()
             leaves[places[rows]] = own[nearest]
-        return without_gaps(leaves, parents)
+        return Division(leaves, parents, factors).without_gaps()
 
 
 def _differences(h: Tensor, ref_h: Tensor) -> Tensor:

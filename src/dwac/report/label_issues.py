@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.estimator.classifier import DWACClassifier
-from dwac.kernels import log_weights
+from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet
 
 COLUMNS = ("id", "label", "suggested", "probability", "suggested_probability", "log_odds")
@@ -79,9 +79,10 @@ def leave_one_out(references: ReferenceSet, rows: NDArray[np.int64] | None = Non
     votes = np.array(references.log_class_weights(h[torch.as_tensor(rows, device=h.device)]).cpu().numpy())
     labels, each = every[rows], np.arange(len(rows))
     # The votes of its class in units of its own vote, so that 1 is the example itself.
-    log_all = votes[each, labels] - np.log(references.class_weights)[labels]
+    own = float(references.log_weights_at(torch.zeros(1, dtype=torch.float64))) + np.log(references.weights[rows])
+    log_all = votes[each, labels] - np.log(references.class_weights)[labels] - own
     with np.errstate(divide="ignore"):
-        others = log_all + np.log(-np.expm1(-np.maximum(log_all, 0)))
+        others = log_all + np.log(-np.expm1(-np.maximum(log_all, 0))) + own
     doubtful = log_all < np.log1p(_LEAST)
     for label in np.unique(labels[doubtful]):
         mine, asked = np.flatnonzero(every == label), np.flatnonzero(doubtful & (labels == label))
@@ -93,9 +94,10 @@ def leave_one_out(references: ReferenceSet, rows: NDArray[np.int64] | None = Non
 def _without_self(references: ReferenceSet, mine: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.float64]:
     """log Σ w over the other members of a class, for some of its members; exact, in float64."""
     members = references.embeddings[torch.as_tensor(mine, device=references.embeddings.device)].double()
+    factors = torch.as_tensor(np.log(references.weights[mine]), device=members.device)
     sums: list[Tensor] = []
     for part in torch.as_tensor(asked, device=members.device).split(max(1, _CELLS // len(mine))):
-        log_w = log_weights(members[part], members, references.kernel)
+        log_w = references.log_weights_at(squared_distances(members[part], members)) + factors
         log_w[torch.arange(len(part)), part] = -torch.inf
         sums.append(log_w.logsumexp(dim=1))
     return np.asarray(torch.cat(sums).cpu().numpy())

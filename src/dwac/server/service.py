@@ -127,7 +127,7 @@ class Service:
             "kernel": self.model.kernel,
             "classes": self.answers.labels,
             "n_references": self.answers.count(len(self.model.references_)) if voters else 0,
-            "n_examples": self.answers.count(round(float(self.model.references_.weights.sum()))) if voters else 0,
+            "n_examples": self.answers.count(round(float(self.model.references_.sizes.sum()))) if voters else 0,
             "agreement": self.answers.agreement(),
             "n_calibration": self.answers.count(len(self.model.calibration_y_)),
             "columns": self.reader.columns(),

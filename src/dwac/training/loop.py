@@ -24,7 +24,7 @@ from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeEr
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.training import checkpoint as checkpoints
-from dwac.training.rescale import fit_novelty, fit_raw_features, fit_scale, vote_factors
+from dwac.training.rescale import fit_look_alikes, fit_novelty, fit_raw_features, fit_scale, vote_factors
 from dwac.training.step import GraphStep, Step, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
 
@@ -72,6 +72,7 @@ def train(
     augment: Callable[[Inputs, torch.Generator], Inputs] | None = None,
     rescale: bool = False,
     raw_features: bool = False,
+    look_alikes: bool = False,
     checkpoint: str | Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
@@ -99,6 +100,8 @@ def train(
         rescale: afterwards, multiply the embeddings by the factor that makes the validation loss lowest (`fit_scale`).
         raw_features: with `rescale`, also fit the weight of raw features (`fit_raw_features`); if that is 0, the weight
             of novelty (`fit_novelty`).
+        look_alikes: with `rescale`, let near voters count more, if that lowers the validation loss
+            (`fit_look_alikes`).
         checkpoint: a file that is written after each epoch. Training with the same model, data and settings resumes
             from it exactly. It is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
@@ -157,6 +160,8 @@ def train(
         if raw_features:
             fit_raw_features(model, inputs, *held_out, class_weights=class_weights)
             fit_novelty(model, inputs, *held_out)
+        if look_alikes:
+            fit_look_alikes(model, *held_out, class_weights=class_weights)
     model.eval()
     if checkpoint is not None and run.ended != "interrupted":
         Path(checkpoint).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from dwac.estimator.classifier import DWACClassifier
-from dwac.kernels import log_weights
+from dwac.kernels import squared_distances
 from dwac.nn import WeightedAverage
 from dwac.reference import ReferenceSet
 from dwac.server.refusals import RefusalError
@@ -141,11 +141,12 @@ def _changes(h: Floats, own: NDArray[np.int64], references: ReferenceSet, edits:
     after = np.array([-1 if label is None else label for label in edits.values()])
     ref_h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)].cpu().double()
     gone, come = np.full((2, len(h), references.n_classes), -np.inf)
-    factors = np.log(references.class_weights)
+    factors, votes = np.log(references.class_weights), np.log(references.weights[places])
     step = max(1, _CELLS // len(places))
     for start in range(0, len(h), step):
         part = slice(start, start + step)
-        log_w = log_weights(torch.as_tensor(h[part]).double(), ref_h, references.kernel).numpy()
+        squared = squared_distances(torch.as_tensor(h[part]).double(), ref_h)
+        log_w = references.log_weights_at(squared).numpy() + votes
         log_w = np.where(own[part, None] == places, -np.inf, log_w)
         for code in range(references.n_classes):
             gone[part, code] = _summed(log_w[:, before == code]) + factors[code]
