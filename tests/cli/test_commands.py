@@ -385,6 +385,8 @@ def test_condense_says_what_it_cannot_do(crowd: Path, tmp_path: Path) -> None:
     assert "is already condensed" in error_line("condense", tmp_path / "small", *to)
     assert "has no validation rows" in (line := error_line("condense", tmp_path / "unchecked", *to))
     assert "--size N" in line
+    line = error_line("condense", crowd / "model", *to, "--size", "5000")
+    assert re.search(r"--size must be less than the 1,\d\d\d training examples that .* holds; got 5,000", line)
     assert not (tmp_path / "out").exists()
     shown = run("condense", tmp_path / "unchecked", *to, "--size", "6").stdout
     assert "how often the label stays the same is not known" in shown

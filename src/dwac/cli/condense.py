@@ -74,6 +74,11 @@ def _check(clf: DWACClassifier, folder: Path, size: int | None) -> None:
             f"{folder} is already condensed and does not hold those who are represented; condense the model that it "
             "was made from"
         )
+    everybody = len(clf.references_.members or clf.references_)
+    if size is not None and size >= everybody:
+        raise InputError(
+            f"--size must be less than the {everybody:,} training examples that {folder} holds; got {size:,}"
+        )
     if size is None and len(clf.validation_y_) == 0:
         raise InputError(
             f"{folder} has no validation rows to choose the number of voters by; give a number with --size N"
