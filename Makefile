@@ -36,6 +36,7 @@ bench: .venv/bench
 	$(BIN)/python -m benchmarks.rescale
 	$(BIN)/python -m benchmarks.service
 	$(BIN)/python -m benchmarks.explorer
+	$(BIN)/python -m benchmarks.map
 
 clean:
 	rm -rf .venv .venv-lowest .venv-build build dist src/*.egg-info

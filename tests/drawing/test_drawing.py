@@ -16,6 +16,7 @@ from PIL import Image
 
 from dwac import ReferenceSet, report
 from dwac.drawing import sheet, style
+from dwac.drawing.colours import MARKERS
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import DwacError
 from dwac.explain import Explanation, Neighbor
@@ -53,7 +54,7 @@ def explanation(records: list[Any], attention: Any = None, private: bool = False
     )
     chances = {"yes": 0.7, "no": 0.3}
     return Explanation(
-        "yes", 0.7, chances, neighbors, 10, 0.9, 0.4, private=private, record=records[0], attention=attention
+        "yes", 0.7, chances, neighbors, 10, 10, 0.9, 0.4, private=private, record=records[0], attention=attention
     )
 
 
@@ -233,21 +234,16 @@ def test_without_its_extra_a_picture_says_what_to_install(monkeypatch: pytest.Mo
         votes_alone()
 
 
-def test_two_dimensions_are_shown_as_they_are_and_one_as_a_line() -> None:
-    model: Any = Model(n_dimensions=2)
-    h = model.references_.embeddings.numpy()
-    assert np.allclose(report.plane_of(h).place(h), h)
-    line = report.plane_of(h[:, :1]).place(h[:, :1])
-    assert np.allclose(line[:, 0], h[:, 0])
-    assert not line[:, 1].any()
-
-
-def test_the_map_of_more_dimensions_shows_the_two_with_most_spread() -> None:
-    rng = np.random.default_rng(0)
-    h = rng.normal(size=(500, 5)) * [1, 10, 1, 5, 1]
-    plane = report.plane_of(h)
-    assert plane.shown == pytest.approx((100 + 25) / 128, abs=0.02)
-    assert np.abs(plane.axes[:, [1, 3]]).argmax(axis=1).tolist() == [0, 1]
+@pytest.mark.parametrize("marker", range(len(MARKERS)))
+@pytest.mark.parametrize(("size", "dpi"), [(1.5, 50), (1.5, 160), (7, 80), (16, 50)])
+def test_small_points_do_not_vanish(marker: int, size: float, dpi: int) -> None:
+    points, names = np.random.default_rng(0).random((60, 2)), list(range(len(MARKERS)))
+    figure, axes = style.new(1, 1, 3, 3)
+    style.scatter(axes[0, 0], points, np.full(60, marker), names, np.full((len(names), 2), np.nan), s=size)
+    axes[0, 0].set_axis_off()
+    drawn = np.asarray(Image.open(io.BytesIO(figure.png(dpi))).convert("L"), dtype=float)
+    inches = (255 - drawn).sum() / 255 / dpi**2  # of ink
+    assert inches > 0.1 * 60 * size / 72**2  # a tenth of what filled, opaque squares would take
 
 
 def test_the_kind_of_a_record_follows_from_its_content() -> None:

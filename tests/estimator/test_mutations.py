@@ -26,7 +26,7 @@ from dwac.storage.tensors import pack_tensors, unpack_tensors
 from tests.encoders.test_encoders import tiny_bert
 
 SETTINGS: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
-KINDS = ("table", "softmax", "text", "image", "huggingface")
+KINDS = ("table", "few", "softmax", "text", "image", "huggingface")
 N = 40
 
 
@@ -53,7 +53,7 @@ VALUES: list[Any] = [
 
 def queries(kind: str) -> Any:
     rng = np.random.default_rng(1)
-    if kind in ("table", "softmax"):
+    if kind in ("table", "few", "softmax"):
         numbers = {
             "size": rng.normal(size=N),
             "gap": np.where(rng.random(N) < 0.5, np.nan, 1.5),
@@ -73,6 +73,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         options = dict(SETTINGS)
         if kind == "huggingface":
             options["encoder"] = f"huggingface:{tiny_bert(tmp_path_factory.mktemp('bert'))}"
+        if kind == "few":
+            options["voters"] = 6
         if kind == "softmax":
             options |= {"head": "softmax", "embedding_size": 5, "ensemble_size": 2}
         made[kind] = DWACClassifier(**options).fit(queries(kind), ["yes", "no"] * (N // 2)).save(root / kind)

@@ -130,7 +130,7 @@ def of_explorer(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
                 "asked": ask("ask", {"row": asked, "k": K}).json,
                 "columns": {name: column[row].tolist() for name, column in columns.items()},
                 "table": {name: float(table[row][name]) for name in ("probability", "confidence", "credibility")},
-                "start": {name: start[name] for name in ("n_references", "plane", "card")},
+                "start": {name: start[name] for name in ("n_references", "map", "card")},
             }
             for row, asked in enumerate(json_rows(rows))
         ]
@@ -329,15 +329,16 @@ def test_a_private_explanation_holds_no_more_than_it_tells(clf: DWACClassifier) 
 
 
 def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> None:
-    """A new field of an explanation must be thought of here, and in `dwac.explain._hidden`."""
+    """A new field of an explanation must be thought of here, and in `dwac.explain.explainer._hidden`."""
     assert set(Explanation.__dataclass_fields__) == {
         "label", "probability", "probabilities", "neighbors", "n_references", "n_examples", "confidence", "credibility",
         "p_values", "private", "record", "attention", "unreadable", "agreement", "_votes", "_source", "_counts",
     }  # fmt: skip
     private = clf.explain(X[:1], private=True)[0]
     assert private._votes is None
-    assert private._source is None
-    assert (private.groups, private.shown_groups, private.deciding_groups) == ((), (), None)
+    assert private._source is None  # ids, records, descriptions and the training rows themselves
+    assert private.agreement is None  # all vote; see test_groups for few
+    assert private.groups == ()
 
 
 def test_attention_is_rounded_too() -> None:

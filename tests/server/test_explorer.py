@@ -125,8 +125,8 @@ def test_columns_say_what_python_says_of_every_point(page: Reader, table: DWACCl
     assert (page.column("p_values", "<f8").reshape(n, 2) == trust.p_values).all()
     assert (page.column("label", "<u2")[:m] == table.references_.labels.numpy()).all()
     assert (page.column("state", "u1") == np.r_[np.zeros(m), np.ones(n)]).all()
-    plane = page.explorer.points.plane
-    placed = plane.place(np.r_[table.references_.embeddings.numpy(), table.embed(AGES[200:])])
+    layout, refs, h = page.explorer.points.layout, table.references_, table.embed(AGES[200:])
+    placed = np.r_[layout.place(refs.embeddings.numpy(), refs.groups.leaves), layout.place(h, labels=predicted[m:])]
     assert np.allclose(page.column("xy", "<f4").reshape(-1, 2), placed, atol=1e-4)
 
 

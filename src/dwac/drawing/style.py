@@ -55,7 +55,8 @@ def scatter(
 
     A class whose place is NaN gets no name.
     """
-    look = {"s": 7, "alpha": 0.6, "linewidths": 0, "rasterized": True} | look
+    # Unless snap is off, edges are moved to whole pixels: small squares and crosses then vanish or grow fat.
+    look = {"s": 7, "alpha": 0.6, "linewidths": 0, "rasterized": True, "snap": False} | look
     for label, name in enumerate(names):
         x, y = points[labels == label].T
         axes.scatter(x, y, label=plain(name), **point(label), **look)
@@ -65,6 +66,17 @@ def scatter(
             axes.text(*place, plain(name), fontsize=8, color=INK, ha="center", va="center", bbox=around, clip_on=True)
     axes.set_xticks([])
     axes.set_yticks([])
+
+
+def discs(axes: Any, centres: NDArray[Any], radii: NDArray[Any]) -> None:
+    """Outlines of discs at centres (L, 2), behind everything else; radii (L,) are in units of the axes."""
+    from matplotlib.collections import EllipseCollection
+
+    wide, look = 2 * radii, {"facecolors": "none", "edgecolors": COLOURS[-1], "linewidths": 0.4, "zorder": 0}
+    outlines = EllipseCollection(
+        wide, wide, 0 * wide, units="xy", offsets=centres, offset_transform=axes.transData, **look
+    )
+    axes.add_collection(outlines)
 
 
 def medians(points: NDArray[Any], labels: NDArray[Any], n_classes: int) -> NDArray[Any]:

@@ -175,12 +175,18 @@ class Column:
         """Whether the column tells rows apart: it varied in training."""
         return bool(self.categories or self.gaps or any(self.scales))
 
+    def _compared(self, series: pd.Series[Any]) -> Floats:
+        """Numbers (n,) by which values are compared, NaN where missing; a date's is its time."""
+        if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":  # most columns: nothing to check
+            return np.clip(series.to_numpy().astype(np.float64), -_LARGEST, _LARGEST)
+        return _parts(_read(series, self.kind), self.name, self.kind)[0]
+
     def differences(self, one: pd.Series[Any], many: pd.Series[Any]) -> Floats:
         """(n,) in [0, 1]: how much n values differ from the one; numbers and dates in units of their usual range."""
         if not self.scales:
             return category_differences(one.iloc[0], many)
         scale = self.scales[0]
-        x, others = (_parts(_read(series, self.kind), self.name, self.kind)[0] for series in (one, many))
+        x, others = (self._compared(series) for series in (one, many))
         return number_differences(float(x[0]), others, 0.0 if scale is None else scale.span)
 
 
@@ -337,9 +343,8 @@ class TabularEncoder(Encoder):
         """
         one, many = self.records(X_one), self.records(X_many)
         require_one(len(one))
-        apart = [
-            column.differences(one.iloc[:, i], many.iloc[:, i]) for i, column in enumerate(self.columns) if column.used
-        ]
+        pairs = zip(self.columns, one.items(), many.items(), strict=True)
+        apart = [column.differences(a, b) for column, (_, a), (_, b) in pairs if column.used]
         return np.mean(apart, axis=0) if apart else np.zeros(len(many))
 
     def network(self) -> TabularNetwork:

@@ -44,9 +44,10 @@ class Tree:
 
 @torch.no_grad()
 def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) -> Tree:
-    """Divide references (m, d) into about `n_leaves` leaves within their classes (m,); the same result every time.
+    """Divide references (m, d) into `n_leaves` leaves within their classes (m,); the same result every time.
 
-    Each class gets leaves in proportion to its size, and at least one; identical references are never divided.
+    Each class gets leaves in proportion to its size, and at least one. There are fewer leaves where fewer references
+    are distinct: identical ones are never divided.
     """
     leaves = torch.zeros_like(labels)
     generator, first = torch.Generator().manual_seed(0), 0
@@ -97,9 +98,20 @@ def central(embeddings: Tensor, codes: Tensor, n_groups: int, weights: Tensor | 
 
 
 def _apportioned(total: int, counts: Ints) -> Ints:
-    """(K,): leaves per class, in proportion to its size, at least one each, and no more than it has members."""
+    """(K,): `total` leaves, divided among classes by their size (largest remainders).
+
+    A class with members gets at least one, and no more than it has members. The sum is `total`, unless there are more
+    classes or fewer members.
+    """
+    total = max(min(total, int(counts.sum())), int(np.count_nonzero(counts)))
     shares = total * counts / max(1, counts.sum())
-    return np.asarray(np.minimum(np.maximum(np.round(shares), 1), counts), dtype=np.int64)
+    sizes = np.maximum(np.floor(shares), counts > 0)
+    short = total - int(sizes.sum())
+    if short > 0:
+        sizes[np.argsort(sizes - shares, kind="stable")[:short]] += 1
+    for _ in range(-short):  # each class had at least one: the larger ones have fewer in return
+        sizes[sizes.argmax()] -= 1
+    return np.asarray(sizes, dtype=np.int64)
 
 
 def _centres(points: Tensor, size: int, generator: torch.Generator) -> Tensor:

@@ -8,6 +8,7 @@ print(clf.explain(X, k=5)[0])          # who voted, and how much
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable, Iterator
 from copy import copy
 from functools import partial
@@ -27,7 +28,7 @@ from torch.utils.data import Dataset
 from dwac import _checks as checks
 from dwac import storage, training
 from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity
-from dwac.encoders import Encoder, ModuleEncoder, backbone, choose
+from dwac.encoders import Encoder, ModuleEncoder, TabularEncoder, backbone, choose
 from dwac.encoders.module import gathered
 from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
@@ -242,9 +243,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.validation_ids_ = names[parts.validation]
         self._calibrate(self._held_out(inputs, codes, names, held))
         self._agreement: Agreement | None = None  # of a model that was saved without those it represents
-        self._agreed: tuple[Any, Agreement | None] | None = None
+        self._agreed: tuple[Any, HeldOutRows, Agreement | None] | None = None
         self._described: tuple[list[str | None] | None, Any] | None = None
-        if isinstance(model, WeightedAverage) and wanted(self.voters, len(model.references)):
+        n = len(self._validation_rows.y)
+        if isinstance(model, WeightedAverage) and wanted(self.voters, len(model.references), n):
             self._represent(None if self.voters == "auto" else int(self.voters))
         return self
 
@@ -646,6 +648,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._alone:
             raise InputError("this model was condensed and saved without the others; condense the model it came from")
         other = copy(self)
+        other.examples_ = copy(self.examples_)  # edits of one must not change the records of the other
         other._represent(size)
         return other
 
@@ -671,9 +674,13 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.model_, WeightedAverage) or not self.references_.weighted:
             return None
         references, rows = self.references_, self._calibration_rows
-        if references.members is not None and (self._agreed is None or self._agreed[0] is not references.index):
-            self._agreed = references.index, agreement_on(references, rows.vectors(self.model_))
-        return self._agreement if self._agreed is None else self._agreed[1]
+        if references.members is None:
+            return self._agreement
+        known = self._agreed
+        if known is None or known[0] is not references.index or known[1] is not rows:
+            known = references.index, rows, agreement_on(references, rows.vectors(self.model_))
+        self._agreed = known
+        return known[2]
 
     @property
     def descriptions_(self) -> list[str | None] | None:
@@ -684,13 +691,15 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._described[0]
 
     def _describe(self) -> list[str | None] | None:
-        if self.encoder_.kind not in ("tabular", "text", "huggingface"):
-            return None
+        if self.encoder_.kind not in ("tabular", "text", "huggingface") or self._alone:
+            return None  # who represents a group does not tell what all its members have in common
         everybody = self.references_.members or self.references_
         records = self.examples_.rows(everybody.ids) if len(self.examples_) else None
         if records is None:
             return None
-        kinds = "text" if self.encoder_.kind != "tabular" else None
+        kinds: Any = "text"
+        if isinstance(self.encoder_, TabularEncoder):
+            kinds = {column.name: column.kind for column in self.encoder_.columns}
         return describe(records, everybody.groups.of, len(everybody.groups), kinds=kinds)
 
     # Editing who votes, without training
@@ -714,6 +723,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if model.known is not None:
             h[:, -1] = 0  # who votes is known
         references.add(h, codes, names.tolist())
+        self._agreement = None
         if model.known is not None:
             model.known = model.known.joined(model.raw_features(on(inputs, h.device)), names)
         self._keep(names, X)
@@ -737,13 +747,21 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = pd.Index(list(ids), tupleize_cols=False)
         voters = self._voter_ids()
         known = names.isin(voters) | names.isin(self.calibration_ids_) | names.isin(self.validation_ids_)
+        alone = isinstance(self.model_, WeightedAverage) and self._alone
         if not known.all():
+            unknown = (
+                "it was condensed and saved without those who are represented: forget them in the model that it came "
+                "from, condense and save that again"
+            )
             raise IdError(
                 f"ids must be of examples that the model holds; {names[~known].tolist()[0]!r} is not; "
-                "nothing was forgotten"
+                f"{f'{unknown}; ' if alone else ''}nothing was forgotten"
             )
+        if alone and names.isin(voters).any():
+            self._warn_of_votes(names[names.isin(voters)].tolist())
         if names.isin(voters).any():
             self.references_.remove(names[names.isin(voters)].tolist())
+            self._agreement = None  # of a model saved without those it represents, before it was edited
             self.examples_.remove(names.tolist())
         if isinstance(self.model_, WeightedAverage) and self.model_.known is not None:
             self.model_.known = self.model_.known.without(names)
@@ -751,6 +769,18 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._validation_rows = self._validation_rows.without(names)
         self._calibrate(self._calibration_rows.without(names))
         return self
+
+    def _warn_of_votes(self, ids: list[Any]) -> None:
+        """Say that representatives go with the votes of others, who are not there to take their place."""
+        votes = round(float(self.references_.weights[self.references_.positions(ids)].sum()))
+        if votes > len(ids):
+            warnings.warn(
+                f"{len(ids):,} of the {len(self.references_):,} representatives are forgotten, and with them the votes "
+                f"of {votes:,} training examples: nobody can take their place, as the model was saved without the "
+                "others; to forget only these, use the model that it came from, or save with include_members=True",
+                UserWarning,
+                stacklevel=3,
+            )
 
     # In a browser
 

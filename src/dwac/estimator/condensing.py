@@ -61,9 +61,9 @@ def _loss(log_probabilities: NDArray[np.float64], y: NDArray[np.int64]) -> float
     return log_loss(y, log_probabilities)
 
 
-def wanted(voters: Any, m: int) -> bool:
-    """Whether the setting `voters` asks for m voters to be condensed."""
-    return bool(m > _AUTOMATIC) if voters == "auto" else voters != "all" and voters < m
+def wanted(voters: Any, m: int, n_validation: int) -> bool:
+    """Whether the setting `voters` asks for m voters to be condensed; "auto" does only where validation rows choose."""
+    return m > _AUTOMATIC and n_validation > 0 if voters == "auto" else voters != "all" and voters < m
 
 
 def agreement_on(references: ReferenceSet, h: Tensor) -> Agreement | None:

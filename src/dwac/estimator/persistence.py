@@ -96,8 +96,12 @@ def pack(
     tensors |= {"ref_leaf": torch.as_tensor(references.groups.leaves)}
     tensors |= {"leaf_group": torch.as_tensor(references.groups.parents)}
     if references.weighted:
-        tensors["ref_weight"] = torch.as_tensor(references.weights)
-    if not references.weighted:  # whoever is represented by few is not chosen from again
+        tensors["ref_weight"] = torch.tensor(references.weights)
+    if references.weighted:
+        # Validation rows choose representatives. Those who are not there cannot be chosen from again, so these rows
+        # are of no use, and a small folder should name nobody whom it does not need.
+        config["validation_ids"] = []
+    else:
         tensors |= _pack_rows("validation", clf._validation_rows, clf.model_)
     if clf.model_.known is not None and not include_examples:
         # Coordinates are numbers from the rows: without them there is no novelty score; probabilities do not change.
@@ -263,7 +267,9 @@ def _agreement(value: Any) -> Agreement | None:
     if not isinstance(value, list) or len(value) != 4 or not all(isinstance(v, int | float) for v in value):
         raise StorageError(f"its agreement must be three shares and a number of rows; got {value!r:.100}")
     share, low, high, n = value
-    return Agreement(float(share), float(low), float(high), int(n))
+    if type(n) is not int or n < 1 or not 0 <= low <= share <= high <= 1:
+        raise StorageError(f"its agreement must be three shares and a number of rows; got {value!r:.100}")
+    return Agreement(float(share), float(low), float(high), n)
 
 
 def _descriptions(value: Any, n_groups: int) -> list[str | None] | None:
@@ -307,10 +313,14 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
         )
     ids = _merged(held.tolist(), stored.config["without_record"])
     ref_h, ref_y, by_class = tensors["ref_h"].to(device), tensors["ref_y"].to(device), tensors.get("class_weights")
-    weights = tensors.get("ref_weight")
+    weights, condensed = tensors.get("ref_weight"), stored.config["condensed"]
+    if type(condensed) is not bool or (condensed and weights is not None):
+        raise StorageError(
+            f"condensed must be true or false, and false where voters have weights; got {condensed!r:.100}"
+        )
     references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class, weights)
     references = references.divided(tensors["ref_leaf"], tensors["leaf_group"])
-    model.references = references.condensed() if stored.config["condensed"] else references
+    model.references = references.condensed() if condensed else references
     clf._described = _descriptions(stored.config["descriptions"], len(model.references.groups)), model.references.groups
     if model.novelty_weight:
         z, rows = tensors["known_z"], tensors["known_rows"]
@@ -418,8 +428,9 @@ def _check_rows(part: str, h: Tensor, y: Tensor, n_ids: int, n_classes: int, siz
             f"its {part} must have equally many ids, labels (n,) and embeddings (n, {size}); "
             f"got {n_ids}, {tuple(y.shape)} of {y.dtype} and {tuple(h.shape)}"
         )
-    if len(y) and not (int(y.min()) >= -1 and int(y.max()) < n_classes):  # -1: a label that training did not have
-        raise StorageError(f"its {part} labels must lie in -1 … {n_classes - 1}; got {y.min()} … {y.max()}")
+    least = -1 if part == "calibration" else 0  # -1: a label that training did not have
+    if len(y) and not (int(y.min()) >= least and int(y.max()) < n_classes):
+        raise StorageError(f"its {part} labels must lie in {least} … {n_classes - 1}; got {y.min()} … {y.max()}")
     if not h.is_floating_point() or not bool(h.isfinite().all()):
         raise StorageError(f"its {part} embeddings must be finite numbers")
 

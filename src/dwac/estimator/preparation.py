@@ -300,6 +300,12 @@ class Examples(Mapping[Any, dict[Any, Any]]):
     def __init__(self) -> None:
         self._parts: list[tuple[pd.Index[Any], Any, Callable[[Any], pd.DataFrame] | None]] = []
 
+    def __copy__(self) -> Examples:
+        """The same examples, to be edited apart; the rows themselves are shared."""
+        other = Examples()
+        other._parts = list(self._parts)
+        return other
+
     def add(self, ids: pd.Index[Any], X: Any, describe: Callable[[Any], pd.DataFrame] | None = None) -> None:
         """Keep the rows of X under these ids."""
         self._parts.append((ids, X, describe))

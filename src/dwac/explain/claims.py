@@ -78,14 +78,14 @@ class Ranges:
         gaps = np.isnan(self.x)
         inside = self.x[rows][~gaps[rows]]
         if (share := float(gaps[rows].mean())) >= MOST:
-            yield Claim(f"{self.title} {often(share, complete)}missing", gaps)
+            yield Claim(f"{self.title} {often(share, rows, complete)}missing", gaps)
             return
         low, high = np.quantile(inside, _INNER, method="nearest")
         if low == high:
             holds = self.x == low
             share = float(holds[rows].mean())
             if share >= MOST:
-                yield Claim(f"{self.title} {often(share, complete)}{self.scale.exact(float(low))}", holds)
+                yield Claim(f"{self.title} {often(share, rows, complete)}{self.scale.exact(float(low))}", holds)
             return
         first, last = self.scale.start(float(low)), self.scale.start(float(high))
         after, before = self.x >= first, self.x < self.scale.end(last)
@@ -186,7 +186,8 @@ class DateScale:
 
     def exact(self, value: float) -> str:
         """To the minute, or the day if that is all."""
-        return str(np.datetime64(math.floor(value), "m" if value % 86_400 else "D")).replace("T", " ")
+        unit = "m" if value % 86_400 else "D"
+        return str(np.datetime64(math.floor(value), "s").astype(f"datetime64[{unit}]")).replace("T", " ")
 
 
 def _numbers(series: pd.Series[Any], title: str, held: str) -> Column | None:
@@ -242,8 +243,9 @@ class Values:
             if share < (MOST if k == 1 else WIDE):
                 continue
             named = [self.names[code] for code in order[:k]]
-            listed = " or ".join([", ".join(named[:-1]), named[-1]] if k > 1 else named)
-            yield Claim(f"{self.title} {often(share, complete)}{listed}", np.isin(self.codes, order[:k]))
+            yield Claim(
+                f"{self.title} {often(share, rows, complete)}{' or '.join(named)}", np.isin(self.codes, order[:k])
+            )
 
 
 def _values(series: pd.Series[Any], title: str) -> Column | None:
@@ -270,10 +272,14 @@ def _named(value: Any) -> str:
     return " ".join(str(value).split()) or "blank"
 
 
-def often(share: float, complete: bool) -> str:
-    """How many of a group's rows; "always" is said only if all of them are known.
+def often(share: float, rows: slice, complete: bool) -> str:
+    """For what share of these rows a claim holds; "always" is said only if they are all rows of the group.
 
-    >>> often(1.0, complete=True), often(1.0, complete=False), often(0.7, complete=True)
-    ('always ', 'nearly always ', 'mostly ')
+    >>> often(1.0, slice(0, 9), complete=True), often(1.0, slice(0, 9), complete=False)
+    ('always ', 'nearly always ')
+    >>> often(0.7, slice(0, 9), complete=True), often(1.0, slice(0, 1), complete=True)
+    ('mostly ', '')
     """
+    if rows.stop - rows.start == 1 and complete:
+        return ""
     return "always " if share == 1 and complete else "nearly always " if share >= 0.95 else "mostly "

@@ -1,8 +1,11 @@
 """Groups of training examples in words: what sets each apart, so that a person recognises it.
 
 >>> X = pd.DataFrame({"age": [*range(18, 28), *range(40, 70)], "married": [False] * 10 + [True] * 30})
->>> describe(X, [0] * 10 + [1] * 30, 2)
-['married always false, age at most 26, 25 % of training rows', 'married always true, 75 % of training rows']
+>>> young, old = describe(X, [0] * 10 + [1] * 30, 2)
+>>> young
+'married always false, age at most 26, 25 % of training rows'
+>>> old
+'married always true, age at least 43, 75 % of training rows'
 
 Descriptions quote values of training rows, of single rows where groups are small: private explanations must drop them.
 """
@@ -31,6 +34,7 @@ _FEWEST = 40  # rows that are read of each group, however many groups there are
 _MOST_CLAIMS = 4
 _CONSIDERED = 16  # claims of one group that are tried together
 _LEAST = 0.05  # nats by which a claim must tell the group from the rest
+_FEW, _FEW_ROWS = 0.01, 5.0  # share of the group's size, and rows: so few rows of the rest no longer matter
 _SAME = 0.9  # overlap from which two claims pick out the same rows
 _WORDS = 5  # words named for a group of texts
 _TEXTS = 3  # texts of a group that must have a word; half of them in smaller groups
@@ -219,13 +223,22 @@ class _Judge:
     """How well claims tell the rows `here` from the rest, among rows for which all claims so far hold."""
 
     def __init__(self, rows: _Rows, here: slice) -> None:
-        self.here, self.inside, self.rest = here, rows.weights[here].copy(), rows.weights.copy()
-        self.rest[here] = 0.0
+        self.here, self.inside, self.all_rest = here, rows.weights[here].copy(), rows.weights.copy()
+        self.all_rest[here] = 0.0
+        self.rest = self.all_rest.copy()
+        self.total = float(self.all_rest.sum())
+        self.few = max(_FEW * float(self.inside.sum()), _FEW_ROWS)
 
     def worth(self, holds: Bools) -> float:
-        """What the claim is worth, in nats."""
-        inside, rest = float(self.inside @ holds[self.here]), float(self.rest @ holds)
-        return float(_worth(inside, float(self.inside.sum()), rest, float(self.rest.sum())))
+        """What the claim is worth, in nats.
+
+        Once hardly any row of the rest is left, claims are judged on all of the rest again: they no longer narrow the
+        group down, but help to recognise it.
+        """
+        usual = self.few * float(self.all_rest @ holds) / max(self.total, 1.0)
+        inside, rest = float(self.inside @ holds[self.here]), float(self.rest @ holds) + usual
+        n_rest = float(self.rest.sum()) + self.few * (self.total > 0)
+        return float(_worth(inside, float(self.inside.sum()), rest, n_rest))
 
     def narrow(self, holds: Bools) -> None:
         """Go on with the rows for which this claim holds too."""
@@ -233,9 +246,10 @@ class _Judge:
         self.rest *= holds
 
     def same(self, claim: Claim, other: Claim) -> bool:
-        """Whether two claims hold for nearly the same rows."""
-        either = int((claim.holds | other.holds).sum())
-        return int((claim.holds & other.holds).sum()) >= _SAME * either
+        """Whether two claims hold for nearly the same rows of the rest; not if they hold for hardly any."""
+        either = float(self.all_rest @ (claim.holds | other.holds))
+        both = float(self.all_rest @ (claim.holds & other.holds))
+        return either > self.few and both >= _SAME * either
 
 
 def _worth(inside: Any, n: float, rest: Any, n_rest: float) -> Any:

@@ -122,7 +122,7 @@ def _hidden(exact: Explanation) -> Explanation:
         n_references=privacy.count(exact.n_references),
         n_examples=privacy.count(exact.n_examples),
         attention=words,
-        agreement=None if exact.agreement is None else privacy.agreement(exact.agreement),
+        agreement=exact.agreement and privacy.agreement(exact.agreement),
         private=True,
         _votes=None,
         _source=None,
@@ -135,13 +135,17 @@ def unreadable(
     shares: NDArray[np.float64],
     classes: Sequence[Any],
     n_references: int,
-    n_examples: int,
     *,
     calibrated: bool,
     private: bool,
+    n_examples: int | None = None,
 ) -> Explanation:
-    """The explanation of an example that could not be read: why, the (K,) shares of the classes, and no voters."""
+    """The explanation of an example that could not be read: why, the (K,) shares of the classes, and no voters.
+
+    n_examples: how many the references vote for, if others than themselves.
+    """
     best = int(shares.argmax())
+    n_examples = n_references if n_examples is None else n_examples
     if private:
         shares, n_references, n_examples = privacy.shares(shares), *map(privacy.count, (n_references, n_examples))
     return Explanation(

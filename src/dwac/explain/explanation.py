@@ -24,7 +24,7 @@ from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items
 from dwac.explain.votes import Votes
 from dwac.metrics import Agreement
 
-_WHATEVER = "it would be the same whatever labels"
+_WHATEVER = "it would be the same whatever labels all others had"
 _NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight", 9: "Nine", 10: "Ten"}
 _HALF, _FEW = 0.5, 10
 
@@ -66,13 +66,18 @@ class Explanation:
 
     @cached_property
     def flip_size(self) -> int | None:
-        """The least number of training examples whose removal changes the label; None if no removal does."""
+        """The least number of training examples whose removal changes the label; None if no removal does.
+
+        Where few vote for all, the number of representatives, each of which goes with all it votes for.
+        """
         return self._counts[1] if self._counts else self._held.flip_size()
 
     def flip_set(self) -> list[Any] | None:
         """Ids of a smallest set of training examples whose removal changes the label; None if there is no such set.
 
-        No smaller set suffices: only the removal of votes for the label helps, and these are the heaviest.
+        No smaller set suffices: only the removal of votes for the label helps, and these are the heaviest. Where few
+        vote for all, these are the ids of all whom the fewest representatives vote for: if one of those alone was
+        removed, another would take its place.
         """
         if self.private:
             raise PrivacyError("a private explanation holds no ids; use flip_size for the number of examples")
@@ -136,7 +141,7 @@ class Explanation:
             return self.to_frame().drop(columns="log_weight", errors="ignore")
         faces = self._frame(self.shown, ["share", "label", "size", "id"])
         if any(group.description for group in self.shown_groups):
-            faces.insert(3, "group", [group.description for group in self.shown_groups])
+            faces.insert(3, "group", [group.description or "" for group in self.shown_groups])
         return faces
 
     def _frame(self, voters: Sequence[Neighbor], names: Sequence[str]) -> pd.DataFrame:
@@ -213,61 +218,79 @@ class Explanation:
     def _deciding_sentences(self) -> list[str]:
         if self.private:
             of_all = f"{about(self.deciding)} of {about(self.n_references)}"
-            who = "heaviest representatives" if self._represents else "nearest training examples"
-            return [f"The {who} ({of_all}) decide the label: {_WHATEVER} all others had."]
+            return [f"The {self._order} {self._voter}s ({of_all}) decide the label: {_WHATEVER}."]
         if self.deciding == 0:
             return ["There is only one label to choose from."]
         if self.few_suffice:
             return [self._few_sentence()]
-        held = sum(n.share for n in self.neighbors)
-        plainly = (
-            f"No few examples explain it: the {len(self.neighbors)} nearest hold {held:.1%} of the vote, and "
-            f"{self.deciding:,} are needed to decide the label."
-        )
-        return [plainly, self._groups_sentence()]
+        return [self._many_sentence(), self._groups_sentence()]
+
+    @property
+    def _voter(self) -> str:
+        return "representative" if self._represents else "training example"
+
+    @property
+    def _order(self) -> str:
+        return "heaviest" if self._represents else "nearest"
+
+    def _voters(self, n: int) -> str:
+        """So many training examples, or representatives where few vote for all."""
+        return self._voter if n == 1 else f"{n:,} {self._voter}s"
 
     def _few_sentence(self) -> str:
-        if self.deciding == self.n_references:
-            return f"All {self._voters(self.n_references)} are needed to decide the label."
-        few = self._voters(self.deciding)
-        few = f"The {'heaviest' if self._represents else 'nearest'} {few} decide{'s' * (self.deciding == 1)} the label"
-        return f"{few}: {_WHATEVER} the other {self._voters(self.n_references - self.deciding, number=True)} had."
+        rest = self.n_references - self.deciding
+        if rest == 0 and self.deciding == 1:
+            return f"The only {self._voter} decides the label."
+        if rest == 0:
+            return f"All {self._voters(self.deciding)} are needed to decide the label."
+        decide = "decides" if self.deciding == 1 else "decide"
+        others = f"whatever label{'s' * (rest > 1)} the other {self._voters(rest)} had"
+        return f"The {self._order} {self._voters(self.deciding)} {decide} the label: it would be the same {others}."
 
-    def _voters(self, n: int, *, number: bool = False) -> str:
-        """So many training examples, or representatives where few vote for all."""
-        name = "representative" if self._represents else "training example"
-        return f"{n:,} {name}s" if n != 1 or number else name
+    def _many_sentence(self) -> str:
+        """Plainly, that few examples do not explain the prediction."""
+        held, k = percent(sum(n.share for n in self.neighbors)), len(self.neighbors)
+        some = f"the {self._order} one holds" if k == 1 else f"the {k:,} {self._order} hold"
+        return (
+            f"A few {self._voter}s do not explain it: {some} {held} of the vote, and {self.deciding:,} are needed to "
+            "decide the label."
+        )
 
     def _groups_sentence(self) -> str:
         few = self.deciding_groups or 0
         size = sum(group.size for group in self.groups[:few])
-        what = f"{size:,} of {self.n_examples:,} training examples"
+        if len(self.groups) == 1:
+            return f"All {self.n_examples:,} training examples form one group, which decides the label."
         if few == len(self.groups):
             return f"All {few} groups are needed to decide the label."
         groups = "One group" if few == 1 else f"{_NUMBERS.get(few, str(few))} groups"
         verb = "decides" if few == 1 else "decide"
-        return f"{groups}, {what}, {verb} the label: {_WHATEVER} all others had."
+        return f"{groups}, {size:,} of {self.n_examples:,} training examples, {verb} the label: {_WHATEVER}."
 
     def _flip_sentence(self) -> str:
         if self.flip_size is None:
             return "No removal of training examples would change the label."
         if self.private:
-            who = "representatives" if self._represents else "training examples"
-            return f"Removing {about(self.flip_size)} {who} would change the label."
+            return f"Removing {about(self.flip_size)} {self._voter}s would change the label."
+        if self._represents and self.flip_size == 1:
+            return "Removing a single representative, with the examples it votes for, would change the label."
         if self._represents:
-            few = self._voters(self.flip_size) if self.flip_size > 1 else "a single representative"
-            return f"Removing {few}, and with them all whom they represent, would change the label."
+            few = f"as few as {self._voters(self.flip_size)}"
+            return f"Removing {few}, with the examples they vote for, would change the label."
         few = "a single training example" if self.flip_size == 1 else f"as few as {self.flip_size:,} training examples"
         return f"Removing {few} would change the label."
 
     def _agreement_sentences(self) -> list[str]:
         if not self._represents:
             return []
-        voters = f"{self.n_references:,} representatives vote for {self.n_examples:,} training examples"
-        if self.agreement is None:
-            return [f"{voters}."]
-        known = privacy.agreed(self.agreement) if self.private else str(self.agreement)
-        return [f"{voters}; they give the label that all would on {known}."]
+        known = self.agreement and f" They give the label that all would on {self._agreed(self.agreement)}."
+        if self.private:
+            few, all_ = about(self.n_references), about(self.n_examples)
+            return [f"Representatives ({few}) vote for all training examples ({all_}).{known or ''}"]
+        return [f"{self.n_references:,} representatives vote for {self.n_examples:,} training examples.{known or ''}"]
+
+    def _agreed(self, known: Agreement) -> str:
+        return f"{privacy.percent(known.share)} of calibration rows" if self.private else str(known)
 
     def __str__(self) -> str:
         """The sentences, then the neighbours as a table."""

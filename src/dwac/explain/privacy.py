@@ -11,6 +11,7 @@ a label when few do, and how well an ordinary row fits all differ between traini
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,13 @@ def few(n: int) -> int:
 
 
 def agreement(exact: Agreement) -> Agreement:
-    """Shares in whole per cent, of a rounded number of rows."""
-    return Agreement(share(exact.share), share(exact.low), share(exact.high), count(exact.n))
+    """How often few voters agree with all, in whole per cent: never more than it is, its interval never narrower.
+
+    The same for every query, so it says nothing about the row that is asked. It is rounded like all other shares since
+    who edits a model and asks again could otherwise see the effect of one example.
+    """
+    low, share = (math.floor(value * STEPS + 1e-9) / STEPS for value in (exact.low, exact.share))
+    return Agreement(share, low, math.ceil(exact.high * STEPS - 1e-9) / STEPS, count(exact.n))
 
 
 # The same as text for people

@@ -82,12 +82,11 @@ class Group:
 
         They are looked for among 2,000 of them, evenly spread. Where the input cannot be compared: the heaviest.
         """
-        rows = self._rows
-        if self._source.alike is None:
-            order = np.argsort(-self._votes.log_w[rows], kind="stable")
-        else:
+        rows, differences = self._rows, np.zeros(len(self._rows))
+        if self._source.alike is not None:
             rows = rows[np.unique(np.linspace(0, len(rows) - 1, _COMPARED).round().astype(np.int64))]
-            order = np.argsort(self._source.alike(plain_ids(self._votes.references.ids[rows])), kind="stable")
+            differences = self._source.alike(plain_ids(self._votes.references.ids[rows]))
+        order = np.lexsort((-self._votes.log_w[rows], differences))  # the heavier of those equally alike comes first
         return tuple(self._neighbor(int(row)) for row in rows[order[:_ALIKE]])
 
     @cached_property

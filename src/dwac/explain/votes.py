@@ -106,9 +106,17 @@ class Votes:
         return low
 
     def flip_ids(self) -> list[Any] | None:
-        """Ids of the smallest set of references whose removal changes the label; None if there is none."""
-        rows = self.flip_rows()
-        return None if rows is None else self.references.ids[rows].tolist()
+        """Ids of the smallest set of references whose removal changes the label; None if there is none.
+
+        Where references represent others, of all members of those leaves.
+        """
+        rows, members = self.flip_rows(), self.references.members
+        if rows is None:
+            return None
+        if members is None:
+            return list(self.references.ids[rows].tolist())
+        behind = np.isin(members.groups.leaves, rows)  # the number of a leaf is the row of who represents it
+        return list(members.ids[behind].tolist())
 
     def flip_rows(self) -> Ints | None:
         """Rows of the smallest set of references whose removal changes the label: the heaviest that voted for it."""

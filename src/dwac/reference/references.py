@@ -94,7 +94,7 @@ class ReferenceSet:
         # A copy: later edits of the caller's array must not change the votes.
         labels = torch.as_tensor(y, device=h.device)
         factors = None if class_weights is None else _as_class_weights(class_weights, n_classes)
-        votes = None if weights is None else torch.as_tensor(_as_weights(weights, len(h)), device=h.device)
+        votes = None if weights is None else torch.tensor(_as_weights(weights, len(h)), device=h.device)
         self._state = State(h.clone(), labels, names, next_id, n_classes, chosen, factors, votes)
 
     # Contents
@@ -153,8 +153,7 @@ class ReferenceSet:
     @property
     def weights(self) -> NDArray[np.float64]:
         """(m,): how many votes each example has."""
-        state = self._state
-        return np.ones(len(self)) if state.weights is None else state.weights.cpu().numpy()
+        return _weights(self._state)
 
     @property
     def weighted(self) -> bool:
@@ -296,7 +295,7 @@ class ReferenceSet:
             result.squared_distances.cpu().numpy(),
             (state.kernel.log_weights(result.squared_distances) + state.log_factors[result.rows]).cpu().numpy()
             + state.log_class_factors[labels[rows]],
-            self.weights[rows],
+            _weights(state)[rows],
         )
         return _like(queries, result.log_class_weights), neighbors
 
@@ -407,6 +406,13 @@ def _as_weights(weights: Any, m: int) -> NDArray[np.float64]:
     values = checks.scores(weights.cpu() if isinstance(weights, Tensor) else weights, "weights", ndim=1)
     if len(values) != m or not ((values > 0) & np.isfinite(values)).all():
         raise ShapeError(f"weights must be {m} positive numbers, one per example; got {checks.listed(values.tolist())}")
+    return values
+
+
+def _weights(state: State) -> NDArray[np.float64]:
+    """(m,), read-only: change them by edits of the set."""
+    values = np.ones(len(state.labels)) if state.weights is None else state.weights.cpu().numpy().view()
+    values.flags.writeable = False
     return values
 
 

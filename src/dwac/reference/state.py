@@ -22,7 +22,7 @@ from dwac.reference.ids import compact, concatenate
 # answer would depend on the other queries in its batch. Smaller batches are padded.
 _TOGETHER = {"cpu": 64, "cuda": 1024}
 _MATRIX = 2**22  # weights held at once where the engine has no sums of weighted references
-_DIRECT = 1e-9  # a bound on the rounding of those
+_DIRECT = 1e-10  # a bound on the rounding of those, relative to the sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +55,11 @@ class State:
 
     @cached_property
     def cells(self) -> engine.Cells:
-        """The layout for sums within a tolerance."""
-        return engine.build_cells(self.index)
+        """The layout for sums within a tolerance; with weights in float64, as bounds do not cover their rounding."""
+        if self._lift is None:
+            return engine.build_cells(self.index)
+        exact = torch.cat([self.embeddings.double(), self._lift_exactly[:, None]], dim=1)
+        return engine.build_cells(engine.build_index(exact, self.labels, self.n_classes, self.kernel))
 
     @cached_property
     def groups(self) -> Groups:
@@ -84,8 +87,11 @@ class State:
         """
         if self.weights is None or self.kernel.name != "gaussian":
             return None
-        precision = torch.promote_types(self.embeddings.dtype, torch.float32)
-        return (self.log_factors.max() - self.log_factors).sqrt().to(precision)
+        return self._lift_exactly.to(torch.promote_types(self.embeddings.dtype, torch.float32))
+
+    @property
+    def _lift_exactly(self) -> Tensor:
+        return (self.log_factors.max() - self.log_factors).sqrt()
 
     @property
     def _lifted(self) -> Tensor:
@@ -127,7 +133,7 @@ class State:
         answers, size = [], max(1, min(_TOGETHER["cpu"], _MATRIX // len(self.labels)))
         for part in h.split(size):
             part = filled(part, size)
-            squared = squared_distances(part.double(), self.embeddings.double())
+            squared = _differences(part, self.embeddings)
             log_w = self.kernel.log_weights(squared) + self.log_factors
             sums = [
                 log_w[:, index.labels == label].logsumexp(dim=1)
@@ -144,7 +150,7 @@ class State:
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
         if self.weights is not None and self._lift is None:
             sums = self._direct(self.index, h, 0).log_class_weights
-            bounds = torch.full_like(sums[:, 0], _DIRECT)
+            bounds = _DIRECT * (1 + sums.masked_fill(sums.isinf(), 0).abs().amax(dim=1))
             return engine.BoundedResult(sums + factors, bounds, len(h) * len(self.labels), 0)
         result = engine.query_within(self.cells, self._above(h), tolerance)
         top = self.log_factors.max() if self.weights is not None else 0.0
@@ -228,7 +234,9 @@ class State:
         )
 
     def relabelled(self, places: Ints, labels: Tensor) -> State:
-        """With other labels at these places."""
+        """With other labels at these places; those whose label changes join a leaf of their new class."""
+        other = (labels != self.labels[torch.as_tensor(places, device=self.labels.device)]).cpu().numpy()
+        places, labels = places[other], labels[torch.as_tensor(other, device=labels.device)]
         where = torch.as_tensor(places, device=self.labels.device)
         changed = self.labels.clone()
         changed[where] = labels
@@ -253,6 +261,14 @@ class State:
             nearest = squared_distances(new.double(), centres.double()).argmin(dim=1).cpu().numpy()
             leaves[places[rows]] = own[nearest]
         return without_gaps(leaves, parents)
+
+
+def _differences(h: Tensor, ref_h: Tensor) -> Tensor:
+    """‖h - h_i‖², (n, m) float64, right to the last places however near: one dimension at a time, not expanded."""
+    squared = torch.zeros(len(h), len(ref_h), dtype=torch.float64, device=h.device)
+    for own, theirs in zip(h.double().T, ref_h.double().T, strict=True):
+        squared = squared + (own[:, None] - theirs).square()
+    return squared
 
 
 def filled(rows: Tensor, size: int) -> Tensor:

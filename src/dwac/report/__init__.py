@@ -18,7 +18,7 @@ from dwac.errors import StorageError
 from dwac.estimator.classifier import DWACClassifier
 from dwac.report.findings import find
 from dwac.report.label_issues import label_issues, leave_one_out
-from dwac.report.maps import embedding_map, plane_of
+from dwac.report.maps import embedding_map
 from dwac.report.page import page
 from dwac.report.plots import credibility, history, reliability, sets
 from dwac.report.seen import seen
@@ -30,7 +30,6 @@ __all__ = [
     "history",
     "label_issues",
     "leave_one_out",
-    "plane_of",
     "reliability",
     "seen",
     "sets",

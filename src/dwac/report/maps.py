@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 
 from dwac.drawing.colours import INK
-from dwac.drawing.style import legend, medians, new, plain, scatter, share_limits, tidy
+from dwac.drawing.layout import Layout, layout
+from dwac.drawing.style import discs, legend, medians, new, plain, scatter, share_limits, tidy
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.preparation import encode_known
+from dwac.reference import ReferenceSet
 
 _NAMED = 20  # classes with a colour of their own
 _MOST = 100_000  # points drawn
+_WIDTH = 4.6  # of a panel, in inches
 _OTHERS = "others"
+_CAPTION = "a t-SNE map of groups; distances between far groups mean little"
 
 
-class Plane(NamedTuple):
-    """A plane on which embeddings are drawn, chosen from the references."""
-
-    centre: NDArray[np.float64]  # (d,)
-    axes: NDArray[np.float64]  # (2, d)
-    shown: float  # share of the variance of the references in this plane
-
-    def place(self, h: Any) -> NDArray[np.float64]:
-        """(n, 2): positions of embeddings (n, d) on the plane."""
-        return np.asarray((np.asarray(h, dtype=np.float64) - self.centre) @ self.axes.T)
+def layout_of(references: ReferenceSet) -> Layout:
+    """The map of a reference set: the embeddings unchanged if they have one or two dimensions, otherwise its groups."""
+    h, labels = references.embeddings.cpu().numpy(), references.labels.cpu().numpy()
+    if h.shape[1] <= 2:
+        return layout(h, labels, np.zeros(len(h), dtype=np.int64))  # needs no groups
+    groups = references.groups
+    return layout(h, labels, groups.leaves, sizes=groups.leaf_sizes)
 
 
-def plane_of(ref_h: NDArray[Any]) -> Plane:
-    """The embeddings unchanged if they have one or two dimensions; otherwise their first two principal components."""
-    d = ref_h.shape[1]
-    if d <= 2:
-        return Plane(np.zeros(d), np.eye(2, d), 1.0)
-    pca = PCA(2, svd_solver="covariance_eigh").fit(ref_h.astype(np.float64))
-    shown = pca.explained_variance_ratio_.sum() if np.ptp(ref_h, axis=0).any() else 1.0
-    return Plane(pca.mean_, pca.components_, float(shown))
+def places_of(references: ReferenceSet, drawn: Layout) -> NDArray[np.float64]:
+    """(m, 2): the positions of references on their map, each in its own group."""
+    h = references.embeddings.cpu().numpy()
+    return drawn.place(h, None if drawn.unchanged else references.groups.leaves)
 
 
 def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any = None) -> Any:
@@ -46,18 +42,20 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
     h: the embeddings of X, if already computed.
     """
     references, names = clf.references_, clf.classes_.tolist()
-    ref_h, labels = references.embeddings.cpu().numpy(), references.labels.cpu().numpy()
-    plane = plane_of(ref_h)
+    labels = references.labels.cpu().numpy()
+    drawn = layout_of(references)
     group, names = _grouped(labels, names)
-    panels = [(plane.place(ref_h), group[labels], f"{len(labels):,} training examples, which vote")]
+    panels = [(places_of(references, drawn), group[labels], f"{len(labels):,} training examples, which vote")]
     wrong = None
     if X is not None or h is not None:
         h = clf.embed(X) if h is None else h
         truth = encode_known(y, len(h), clf.classes_)
         predicted = references.log_class_weights(h).argmax(axis=1)
-        panels.append((plane.place(h), group[truth], f"{len(h):,} test examples, by their true label"))
+        panels.append(
+            (drawn.place(h, labels=predicted), group[truth], f"{len(h):,} test examples, by their true label")
+        )
         wrong = panels[1][0][predicted != truth]
-    figure, axes = new(1, len(panels), width=4.6, height=4.4)
+    figure, axes = new(1, len(panels), width=_WIDTH, height=_height(panels[0][0], drawn))
     places = medians(*panels[0][:2], len(names))
     if len(clf.classes_) > _NAMED:
         places[-1] = np.nan  # other classes may be anywhere
@@ -65,8 +63,11 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
     for panel, (points, codes, title) in zip(axes[0], panels, strict=True):
         some = _some(len(points))
         scatter(panel, points[some], codes[some], names, places, s=_size(len(points)))
-        tidy(panel, title=title)
+        tidy(panel, title=title, x="" if drawn.unchanged else _CAPTION)
         panel.spines[:].set_visible(False)
+        if not drawn.unchanged:
+            panel.set_aspect("equal")
+            discs(panel, drawn.centres, drawn.radii)
     if wrong is not None and len(wrong):
         size = float(np.clip(4000 / len(wrong), 8, 34))
         ring = {"s": size, "facecolors": "none", "edgecolors": INK, "linewidths": 0.5 if size < 20 else 0.8}
@@ -94,6 +95,12 @@ def _legible(places: NDArray[np.float64], names: list[Any], spread: NDArray[np.f
         if not (np.abs(kept - place) < taken).all(axis=1).any():
             kept[row] = place
     return kept
+
+
+def _height(points: NDArray[np.float64], drawn: Layout) -> float:
+    """Height of a panel in inches: that of the map of groups, which keeps its proportions, plus title and legend."""
+    wide, high = np.ptp(points, axis=0)
+    return 4.4 if drawn.unchanged else float(np.clip(_WIDTH * high / max(wide, 1e-9), 1.4, 3.8)) + 0.9
 
 
 def _some(n: int, most: int = _MOST) -> NDArray[np.int64]:

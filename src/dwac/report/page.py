@@ -12,7 +12,7 @@ from dwac.estimator.preparation import take
 from dwac.report import card, plots, words
 from dwac.report.cases import brief, case
 from dwac.report.findings import EPSILONS, Findings
-from dwac.report.maps import embedding_map, plane_of
+from dwac.report.maps import embedding_map
 from dwac.report.markup import Html, joined, table, tag
 from dwac.report.style import CSS
 from dwac.report.words import percent
@@ -218,13 +218,13 @@ def _credibility(found: Findings) -> Html | None:
 
 def _map(found: Findings) -> Html:
     drawn = embedding_map(found.clf, y=found.predictions.classes[found.truth], h=found.h)
-    plane = plane_of(found.clf.references_.embeddings.cpu().numpy())
     caption = (
         "Examples near each other are similar to the model, and count most in each other's votes. Separate groups of "
         "one class are easy to predict; where classes overlap, predictions are uncertain. Rings mark errors. "
     )
     alt = f"Map of training examples and {len(found.truth):,} test examples, by class, in two dimensions"
-    return _figure(drawn, alt, caption + words.plane(plane.shown))
+    unchanged = found.clf.references_.embeddings.shape[1] <= 2
+    return _figure(drawn, alt, caption + words.what_map_shows(unchanged=unchanged))
 
 
 def _predictions(found: Findings, k: int, n_cases: int) -> Html:

@@ -214,11 +214,12 @@ def issues(found: Findings) -> str:
     )
 
 
-def plane(share: float) -> str:
-    """How far to trust a map that shows this share of the variance."""
-    if share >= 1:
+def what_map_shows(*, unchanged: bool) -> str:
+    """How to read a map, which is either the embedding itself or an arrangement of groups."""
+    if unchanged:
         return "The embedding has two dimensions: distances on the map are the distances that the model uses."
     return (
-        f"The embedding has more than two dimensions. The map shows those with the most variance, {percent(share)} of "
-        "the total: points far apart here are far apart, but points close together here may not be."
+        "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
+        "examples of one class, its area grows with their number, and similar groups are neighbours. A new example is "
+        "in the disc of the nearest group with the label predicted for it."
     )

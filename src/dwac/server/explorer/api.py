@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from dwac.drawing.colours import COLOURS, MARKERS
-from dwac.report.words import plane as words_on_plane
+from dwac.report.words import what_map_shows
 from dwac.server.explorer import looking
 from dwac.server.explorer.points import COLUMNS
 from dwac.server.explorer.state import Explorer
@@ -182,7 +182,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "card": card,
         "colours": COLOURS,
         "markers": MARKERS,
-        "plane": words_on_plane(points.shown),
+        "map": what_map_shows(unchanged=points.layout.unchanged),
         "guide": GUIDE,
         "private": explorer.private,
         "n_training": points.n_training,

@@ -6,16 +6,18 @@ Training examples come first, unless the explorer is private; then rows of data.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dwac.drawing.layout import Layout
 from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.reference import ReferenceSet
-from dwac.report.maps import Plane, plane_of
+from dwac.report.maps import layout_of, places_of
 from dwac.server.explorer.views import Examples, View
 
 NONE = 65535  # a code for "no label"
@@ -26,34 +28,37 @@ COLUMNS = ("xy", "label", "predicted", "credibility", "state", "p_values")
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Training examples and rows of data on one plane."""
+    """Training examples and rows of data on one map."""
 
     references: ReferenceSet  # before any edit
     examples: Examples
-    plane: Plane
+    layout: Layout
+    predicted: NDArray[np.int64]  # codes of the labels predicted for the rows of data before any edit
     n_training: int  # 0 if private
     step: float | None = None  # of a private map, on which positions are rounded to whole steps
 
     @classmethod
-    def of(cls, references: ReferenceSet, examples: Examples, *, private: bool) -> Points:
-        """The plane is chosen from the training examples, even if they are not shown."""
-        ref_h = references.embeddings.cpu().numpy()
-        plane = plane_of(ref_h)
+    def of(cls, references: ReferenceSet, examples: Examples, predicted: NDArray[np.int64], *, private: bool) -> Points:
+        """The map is made of the training examples, even if they are not shown."""
+        layout = layout_of(references)
         if not private:
-            return cls(references, examples, plane, len(references))
-        step = float(plane.place(ref_h).std(axis=0).max()) * _SPREADS / privacy.STEPS
-        return cls(references, examples, plane, 0, step or 1.0)
+            return cls(references, examples, layout, predicted, len(references))
+        step = float(places_of(references, layout).std(axis=0).max()) * _SPREADS / privacy.STEPS
+        return cls(references, examples, layout, predicted, 0, step or 1.0)
 
-    def place(self, h: Any) -> NDArray[np.float64]:
-        """(n, 2): positions of embeddings on the map; on a private map rounded to hundredths of it."""
-        xy = self.plane.place(h)
+    def place(self, h: Any, predicted: Any) -> NDArray[np.float64]:
+        """(n, 2): positions of new embeddings on the map, by the codes of the labels predicted for them, (n,).
+
+        On a private map they are rounded to hundredths of it.
+        """
+        xy = self.layout.place(h, labels=predicted)
         return xy if self.step is None else np.round(xy / self.step) + 0.0
 
-    @property
-    def shown(self) -> float:
-        """The share of the variance of the training examples that the map shows."""
-        exact = self.plane.shown
-        return exact if self.step is None or exact >= 1 else min(privacy.share(exact), 1 - 1 / privacy.STEPS)
+    @cached_property
+    def placed(self) -> NDArray[np.float64]:
+        """(n, 2): positions of all points. A training example is in its own group, even if another one is nearer."""
+        training = places_of(self.references, self.layout) if self.n_training else np.zeros((0, 2))
+        return np.concatenate([training, self.place(self.examples.h, self.predicted)]) if self.n_data else training
 
     @property
     def n_data(self) -> int:
@@ -88,10 +93,7 @@ class Points:
         """One of COLUMNS for all points; p-values only for those with predictions, one row per point."""
         match name:
             case "xy":
-                parts = [self.references.embeddings.cpu().numpy()] if self.n_training else []
-                parts += [] if self.examples.of_training else [self.examples.h]
-                placed = [self.place(h) for h in parts]
-                return np.concatenate([np.zeros((0, 2)), *placed]).astype("<f4")
+                return self.placed.astype("<f4")
             case "label":
                 return self.labels(view)
             case "predicted":

@@ -109,8 +109,8 @@ class Explorer:
         if rival is not None and X is None:
             raise InputError("comparing two models needs rows of data; give X")
         other = None if rival is None else Rival.of(*rival, private=hidden)
-        points = Points.of(clf.references_, asked, private=hidden)
         view = first_view(clf, asked, progress, private=hidden)
+        points = Points.of(clf.references_, asked, view.predictions.codes, private=hidden)
         return cls(clf, asked, points, view, hidden, other, unreadable=bad, **words)
 
     @cached_property
@@ -190,7 +190,7 @@ class Explorer:
         view = self.view(session)
         found = self._explained(view, point, k)
         answer = {"point": point, **explained(found, self.points), "editable": self.source(point) is not None}
-        answer["xy"] = self.points.place(self._h(point)[None])[0].tolist()
+        answer["xy"] = self.points.placed[point].tolist()
         answer["before"] = explained(self._explained(self.first, point, 1), self.points) if view.edits else None
         if data and self.rival is not None:
             answer["rival"] = explained(self._hidden(self.rival.explain(row, k)), None)
@@ -201,7 +201,8 @@ class Explorer:
         view = self.view(session)
         found = view.clf.explain(X, k, private=self.private)[0]
         before = self.first.clf.explain(X, 1, private=self.private)[0] if view.edits else None
-        xy = self.points.place(view.clf.embed(X))[0].tolist()
+        code = self.clf.classes_.tolist().index((before or found).label)
+        xy = self.points.place(view.clf.embed(X), [code])[0].tolist()
         return {
             "point": None, **explained(found, self.points), "xy": xy, "editable": True,
             "before": None if before is None else explained(before, self.points),

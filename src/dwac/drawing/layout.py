@@ -1,0 +1,260 @@
+"""A map of many embeddings: groups as discs, arranged by t-SNE, and every example inside the disc of its group.
+
+found = layout(embeddings, labels, leaves)
+found.place(embeddings, leaves)         # (m, 2): the references, each in its own group
+found.place(queries, labels=predicted)  # (n, 2): new ones, each in the nearest group of its predicted label
+
+The first two principal components of a trained network's embeddings show next to nothing: each class is a small cloud,
+and the clouds lie on a line. Here similar groups are neighbours on the map, the area of a disc is its group's share of
+the whole, and no two discs overlap. The map is for the eye only: no vote depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from sklearn.manifold import TSNE
+from sklearn.metrics import pairwise_distances_argmin
+from threadpoolctl import threadpool_limits
+
+from dwac.errors import ShapeError
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+_FEW = 5  # distinct groups; fewer are arranged by their principal components
+_PERPLEXITY = 30  # t-SNE's usual number of neighbours
+_FILLED = 0.35  # share of the arranged area that the discs would cover before they are pushed apart
+_GROWING, _SWEEPS = 100, 600  # sweeps in which discs grow and push each other apart, and the most sweeps in all
+_PUSH, _TOUCH = 0.8, 0.01  # a push is this share of the overlap; sweeps end when overlaps are below 1 % of two radii
+_INSIDE = 0.9  # how far members reach towards the rim of a disc
+_OWN = 3  # members that a group needs to have axes of its own
+_AROUND = 6  # neighbouring groups towards which a disc is turned
+_LEAST = 0.05  # smallest spread of a group along an axis, as a share of the usual spread
+_WIDE, _SAMPLE = 128, 10_000  # axes are sought in at most so many dimensions, chosen from so many examples
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where groups are on a map, and the rule by which embeddings are placed in them.
+
+    An embedding h in group g is at centres[g] + radii[g] s(u), where u = axes[g] (h - means[g]) are its coordinates
+    along the group's first two principal axes, in standard deviations. s(u) = 0.9 √(1 - exp(-|u|²/2)) u/|u| spreads a
+    normal distribution evenly over a disc, keeps directions and the order of distances, and stays inside the disc.
+
+    With one or two dimensions the map is the embedding itself (`unchanged`).
+    """
+
+    centres: Floats  # (L, 2)
+    radii: Floats  # (L,); areas are in proportion to the sizes of the groups, except if unchanged
+    labels: Whole  # (L,): the class of each group
+    means: Floats  # (L, d)
+    axes: Floats  # (L, 2, d)
+    unchanged: bool
+
+    def nearest(self, h: Any, labels: Any = None) -> Whole:
+        """(n,): the group whose mean is nearest to each embedding, among those with its label (n,) if there are any."""
+        middle = self.means.mean(axis=0)
+        rows, means = np.asarray(h, dtype=np.float64) - middle, self.means - middle
+        found = np.zeros(len(rows), dtype=np.int64)
+        for label, some in _by_leaf(np.zeros(len(rows), dtype=np.int64) if labels is None else np.asarray(labels)):
+            groups = np.flatnonzero(self.labels == label) if labels is not None else np.zeros(0, dtype=np.int64)
+            groups = groups if len(groups) else np.arange(len(means))
+            found[some] = groups[pairwise_distances_argmin(rows[some], means[groups])]
+        return found
+
+    def place(self, h: Any, leaves: Any = None, *, labels: Any = None) -> Floats:
+        """(n, 2): positions of embeddings (n, d), in their groups `leaves` (n,), or else in the `nearest` ones."""
+        h = np.asarray(h)
+        if self.unchanged:
+            return _flat(h)
+        leaves = self.nearest(h, labels) if leaves is None else np.asarray(leaves)
+        u = np.empty((len(h), 2))
+        for leaf, rows in _by_leaf(leaves):
+            u[rows] = (h[rows] - self.means[leaf]) @ self.axes[leaf].T
+        return np.asarray(self.centres[leaves] + self.radii[leaves, None] * _INSIDE * _evened(u))
+
+
+def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> Layout:
+    """Arrange groups of embeddings on a map: the same bits every time, on any number of cores.
+
+    Args:
+        embeddings: (m, d). labels: (m,) classes.
+        leaves: (m,) groups 0 … L-1 within classes, each with at least one member.
+        sizes: (L,) positive numbers that the areas of the discs show; by default the numbers of members.
+    """
+    h, leaves = np.asarray(embeddings), np.asarray(leaves)
+    sizes = _sizes(h, leaves, sizes)
+    classes = np.asarray(labels)[np.unique(leaves, return_index=True)[1]]
+    # Sums over several threads are rounded differently every time, and t-SNE amplifies the differences.
+    with threadpool_limits(1):
+        means, axes, spread = _axes_of(h, leaves, len(sizes))
+        if h.shape[1] <= 2:
+            return Layout(_flat(means), np.hypot(*spread.T), classes, means, axes, True)
+        centres, radii = _apart(_arranged(means), np.sqrt(sizes))
+        axes = _turns(axes, means, centres) @ (axes / spread[:, :, None])
+    return Layout(centres, radii, classes, means, axes, False)
+
+
+def _sizes(h: NDArray[Any], leaves: Whole, sizes: Any) -> Floats:
+    """(L,): the sizes of the groups, checked."""
+    if h.ndim != 2 or not len(h) or leaves.shape != h.shape[:1]:
+        raise ShapeError(
+            f"a map needs embeddings (m, d) and the group of each, (m,); got shapes {h.shape} and {leaves.shape}"
+        )
+    counts = np.bincount(leaves)
+    if not counts.all():
+        raise ShapeError(
+            f"every group 0 … {len(counts) - 1} needs a member; group {int(counts.argmin())} has none; number them anew"
+        )
+    sizes = counts if sizes is None else np.asarray(sizes)
+    if sizes.shape != counts.shape or not (sizes > 0).all():
+        raise ShapeError(f"sizes must be {len(counts)} positive numbers, one per group; got shape {sizes.shape}")
+    return np.asarray(sizes, dtype=np.float64)
+
+
+def _flat(h: NDArray[Any]) -> Floats:
+    """(n, 2): embeddings of one or two dimensions as they are; one dimension is a line."""
+    return np.asarray(h.astype(np.float64) @ np.eye(h.shape[1], 2))
+
+
+def _by_leaf(leaves: Whole) -> Iterator[tuple[int, Whole]]:
+    """Each group, or label, that occurs, with its rows."""
+    order = np.argsort(leaves, kind="stable")
+    found, starts = np.unique(leaves[order], return_index=True)
+    ends = [*starts[1:].tolist(), len(leaves)]
+    for leaf, start, end in zip(found.tolist(), starts.tolist(), ends, strict=False):
+        yield leaf, order[start:end]
+
+
+def _evened(u: Floats) -> Floats:
+    """s(u) of `Layout`, without its factor: a normal distribution, (n, 2), spread evenly over the unit disc."""
+    squared = (u**2).sum(axis=1, keepdims=True)
+    return np.asarray(u * np.sqrt(-np.expm1(-squared / 2) / np.maximum(squared, np.finfo(np.float64).tiny)))
+
+
+def _axes_of(h: NDArray[Any], leaves: Whole, n_leaves: int) -> tuple[Floats, Floats, Floats]:
+    """Of each group its mean (L, d), first two principal axes (L, 2, d) and standard deviations along them (L, 2).
+
+    Groups too small to have axes of their own have those of all examples about the means of their groups.
+    """
+    basis = _basis(h)
+    means, n_wide = np.zeros((n_leaves, h.shape[1])), len(basis)
+    axes, spread = np.zeros((n_leaves, 2, n_wide)), np.zeros((n_leaves, 2))
+    scatter = np.zeros((n_wide, n_wide))
+    for leaf, rows in _by_leaf(leaves):
+        members = h[rows].astype(np.float64)
+        means[leaf] = members.mean(axis=0)
+        members = (members - means[leaf]) @ basis.T
+        own = members.T @ members
+        scatter += own
+        if len(rows) >= _OWN:
+            axes[leaf], spread[leaf] = _principal(own / len(rows))
+    usual, typical = _principal(scatter / len(h))
+    small = spread[:, 0] == 0
+    axes[small], spread[small] = usual, typical
+    least = _LEAST * typical[0] or 1.0  # all examples may be equal
+    return means, axes @ basis, np.maximum(spread, least)
+
+
+def _basis(h: NDArray[Any]) -> Floats:
+    """Orthonormal rows: all dimensions, or if there are many the ones with most variance."""
+    if h.shape[1] <= _WIDE:
+        return np.eye(h.shape[1])
+    some = h[np.linspace(0, len(h) - 1, min(len(h), _SAMPLE)).astype(np.int64)].astype(np.float64)
+    _, vectors = np.linalg.eigh(np.cov(some.T))
+    return np.asarray(vectors[:, -_WIDE:].T)
+
+
+def _principal(covariance: Floats) -> tuple[Floats, Floats]:
+    """The first two principal axes (2, d) and the standard deviations (2,); the second may be zero."""
+    values, vectors = np.linalg.eigh(covariance)
+    axes, spread = np.zeros((2, len(values))), np.zeros(2)
+    shown = slice(0, min(2, len(values)))
+    axes[shown] = vectors[:, ::-1].T[shown]
+    spread[shown] = np.sqrt(np.maximum(values[::-1][shown], 0))
+    return axes, spread
+
+
+def _arranged(h: Floats) -> Floats:
+    """(L, 2): embeddings (L, d) arranged by t-SNE, equal ones at one place; few by their principal components.
+
+    Early exaggeration, and scikit-learn's learning rate of at least 50, make the result chaotic: a change in the last
+    digit of the embeddings gives another map. Without them maps change little and are as good: see decision 10.
+    """
+    h = h - h.mean(axis=0)
+    h /= np.abs(h).max() or 1.0
+    distinct, where = np.unique(h, axis=0, return_inverse=True)
+    if len(distinct) < _FEW:
+        left, values, _ = np.linalg.svd(distinct, full_matrices=False)
+        placed = np.pad((left * values)[:, :2], ((0, 0), (0, max(0, 2 - len(values)))))
+    else:
+        n = len(distinct)
+        gently = {"early_exaggeration": 1.0, "learning_rate": n / 12}
+        nearby = min(_PERPLEXITY, (n - 1) / 3)
+        tsne = TSNE(2, perplexity=nearby, init="pca", random_state=0, n_jobs=1, **gently)
+        placed = tsne.fit_transform(distinct)
+    return np.asarray(placed[where.reshape(-1)], dtype=np.float64)
+
+
+def _apart(places: Floats, radii: Floats) -> tuple[Floats, Floats]:
+    """Discs that grow and push each other apart until they hardly overlap, then shrink until none does.
+
+    Of two discs the smaller one is pushed more. Half the width or height of the map is 1, whichever is larger.
+    """
+    width = np.ptp(places, axis=0)
+    area = max(width.prod(), width.max() ** 2 / 4) or 1.0
+    radii = radii * np.sqrt(_FILLED * area / (np.pi * (radii**2).sum()))
+    angle = np.arange(len(places)) * np.pi * (3 - np.sqrt(5))  # equal places part in different directions
+    places = places + 1e-3 * radii.mean() * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    for sweep in range(_SWEEPS):
+        grown = radii * min(1, (sweep + 1) / _GROWING)
+        i, j, overlap, towards = _overlaps(places, grown)
+        if sweep >= _GROWING and (overlap / (grown[i] + grown[j])).max(initial=0) < _TOUCH:
+            break
+        share = radii[j] ** 2 / (radii[i] ** 2 + radii[j] ** 2)
+        for axis in range(2):
+            step = _PUSH * overlap * towards[:, axis]
+            places[:, axis] -= np.bincount(i, step * share, len(places))
+            places[:, axis] += np.bincount(j, step * (1 - share), len(places))
+    i, j, overlap, _ = _overlaps(places, radii)
+    radii = radii * (1 - (overlap / (radii[i] + radii[j])).max(initial=0))
+    low, high = (places - radii[:, None]).min(axis=0), (places + radii[:, None]).max(axis=0)
+    half = (high - low).max() / 2
+    return (places - (low + high) / 2) / half, radii / half
+
+
+def _overlaps(places: Floats, radii: Floats) -> tuple[Whole, Whole, Floats, Floats]:
+    """Pairs of discs that overlap: both, by how much, and the direction from the first to the second."""
+    i, j = cKDTree(places).query_pairs(2 * radii.max(), output_type="ndarray").T
+    towards = places[j] - places[i]
+    distance = np.hypot(*towards.T)
+    overlap = radii[i] + radii[j] - distance
+    some = overlap > 0
+    towards = towards[some] / np.maximum(distance[some, None], np.finfo(np.float64).tiny)
+    return i[some], j[some], overlap[some], towards
+
+
+def _turns(axes: Floats, means: Floats, centres: Floats) -> Floats:
+    """(L, 2, 2): how each group is turned or mirrored so that its neighbours on the map are on their sides of its disc.
+
+    The orthogonal Q_g with the largest Σ_j ⟨p_j, Q_g A_g (m_j - m_g) / |m_j - m_g|⟩, over the nearest groups j, in the
+    directions p_j on the map; A_g are the axes (2, d) and m_g the mean of the group.
+    """
+    if len(centres) == 1:
+        return np.eye(2)[None]
+    _, around = cKDTree(centres).query(centres, k=range(2, min(_AROUND + 1, len(centres)) + 1))
+    on_map = _unit(centres[around] - centres[:, None])
+    there = np.einsum("gad,gjd->gja", axes, _unit(means[around] - means[:, None]))
+    left, _, right = np.linalg.svd(np.einsum("gja,gjb->gab", on_map, there))
+    return np.asarray(left @ right)
+
+
+def _unit(vectors: Floats) -> Floats:
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.where(length > 0, length, 1))

@@ -1,0 +1,511 @@
+"""A condensed classifier: few vote for all, validation rows hardly notice, its folder holds few people's records."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+from scipy.stats import betabinom, binomtest
+from sklearn.base import clone
+
+import dwac
+from dwac import DWACClassifier, ReferenceSet, storage
+from dwac.errors import HeadError, IdError, InputError, StorageError
+from dwac.estimator import condensing
+from dwac.metrics import log_loss
+from tests.estimator.test_persistence import forge
+
+N = 700
+SETTINGS: dict[str, Any] = {"epochs": 4, "random_state": 0, "device": "cpu", "verbose": False}
+
+
+def people(n: int, seed: int, name: str = "patient") -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    data = {"age": rng.normal(size=n), "pulse": rng.normal(size=n), "town": rng.choice(["east", "west"], n)}
+    return pd.DataFrame(data, index=[f"{name}-{i:04}" for i in range(n)])
+
+
+def truth(X: pd.DataFrame) -> list[str]:
+    noise = np.random.default_rng(len(X)).normal(size=len(X))
+    names = np.array(["ill", "unclear", "well"])
+    return [str(name) for name in names[np.digitize(X["age"] + 0.6 * noise, [-0.5, 0.5])]]
+
+
+X = people(N, 1)
+NEW = people(40, 2, "visitor")
+
+
+@pytest.fixture(scope="module")
+def full() -> DWACClassifier:
+    return DWACClassifier(calibration_size=150, validation_size=100, **SETTINGS).fit(X, truth(X))
+
+
+@pytest.fixture(scope="module")
+def chosen(full: DWACClassifier) -> DWACClassifier:
+    """As few voters as validation rows allow; no test edits it."""
+    return full.condense()
+
+
+@pytest.fixture
+def few(full: DWACClassifier) -> DWACClassifier:
+    return full.condense(12)
+
+
+@pytest.fixture
+def alone(few: DWACClassifier, tmp_path: Path) -> DWACClassifier:
+    return load(few.save(tmp_path / "alone"))
+
+
+def load(folder: Path) -> DWACClassifier:
+    return dwac.load(folder, device="cpu")
+
+
+def members(clf: DWACClassifier) -> ReferenceSet:
+    assert clf.references_.members is not None
+    return clf.references_.members
+
+
+def silent(clf: DWACClassifier) -> Any:
+    """Somebody who is represented and does not vote."""
+    return next(name for name in members(clf).ids if name not in set(clf.references_.ids))
+
+
+# Choosing
+
+
+def test_validation_rows_keep_their_labels_and_their_log_loss(full, chosen) -> None:
+    rows = full._validation_rows
+    h = rows.vectors(full.model_)
+    votes, all_votes = (clf.references_.log_probabilities(h).numpy() for clf in (chosen, full))
+    assert (votes.argmax(axis=1) == all_votes.argmax(axis=1)).mean() >= 0.995
+    assert log_loss(rows.y, votes) <= 1.005 * log_loss(rows.y, all_votes)
+    assert len(chosen.references_) < len(full.references_) / 2
+    assert chosen.references_.weights.sum() == len(full.references_)
+    assert set(chosen.references_.ids) < set(full.references_.ids)
+
+
+def test_no_smaller_number_that_was_tried_would_do(full, monkeypatch) -> None:
+    tried: list[ReferenceSet] = []
+    candidates = condensing._candidates
+
+    def watched(*args: Any) -> Any:
+        for few in candidates(*args):
+            tried.append(few)
+            yield few
+
+    monkeypatch.setattr(condensing, "_candidates", watched)
+    rows = full._validation_rows
+    h = rows.vectors(full.model_)
+    found = condensing.condense(full.references_, None, h, rows.y)
+    assert found is tried[-1]
+    sizes = [len(few) for few in tried]
+    assert sizes == sorted(set(sizes))
+    all_votes = full.references_.log_probabilities(h).numpy()
+    for few in tried[:-1]:
+        votes = few.log_probabilities(h).numpy()
+        same = (votes.argmax(axis=1) == all_votes.argmax(axis=1)).mean()
+        assert same < 0.995 or log_loss(rows.y, votes) > 1.005 * log_loss(rows.y, all_votes)
+
+
+def test_where_no_number_will_do_the_most_that_were_tried_vote(full, monkeypatch) -> None:
+    monkeypatch.setattr(condensing, "SAME_LABEL", 1.1)
+    monkeypatch.setattr(condensing, "_MOST", 30)
+    assert len(full.condense().references_) == 30
+
+
+@pytest.mark.parametrize("size", [1, 3, 12, 37, 10**6])
+def test_a_number_that_is_asked_for_is_given(full, size) -> None:
+    few = full.condense(size)
+    assert len(few.references_) == max(3, min(size, len(full.references_)))  # at least one per class
+    assert few.references_.weights.sum() == len(full.references_)
+
+
+def test_condensing_leaves_the_model_as_it_was(full) -> None:
+    before, voters = full.predict_proba(NEW), full.references_.ids.tolist()
+    records = len(full.examples_)
+    few = full.condense(12)
+    few.forget(few.references_.ids[:2])
+    few.add_references(NEW[:3], ["ill"] * 3)
+    np.testing.assert_array_equal(full.predict_proba(NEW), before)
+    assert full.references_.ids.tolist() == voters
+    assert len(full.examples_) == records
+    assert set(full.examples_) == set(voters)
+    assert full.agreement_ is None
+
+
+def test_condensing_again_starts_from_everybody(full, few) -> None:
+    again = few.condense(40)
+    assert len(again.references_) == 40
+    np.testing.assert_array_equal(again.predict_proba(NEW), full.condense(40).predict_proba(NEW))
+
+
+def test_the_same_representatives_are_chosen_every_time(full, chosen) -> None:
+    assert full.condense().references_.ids.tolist() == chosen.references_.ids.tolist()
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.5, "many", True])
+def test_sizes_that_are_no_number_are_refused(full, size) -> None:
+    with pytest.raises(InputError, match="size must be"):
+        full.condense(size)
+
+
+def test_a_softmax_cannot_be_condensed() -> None:
+    clf = DWACClassifier(head="softmax", **SETTINGS).fit(X[:100], truth(X[:100]))
+    with pytest.raises(HeadError, match="no voting examples"):
+        clf.condense()
+    assert clf.agreement_ is None
+
+
+def test_without_validation_rows_a_number_is_asked_for() -> None:
+    clf = DWACClassifier(validation_size=0, **SETTINGS).fit(X[:200], truth(X[:200]))
+    with pytest.raises(InputError, match="give a number: size="):
+        clf.condense()
+    assert len(clf.condense(9).references_) == 9
+
+
+def test_a_model_saved_alone_cannot_be_condensed_again(alone) -> None:
+    with pytest.raises(InputError, match="condense the model it came from"):
+        alone.condense(5)
+
+
+# The setting
+
+
+def test_the_setting_condenses_after_training(full) -> None:
+    clf = DWACClassifier(voters=12, calibration_size=150, validation_size=100, **SETTINGS).fit(X, truth(X))
+    np.testing.assert_array_equal(clf.predict_proba(NEW), full.condense(12).predict_proba(NEW))
+    assert clf.references_.ids.tolist() == full.condense(12).references_.ids.tolist()
+    assert clone(clf).get_params()["voters"] == 12
+    assert len(members(clf)) == len(full.references_)
+
+
+def test_auto_condenses_many_voters_only_and_only_where_rows_can_choose(full, monkeypatch) -> None:
+    small = X[:200], truth(X[:200])
+    for voters in ("all", "auto", 10**6):
+        assert not DWACClassifier(voters=voters, **SETTINGS).fit(*small).references_.weighted
+    monkeypatch.setattr(condensing, "_AUTOMATIC", 50)
+    assert not DWACClassifier(voters="auto", validation_size=0, **SETTINGS).fit(*small).references_.weighted
+    clf = DWACClassifier(voters="auto", **SETTINGS).fit(*small)
+    assert clf.references_.weighted
+    assert clf.references_.ids.tolist() == clf.condense().references_.ids.tolist()
+    assert not DWACClassifier(voters="auto", head="softmax", **SETTINGS).fit(*small).agreement_
+
+
+@pytest.mark.parametrize("voters", ["some", 0, -1, 2.5, None, True, [3]])
+def test_settings_that_say_nothing_are_refused_before_training(voters) -> None:
+    with pytest.raises(InputError, match="voters must be"):
+        DWACClassifier(voters=voters).fit(X[:100], truth(X[:100]))
+
+
+# Calibration and agreement
+
+
+def test_calibration_scores_are_those_of_the_few(few) -> None:
+    rows = few._calibration_rows
+    votes = few.references_.log_class_weights(rows.vectors(few.model_)).numpy()
+    own = np.sort(-votes[np.arange(len(rows.y)), rows.y])
+    scores = -few.log_class_weights(NEW)
+    want = (len(own) - np.searchsorted(own, scores - 1e-5) + 1) / (len(own) + 1)
+    np.testing.assert_allclose(few.conformal(NEW).p_values, want)
+
+
+def test_sets_of_a_condensed_model_keep_their_coverage() -> None:
+    # One fit; calibration and test rows are drawn anew each time, so the number covered is beta-binomial.
+    clf = DWACClassifier(voters=6, validation_size=50, calibration_size=50, **SETTINGS).fit(X[:300], truth(X[:300]))
+    assert len(clf.references_) == 6
+    n, n_cal, epsilon, outside = 200, 99, 0.1, 0
+    low, high = betabinom(n, 90, 10).ppf([0.005, 0.995])
+    for seed in range(12):
+        rows = people(n + n_cal, 100 + seed, "new")
+        y = np.array(truth(rows))
+        clf.recalibrate(rows[:n_cal], y[:n_cal])
+        sets = clf.predict_set(rows[n_cal:], epsilon)
+        covered = sets[np.arange(n), np.searchsorted(clf.classes_, y[n_cal:])].sum()
+        outside += not low <= covered <= high
+    assert outside <= 1  # of twelve, each with probability .01
+
+
+def test_agreement_is_that_of_brute_force_with_its_interval(full, few, chosen) -> None:
+    for clf in (few, chosen):
+        rows = X.loc[clf.calibration_ids_]
+        same = int((clf.predict(rows) == full.predict(rows)).sum())
+        interval = binomtest(same, len(rows)).proportion_ci()
+        assert clf.agreement_ == pytest.approx((same / len(rows), interval.low, interval.high, len(rows)))
+        assert str(clf.agreement_) in " ".join(clf.explain(NEW[:1])[0].sentences())
+    assert full.agreement_ is None
+    assert full.explain(NEW[:1])[0].agreement is None
+
+
+def test_agreement_follows_edits_and_calibration(few) -> None:
+    before = few.agreement_
+    few.forget(few.calibration_ids_[:50])
+    assert few.agreement_ is not None
+    assert few.agreement_.n == 100
+    few.forget(few.calibration_ids_)
+    assert few.agreement_ is None
+    assert before.n == 150
+
+
+def test_explanations_count_everybody_who_is_represented(full, few) -> None:
+    e = few.explain(NEW[:1], k=3)[0]
+    assert (e.n_references, e.n_examples) == (12, len(full.references_))
+    assert sum(group.size for group in e.groups) == e.n_examples
+    assert list(e.probabilities.values()) == few.predict_proba(NEW[:1])[0].tolist()
+    assert sum(n.size for n in few.explain(NEW[:1], k=12)[0].neighbors) == e.n_examples
+
+
+def test_an_unreadable_row_counts_everybody_too() -> None:
+    texts = [f"{word} list {i % 7}" for i, word in enumerate(["sort", "read"] * 60)]
+    clf = DWACClassifier(voters=6, **SETTINGS).fit(texts, ["a", "b"] * 60)
+    e = clf.explain([""])[0]
+    assert e.unreadable
+    assert (e.n_references, e.n_examples) == (6, len(members(clf)))
+
+
+# Editing
+
+
+def test_forgetting_a_representative_lets_another_take_its_place(few) -> None:
+    gone, n = few.references_.ids[0], few.references_.weights.sum()
+    few.forget([gone])
+    assert len(few.references_) == 12
+    assert few.references_.weights.sum() == n - 1
+    assert gone not in few.references_.ids
+    assert gone not in few.examples_
+    assert few.explain(NEW[:1], k=12)[0].neighbors[0].record is not None
+
+
+def test_forgetting_somebody_who_does_not_vote_counts(few) -> None:
+    gone, n = silent(few), few.references_.weights.sum()
+    few.forget([gone])
+    assert few.references_.weights.sum() == n - 1
+    with pytest.raises(IdError, match=gone):
+        few.forget([gone])
+    with pytest.raises(IdError, match="nothing was forgotten"):
+        few.forget([few.references_.ids[0], "nobody"])
+    assert few.references_.weights.sum() == n - 1
+
+
+def test_added_and_relabelled_examples_are_represented(few) -> None:
+    n = few.references_.weights.sum()
+    few.add_references(NEW[:5], ["ill"] * 5)
+    assert few.references_.weights.sum() == n + 5
+    assert set(NEW.index[:5]) <= set(members(few).ids)
+    with pytest.raises(IdError, match="votes"):
+        few.recalibrate(NEW[:5], ["ill"] * 5)
+    few.references_.relabel(NEW.index[:5], [2] * 5)
+    by_class = np.bincount(few.references_.labels.numpy(), few.references_.weights)
+    np.testing.assert_array_equal(by_class, np.bincount(members(few).labels.numpy()))
+    np.testing.assert_allclose(few.predict_proba(NEW).sum(axis=1), 1)
+
+
+def test_edits_equal_condensing_the_edited_model(full, tmp_path) -> None:
+    other = load(full.save(tmp_path / "full"))
+    few = other.condense(12)
+    gone = [*few.references_.ids[:3], silent(few)]
+    leaves = dict(zip(members(few).ids, members(few).groups.leaves, strict=True))
+    few.forget(gone)
+    other.forget(gone)
+    rest = np.unique([leaves[name] for name in other.references_.ids], return_inverse=True)[1]
+    again = other.references_.condensed(rest)
+    assert few.references_.ids.tolist() == again.ids.tolist()
+    np.testing.assert_array_equal(few.references_.weights, again.weights)
+
+
+def test_forgetting_on_a_model_alone_warns_that_votes_go_too(alone) -> None:
+    gone, votes, n = alone.references_.ids[0], alone.references_.weights[0], alone.references_.weights.sum()
+    assert alone.agreement_ is not None
+    with pytest.warns(UserWarning, match=f"with them the votes of {int(votes)} training examples"):
+        alone.forget([gone])
+    assert len(alone.references_) == 11
+    assert alone.references_.weights.sum() == n - votes
+    assert gone not in alone.examples_
+    assert alone.agreement_ is None  # that of the model before is not its own
+    np.testing.assert_allclose(alone.predict_proba(NEW).sum(axis=1), 1)
+
+
+def test_somebody_whom_a_model_alone_does_not_hold_cannot_be_forgotten(few, alone) -> None:
+    with pytest.raises(IdError, match=r"saved without those who are represented: forget them in the model that it"):
+        alone.forget([silent(few)])
+    assert len(alone.references_) == 12
+
+
+def test_a_calibration_row_of_a_model_alone_can_be_forgotten(alone) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone.forget(alone.calibration_ids_[:1])
+    assert len(alone.calibration_ids_) == 149
+    assert alone.agreement_ is not None
+
+
+def test_new_examples_vote_once_in_a_model_alone(alone) -> None:
+    alone.add_references(NEW[:2], ["ill", "well"])
+    assert alone.references_.weights[-2:].tolist() == [1.0, 1.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # they take only their own vote with them
+        alone.forget(NEW.index[:2])
+    assert len(alone.references_) == 12
+
+
+# On disk
+
+
+def assert_same(got: DWACClassifier, want: DWACClassifier) -> None:
+    np.testing.assert_array_equal(got.predict_proba(NEW), want.predict_proba(NEW))
+    np.testing.assert_array_equal(got.conformal(NEW).p_values, want.conformal(NEW).p_values)
+    assert got.agreement_ == want.agreement_
+    assert got.descriptions_ == want.descriptions_
+    assert got.references_.ids.tolist() == want.references_.ids.tolist()
+    for name in ("leaves", "parents", "labels", "sizes", "representatives", "leaf_sizes"):
+        np.testing.assert_array_equal(getattr(got.references_.groups, name), getattr(want.references_.groups, name))
+    for one, other in zip(got.explain(NEW[:5]), want.explain(NEW[:5]), strict=True):
+        assert one.to_dict() == other.to_dict()
+        assert str(one) == str(other)
+
+
+@pytest.mark.parametrize("include_members", [False, True])
+def test_a_condensed_model_comes_back_as_it_was(few, include_members, tmp_path) -> None:
+    assert few.descriptions_ is not None
+    again = load(few.save(tmp_path / "model", include_members=include_members))
+    assert_same(again, few)
+    assert (again.references_.members is not None) == include_members
+    twice = load(again.save(tmp_path / "twice", include_members=include_members))
+    assert_same(twice, few)
+
+
+def test_a_full_model_keeps_its_groups_and_can_still_be_condensed(full, chosen, tmp_path) -> None:
+    again = load(full.save(tmp_path / "model"))
+    assert_same(again, full)
+    assert again.condense().references_.ids.tolist() == chosen.references_.ids.tolist()
+
+
+def test_members_that_were_saved_can_be_forgotten(few, tmp_path) -> None:
+    again = load(few.save(tmp_path / "model", include_members=True))
+    for clf in (again, few):
+        clf.forget([clf.references_.ids[0], silent(clf)])
+    assert again.references_.ids.tolist() == few.references_.ids.tolist()
+    np.testing.assert_array_equal(again.predict_proba(NEW), few.predict_proba(NEW))
+    assert again.condense(20).references_.weights.sum() == few.references_.weights.sum()
+
+
+def test_a_folder_of_representatives_names_nobody_else(few, tmp_path) -> None:
+    folder = few.save(tmp_path / "alone")
+    allowed = {*few.references_.ids, *few.calibration_ids_}
+    others = set(X.index) - allowed
+    manifest = json.loads((folder / "model.json").read_text())
+    rows = pq.read_table(folder / manifest["files"]["examples"]["name"]).to_pandas()
+    assert len(rows) == 12
+    tensors = storage.read_model(folder).tensors
+    assert len(tensors["ref_h"]) == len(tensors["ref_y"]) == len(tensors["ref_weight"]) == 12
+    assert not any(name.startswith("validation") for name in tensors)
+    assert manifest["config"]["validation_ids"] == []
+    held = "".join(path.read_bytes().decode("latin-1") for path in folder.iterdir()) + rows.to_csv()
+    assert not [name for name in others if name in held]
+    assert any(name in held for name in few.references_.ids)
+    # No record of another training row either, nor its coordinates, which measure novelty.
+    stored = storage.read_model(folder).examples
+    assert stored is not None
+    pd.testing.assert_frame_equal(stored, X.loc[few.references_.ids], check_dtype=False, check_index_type=False)
+    assert all(len(value) == 12 for name, value in tensors.items() if name.startswith(("known", "ref")))
+
+
+def test_a_folder_of_representatives_is_small(full, few, tmp_path) -> None:
+    sizes = [
+        sum(path.stat().st_size for path in folder.iterdir() if "examples" in path.name)
+        for folder in (few.save(tmp_path / "few"), full.save(tmp_path / "full"))
+    ]
+    assert sizes[0] < sizes[1]
+
+
+@pytest.mark.parametrize("include_members", [False, True])
+def test_a_condensed_model_saved_without_records_is_private(few, include_members, tmp_path) -> None:
+    folder = few.save(tmp_path / "private", include_examples=False, include_members=include_members)
+    again = load(folder)
+    assert again.private_
+    np.testing.assert_allclose(again.predict_proba(NEW), few.predict_proba(NEW), rtol=1e-12)
+    assert again.descriptions_ is None
+    e = again.explain(NEW[:1])[0]
+    assert e.private
+    assert e.groups == ()
+    assert "patient" not in str(e.to_dict())
+    assert len(again.examples_) == 0
+    manifest = json.loads((folder / "model.json").read_text())
+    assert manifest["config"]["descriptions"] is None
+
+
+def test_descriptions_of_groups_are_of_everybody_and_go_when_those_who_are_left_cannot_say(few, alone) -> None:
+    described = few.descriptions_
+    assert described is not None
+    assert alone.descriptions_ == described
+    assert few.explain(NEW[:1])[0].groups[0].description in described
+    alone.add_references(NEW[:1], ["ill"])
+    assert alone.descriptions_ is None
+
+
+def gap(t: dict[str, torch.Tensor]) -> Any:
+    t["ref_leaf"] = torch.where(t["ref_leaf"] == 0, 99, t["ref_leaf"])
+
+
+def mixed(t: dict[str, torch.Tensor]) -> Any:
+    t["ref_leaf"] = torch.zeros_like(t["ref_leaf"])
+    t["leaf_group"] = torch.zeros_like(t["leaf_group"][:1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (gap, "without gaps"),
+        (mixed, "within one class"),
+        (lambda t: t.update(ref_leaf=t["ref_leaf"][1:]), "leaves"),
+        (lambda t: t.update(ref_leaf=-t["ref_leaf"]), "leaves"),
+        (lambda t: t.update(ref_leaf=t["ref_leaf"] + 2**61), "leaves must"),
+        (lambda t: t.update(ref_leaf=t["ref_leaf"].float()), "ref_leaf must hold whole"),
+        (lambda t: t.update(leaf_group=t["leaf_group"][1:]), "parents"),
+        (lambda t: t.update(leaf_group=torch.zeros_like(t["leaf_group"])), "within one class"),
+        (lambda t: t.update(leaf_group=t["leaf_group"] + 1), "without gaps"),
+        (lambda t: t.update(ref_weight=-t["ref_weight"]), "weights must be 12 positive"),
+        (lambda t: t.update(ref_weight=t["ref_weight"][1:]), "weights must be 12 positive"),
+        (lambda t: t.update(ref_weight=t["ref_weight"] * float("nan")), "ref_weight must hold finite"),
+        (lambda t: t.update(ref_weight=t["ref_weight"].long()), "ref_weight must hold finite"),
+        (lambda t: t.pop("ref_leaf"), "ref_leaf"),
+    ],
+)
+def test_tensors_of_groups_that_do_not_fit_are_named(few, change, message, tmp_path) -> None:
+    folder = few.save(tmp_path / "model")
+    forge(folder, tensors=change)
+    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{message}"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(descriptions=["x"]), "descriptions must be"),
+        (lambda c: c.update(descriptions="x"), "descriptions must be"),
+        (lambda c: c["descriptions"].__setitem__(0, 5), "descriptions must be"),
+        (lambda c: c.update(agreement=[1.0, 0.9]), "agreement must be"),
+        (lambda c: c.update(agreement=[0.5, 0.9, 1.0, 9]), "agreement must be"),
+        (lambda c: c.update(agreement=[2.0, 0.9, 3.0, 9]), "agreement must be"),
+        (lambda c: c.update(agreement=[1.0, 0.9, 1.0, 0]), "agreement must be"),
+        (lambda c: c.update(agreement="high"), "agreement must be"),
+        (lambda c: c.update(condensed="yes"), "condensed must be"),
+        (lambda c: c.update(condensed=True), "condensed must be"),
+    ],
+)
+def test_a_config_of_groups_that_does_not_fit_is_named(few, change, message, tmp_path) -> None:
+    folder = few.save(tmp_path / "model")
+    forge(folder, change)
+    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{message}"):
+        load(folder)
+
+
+def test_validation_labels_that_do_not_fit_are_named(full, tmp_path) -> None:
+    folder = full.save(tmp_path / "model")
+    forge(folder, tensors=lambda t: t.update(validation_y=t["validation_y"] - 1))
+    with pytest.raises(StorageError, match="validation labels must lie in 0 … 2"):
+        load(folder)
