@@ -43,7 +43,8 @@ def condense(
     Each representative is the most central of a group of examples with the same label, and has the votes of the whole
     group. By default there are as few as possible: 99.5 % of the validation rows keep their label, and their log-loss
     grows by at most 0.5 %. Calibration is done again, so prediction sets keep their guarantee. The new folder holds the
-    representatives' records alone; MODEL stays as it is.
+    representatives' records alone and does not know the other training rows, so evaluate it on rows that are new. MODEL
+    stays as it is.
 
     Examples:
 
