@@ -356,6 +356,7 @@ def test_condense_chooses_by_validation_rows_and_tells_programs(crowd: Path, tmp
     model, small = load(crowd / "model").clf, load(tmp_path / "small").clf
     assert facts["voters"] == len(small.references_) == len(model.condense().references_) < facts["voters_before"]
     assert facts["voters_before"] == facts["examples"] == len(model.references_)
+    assert small.agreement_ is not None
     assert facts["agreement"] == small.agreement_._asdict()
     assert facts["bytes"] == sum(path.stat().st_size for path in (tmp_path / "small").iterdir()) < facts["bytes_before"]
     assert facts["mean_set_size"] == small.expected_sets(0.05).mean_size
@@ -366,8 +367,8 @@ def test_condense_keeps_members_if_asked(crowd: Path, tmp_path: Path) -> None:
     run("condense", crowd / "model", "-o", tmp_path / "a", "--size", "20", "--include-members")
     clf = load(tmp_path / "a").clf
     assert len(clf.references_) == 20
-    other = clf.references_.members.ids[0]
-    clf.forget([other])
+    assert clf.references_.members is not None
+    clf.forget(clf.references_.members.ids[:1].tolist())
     assert clf.references_.weights.sum() == len(load(crowd / "model").clf.references_) - 1
     run("condense", tmp_path / "a", "-o", tmp_path / "b", "--size", "10")  # again, from its members
     assert len(load(tmp_path / "b").clf.references_) == 10
@@ -375,7 +376,7 @@ def test_condense_keeps_members_if_asked(crowd: Path, tmp_path: Path) -> None:
 
 def test_condense_says_what_it_cannot_do(crowd: Path, tmp_path: Path) -> None:
     frame = people()
-    options = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
+    options: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
     dwac.DWACClassifier(**options, head="softmax").fit(frame[["age"]], frame["income"]).save(tmp_path / "softmax")
     unchecked = dwac.DWACClassifier(**options, validation_size=0, calibration_size=0)
     unchecked.fit(frame[["age"]], frame["income"]).save(tmp_path / "unchecked")
@@ -385,6 +386,8 @@ def test_condense_says_what_it_cannot_do(crowd: Path, tmp_path: Path) -> None:
     assert "is already condensed" in error_line("condense", tmp_path / "small", *to)
     assert "has no validation rows" in (line := error_line("condense", tmp_path / "unchecked", *to))
     assert "--size N" in line
+    line = error_line("condense", crowd / "model", *to, "--size", "5000")
+    assert re.search(r"--size must be less than the 1,\d\d\d training examples that .* holds; got 5,000", line)
     assert not (tmp_path / "out").exists()
     shown = run("condense", tmp_path / "unchecked", *to, "--size", "6").stdout
     assert "how often the label stays the same is not known" in shown
@@ -409,11 +412,12 @@ def test_train_lets_few_vote_for_all(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "-t", "income", "--epochs", "2", "-o")
     shown = run(*words, tmp_path / "few", "--voters", "8").output
     clf = load(tmp_path / "few").clf
-    n = 200 - len(clf.validation_ids_) - len(clf.calibration_ids_)
+    n = len(load(folder / "model").clf.references_)  # all of as many rows
     assert f"8 representatives vote for {n} rows" in shown
     assert f"the same label as by all votes: {clf.agreement_}" in shown
     facts = json.loads(run(*words, tmp_path / "json", "--voters", "8", "--json").stdout)
     assert (facts["voters"], facts["examples"]) == (8, n)
+    assert clf.agreement_ is not None
     assert facts["agreement"] == clf.agreement_._asdict()
     for voters in ("all", "auto"):  # auto: so few rows all vote
         assert f"{n} rows vote" in run(*words, tmp_path / voters, "--voters", voters).output

@@ -201,6 +201,24 @@ def test_no_number_reveals_membership(surface: str, folder: Path, groups: Groups
             assert abs(auroc - 0.5) < 0.25, (who, "new rows", name, auroc)
 
 
+def test_no_number_reveals_who_represents_others(clf: DWACClassifier, groups: Groups, tmp_path: Path) -> None:
+    few = clf.condense(60).save(tmp_path / "few", include_examples=False)
+    model = load(few, device="cpu")
+    representatives = set(model.references_.ids)
+    others = [name for name in clf.references_.ids if name not in representatives][:ASKED]
+    unseen = all_numbers(of_python(model, groups.unseen))
+    for rows in (X.loc[sorted(representatives)[:ASKED]], X.loc[others], groups.calibration):
+        answers = of_python(model, rows)
+        given, near = all_numbers(answers), all_numbers(of_python(model, moved(rows)))
+        for name, auroc in aurocs(given, near).items():
+            assert abs(auroc - 0.5) < 0.05, ("near copies", name, auroc)
+        assert (given != near.reindex(columns=given.columns)).any(axis=1).mean() <= 0.2
+        for name, auroc in aurocs(given, unseen).items():
+            assert abs(auroc - 0.5) < 0.25, ("new rows", name, auroc)
+        for path, number in (found for row in answers for found in numbers(row)):
+            assert abs(number * 100 - round(number * 100)) < 1e-9, (path, number)
+
+
 def test_a_network_that_memorised_its_training_rows_reveals_none() -> None:
     digits = load_digits()
     images, y = digits.images, digits.target

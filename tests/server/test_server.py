@@ -238,7 +238,8 @@ def test_groups_are_the_same_in_python_folder_command_and_service(
         assert all(group["description"] for group in why["groups"])
     few, n = which == "condensed", len(models["full"].references_)
     assert (card["n_references"], card["n_examples"]) == (12 if few else n, n)
-    assert card["agreement"] == in_python[0]["agreement"] == (model.agreement_._asdict() if few else None)
+    assert card["agreement"] == in_python[0]["agreement"] == (model.agreement_ and model.agreement_._asdict())
+    assert (card["agreement"] is not None) == few
 
 
 def test_sets_are_those_of_python(client: Client, digits: DWACClassifier) -> None:

@@ -43,7 +43,8 @@ def condense(
     Each representative is the most central of a group of examples with the same label, and has the votes of the whole
     group. By default there are as few as possible: 99.5 % of the validation rows keep their label, and their log-loss
     grows by at most 0.5 %. Calibration is done again, so prediction sets keep their guarantee. The new folder holds the
-    representatives' records alone; MODEL stays as it is.
+    representatives' records alone and does not know the other training rows, so evaluate it on rows that are new. MODEL
+    stays as it is.
 
     Examples:
 
@@ -73,6 +74,11 @@ def _check(clf: DWACClassifier, folder: Path, size: int | None) -> None:
         raise InputError(
             f"{folder} is already condensed and does not hold those who are represented; condense the model that it "
             "was made from"
+        )
+    everybody = len(clf.references_.members or clf.references_)
+    if size is not None and size >= everybody:
+        raise InputError(
+            f"--size must be less than the {everybody:,} training examples that {folder} holds; got {size:,}"
         )
     if size is None and len(clf.validation_y_) == 0:
         raise InputError(
