@@ -16,6 +16,7 @@ from sklearn.base import clone
 import dwac
 from dwac import DWACClassifier, ReferenceSet, storage
 from dwac.errors import HeadError, IdError, InputError, StorageError
+from dwac.engine.groups import divide
 from dwac.estimator import condensing
 from dwac.metrics import log_loss
 from tests.estimator.test_persistence import forge
@@ -80,49 +81,61 @@ def silent(clf: DWACClassifier) -> Any:
 
 def test_validation_rows_keep_their_labels_and_their_log_loss(full, chosen) -> None:
     rows = full._validation_rows
-    h = rows.vectors(full.model_)
-    votes, all_votes = (clf.references_.log_probabilities(h).numpy() for clf in (chosen, full))
+    votes, all_votes = (refs.log_probabilities(rows.h).numpy() for refs in (chosen.references_, crowd(full)))
     assert (votes.argmax(axis=1) == all_votes.argmax(axis=1)).mean() >= 0.995
     assert log_loss(rows.y, votes) <= 1.005 * log_loss(rows.y, all_votes)
     assert len(chosen.references_) < len(full.references_) / 2
-    assert chosen.references_.weights.sum() == len(full.references_)
+    assert chosen.references_.sizes.sum() == len(full.references_)
     assert set(chosen.references_.ids) < set(full.references_.ids)
 
 
-def test_no_smaller_number_that_was_tried_would_do(full, monkeypatch) -> None:
-    tried: list[ReferenceSet] = []
-    candidates = condensing._candidates
+def condenser(clf: DWACClassifier) -> condensing.Condenser:
+    rows = clf._validation_rows.without_novelty()
+    return condensing.Condenser(crowd(clf), rows.h, rows.y)
 
-    def watched(*args: Any) -> Any:
-        for few in candidates(*args):
-            tried.append(few)
-            yield few
 
-    monkeypatch.setattr(condensing, "_candidates", watched)
-    rows = full._validation_rows
-    h = rows.vectors(full.model_)
-    found = condensing.condense(full.references_, None, h, rows.y)
-    assert found is tried[-1]
-    sizes = [len(few) for few in tried]
+def crowd(clf: DWACClassifier) -> ReferenceSet:
+    """Everybody, as condensing sees them: without novelty."""
+    h = clf.references_.embeddings
+    return clf.references_.replaced(embeddings=h[:, : clf._validation_rows.h.shape[1]])
+
+
+def test_no_smaller_number_that_was_tried_would_do(full, chosen) -> None:
+    judge = condenser(full)
+    sizes = list(judge.sizes())
     assert sizes == sorted(set(sizes))
-    all_votes = full.references_.log_probabilities(h).numpy()
-    for few in tried[:-1]:
-        votes = few.log_probabilities(h).numpy()
-        same = (votes.argmax(axis=1) == all_votes.argmax(axis=1)).mean()
-        assert same < 0.995 or log_loss(rows.y, votes) > 1.005 * log_loss(rows.y, all_votes)
+    place = sizes.index(len(chosen.references_))
+    for size in sizes[:place]:
+        assert not judge.keeps(judge.represented(size))
+    assert judge.keeps(judge.represented(sizes[place]))
 
 
-def test_where_no_number_will_do_the_most_that_were_tried_vote(full, monkeypatch) -> None:
-    monkeypatch.setattr(condensing, "SAME_LABEL", 1.1)
-    monkeypatch.setattr(condensing, "_MOST", 30)
-    assert len(full.condense().references_) == 30
+def test_weights_are_fitted_to_the_full_vote(full) -> None:
+    judge = condenser(full)
+    few = judge.represented(12)
+    counted = judge.whole.condensed(divide(judge.whole.embeddings, judge.whole.labels, 3, 12).leaves)
+    assert few.ids.tolist() == counted.ids.tolist()
+    np.testing.assert_allclose(few.weights, counted.weights * few.leaf_factors)
+    np.testing.assert_array_equal(few.sizes, counted.weights)
+    full_p = judge.whole.log_probabilities(judge.fitting).numpy()
+
+    def divergence(refs: ReferenceSet) -> float:
+        return float((np.exp(full_p) * (full_p - refs.log_probabilities(judge.fitting).numpy())).sum(axis=1).mean())
+
+    assert divergence(few) < 0.7 * divergence(counted)
+
+
+def test_where_no_number_will_do_all_vote_and_it_is_said(full, monkeypatch) -> None:
+    monkeypatch.setattr(condensing.Condenser, "keeps", lambda *_: False)
+    with pytest.raises(InputError, match="no number of voters up to"):
+        full.condense()
 
 
 @pytest.mark.parametrize("size", [1, 3, 12, 37, 10**6])
 def test_a_number_that_is_asked_for_is_given(full, size) -> None:
     few = full.condense(size)
     assert len(few.references_) == max(3, min(size, len(full.references_)))  # at least one per class
-    assert few.references_.weights.sum() == len(full.references_)
+    assert few.references_.sizes.sum() == len(full.references_)
 
 
 def test_condensing_leaves_the_model_as_it_was(full) -> None:
@@ -271,35 +284,35 @@ def test_an_unreadable_row_counts_everybody_too() -> None:
 
 
 def test_forgetting_a_representative_lets_another_take_its_place(few) -> None:
-    gone, n = few.references_.ids[0], few.references_.weights.sum()
+    gone, n = few.references_.ids[0], few.references_.sizes.sum()
     few.forget([gone])
     assert len(few.references_) == 12
-    assert few.references_.weights.sum() == n - 1
+    assert few.references_.sizes.sum() == n - 1
     assert gone not in few.references_.ids
     assert gone not in few.examples_
     assert few.explain(NEW[:1], k=12)[0].neighbors[0].record is not None
 
 
 def test_forgetting_somebody_who_does_not_vote_counts(few) -> None:
-    gone, n = silent(few), few.references_.weights.sum()
+    gone, n = silent(few), few.references_.sizes.sum()
     few.forget([gone])
-    assert few.references_.weights.sum() == n - 1
+    assert few.references_.sizes.sum() == n - 1
     with pytest.raises(IdError, match=gone):
         few.forget([gone])
     with pytest.raises(IdError, match="nothing was forgotten"):
         few.forget([few.references_.ids[0], "nobody"])
-    assert few.references_.weights.sum() == n - 1
+    assert few.references_.sizes.sum() == n - 1
 
 
 def test_added_and_relabelled_examples_are_represented(few) -> None:
-    n = few.references_.weights.sum()
+    n = few.references_.sizes.sum()
     few.add_references(NEW[:5], ["ill"] * 5)
-    assert few.references_.weights.sum() == n + 5
+    assert few.references_.sizes.sum() == n + 5
     assert set(NEW.index[:5]) <= set(members(few).ids)
     with pytest.raises(IdError, match="votes"):
         few.recalibrate(NEW[:5], ["ill"] * 5)
     few.references_.relabel(NEW.index[:5], [2] * 5)
-    by_class = np.bincount(few.references_.labels.numpy(), few.references_.weights)
+    by_class = np.bincount(few.references_.labels.numpy(), few.references_.sizes)
     np.testing.assert_array_equal(by_class, np.bincount(members(few).labels.numpy()))
     np.testing.assert_allclose(few.predict_proba(NEW).sum(axis=1), 1)
 
@@ -314,16 +327,16 @@ def test_edits_equal_condensing_the_edited_model(full, tmp_path) -> None:
     rest = np.unique([leaves[name] for name in other.references_.ids], return_inverse=True)[1]
     again = other.references_.condensed(rest)
     assert few.references_.ids.tolist() == again.ids.tolist()
-    np.testing.assert_array_equal(few.references_.weights, again.weights)
+    np.testing.assert_array_equal(few.references_.sizes, again.sizes)
 
 
 def test_forgetting_on_a_model_alone_warns_that_votes_go_too(alone) -> None:
-    gone, votes, n = alone.references_.ids[0], alone.references_.weights[0], alone.references_.weights.sum()
+    gone, votes, n = alone.references_.ids[0], alone.references_.sizes[0], alone.references_.sizes.sum()
     assert alone.agreement_ is not None
     with pytest.warns(UserWarning, match=f"with them the votes of {int(votes)} training examples"):
         alone.forget([gone])
     assert len(alone.references_) == 11
-    assert alone.references_.weights.sum() == n - votes
+    assert alone.references_.sizes.sum() == n - votes
     assert gone not in alone.examples_
     assert alone.agreement_ is None  # that of the model before is not its own
     np.testing.assert_allclose(alone.predict_proba(NEW).sum(axis=1), 1)
@@ -345,7 +358,7 @@ def test_a_calibration_row_of_a_model_alone_can_be_forgotten(alone) -> None:
 
 def test_new_examples_vote_once_in_a_model_alone(alone) -> None:
     alone.add_references(NEW[:2], ["ill", "well"])
-    assert alone.references_.weights[-2:].tolist() == [1.0, 1.0]
+    assert alone.references_.sizes[-2:].tolist() == [1.0, 1.0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # they take only their own vote with them
         alone.forget(NEW.index[:2])
@@ -390,7 +403,7 @@ def test_members_that_were_saved_can_be_forgotten(few, tmp_path) -> None:
         clf.forget([clf.references_.ids[0], silent(clf)])
     assert again.references_.ids.tolist() == few.references_.ids.tolist()
     np.testing.assert_array_equal(again.predict_proba(NEW), few.predict_proba(NEW))
-    assert again.condense(20).references_.weights.sum() == few.references_.weights.sum()
+    assert again.condense(20).references_.sizes.sum() == few.references_.sizes.sum()
 
 
 def test_a_folder_of_representatives_names_nobody_else(few, tmp_path) -> None:

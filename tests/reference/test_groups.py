@@ -60,10 +60,12 @@ def test_groups_are_within_classes_with_central_representatives(weights):
 
 
 def test_defaults_are_readable_and_within_reach():
-    assert [default_groups(k) for k in (1, 2, 7, 100)] == [6, 12, 36, 100]
+    assert default_groups(np.array([20_000, 7_000])).tolist() == [12, 12]
+    assert default_groups(np.array([0, 20, 60, 700])).tolist() == [1, 1, 2, 12]  # 25 members each, or one group
+    assert set(default_groups(np.full(100, 10**4)).tolist()) == {2}
     assert [default_leaves(m, 2) for m in (1, 100, 27_146, 10**6)] == [4, 20, 329, 1000]
     assert default_leaves(10**6, 5000) == 10_000
-    assert len(full().groups) <= default_groups(K)
+    assert len(full().groups) <= default_groups(np.bincount(LABELS)).sum()
     assert refs_of_one().groups.sizes.tolist() == [1.0]
 
 

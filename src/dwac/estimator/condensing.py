@@ -38,7 +38,7 @@ class Condenser:
         self.everybody = references if references.members is None else references.members
         self.whole = self.everybody.crowd()  # few are near enough to a query to be look-alikes
         most = int(np.clip(_PAIRS // len(self.whole), _ROWS // 2, 2 * _ROWS))
-        self.h, self.y = h[:most], y[:most]
+        self.h, self.y = (h[:most] if len(h) else self.whole.embeddings[:0]), y[:most]
         training = self.whole.embeddings[_spread(len(self.whole), 2 * most).to(h.device)]
         # Every second row decides, the others fit; rows that vote may decide too, where held-out ones are few.
         self.fitting = training[::2]
@@ -73,6 +73,7 @@ class Condenser:
         log_p, full = few.log_probabilities(self.judging).cpu().numpy(), self.full
         same = int((log_p.argmax(axis=1) == full.argmax(axis=1)).sum())
         certain = binomtest(same, len(full)).proportion_ci(0.8).low >= SAME_LABEL  # one-sided: 90 %
+        certain = certain or same == len(full)  # fewer than 460 rows cannot say more
         with np.errstate(invalid="ignore"):
             divergence = np.nansum(np.exp(full) * (full - log_p), axis=1).mean()
         n = len(self.y)
