@@ -59,7 +59,8 @@ def _ordered(four: list[Any]) -> tuple[Any, Any, Any, Any]:
 def judges(X: Any, X_test: Any) -> dict[str, Judge]:
     """By name: how far rows of X are from a row of X_test, by measures that no encoder uses."""
     if isinstance(X, pd.DataFrame):
-        agree, apart = [], []
+        agree: list[Any] = []
+        apart: list[Any] = []
         for name in X.columns:
             train, test, numeric = X[name], X_test[name], pd.api.types.is_numeric_dtype(X[name])
             if not numeric:
@@ -90,7 +91,9 @@ def judges(X: Any, X_test: Any) -> dict[str, Judge]:
 
 def groups(h: Floats, labels: Ints) -> tuple[Ints, list[MiniBatchKMeans], list[int]]:
     """The group of each voter: k-means within each class, of some 500 members each, at least one group per class."""
-    codes, means, starts = np.zeros(len(h), dtype=np.int64), [], []
+    codes = np.zeros(len(h), dtype=np.int64)
+    means: list[MiniBatchKMeans] = []
+    starts: list[int] = []
     for label in range(labels.max() + 1):
         inside = labels == label
         starts.append(sum(m.n_clusters for m in means))
@@ -103,7 +106,7 @@ def measure(name: str, seed: int, epochs: int | None) -> list[dict[str, Any]]:
     """One row for each way to choose the members shown."""
     X, y, X_test, _ = parts(name)
     X, X_test = (list(x) if isinstance(x, tuple | pd.Series) else x for x in (X, X_test))
-    settings = {} if epochs is None else {"epochs": epochs}
+    settings: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     clf = dwac.DWACClassifier(random_state=seed, **settings).fit(X, y, ids=range(len(y)))
     rows_of = np.asarray(clf.references_.ids, dtype=np.int64)
     h, labels = clf.references_.embeddings.double().cpu().numpy(), clf.references_.labels.cpu().numpy()
@@ -130,8 +133,8 @@ def measure(name: str, seed: int, epochs: int | None) -> list[dict[str, Any]]:
                 here = {"dataset": name, "judge": measure_name, "shown": way, "nearer than": float(np.mean(share))}
                 rows.append({**here, "members": len(members), "ms": 1000 * seconds})
     table = pd.DataFrame(rows).groupby(["dataset", "judge", "shown"], sort=False)
-    share, rest = ("nearer than", "median"), {name: (name, "median") for name in ("members", "ms")}
-    middle = table.agg(median=share, mean=(share[0], "mean"), **rest)
+    columns = {"median": ("nearer than", "median"), "mean": ("nearer than", "mean")}
+    middle = table.agg(**columns, members=("members", "median"), ms=("ms", "median"))
     return [dict(zip(RESULT, row, strict=True)) for row in middle.reset_index().itertuples(index=False, name=None)]
 
 

@@ -32,7 +32,8 @@ def stored(records: pd.DataFrame) -> pd.DataFrame:
 def test_distances_are_finite_not_negative_and_zero_from_itself(case: Case, fitted: Encoder) -> None:  # noqa: F811
     for row in (0, 7):
         distances = fitted.input_distances(rows(case.X, row), case.X)
-        assert (distances.shape, distances.dtype) == ((N,), np.float64)
+        assert distances.shape == (N,)
+        assert distances.dtype == np.float64
         assert np.isfinite(distances).all()
         assert distances.min() >= 0
         assert distances[row] == pytest.approx(0, abs=1e-7)
@@ -73,7 +74,8 @@ def test_an_encoder_that_is_not_fitted_says_so(case: Case) -> None:  # noqa: F81
 def gower(column: Any, one: Any, many: Any) -> list[float]:
     """Distances by one column: trained on `column`, beside a constant one, which does not count."""
     frames = [pd.DataFrame({"a": pd.Series(values), "same": 1.0}) for values in (column, [one], many)]
-    return TabularEncoder().fit(frames[0]).input_distances(*frames[1:]).round(6).tolist()
+    distances = TabularEncoder().fit(frames[0]).input_distances(*frames[1:])
+    return [float(value) for value in distances.round(6)]
 
 
 def test_numbers_differ_in_units_of_their_usual_range() -> None:

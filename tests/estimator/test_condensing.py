@@ -15,8 +15,8 @@ from sklearn.base import clone
 
 import dwac
 from dwac import DWACClassifier, ReferenceSet, storage
-from dwac.errors import HeadError, IdError, InputError, StorageError
 from dwac.engine.groups import divide
+from dwac.errors import HeadError, IdError, InputError, StorageError
 from dwac.estimator import condensing
 from dwac.metrics import log_loss
 from tests.estimator.test_persistence import forge
