@@ -23,12 +23,14 @@ import torch
 import dwac
 from benchmarks import record
 from dwac import metrics
+from dwac.errors import InputError
 from dwac.paper.cases import Case
 from dwac.paper.fit import fit
 from dwac.paper.rows import Library, Trial
 
 DATASETS = ("adult", "covertype", "fashion_mnist", "cifar10", "stackoverflow", "subjectivity", "imdb")
 EPSILON = 0.05
+MOST = 2560  # representatives, where no smaller number keeps labels and probabilities
 EXPLAINED = 200  # test rows on which the number of deciding groups is measured
 
 
@@ -59,6 +61,14 @@ def judged(clf: dwac.DWACClassifier, h: torch.Tensor, y: Any, folder: Path) -> d
     }
 
 
+def judged_loud(clf: dwac.DWACClassifier, trial: Trial) -> tuple[float, float]:
+    """Accuracy and log-loss where look-alikes speak up."""
+    votes = clf.log_class_weights(trial.X_test)
+    log_p = votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)
+    codes = np.searchsorted(clf.classes_, trial.y_test)
+    return metrics.accuracy(codes, votes.argmax(axis=1)), metrics.log_loss(codes, log_p)
+
+
 def grouped(clf: dwac.DWACClassifier, h: torch.Tensor) -> dict[str, Any]:
     """How far groups explain: exact shares on all test rows, certified numbers on some."""
     log_w = clf.references_.log_group_weights(h).cpu().numpy()
@@ -73,15 +83,25 @@ def grouped(clf: dwac.DWACClassifier, h: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def measured(name: str, models: Path, library: Library) -> dict[str, Any]:
+def measured(name: str, models: Path, library: Library, keep: Path | None) -> dict[str, Any]:
     """One row of the table."""
     clf, trial = model_of(name, models, library)
+    near = clf.references_.look_alikes
+    loud = None if near is None else judged_loud(clf, trial)
+    if near is not None:  # representatives have no look-alikes: they are compared with the vote of the crowd
+        clf.model_.references = clf.references_.crowd()
     start = time.perf_counter()
-    few = clf.condense()
+    try:
+        few = clf.condense()
+    except InputError as error:  # no number keeps enough
+        print(name, error, flush=True)
+        few = clf.condense(MOST)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     seconds = time.perf_counter() - start
     h, few_h = (torch.as_tensor(some.embed(trial.X_test)).to(some.model_.device) for some in (clf, few))
+    if keep is not None:
+        few.save(keep / name)
     with TemporaryDirectory() as folder:
         whole = judged(clf, h, trial.y_test, Path(folder) / "whole")
         condensed = judged(few, few_h, trial.y_test, Path(folder) / "few")
@@ -111,6 +131,8 @@ def measured(name: str, models: Path, library: Library) -> dict[str, Any]:
         "log-loss, all": whole["log_loss"],
         "log-loss ratio": loss,
         "kept": "met" if kept else "missed",
+        "accuracy, look-alikes": float("nan") if loud is None else loud[0],
+        "log-loss, look-alikes": float("nan") if loud is None else loud[1],
         "coverage": condensed["coverage"],
         "by chance": f"{chance[0]:.3f} to {chance[1]:.3f}",
         "set size, all": whole["set_size"],
@@ -128,11 +150,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, required=True, help="folder of trained models; filled if empty")
     parser.add_argument("--datasets", default=",".join(DATASETS), help="names with commas between")
+    parser.add_argument("--keep", type=Path, help="folder to save the condensed models in")
     chosen = parser.parse_args()
     chosen.models.mkdir(parents=True, exist_ok=True)
     library, rows = Library(), []
     for name in chosen.datasets.split(","):
-        rows.append(measured(name, chosen.models, library))
+        rows.append(measured(name, chosen.models, library, chosen.keep))
         print(rows[-1], flush=True)
     place = "gpu" if torch.cuda.is_available() else "cpu"
     record.write(f"few_voters_{place}", str(__doc__).split("\n\n")[0], {"epsilon": EPSILON}, pd.DataFrame(rows))
