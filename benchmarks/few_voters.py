@@ -113,7 +113,7 @@ def measured(name: str, models: Path, library: Library, keep: Path | None) -> di
     chance = metrics.coverage_interval(EPSILON, len(few.calibration_y_), len(h))
     assert chance is not None  # there are calibration rows enough for this ε
     loss, same = condensed["log_loss"] / whole["log_loss"], float((whole["labels"] == condensed["labels"]).mean())
-    kept = abs(condensed["accuracy"] - whole["accuracy"]) <= 0.001 and loss <= 1.01 and same >= 0.995
+    kept = abs(condensed["accuracy"] - whole["accuracy"]) < 0.0010001 and loss <= 1.01 and same >= 0.995
     told = groups["deciding_groups"] <= 10 and groups["top5_share"] >= 0.5
     return {
         "dataset": name,

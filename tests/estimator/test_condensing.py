@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +103,13 @@ def crowd(clf: DWACClassifier) -> ReferenceSet:
 
 def test_no_smaller_number_that_was_tried_would_do(full, chosen) -> None:
     judge = condenser(full)
-    sizes = list(judge.sizes())
-    assert sizes == sorted(set(sizes))
-    place = sizes.index(len(chosen.references_))
-    for size in sizes[:place]:
+    sizes, found = judge.sizes(), len(chosen.references_)
+    assert all(b == 2 * a for a, b in pairwise(sizes))
+    assert judge.keeps(judge.represented(found))
+    smaller = [size for size in sizes if size < found]
+    assert found in sizes or found == round(2 * smaller[-1] / np.sqrt(2))
+    for size in smaller:
         assert not judge.keeps(judge.represented(size))
-    assert judge.keeps(judge.represented(sizes[place]))
 
 
 def test_weights_are_fitted_to_the_full_vote(full) -> None:

@@ -7,7 +7,6 @@ all. How many are needed is decided on other rows. What was tried: docs/notes/fe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,20 +52,24 @@ class Condenser:
         return self.everybody.condensed(leaves, self._factors(whole.condensed(leaves)))
 
     def fewest(self) -> ReferenceSet | None:
-        """By as few as keep labels and probabilities; None if no number up to a quarter of all does."""
-        for size in self.sizes():
+        """By as few as keep labels and probabilities; None if no number up to a quarter of all does.
+
+        Numbers are doubled until one will do; then the one between it and the last is tried.
+        """
+        sizes = self.sizes()
+        for place, size in enumerate(sizes):
             few = self.represented(size)
             if self.keeps(few):
-                return few
+                between = round(size / np.sqrt(2))
+                fewer = self.represented(between) if place else None
+                return fewer if fewer is not None and self.keeps(fewer) else few
         return None
 
-    def sizes(self) -> Iterator[int]:
-        """The numbers to try: each √2 times the one before."""
+    def sizes(self) -> list[int]:
+        """The numbers to try, each twice the one before."""
         present = int(np.count_nonzero(np.bincount(self.whole.labels.cpu().numpy())))
-        size, most = float(max(_FEWEST, present)), min(_MOST, len(self.whole) // 4)
-        while size <= most:
-            yield round(size)
-            size *= np.sqrt(2)
+        size, most = max(_FEWEST, present), min(_MOST, len(self.whole) // 4)
+        return [size * 2**step for step in range(20) if size * 2**step <= most]
 
     def keeps(self, few: ReferenceSet) -> bool:
         """Whether enough rows keep their label, and their probabilities are near enough to those of all."""

@@ -485,7 +485,9 @@ def _as_factors(factors: Any, n_leaves: int) -> NDArray[np.float64]:
 
 def _within(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> bool:
     """Whether no group mixes classes."""
-    return len(np.unique(np.stack([labels, groups]), axis=1).T) == len(np.unique(groups))
+    of = np.zeros(int(groups.max()) + 1, dtype=np.int64)
+    of[groups] = labels
+    return bool((of[groups] == labels).all())
 
 
 def _as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...]:

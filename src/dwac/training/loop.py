@@ -159,9 +159,10 @@ def train(
         fit_scale(model, *held_out, class_weights=class_weights)
         if raw_features:
             fit_raw_features(model, inputs, *held_out, class_weights=class_weights)
-            fit_novelty(model, inputs, *held_out)
         if look_alikes:
             fit_look_alikes(model, *held_out, class_weights=class_weights)
+        if raw_features:
+            fit_novelty(model, inputs, *held_out)
     model.eval()
     if checkpoint is not None and run.ended != "interrupted":
         Path(checkpoint).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, 
 _WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 _FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)
 _NARROWER = (2.0, 3.0, 4.0, 6.0)
-_LOUDER = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_LOUDER = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _PAIRS = 10**8  # of an example and a voter, for each of those
 
 
@@ -92,13 +92,13 @@ def fit_look_alikes(
     """Give near voters a louder voice, w = k(d) + b k(s d), if that lowers -log P(y) of held-out data; returns (s, b).
 
     A network that gathers each class in a small cloud lets everyone in it vote alike; near neighbours may still know
-    more. s and b are chosen together, out of sample (`Judged.choose`), on at most about 1,000 examples; b in units of
+    more. s and b are chosen together, out of sample (`Judged.choose`), on at most about 2,000 examples; b in units of
     the weight at which both kernels have the same votes on an average example.
     """
     if not isinstance(model, WeightedAverage):
         return None
     references = model.references
-    rows = sample(held_y, max(200, min(1000, _PAIRS // len(references))), torch.Generator().manual_seed(0))
+    rows = sample(held_y, max(200, min(2000, 10 * _PAIRS // len(references))), torch.Generator().manual_seed(0))
     h = embed(model, tuple(part[rows.to(part.device)] for part in inputs_of(held_x)))
     y = held_y[rows.to(held_y.device)].to(model.device)
     wide, factors = references.log_class_weights(h), vote_factors(model, class_weights).double().log()
@@ -128,6 +128,8 @@ def fit_novelty(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_
     data, in the order of the references. 0 where raw features vote: these notice such examples already.
     """
     if not isinstance(model, WeightedAverage) or model.n_raw_features == 0 or model.raw_feature_weight:
+        return 0.0
+    if model.references.look_alikes is not None:  # novelty would turn down the narrower kernel more than the other
         return 0.0
     if model.kernel != "gaussian":  # with another kernel shares would change
         return 0.0
