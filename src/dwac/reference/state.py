@@ -21,6 +21,7 @@ from dwac.reference.ids import compact, concatenate
 # The fixed number of queries per call of the engine. Rounding depends on the shape of a computation, so otherwise an
 # answer would depend on the other queries in its batch. Smaller batches are padded.
 _TOGETHER = {"cpu": 64, "cuda": 1024}
+_SMALL, _MOST_TOGETHER = 2**17, 1024  # where references are few, more queries take hardly longer than one
 _MATRIX = 2**22  # weights held at once where the engine has no sums of weighted references
 _DIRECT = 1e-10  # a bound on the rounding of those, relative to the sums
 
@@ -166,7 +167,7 @@ class State:
         if h.requires_grad and torch.is_grad_enabled():
             result = engine.query(index, lifted, k=k, backend=backend)
         else:
-            size = _TOGETHER.get(h.device.type, 64)
+            size = max(_TOGETHER.get(h.device.type, 64), min(_MOST_TOGETHER, _SMALL // len(self.labels)))
             parts = [engine.query(index, filled(part, size), k=k, backend=backend) for part in lifted.split(size)]
             result = engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*parts, strict=True)))
         if self._lift is None:
