@@ -80,10 +80,15 @@ def run(head: str, dataset: str, size: int, rate: float, depth: int) -> dict[str
     return {"accuracy": evaluate(model, x_test, y_test)[1], "spread": spread}
 
 
-def grid(heads: Sequence[str], datasets: Iterable[str] = DATASETS) -> pd.DataFrame:
+def grid(
+    heads: Sequence[str],
+    datasets: Iterable[str] = DATASETS,
+    rates: Sequence[float] = RATES,
+    sizes: Sequence[int] = SIZES,
+) -> pd.DataFrame:
     """One row per setting: accuracy and largest ‖h‖ of each head."""
     rows = []
-    for dataset, depth, rate, size in itertools.product(datasets, DEPTHS, RATES, SIZES):
+    for dataset, depth, rate, size in itertools.product(datasets, DEPTHS, rates, sizes):
         row: dict[str, Any] = {"data": dataset, "depth": depth, "rate": rate, "h": size}
         for head in heads:
             result = run(head, dataset, size, rate, depth)

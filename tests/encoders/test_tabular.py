@@ -299,7 +299,11 @@ def test_an_empty_table_transforms_to_empty_tensors():
         (lambda X: X.assign(income=["many" if i == 3 else 1.0 for i in range(N)]), InputError, "'many' in row 3"),
         (lambda X: X.assign(income=X["day"]), InputError, "'income' must hold numbers; got Timestamp"),
         (lambda X: X.assign(income=np.where(X.index == 5, -np.inf, 1)), NonFiniteError, "'income'.*-inf in row 5"),
-        (lambda X: X.assign(age=[10**400, *[1] * (N - 1)]), NonFiniteError, "'age' must hold numbers up to"),
+        (
+            lambda X: X.assign(age=pd.Series([10**400, *[1] * (N - 1)], index=X.index, dtype=object)),
+            NonFiniteError,
+            "'age' must hold numbers up to",
+        ),
         (lambda X: X.assign(age=1j), InputError, "Complex data not supported: column 'age'"),
         (lambda X: X.assign(day=5), InputError, "'day' must hold dates; got 5 in row 0"),
         (lambda X: X.assign(day=["2024-01-01", "31/12"] * (N // 2)), InputError, "dates such as .* '31/12' in row 1"),

@@ -205,11 +205,10 @@ def test_expected_sets_are_those_that_come() -> None:
         assert low < 1 - epsilon < high < low + 0.04
 
 
-@pytest.mark.parametrize(
-    ("load", "seeds"), [(load_iris, 20), (load_wine, 20), (load_breast_cancer, 20), (load_digits, 3)]
-)
+# Were the candidate with the lowest loss simply taken, 4, 6, 5 and 2 of these seeds would fail.
+@pytest.mark.parametrize(("load", "seeds"), [(load_iris, 8), (load_wine, 8), (load_breast_cancer, 8), (load_digits, 3)])
 def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: int) -> None:
-    X, y = load(return_X_y=True)
+    X, y = (part[:600] for part in load(return_X_y=True))
     for seed in range(seeds):
         X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
         fits = [

@@ -190,8 +190,10 @@ def _decode_numpy(body: list[Any]) -> Any:
         return np.str_(value) if name == "str" else np.bytes_(value)
     if not _NUMPY.fullmatch(name):
         raise EncodingError(f"unknown numpy type {name!r:.100}; the file is damaged")
-    counts = np.dtype(name).kind in "mM"
-    return np.array(value, np.int64).view(name)[()] if counts else np.array(value, name)[()]
+    kind = np.dtype(name).kind
+    if kind in "iu" and not np.iinfo(name).min <= value <= np.iinfo(name).max:  # numpy before 2 would wrap around
+        raise EncodingError(f"{value!r:.100} is too large for {name}; the file is damaged")
+    return np.array(value, np.int64).view(name)[()] if kind in "mM" else np.array(value, name)[()]
 
 
 def _decode_interval(body: list[Any]) -> Any:
