@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dwac.drawing.records import written
+from dwac.estimator.classifier import DWACClassifier
+from dwac.explain import privacy
+from dwac.explain.rendering import about
 from dwac.metrics import AgainstChance
 from dwac.report.chance import likely_share
 from dwac.report.findings import Findings
@@ -212,6 +215,22 @@ def issues(found: Findings) -> str:
         f"{n:,} of {m:,} training examples ({percent(n / m)}) would get another label from the others. Some are "
         f"mislabelled, some are rare or lie between two classes. Check the first ones first. {LEARNED}"
     )
+
+
+def represented(clf: DWACClassifier, *, private: bool) -> str:
+    """That few vote for all, and how often they agree with them; empty where everybody votes."""
+    references, known = clf.references_, clf.agreement_
+    if not references.weighted:
+        return ""
+    few, everybody = len(references), round(float(references.sizes.sum()))
+    if private:
+        few_of = f"{about(privacy.count(few))} for {about(privacy.count(everybody))}"
+        said = known and f"{privacy.percent(privacy.agreement(known).share)} of calibration rows"
+        text = f"Representatives vote for all training examples ({few_of})."
+    else:
+        said = known and str(known)
+        text = f"{few:,} representatives vote for {everybody:,} training examples."
+    return f"{text} They give the label that all would on {said}." if said else text
 
 
 def what_map_shows(*, unchanged: bool) -> str:
