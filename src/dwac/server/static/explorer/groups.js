@@ -31,7 +31,7 @@ function row(app, answer, group, i) {
   return el("li", { class: "group", onmouseenter: () => app.marks.outline("hover", where?.discs ?? []), onmouseleave: () => app.marks.outline("hover", []) },
     head(app, group, e, other && i === e.groups.length - 1 && e.groups.slice(0, i).every((each) => each.label === e.label)),
     group.description ? el("p", { class: "description" }, group.description) : null,
-    el("p", { class: "alike" }, el("span", { class: "note" }, "most alike: "), voter(app, group.members[0], where?.member_points[0], differing(answer, i))),
+    el("p", { class: "alike" }, el("span", { class: "note" }, "most alike: "), voter(app, answer, group.members[0], where?.member_points[0])),
     more);
 }
 
@@ -44,25 +44,26 @@ function head(app, group, e, rival) {
 }
 
 // An example with its record, and a button that selects it.
-function voter(app, member, point, line = lineOf(member.record)) {
+function voter(app, answer, member, point) {
   return el("span", { class: "member" }, picture(member.record, `training example ${text(member.id)}`),
     point === undefined ? el("b", {}, brief(member.id, 40)) : el("button", { type: "button", class: "link", onclick: () => app.choose(point) }, brief(member.id, 40)),
     " ", member.size > 1 ? el("span", { class: "note" }, `votes for ${count(member.size)} `) : null,
-    el("span", { class: "note" }, line));
+    el("span", { class: "note" }, apart(answer, member)));
 }
 
-// In which columns of a table the most alike member of a group differs from the example.
-function differing({ kind, compared_groups: columns }, i) {
-  if (kind !== "table") return undefined;
-  const apart = columns.filter((column) => column.differs[i]).map((column) => `${column.name} ${column.others[i]}`);
-  if (!apart.length) return "the same in every column";
-  return `≠ ${apart.slice(0, MOST).join(", ")}${apart.length > MOST ? `, and ${apart.length - MOST} more columns` : ""}`;
+// In which columns of a table an example differs from the one explained.
+function apart({ kind, explanation: { record } }, member) {
+  if (kind !== "table" || !member.record) return lineOf(member.record);
+  const shown = (value) => (typeof value === "number" ? Number(value.toPrecision(4)) : value ?? "–");
+  const differing = Object.keys(record).filter((name) => record[name] !== member.record[name]).map((name) => `${name} ${shown(member.record[name])}`);
+  if (!differing.length) return "the same in every column";
+  return `≠ ${differing.slice(0, MOST).join(", ")}${differing.length > MOST ? `, and ${differing.length - MOST} more columns` : ""}`;
 }
 
 async function open(app, answer, i, place) {
   const group = answer.explanation.groups[i];
   const where = answer.groups?.[i];
-  const members = el("ul", { class: "members" }, group.members.map((member, j) => el("li", {}, voter(app, member, where?.member_points[j]), ` ${percent(member.share)}`)));
+  const members = el("ul", { class: "members" }, group.members.map((member, j) => el("li", {}, voter(app, answer, member, where?.member_points[j]), ` ${percent(member.share)}`)));
   fill(place, el("h4", {}, "Members most like this example"), members);
   const found = await get(`/explorer/answers/${answer.answer}/groups/${i}`);
   if (!found.n) return;
@@ -71,6 +72,6 @@ async function open(app, answer, i, place) {
     el("ul", { class: "members" }, found.subgroups.map((part) => el("li", { class: "subgroup", onmouseenter: () => app.marks.outline("hover", part.discs), onmouseleave: () => app.marks.outline("hover", where?.discs ?? []) },
       el("div", { class: "voter" }, el("span", {}, count(part.size)), el("span", { class: "share", data: { share: String(part.share), size: String(part.size) } }, percent(part.share)),
         bar(part.share, longest, group.label !== answer.explanation.label)),
-      el("span", { class: "note" }, "most alike: "), voter(app, part.members[0], part.member_points[0]),
+      el("span", { class: "note" }, "most alike: "), voter(app, answer, part.members[0], part.member_points[0]), " ",
       part.discs.length ? el("button", { type: "button", class: "link", onclick: () => app.select(part.discs[0]) }, "list its members") : null))));
 }
