@@ -85,11 +85,12 @@ def _order(explained: Explanation) -> str:
 
 def _votes(explained: Explanation) -> Html:
     first = 1 if explained.private else 0  # labels only
-    rows = [(_name(voter), written(voter.label), joined((_bar(voter, explained), _for(voter))))[first:] for voter in explained.shown]
+    rows = [
+        (_name(voter), written(voter.label), joined((_bar(voter, explained), _for(voter))))[first:]
+        for voter in explained.shown
+    ]
     head = ("training example", "label", "share of the vote")[first:]
-    return table(
-        head, rows, caption="Votes per label" if explained.private else _order(explained)
-    )
+    return table(head, rows, caption="Votes per label" if explained.private else _order(explained))
 
 
 def _bar(voter: Neighbor, explained: Explanation) -> Html:
@@ -113,7 +114,13 @@ def _images(explained: Explanation) -> Html:
         tag(
             "figure",
             picture(voter.record, f"training example {_name(voter)}"),
-            tag("figcaption", tag("strong", written(voter.label)), f" ({_name(voter)})", _bar(voter, explained), _for(voter)),
+            tag(
+                "figcaption",
+                tag("strong", written(voter.label)),
+                f" ({_name(voter)})",
+                _bar(voter, explained),
+                _for(voter),
+            ),
             class_=None if voter.label == explained.label else "other",
         )
         for voter in explained.shown
@@ -149,9 +156,7 @@ def _table(explained: Explanation) -> Html:
     heads = [joined((tag("strong", written(v.label, 24)), tag("br"), _name(v))) for v in voters]
     shares = ("share of the vote", "–", *(joined((_bar(voter, explained), _for(voter))) for voter in voters))
     rows = [shares, *(_compared_row(column) for column in differing[:_MOST_COLUMNS])]
-    shown = table(
-        ("column", "this example", *heads), rows, caption=f"{_order(explained)}; ≠ marks values that differ"
-    )
+    shown = table(("column", "this example", *heads), rows, caption=f"{_order(explained)}; ≠ marks values that differ")
     more = differing[_MOST_COLUMNS:]
     left = f" {len(more)} more columns differ." if more else ""
     noted = f"Same in all: {listed(same, _MOST_LISTED, str)}." if same else ""

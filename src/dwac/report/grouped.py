@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwac.estimator.classifier import DWACClassifier
+from dwac.explain import explain
 
 _ROWS = 200  # test examples whose votes are summed by group
 _HEAVIEST = 5
+_AT_ONCE = 16  # whose votes are in memory together
 
 
 class Deciding(NamedTuple):
@@ -38,13 +40,13 @@ def deciding(clf: DWACClassifier, h: Any) -> Deciding:
     """How test examples h (N, d) are decided; if there are many, some of them, evenly spread."""
     rows = np.unique(np.linspace(0, len(h) - 1, min(len(h), _ROWS)).astype(np.int64))
     found = []
-    for row in rows.tolist():
-        (explained,) = clf.explain_of(h[row : row + 1], k=_HEAVIEST, private=False)
-        share = sum(group.share for group in explained.groups[:_HEAVIEST])
-        found.append((explained.deciding_groups or 0, explained.deciding, share, explained.few_suffice))
+    for some in np.array_split(rows, -(-len(rows) // _AT_ONCE)):
+        for explained in explain(clf.references_, h[some], k=_HEAVIEST):
+            share = sum(group.share for group in explained.groups[:_HEAVIEST])
+            found.append((explained.deciding_groups or 0, explained.deciding, share, explained.few_suffice))
     groups, voters, shares, few = np.array(found, dtype=np.float64).T
-    medians = (float(np.median(values)) for values in (groups, voters, shares))
-    return Deciding(len(rows), len(h), *medians, float(few.mean()))
+    by_group, by_voter, share = (float(np.median(values)) for values in (groups, voters, shares))
+    return Deciding(len(rows), len(h), by_group, by_voter, share, float(few.mean()))
 
 
 def largest(clf: DWACClassifier, each: int) -> Iterator[Large]:

@@ -250,16 +250,16 @@ def _largest(found: Findings) -> Html:
         (
             written(group.label),
             f"{group.size:,}",
-            percent(group.share),
-            *((group.description or "–",) if described else ()),
+            (group.description or "–") if described else percent(group.share),
             written(group.representative),
             brief(found.clf.examples_.get(group.representative)),
         )
         for group in groups
     ]
-    head = ("class", "examples", "of all", *(("what sets it apart",) if described else ()), "most central", "example")
+    third = "what sets it apart" if described else "of all"
+    head = ("class", "examples", third, "most central", "example")
     caption = f"The largest group{'s' * (each > 1)} of each class" + (f", up to {each}" if each > 1 else "")
-    return table(head, rows, caption=caption, numbers=[1, 2])
+    return table(head, rows, caption=caption, numbers=[1])
 
 
 def _predictions(found: Findings, k: int, n_cases: int) -> Html:

@@ -217,7 +217,7 @@ def outside(found: Findings) -> str:
 def issues(found: Findings) -> str:
     """How many training labels look wrong."""
     n, m = found.count(len(found.issues)), found.count(len(found.clf.references_))
-    who = "representative" if found.represented else "training example"
+    who = "representative" if found.clf.references_.weighted else "training example"
     if n == 0:
         return f"No {who} is outvoted by the others. {LEARNED}"
     return (
@@ -228,15 +228,17 @@ def issues(found: Findings) -> str:
 
 def _of_rows(found: Deciding) -> str:
     some = found.n < found.of
-    return f"{found.n:,} of the {found.of:,} test examples, evenly spread" if some else f"all {found.of:,} test examples"
+    return (
+        f"{found.n:,} of the {found.of:,} test examples, evenly spread" if some else f"all {found.of:,} test examples"
+    )
 
 
 def deciding(found: Findings, decided: Deciding) -> str:
     """How many groups decide a label, and how many single voters would be needed."""
-    who = "representatives" if found.represented else "nearest training examples"
+    who = "representatives" if found.represented else "training examples"
     return (
         f"The median over {_of_rows(decided)}: so many of the heaviest groups decide the label, whatever labels all "
-        f"others had. One by one, {decided.voters:,g} {who} are needed. A few of those explain "
+        f"others had. In single {who}, the median is {decided.voters:,g}. A few of those explain "
         f"{percent(decided.few_suffice)} of the predictions."
     )
 

@@ -39,7 +39,9 @@ def on_map(group: Group, explanation: Explanation, points: Points, *, whole: boo
         found = points.references.groups
         leaf = found.leaves[representative]
         same = list(explanation.probabilities)[found.leaf_labels[leaf]] == group.label  # not if it was relabelled
-        discs = (np.flatnonzero(found.parents == found.parents[leaf]).tolist() if whole else [int(leaf)]) if same else []
+        discs = (
+            (np.flatnonzero(found.parents == found.parents[leaf]).tolist() if whole else [int(leaf)]) if same else []
+        )
     return {"representative_point": representative, "member_points": members, "discs": discs}
 
 

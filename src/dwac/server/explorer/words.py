@@ -19,13 +19,13 @@ GUIDE = {
     "deciding": "How many nearest examples decide the label, whatever the labels of the others.",
     "flip_size": "How many training examples must be removed to change the label.",
     "groups": (
-        "Training examples of one label that vote alike form a group. Its share is the exact sum of its members' votes. "
-        "Most alike: the member most like this example."
+        "Training examples of one label that vote alike form a group. Its share is the exact sum of its members' "
+        "votes. Most alike: the member most like this example."
     ),
     "deciding_groups": "How many of the heaviest groups decide the label, whatever the labels of all others.",
     "disc": (
-        "A disc is a group of training examples of one class that vote alike; its area grows with their number. Several "
-        "discs form a larger group."
+        "A disc is a group of training examples of one class that vote alike; its area grows with their number. "
+        "Several discs form a larger group."
     ),
     "share": "The share of this example in the whole vote.",
     "weight": "exp(−distance²) for the default kernel: 1 for an identical example, near 0 for a distant one.",
@@ -72,7 +72,7 @@ REPRESENTED = {  # instead of the same entries, where few represent all
         "others may agree with it more than they would on a new example."
     ),
     "edits": (
-        "Remove representatives, or change their labels, and see at once what changes: each goes with all it votes for. "
-        "Nothing is retrained, and the stored model is not changed: edits apply to this page only."
+        "Remove representatives, or change their labels, and see at once what changes: each goes with all it votes "
+        "for. Nothing is retrained, and the stored model is not changed: edits apply to this page only."
     ),
 }
