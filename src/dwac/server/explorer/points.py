@@ -38,9 +38,20 @@ class Points:
     step: float | None = None  # of a private map, on which positions are rounded to whole steps
 
     @classmethod
-    def of(cls, references: ReferenceSet, examples: Examples, predicted: NDArray[np.int64], *, private: bool) -> Points:
-        """The map is made of the training examples, even if they are not shown."""
-        layout = layout_of(references)
+    def of(
+        cls,
+        references: ReferenceSet,
+        examples: Examples,
+        predicted: NDArray[np.int64],
+        *,
+        private: bool,
+        members: ReferenceSet | None = None,
+    ) -> Points:
+        """The map is made of the training examples, even if they are not shown.
+
+        members: those who are represented by the references, in the same groups.
+        """
+        layout = layout_of(references if members is None else members)
         if not private:
             return cls(references, examples, layout, predicted, len(references))
         step = float(places_of(references, layout).std(axis=0).max()) * _SPREADS / privacy.STEPS

@@ -106,7 +106,7 @@ class Explorer:
             words: title, note and epsilon of the page.
         """
         hidden = clf.private_ if private is None else private
-        members, clf = None if hidden else clf.references_.members, alone(clf)
+        everybody, clf = clf.references_.members, alone(clf)
         bad: dict[int, str] = {}
         if X is not None:
             X, y, ids, rival, bad = _readable(clf, X, y, ids, rival)
@@ -116,7 +116,8 @@ class Explorer:
             raise InputError("comparing two models needs rows of data; give X")
         other = None if rival is None else Rival.of(*rival, private=hidden)
         view = first_view(clf, asked, progress, private=hidden)
-        points = Points.of(clf.references_, asked, view.predictions.codes, private=hidden)
+        points = Points.of(clf.references_, asked, view.predictions.codes, private=hidden, members=everybody)
+        members = None if hidden else everybody
         return cls(clf, asked, points, view, hidden, other, unreadable=bad, members=members, **words)
 
     @cached_property

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { chip } from "./chips.js";
 import { brief, el, fill, percent, text } from "./dom.js";
-import { bar, chooser, comparison, lineOf, picture } from "./records.js";
+import { bar, chooser, comparison, lineOf, picture, words } from "./records.js";
 
 const MOST = 6; // columns named that differ
 
@@ -16,6 +16,7 @@ export function showGroups(app, answer) {
     el("h3", { id: "groups-title" }, "Votes by group, heaviest first"),
     el("p", {}, el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${e.n_groups.toLocaleString("en")} groups, and the strongest for another label; these have ${percent(share)} of the vote.`),
     el("p", { class: "note" }, app.start.guide.groups),
+    { image: () => el("p", { class: "member" }, picture(e.record, "this example"), "this example"), text: () => words(e) }[answer.kind]?.(),
     el("ul", { class: "voters" }, e.groups.map((group, i) => row(app, answer, group, i))),
     answer.kind === "table" ? el("details", { id: "alike" }, el("summary", {}, "The examples most alike, by column"),
       comparison("compared-groups", answer.compared_groups, e.groups.map((group) => [chip(app, group.label), el("div", {}, brief(group.members[0].id, 30))]))) : null);

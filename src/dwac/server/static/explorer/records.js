@@ -1,6 +1,6 @@
 // Records of examples: pictures, lines of text, rows of a table beside each other; and shares as bars.
 
-import { brief, el } from "./dom.js";
+import { brief, el, percent } from "./dom.js";
 
 const imageIn = (record) => Object.values(record ?? {}).find((value) => typeof value === "string" && value.startsWith("data:image/png"));
 
@@ -18,6 +18,17 @@ export function lineOf(record) {
   if (!record || imageIn(record)) return "";
   const names = Object.keys(record);
   return brief(names.length === 1 && names[0] === "text" ? record.text : names.map((name) => `${name} ${record[name] ?? "–"}`).join(", "), 240);
+}
+
+// The text that is explained, its words shaded by attention.
+export function words(e) {
+  if (!e.attention) return el("p", { class: "words" }, brief(e.record.text, 4000));
+  const most = Math.max(...e.attention.map(([, weight]) => weight)) || 1;
+  return [
+    el("p", { class: "words" }, e.attention.map(([word, weight]) => [
+      el("span", { style: { background: `rgba(var(--read), ${(weight / most).toFixed(2)})` }, title: percent(weight) }, word), " "])),
+    el("p", { class: "note" }, "The stronger the background of a word, the more attention the model pays to it."),
+  ];
 }
 
 // How many neighbours or groups to show.

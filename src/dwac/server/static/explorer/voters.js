@@ -2,7 +2,7 @@
 
 import { chip } from "./chips.js";
 import { brief, el, percent, short, text } from "./dom.js";
-import { bar, chooser, comparison, picture } from "./records.js";
+import { bar, chooser, comparison, picture, words } from "./records.js";
 
 export function showVoters(app, answer) {
   const { explanation: e, kind } = answer;
@@ -53,19 +53,9 @@ function images(app, answer) {
         actions(app, answer, i)))));
 }
 
-function words(e) {
-  if (!e.attention) return el("p", { class: "words" }, brief(e.record.text, 4000));
-  const most = Math.max(...e.attention.map(([, weight]) => weight)) || 1;
-  return [
-    el("p", { class: "words" }, e.attention.map(([word, weight]) => [
-      el("span", { style: { background: `rgba(var(--read), ${(weight / most).toFixed(2)})` }, title: percent(weight) }, word), " "])),
-    el("p", { class: "note" }, "The stronger the background of a word, the more attention the model pays to it."),
-  ];
-}
-
 function texts(app, answer) {
   const { explanation: e } = answer;
-  return [words(e), list(app, answer, (voter) => el("p", {}, brief(voter.record?.text ?? "–", 400)))];
+  return [answer.few_suffice ? words(e) : null, list(app, answer, (voter) => el("p", {}, brief(voter.record?.text ?? "–", 400)))];
 }
 
 const votes = (app, answer) => list(app, answer, () => null);
