@@ -475,7 +475,7 @@ def test_edits_of_representatives_equal_a_recount_from_scratch(
         condensed.save(tmp_path / "few")
         clf = load(tmp_path / "few", device="cpu")
         assert clf.references_.members is None
-    rows = {} if training else {"X": AGES[200:230], "y": TRUTH[200:230]}
+    rows: dict[str, Any] = {} if training else {"X": AGES[200:230], "y": TRUTH[200:230]}
     explorer, refs = Explorer.of(clf, **rows, private=False), clf.references_
     edits: dict[int, int | None] = {0: None, 3: 1 - int(refs.labels[3]), 5: None, 9: 1 - int(refs.labels[9])}
     for place, label in edits.items():
