@@ -193,3 +193,13 @@ def test_two_dimensions_are_shown_as_they_are_and_one_as_a_line() -> None:
 def test_wrong_groups_are_refused(h: np.ndarray, leaves: list[int], sizes: list[float] | None, message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         layout(h, leaves, leaves, sizes=sizes)
+
+
+def test_groups_of_one_example_spread_new_ones_over_their_discs() -> None:
+    rng = np.random.default_rng(0)
+    h = rng.normal(size=(12, 6)) * [9, 4, 1, 1, 1, 1]
+    found = layout(h, np.zeros(12, dtype=int), np.arange(12), sizes=np.arange(1, 13))
+    near = found.place(h[3] + 0.3 * rng.normal(size=(40, 6)), np.full(40, 3)) - found.centres[3]
+    assert (np.hypot(*near.T) < found.radii[3]).all()
+    assert np.linalg.matrix_rank(near, tol=0.01 * found.radii[3]) == 2
+    assert len(np.unique(near.round(6), axis=0)) == 40

@@ -22,6 +22,7 @@ from dwac import DWACClassifier, ReferenceSet, load, metrics, report
 from dwac.cli.app import app
 from dwac.drawing.records import data_url
 from dwac.errors import HeadError, LabelError, StorageError
+from dwac.explain import privacy
 from dwac.kernels import KERNELS, get_kernel
 from dwac.report import card, cases, markup, words
 from dwac.report.chance import valid_coverage
@@ -164,8 +165,10 @@ def test_predictions_are_explained_by_the_explanation_itself(clf: DWACClassifier
             assert f"Example {X.index[row]}: predicted {explained.label}" in text
             for sentence in explained.sentences():
                 assert sentence in text
-            for neighbor in explained.neighbors:
-                assert str(neighbor.id) in text
+            for voter in explained.shown:
+                assert str(voter.id) in text
+            for group in () if explained.few_suffice else explained.shown_groups:
+                assert f"{words.percent(group.share)} {group.size} {group.description}".replace("\u00a0", " ") in text
 
 
 def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
@@ -183,6 +186,66 @@ def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
     others = np.setdiff1d(np.arange(len(y)), chosen["wrong"])
     assert trust.credibility[chosen["doubtful"][0]] == trust.credibility[others].min()
     assert trust.confidence[chosen["doubtful"][2]] <= np.sort(trust.confidence)[8]
+
+
+# Groups
+
+
+def test_the_report_counts_groups_as_explanations_do(clf: DWACClassifier, page: str) -> None:
+    X, y = table(200, seed=1)
+    found, text = find(clf, X, y), Reader(page).words
+    explained = clf.explain(X)
+    assert found.deciding is not None
+    assert found.deciding.n == found.deciding.of == 200
+    assert found.deciding.groups == np.median([e.deciding_groups for e in explained])
+    assert found.deciding.voters == np.median([e.deciding for e in explained])
+    shares = [sum(group.share for group in e.groups[:5]) for e in explained]
+    assert found.deciding.share == pytest.approx(np.median(shares))
+    assert f"Groups that decide a label {found.deciding.groups:g} The median over all 200 test examples" in text
+    assert f"Share of the five heaviest {words.percent(found.deciding.share)}".replace("\u00a0", " ") in text
+
+
+def test_the_largest_groups_of_each_class_are_shown_with_their_most_central_example(
+    clf: DWACClassifier, page: str
+) -> None:
+    text, groups, described = Reader(page).words, clf.references_.groups, clf.descriptions_
+    assert described is not None
+    for code, name in enumerate(clf.classes_):
+        mine = np.flatnonzero(groups.labels == code)
+        for group in mine[np.argsort(-groups.sizes[mine], kind="stable")][:3]:
+            central = clf.references_.ids[groups.representatives[group]]
+            assert f"{name} {groups.sizes[group]:.0f} {described[group]} {central}" in text
+
+
+def test_with_many_test_rows_a_sample_is_said_to_be_one(clf: DWACClassifier) -> None:
+    X, y = table(250, seed=3)
+    found = find(clf, X, y)
+    sentence = next(fact.meaning for fact in card.groups(found) if fact.name == "Groups that decide a label")
+    assert "200 of the 250 test examples, evenly spread" in sentence
+
+
+def test_a_condensed_model_says_how_many_represent_how_many_and_how_well(clf: DWACClassifier, tmp_path: Path) -> None:
+    few = clf.condense(12)
+    known, total = few.agreement_, len(clf.references_)
+    assert known is not None
+    X, y = table(60, seed=1)
+    text = check_safe(report.write(few, X, y, tmp_path / "a.html").read_text()).words
+    assert text.count(f"Representatives 12 for {total} examples") == 2  # the model card, and the section on groups
+    assert f"Training {total} examples" in text
+    interval = f"between {words.percent(known.low)} and {words.percent(known.high)}".replace("\u00a0", " ")
+    assert text.count(f"Agreement {words.percent(known.share)}".replace("\u00a0", " ")) == 2
+    assert text.count(interval) >= 2
+    assert f"{total} training examples, for which 12 vote" in report.embedding_map(few).axes[0].get_title()
+    private = check_safe(report.write(few, X, y, tmp_path / "b.html", private=True).read_text()).words
+    assert f"Representatives {privacy.count(12)} for {privacy.count(total):,} examples" in private
+    assert f"Agreement {words.percent(privacy.agreement(known).share)}".replace("\u00a0", " ") in private
+    assert "Groups that decide" not in private
+
+
+def test_rows_that_a_condensed_model_represents_are_known_again() -> None:
+    X, y = table(300)
+    few = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X[:200], y[:200]).condense(8)
+    assert report.seen(few, X.index, few.embed(X)).tolist() == [True] * 200 + [False] * 100
 
 
 # Whatever the data hold

@@ -93,6 +93,11 @@ class Visit:
         if not self.page.evaluate(f"document.getElementById('{section}').open"):
             self.page.click(f"#{section} > summary")
 
+    def one_by_one(self) -> None:
+        """Open the list of single voters, where groups are shown instead."""
+        if self.page.locator("#nearest").count():
+            self.open("nearest")
+
     def changed(self) -> int:
         return int(self.page.locator("#n-changed").get_attribute("data-n"))
 
@@ -190,6 +195,7 @@ def test_a_person_looks_slides_edits_removes_undoes_and_exports(
         seen.page.click("#whatif button:has-text('Back')")
         seen.page.wait_for_selector(f'#example[data-point="{first + 1}"]')
 
+        seen.one_by_one()
         seen.page.locator("#voters button:has-text('Remove')").first.click()
         seen.page.wait_for_selector("#before-after")
         assert seen.number("probability") != wanted.probability
@@ -218,7 +224,7 @@ def _shows_records(seen: Visit, kind: str) -> None:
                 "[...document.querySelectorAll('#voters img')].every((i) => i.naturalWidth === 8)"
             )
         case _:
-            assert seen.page.locator("#voters .words span").count() == 3
+            assert seen.page.locator("#example .words span").count() == 3
 
 
 def test_the_same_explanation_has_the_same_numbers_in_python_command_service_and_page(
@@ -254,6 +260,105 @@ def _numbers(explanation: dict[str, Any]) -> dict[str, Any]:
     """All but the records, whose dates a file writes in another way."""
     neighbors = [{key: value for key, value in each.items() if key != "record"} for each in explanation["neighbors"]]
     return {**{key: value for key, value in explanation.items() if key != "record"}, "neighbors": neighbors}
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Explorer:
+    """People who lie so close together that few explain nothing."""
+    clf = fitted(PEOPLE[:200], AGED[:200], epochs=4, look_alikes=False)
+    clf.model_.references = clf.references_.replaced(embeddings=0.3 * clf.references_.embeddings)
+    return Explorer.of(clf, PEOPLE[200:], AGED[200:], title="crowd")
+
+
+def test_where_few_examples_explain_nothing_the_page_shows_groups_that_open(browser: Any, crowd: Explorer) -> None:
+    wanted = crowd.clf.explain(crowd.examples.row(1), k=5)[0]
+    with visit(browser, crowd) as seen:
+        seen.choose(crowd.points.n_training + 1)
+        heads = seen.page.locator("#groups .group > .voter .share").all()
+        assert [float(node.get_attribute("data-share")) for node in heads] == [g.share for g in wanted.shown_groups]
+        assert [int(node.get_attribute("data-size")) for node in heads] == [g.size for g in wanted.shown_groups]
+        assert seen.number("deciding_groups") == wanted.deciding_groups
+        assert seen.number("deciding") == wanted.deciding
+        shown = seen.page.locator("#example").inner_text()
+        assert all(sentence in shown for sentence in wanted.sentences()[-3:])
+        for group in wanted.shown_groups:
+            assert str(group.description) in shown
+            assert str(group.members[0].id) in shown
+        assert "(the strongest group for another label)" in shown or {g.label for g in wanted.groups[:5]} != {
+            wanted.label
+        }
+        place = next(i for i, group in enumerate(wanted.shown_groups) if group.subgroups)
+        seen.page.locator("#groups .opened summary").nth(place).click()
+        seen.page.locator("#groups .subgroup").first.wait_for()
+        parts = seen.page.locator("#groups .subgroup .share").all()
+        wanted_parts = [part.share for part in wanted.shown_groups[place].subgroups[:12]]
+        assert [float(node.get_attribute("data-share")) for node in parts] == wanted_parts
+        members = [str(member.id) for member in wanted.shown_groups[place].members]
+        inside = seen.page.locator("#groups .opened").nth(place).locator(".members").first.inner_text()
+        assert all(name in inside for name in members)
+        assert not seen.page.locator("#voters").is_visible()
+        seen.page.click("#nearest > summary")
+        assert seen.page.locator("#voters").is_visible()
+        seen.page.locator("#groups .alike button").first.click()  # to the member most alike
+        seen.wait(f"window.explorer.answer.id === {json.dumps(wanted.groups[0].members[0].id)}")
+
+
+def test_a_disc_of_the_map_says_what_it_is_and_lists_its_members(browser: Any, crowd: Explorer) -> None:
+    groups = crowd.points.references.groups
+    disc = int(groups.leaf_sizes.argmax())
+    with visit(browser, crowd) as seen:
+        seen.page.select_option("#click", "groups")
+        x, y = seen.page.evaluate(
+            "(i) => { const { map } = window.explorer; const d = map.discs[i]; "
+            "return map.pixelOf(d.x, d.y).map((v) => v / map.ratio); }", disc)  # fmt: skip
+        tinted = "([x, y]) => [...window.explorer.map.context.getImageData(x, y, 1, 1).data].join()"
+        rim = 0.97 * float(crowd.points.layout.radii[disc])
+        inside = seen.page.evaluate(
+            "([i, r]) => { const { map } = window.explorer; const d = map.discs[i];"
+            "return map.pixelOf(d.x, d.y + r).map(Math.round); }", [disc, rim])  # fmt: skip
+        assert seen.page.evaluate(tinted, inside) != seen.page.evaluate(tinted, [2, 2])
+        box = seen.page.locator("#marks").bounding_box()
+        seen.page.mouse.move(box["x"] + x, box["y"] + y)
+        tip = seen.page.locator("#tip").inner_text()
+        description = (crowd.clf.descriptions_ or [])[groups.parents[disc]]
+        assert f"{groups.leaf_sizes[disc]:.0f} training examples" in tip
+        assert str(description) in tip
+        seen.page.mouse.click(box["x"] + x, box["y"] + y)
+        seen.page.wait_for_selector(f'#group[data-disc="{disc}"]:not([hidden])')
+        assert seen.page.locator("#group .members li").count() == groups.leaf_sizes[disc]
+        assert seen.page.evaluate("window.explorer.marks.group") == [disc]
+        seen.page.click("#whole")
+        whole = np.flatnonzero(groups.parents == groups.parents[disc])
+        seen.page.wait_for_selector('#group[data-whole="true"]')
+        assert seen.page.evaluate("window.explorer.marks.group") == whole.tolist()
+        assert int(seen.page.locator("#group").get_attribute("data-n")) == groups.sizes[groups.parents[disc]]
+        name = seen.page.locator("#group .members .link").first.inner_text()
+        seen.page.locator("#group .members .link").first.click()
+        seen.wait(f"window.explorer.answer?.id === {json.dumps(name)}")
+        seen.page.click("#group button[aria-label^=Close]")
+        assert not seen.page.locator("#group").is_visible()
+        seen.page.click("#its-disc")
+        seen.page.wait_for_selector("#group:not([hidden])")
+
+
+def test_a_condensed_model_shows_representatives_and_how_many_each_votes_for(
+    browser: Any, table: DWACClassifier
+) -> None:
+    few = table.condense(14)
+    known = few.agreement_
+    assert known is not None
+    with visit(browser, Explorer.of(few, PEOPLE[200:], AGED[200:])) as seen:
+        assert str(known) in seen.page.locator("#represented").inner_text()
+        seen.choose(15)
+        wanted = few.explain(PEOPLE[201:202], k=5)[0]
+        assert seen.number("agreement") == known.share
+        assert str(known) in seen.page.locator("#example").inner_text()
+        voters = seen.page.locator("#voters .share").all_text_contents()
+        for text, neighbor in zip(voters, wanted.neighbors, strict=True):
+            assert neighbor.size == 1 or f"votes for {neighbor.size:,}" in text
+        place = int(few.references_.positions([wanted.neighbors[0].id])[0])
+        seen.choose(place)
+        assert f"representative of {few.references_.sizes[place]:.0f}" in seen.page.locator("#example h2").inner_text()
 
 
 def test_search_and_keys_lead_where_the_mouse_does(browser: Any, explorers: dict[str, Explorer]) -> None:
@@ -407,6 +512,7 @@ def test_everything_has_contrast_and_a_name(
     with visit(browser, explorers[kind], color_scheme=scheme) as seen:
         assert seen.page.evaluate("document.documentElement.dataset.theme") == scheme
         seen.choose(explorers[kind].points.n_training + 1)
+        seen.one_by_one()
         seen.page.locator("#voters button:has-text('Remove')").first.click()
         seen.page.wait_for_selector("#before-after")
         for section in ("labels", "whatif", "edits", "issues", "compare", "export"):

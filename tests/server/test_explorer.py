@@ -26,7 +26,7 @@ from dwac.explain import explain
 from dwac.kernels import get_kernel
 from dwac.report import label_issues
 from dwac.server.explorer import Explorer, explorer_app
-from dwac.server.explorer.edits import voters
+from dwac.server.explorer.edits import edited, voters
 from dwac.server.explorer.points import NONE
 from dwac.server.explorer.views import Examples, first_view, view_after
 from tests.server.test_server import DIGITS, DWAC, TOKEN, Answer, Client, fitted, people, served
@@ -106,7 +106,8 @@ def test_a_row_of_data_is_explained_as_in_python(page: Reader, table: DWACClassi
 def test_a_training_example_is_asked_without_its_own_vote(page: Reader, table: DWACClassifier) -> None:
     refs = table.references_
     keep = np.arange(len(refs)) != 7
-    others = ReferenceSet(refs.embeddings[keep], refs.labels[keep], refs.ids[keep].tolist(), 2)
+    near = refs.look_alikes
+    others = ReferenceSet(refs.embeddings[keep], refs.labels[keep], refs.ids[keep].tolist(), 2, look_alikes=near)
     wanted = explain(others, refs.embeddings[7:8], classes=["old", "young"])[0]
     answer = page.get("points/7")["explanation"]
     assert answer["probability"] == pytest.approx(wanted.probability, rel=1e-6)
@@ -317,6 +318,193 @@ def test_the_last_voters_cannot_be_removed() -> None:
     with pytest.raises(InputError, match="at least 2 training examples must remain"):
         explorer.edit("a", 1, None)
     assert len(explorer.history("a").done) == 1
+
+
+# Groups
+
+
+@pytest.fixture(scope="module")
+def crowd() -> DWACClassifier:
+    """Classes that lie so close together that few examples explain nothing."""
+    clf = fitted(AGES[:200], TRUTH[:200], epochs=4, look_alikes=False)
+    refs = clf.references_
+    clf.model_.references = refs.replaced(embeddings=0.3 * refs.embeddings)
+    return clf
+
+
+@pytest.fixture(scope="module")
+def crowded(crowd: DWACClassifier) -> Iterator[Reader]:
+    yield from reading(Explorer.of(crowd, AGES[200:220], TRUTH[200:220]))
+
+
+def test_groups_are_those_of_the_explanation_and_open_into_their_subgroups(
+    crowded: Reader, crowd: DWACClassifier
+) -> None:
+    answer = crowded.get(f"points/{crowded.first_row}?k=4")
+    wanted = crowd.explain(AGES[200:201], k=4)[0]
+    assert not wanted.few_suffice
+    assert answer["few_suffice"] is False
+    assert answer["explanation"] == json.loads(json.dumps(wanted.to_dict()))
+    assert answer["facts"]["decided"] == wanted.sentences()[-3:-1]
+    assert {group["label"] for group in answer["explanation"]["groups"]} == {"old", "young"}
+    refs = crowd.references_
+    for number, (group, placed) in enumerate(zip(wanted.shown_groups, answer["groups"], strict=True)):
+        assert [refs.ids[place] for place in placed["member_points"]] == [member.id for member in group.members]
+        assert set(refs.ids[np.isin(refs.groups.leaves, placed["discs"])]) == set(group.ids)
+        opened = crowded.get(f"answers/{answer['answer']}/groups/{number}")
+        assert opened["n"] == len(group.subgroups)
+        assert [part["share"] for part in opened["subgroups"]] == [part.share for part in group.subgroups[:12]]
+        if group.subgroups:
+            assert sum(part.share for part in group.subgroups) == pytest.approx(group.share)
+        for part, found in zip(group.subgroups, opened["subgroups"], strict=False):
+            assert refs.ids[refs.groups.leaves == found["discs"][0]].tolist() == part.ids
+
+
+def test_a_training_example_has_groups_with_descriptions_without_itself(crowded: Reader, crowd: DWACClassifier) -> None:
+    answer = crowded.get("points/7")["explanation"]
+    known = crowd.descriptions_
+    assert known is not None
+    assert all(group["description"] in known for group in answer["groups"])
+    assert crowd.references_.ids[7] not in [member["id"] for group in answer["groups"] for member in group["members"]]
+
+
+def test_discs_are_the_leaves_and_list_their_members_page_by_page(crowded: Reader, crowd: DWACClassifier) -> None:
+    start, groups, layout = crowded.get("start"), crowd.references_.groups, crowded.explorer.points.layout
+    assert [disc["size"] for disc in start["discs"]] == groups.leaf_sizes.tolist()
+    assert [disc["label"] for disc in start["discs"]] == groups.leaf_labels.tolist()
+    assert [[disc["x"], disc["y"]] for disc in start["discs"]] == layout.centres.tolist()
+    assert [disc["r"] for disc in start["discs"]] == layout.radii.tolist()
+    assert [group["description"] for group in start["groups"]] == crowd.descriptions_
+    biggest = int(groups.leaf_sizes.argmax())
+    found = crowded.get(f"discs/{biggest}")
+    mine = crowd.references_.ids[groups.leaves == biggest]
+    assert len(mine) <= 30
+    assert {member["id"] for member in found["members"]} == set(mine)
+    assert found["members"][0]["id"] == crowd.references_.ids[groups.leaf_representatives[biggest]]
+    assert found["label"] == crowd.classes_[groups.leaf_labels[biggest]]
+    whole, page_by_page = groups.members(int(groups.sizes.argmax())), []
+    disc = int(groups.leaves[whole[0]])
+    for first in range(0, len(whole), 30):
+        part = crowded.get(f"discs/{disc}?whole=1&start={first}")
+        assert part["n"] == len(whole)
+        page_by_page += [member["point"] for member in part["members"]]
+    assert sorted(page_by_page) == whole.tolist()
+    job = str(crowd.examples_[mine[0]]["job"])
+    assert job in next(member["text"] for member in found["members"] if member["id"] == mine[0])
+    point = crowded.get(f"points/{crowded.first_row + 3}")
+    assert start["discs"][point["disc"]]["label"] == crowd.classes_.tolist().index(point["explanation"]["label"])
+
+
+def test_a_group_that_is_not_there_is_refused(crowded: Reader) -> None:
+    assert crowded.ask("GET", "discs/100000").status == 422
+    assert crowded.ask("GET", "answers/100000/groups/0").status == 410
+    answer = crowded.get(f"points/{crowded.first_row}")["answer"]
+    assert crowded.ask("GET", f"answers/{answer}/groups/99").status == 422
+    other = Reader(crowded.client, crowded.explorer, "e" * 32)
+    assert other.ask("GET", f"answers/{answer}/groups/0").status == 410  # another page's
+
+
+def test_edits_keep_descriptions_with_their_groups(crowd: DWACClassifier) -> None:
+    refs, known = crowd.references_, crowd.descriptions_
+    assert known is not None
+    smallest = int(refs.groups.sizes.argmin())
+    edits: dict[int, int | None] = {int(place): None for place in refs.groups.members(smallest)}
+    other = edited(crowd, edits | {int(refs.groups.members((smallest + 1) % len(known))[0]): None})
+    assert other.descriptions_ == [text for group, text in enumerate(known) if group != smallest]
+
+
+def test_a_private_explorer_has_no_groups(crowd: DWACClassifier) -> None:
+    for page in reading(Explorer.of(crowd, AGES[200:210], private=True)):
+        start = page.get("start")
+        assert start["discs"] == start["groups"] == []
+        answer = page.get("points/0")
+        assert answer["few_suffice"]
+        assert answer["explanation"]["groups"] == []
+        assert not answer["groups"]
+        assert page.ask("GET", "discs/0").status == 409
+        assert page.ask("GET", f"answers/{answer['answer']}/groups/0").status == 409
+
+
+# Few vote for all
+
+
+@pytest.fixture(scope="module")
+def condensed(table: DWACClassifier) -> DWACClassifier:
+    return table.condense(14)
+
+
+@pytest.fixture(scope="module")
+def represented(condensed: DWACClassifier) -> Iterator[Reader]:
+    yield from reading(Explorer.of(condensed, AGES[200:220], TRUTH[200:220]))
+
+
+def test_a_condensed_model_says_who_votes_for_how_many(represented: Reader, condensed: DWACClassifier) -> None:
+    start, known, refs = represented.get("start"), condensed.agreement_, condensed.references_
+    assert known is not None
+    total = round(float(refs.sizes.sum()))
+    assert start["represented"].startswith(f"14 representatives vote for {total} training examples.")
+    assert str(known) in start["represented"]
+    assert start["sizes"] == refs.sizes.tolist()
+    assert start["card"]["agreement"] == known._asdict()
+    answer = represented.get(f"points/{represented.first_row}?k=4")
+    wanted = condensed.explain(AGES[200:201], k=4)[0]
+    assert answer["explanation"] == json.loads(json.dumps(wanted.to_dict()))
+    assert answer["facts"]["agreed"] == wanted.sentences()[-1]
+    assert answer["facts"]["flipped"] == wanted.sentences()[-2]
+
+
+def test_the_disc_of_a_representative_lists_all_it_stands_for(represented: Reader, condensed: DWACClassifier) -> None:
+    refs, members = condensed.references_, condensed.references_.members
+    assert members is not None
+    for disc in range(len(refs)):
+        found = represented.get(f"discs/{disc}")
+        assert found["n"] == found["n_examples"] == refs.sizes[disc]
+        mine = members.ids[members.groups.leaves == disc]
+        assert {member["id"] for member in found["members"]} <= set(mine)
+        points = [member for member in found["members"] if member["point"] is not None]
+        assert [(member["id"], member["size"]) for member in points] == [(refs.ids[disc], refs.sizes[disc])]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_edits_of_representatives_equal_a_recount_from_scratch(
+    condensed: DWACClassifier, saved: bool, training: bool, tmp_path: Path
+) -> None:
+    clf = condensed
+    if saved:
+        condensed.save(tmp_path / "few")
+        clf = load(tmp_path / "few", device="cpu")
+        assert clf.references_.members is None
+    rows: dict[str, Any] = {} if training else {"X": AGES[200:230], "y": TRUTH[200:230]}
+    explorer, refs = Explorer.of(clf, **rows, private=False), clf.references_
+    edits: dict[int, int | None] = {0: None, 3: 1 - int(refs.labels[3]), 5: None, 9: 1 - int(refs.labels[9])}
+    for place, label in edits.items():
+        explorer.edit("a", place, label)
+    view = explorer.view("a")
+    h = refs.embeddings.numpy() if training else clf.embed(AGES[200:230])
+    own = range(len(refs)) if training else [-1] * 30
+    wanted = np.array([_slow_weighted(refs, edits, row, place) for row, place in zip(h, own, strict=True)])
+    assert np.allclose(view.predictions.log_class_weights, wanted, rtol=1e-5, atol=1e-3)
+    for row in (0, 1, 5):  # one by one, too, with and without an example's own votes
+        point = row if training else row + explorer.points.n_training
+        answer = explorer.point("a", point, 4)["explanation"]
+        p = np.exp(wanted[row] - np.logaddexp.reduce(wanted[row]))
+        assert list(answer["probabilities"].values()) == pytest.approx(p.tolist(), abs=1e-4)
+        assert answer["n_references"] == len(refs) - 2 - (training and row not in (0, 5))
+        assert answer["agreement"] is None  # that was measured before the edits
+    assert clf.references_ is refs
+    assert len(refs) == 14
+
+
+def _slow_weighted(refs: ReferenceSet, edits: dict[int, int | None], h: Any, own: int) -> list[float]:
+    votes = [-np.inf] * refs.n_classes
+    for place, label in enumerate(refs.labels.tolist()):
+        now = edits.get(place, label)
+        if place != own and now is not None:
+            squared = float(((refs.embeddings[place].double().numpy() - np.asarray(h, dtype=np.float64)) ** 2).sum())
+            log_w = -squared + np.log(refs.weights[place]) + np.log(refs.class_weights[now])
+            votes[now] = float(np.logaddexp(votes[now], log_w))
+    return votes
 
 
 # Exports

@@ -141,7 +141,8 @@ def _evened(u: Floats) -> Floats:
 def _axes_of(h: NDArray[Any], leaves: Whole, n_leaves: int) -> tuple[Floats, Floats, Floats]:
     """Of each group its mean (L, d), first two principal axes (L, 2, d) and standard deviations along them (L, 2).
 
-    Groups too small to have axes of their own have those of all examples about the means of their groups.
+    Groups too small to have axes of their own have those of all examples about the means of their groups, or if there
+    is nothing but such groups, those of the means.
     """
     basis = _basis(h)
     means, n_wide = np.zeros((n_leaves, h.shape[1])), len(basis)
@@ -155,6 +156,11 @@ def _axes_of(h: NDArray[Any], leaves: Whole, n_leaves: int) -> tuple[Floats, Flo
         scatter += own
         if len(rows) >= _OWN:
             axes[leaf], spread[leaf] = _principal(own / len(rows))
+    if (
+        n_leaves > 1 and not scatter.any()
+    ):  # every group is one example: as if each was as wide as its part of the whole
+        scatter = np.cov(means.T, bias=True).reshape(h.shape[1], -1) * len(h) / n_leaves
+        scatter = basis @ scatter @ basis.T
     usual, typical = _principal(scatter / len(h))
     small = spread[:, 0] == 0
     axes[small], spread[small] = usual, typical

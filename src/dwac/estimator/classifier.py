@@ -9,7 +9,7 @@ print(clf.explain(X, k=5)[0])          # who voted, and how much
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from os import PathLike
@@ -512,12 +512,14 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         private: bool | None = None,
         shown: Any = None,
         references: ReferenceSet | None = None,
+        descriptions: Sequence[str | None] | None = None,
         X: Any = None,
     ) -> list[Explanation]:
         """The same from embeddings (n, d) that are already computed.
 
-        shown: each example as a person would see it, as for `dwac.explain.explain`. references: who votes; by default
-        all. X: the rows, to which those members of a group that look like them are shown.
+        shown: each example as a person would see it, as for `dwac.explain.explain`. references: who votes, and
+        descriptions of their groups; by default all. X: the rows, to which those members of a group that look like them
+        are shown.
         """
         private = self.private_ if private is None else private
         return explain(
@@ -531,7 +533,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             private=private,
             shown=shown,
             alike=None if X is None or private or not len(self.examples_) else partial(self._differences, X),
-            descriptions=None if private or references is not None else self.descriptions_,
+            descriptions=None if private else self.descriptions_ if references is None else descriptions,
             agreement=self.agreement_,
         )
 

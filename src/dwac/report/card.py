@@ -57,7 +57,8 @@ def data(found: Findings) -> list[Fact]:
     """The data and how it was split."""
     clf = found.clf
     names = clf.classes_.tolist()
-    counts = np.bincount(clf.references_.labels.cpu().numpy(), minlength=len(names))
+    references = clf.references_
+    counts = np.bincount(references.labels.cpu().numpy(), references.sizes, len(names)).round()
     columns = getattr(clf, "n_features_in_", None)
     kind = _KINDS.get(clf.encoder_.kind, clf.encoder_.kind) + (f", {columns:,} columns" if columns else "")
     few, many = written(names[counts.argmin()]), written(names[counts.argmax()])
@@ -67,11 +68,15 @@ def data(found: Findings) -> list[Fact]:
     return [
         Fact("Kind", kind, "The form of an example."),
         Fact(f"{len(names)} classes", written(", ".join(written(name) for name in names), 200), balance),
-        Fact("Training", f"{n:,} examples", "The network was trained on these, and these vote."),
+        Fact("Training", f"{n:,} examples", f"The network was trained on these, and {_who_votes(found)}."),
         Fact("Validation", f"{found.count(len(clf.validation_ids_)):,} examples", "Held out for early stopping."),
         Fact("Calibration", f"{found.count(len(clf.calibration_y_)):,} examples", _calibration(clf)),
         Fact("Test", f"{found.result.n:,} examples", new),
     ]
+
+
+def _who_votes(found: Findings) -> str:
+    return "some of them vote for all" if found.represented else "these vote"
 
 
 def _calibration(clf: DWACClassifier) -> str:
@@ -95,9 +100,28 @@ def model(found: Findings) -> list[Fact]:
         Fact("Network", network, f"Turns an example into a point.{several}"),
         Fact("Embedding", f"a point of {references.embeddings.shape[1]} numbers", near),
         Fact("Kernel", references.kernel, "How votes decrease with distance."),
+        *groups(found),
         Fact("Training", f"{len(history)} epochs, {ended}", "Passes through the training examples."),
         Fact("Settings", ", ".join(_changed(clf)) or "defaults", by_hand),
     ]
+
+
+def groups(found: Findings) -> list[Fact]:
+    """How few voters or groups explain a prediction, and how far representatives agree with all."""
+    facts, by_group = [], found.deciding
+    if found.represented:
+        voters = f"{found.count(len(found.clf.references_)):,} for {found.n_examples:,} examples"
+        facts.append(Fact("Representatives", voters, words.REPRESENTATIVES))
+        known = found.agreement
+        if known is not None:
+            facts.append(Fact("Agreement", words.percent(known.share), words.agreement(known)))
+    if by_group is not None:
+        facts += [
+            Fact("Groups", f"{len(found.clf.references_.groups):,}", words.GROUPS),
+            Fact("Groups that decide a label", f"{by_group.groups:g}", words.deciding(found, by_group)),
+            Fact("Share of the five heaviest", words.percent(by_group.share), words.heaviest(by_group)),
+        ]
+    return facts
 
 
 def _changed(clf: DWACClassifier) -> list[str]:

@@ -24,18 +24,28 @@ def case(explained: Explanation, name: Any, true: Any) -> Html:
     head = tag("h4", f"Example {written(name)}: predicted ", tag("strong", written(explained.label)), " ", verdict)
     kind = "" if explained.private else kind_of(explained.record)
     body = {"image": _images, "text": _text, "table": _table, "": _votes}[kind](explained)
+    if not explained.few_suffice:
+        body = joined((_groups(explained), body if kind else None))
     sentences = explained.sentences() + ([] if explained.private else [_shown_share(explained)])
     paragraphs = [tag("p", sentence) for sentence in sentences]
     return tag("article", head, body, tag("div", *paragraphs, class_="sentences"), class_="case")
 
 
 def _shown_share(explained: Explanation) -> str:
-    voters = explained.neighbors
+    voters = explained.shown
     share = sum(voter.share for voter in voters)
+    if not explained.few_suffice:
+        mine = len([voter for voter in voters if voter.label == explained.label])
+        return (
+            f"{len(voters)} of {len(explained.groups)} groups are shown, each by its member most like this example; "
+            f"they have {percent(share)} of the vote, and {mine} of them the predicted label."
+        )
     mine = sum(voter.label == explained.label for voter in voters)
-    few = "The nearest" if len(voters) == 1 else f"The {len(voters)} nearest"
+    weighted = explained.n_examples != explained.n_references
+    order, who = ("heaviest", "representatives") if weighted else ("nearest", "training examples")
+    few = f"The {order}" if len(voters) == 1 else f"The {len(voters)} {order}"
     return (
-        f"{few} of {explained.n_references:,} training examples, shown here, have {percent(share)} of the vote; "
+        f"{few} of {explained.n_references:,} {who}, shown here, have {percent(share)} of the vote; "
         f"{mine} of {len(voters)} have the predicted label."
     )
 
@@ -47,19 +57,51 @@ def bar(share: float, longest: float, *, other: bool = False, text: str = "") ->
     return joined((track, tag("span", text or percent(share), class_="share")))
 
 
+def _groups(explained: Explanation) -> Html:
+    """The heaviest groups, and the heaviest for another label."""
+    groups = explained.shown_groups
+    described = any(group.description for group in groups)
+    rows = [
+        (
+            written(group.label),
+            _bar(group.face, explained),
+            f"{group.size:,}",
+            *((group.description or "–",) if described else ()),
+            _name(group.face),
+        )
+        for group in groups
+    ]
+    head = ("label", "share of the vote", "examples", *(("what sets it apart",) if described else ()), "most alike")
+    return table(head, rows, caption="Votes by group, heaviest first", numbers=[2])
+
+
+def _order(explained: Explanation) -> str:
+    """Who is shown, and in which order."""
+    if not explained.few_suffice:
+        return "Of each group the member most like this example"
+    weighted = explained.n_examples != explained.n_references
+    return f"Votes, {'heaviest representative' if weighted else 'nearest training example'} first"
+
+
 def _votes(explained: Explanation) -> Html:
     first = 1 if explained.private else 0  # labels only
-    rows = [(_name(voter), written(voter.label), _bar(voter, explained))[first:] for voter in explained.neighbors]
+    rows = [
+        (_name(voter), written(voter.label), joined((_bar(voter, explained), _for(voter))))[first:]
+        for voter in explained.shown
+    ]
     head = ("training example", "label", "share of the vote")[first:]
-    return table(
-        head, rows, caption="Votes per label" if explained.private else "Votes, nearest training example first"
-    )
+    return table(head, rows, caption="Votes per label" if explained.private else _order(explained))
 
 
 def _bar(voter: Neighbor, explained: Explanation) -> Html:
-    longest = max(v.share for v in explained.neighbors)
+    longest = max(v.share for v in explained.shown)
     text = privacy.percent(voter.share) if explained.private else ""
     return bar(voter.share, longest, other=voter.label != explained.label, text=text)
+
+
+def _for(voter: Neighbor) -> Html | None:
+    """How many examples a voter stands for."""
+    return tag("span", f" for {voter.size:,} examples", class_="note") if voter.size > 1 else None
 
 
 def _name(voter: Neighbor) -> str:
@@ -72,10 +114,16 @@ def _images(explained: Explanation) -> Html:
         tag(
             "figure",
             picture(voter.record, f"training example {_name(voter)}"),
-            tag("figcaption", tag("strong", written(voter.label)), f" ({_name(voter)})", _bar(voter, explained)),
+            tag(
+                "figcaption",
+                tag("strong", written(voter.label)),
+                f" ({_name(voter)})",
+                _bar(voter, explained),
+                _for(voter),
+            ),
             class_=None if voter.label == explained.label else "other",
         )
-        for voter in explained.neighbors
+        for voter in explained.shown
     ]
     return tag("div", asked, *voters, class_="strip")
 
@@ -93,24 +141,22 @@ def _text(explained: Explanation) -> Html:
     else:
         asked, note = tag("p", written(explained.record["text"], _LONGEST_TEXT), class_="words"), None
     rows = [
-        (_name(voter), written(voter.label), _bar(voter, explained), brief(voter.record))
-        for voter in explained.neighbors
+        (_name(voter), written(voter.label), joined((_bar(voter, explained), _for(voter))), brief(voter.record))
+        for voter in explained.shown
     ]
     head = ("training example", "label", "share of the vote", "text")
-    return joined((asked, note, table(head, rows, caption="Votes, nearest training example first")))
+    return joined((asked, note, table(head, rows, caption=_order(explained))))
 
 
 def _table(explained: Explanation) -> Html:
-    voters = explained.neighbors
+    voters = explained.shown
     columns = compared(explained.record, [voter.record for voter in voters], most=40)
     differing = [column for column in columns if any(column.differs)]
     same = [f"{column.name} {column.value}" for column in columns if not any(column.differs)]
     heads = [joined((tag("strong", written(v.label, 24)), tag("br"), _name(v))) for v in voters]
-    shares = ("share of the vote", "–", *(_bar(voter, explained) for voter in voters))
+    shares = ("share of the vote", "–", *(joined((_bar(voter, explained), _for(voter))) for voter in voters))
     rows = [shares, *(_compared_row(column) for column in differing[:_MOST_COLUMNS])]
-    shown = table(
-        ("column", "this example", *heads), rows, caption="Votes; ≠ marks values that differ from this example"
-    )
+    shown = table(("column", "this example", *heads), rows, caption=f"{_order(explained)}; ≠ marks values that differ")
     more = differing[_MOST_COLUMNS:]
     left = f" {len(more)} more columns differ." if more else ""
     noted = f"Same in all: {listed(same, _MOST_LISTED, str)}." if same else ""

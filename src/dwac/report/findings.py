@@ -17,6 +17,7 @@ from dwac.estimator.evaluation import Evaluation, Predictions, evaluate, predict
 from dwac.estimator.preparation import encode_known, row_ids, rows_of, take
 from dwac.explain import privacy
 from dwac.report.chance import valid_coverage
+from dwac.report.grouped import Deciding, deciding
 from dwac.report.label_issues import label_issues
 from dwac.report.seen import seen
 
@@ -82,6 +83,27 @@ class Findings:
     def calibration(self) -> metrics.CalibrationTest:
         """Calibration errors, and what chance alone gives with the same numbers of examples and classes."""
         return metrics.calibration_test(self.truth, self.predictions.probabilities)
+
+    @cached_property
+    def deciding(self) -> Deciding | None:
+        """How many groups and voters decide a label; None if private."""
+        return None if self.private else deciding(self.clf, self.h)
+
+    @property
+    def represented(self) -> bool:
+        """Whether few vote for all training examples."""
+        return self.clf.references_.weighted
+
+    @property
+    def n_examples(self) -> int:
+        """Number of training examples that vote or are represented; rounded if private."""
+        return self.count(round(float(self.clf.references_.sizes.sum())))
+
+    @property
+    def agreement(self) -> metrics.Agreement | None:
+        """How often few voters give the label that all would; rounded if private, None if all vote."""
+        known = self.clf.agreement_
+        return privacy.agreement(known) if known is not None and self.private else known
 
     @cached_property
     def issues(self) -> pd.DataFrame:

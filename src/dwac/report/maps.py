@@ -41,16 +41,17 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
 
     h: the embeddings of X, if already computed.
     """
-    references, names = clf.references_, clf.classes_.tolist()
+    voters, names = clf.references_, clf.classes_.tolist()
+    references = voters.members or voters
     labels = references.labels.cpu().numpy()
     drawn = layout_of(references)
     group, names = _grouped(labels, names)
-    panels = [(places_of(references, drawn), group[labels], f"{len(labels):,} training examples, which vote")]
+    panels = [(places_of(references, drawn), group[labels], _title(voters))]
     wrong = None
     if X is not None or h is not None:
         h = clf.embed(X) if h is None else h
         truth = encode_known(y, len(h), clf.classes_)
-        predicted = references.log_class_weights(h).argmax(axis=1)
+        predicted = voters.log_class_weights(h).argmax(axis=1)
         panels.append(
             (drawn.place(h, labels=predicted), group[truth], f"{len(h):,} test examples, by their true label")
         )
@@ -75,6 +76,14 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
     share_limits(axes[0])
     _legend(figure, axes)
     return figure
+
+
+def _title(voters: ReferenceSet) -> str:
+    if not voters.weighted:
+        return f"{len(voters):,} training examples, which vote"
+    if voters.members is None:
+        return f"{len(voters):,} who vote for {voters.sizes.sum():,.0f} training examples"
+    return f"{len(voters.members):,} training examples, for which {len(voters):,} vote"
 
 
 def _grouped(labels: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[np.int64], list[Any]]:

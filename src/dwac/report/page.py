@@ -12,6 +12,7 @@ from dwac.estimator.preparation import take
 from dwac.report import card, plots, words
 from dwac.report.cases import brief, case
 from dwac.report.findings import EPSILONS, Findings
+from dwac.report.grouped import largest
 from dwac.report.maps import embedding_map
 from dwac.report.markup import Html, joined, table, tag
 from dwac.report.style import CSS
@@ -22,6 +23,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-ur
 _PIXELS = 112  # per inch of a plot; 96 on paper
 _MOST_ISSUES = 24
 _MOST_CLASSES = 60
+_MOST_GROUPS = 36  # rows of a table
 _KINDS = {
     "typical": "Correct predictions of typical credibility.",
     "doubtful": "The predictions of lowest credibility, and those of lowest confidence. A person should check these.",
@@ -39,6 +41,7 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -
         ("sets", "Prediction sets with guaranteed coverage", _sets(found)),
         ("credibility", "Does it notice unfamiliar data?", _credibility(found)),
         ("map", "The map", None if found.private else _map(found)),
+        ("groups", "Who votes alike?", _groups(found)),
         ("predictions", "Explained predictions", _predictions(found, k, n_cases)),
         ("labels", "Training labels to check", _labels(found)),
         ("limits", "What to keep in mind", tag("ul", *(tag("li", text) for text in words.LIMITS))),
@@ -225,6 +228,38 @@ def _map(found: Findings) -> Html:
     alt = f"Map of training examples and {len(found.truth):,} test examples, by class, in two dimensions"
     unchanged = found.clf.references_.embeddings.shape[1] <= 2
     return _figure(drawn, alt, caption + words.what_map_shows(unchanged=unchanged))
+
+
+def _groups(found: Findings) -> Html | None:
+    facts = card.groups(found)
+    if not facts:
+        return None
+    parts = [_facts(facts, "Groups")]
+    if not found.private:
+        parts.append(_largest(found))
+    return joined(parts)
+
+
+def _largest(found: Findings) -> Html:
+    """The largest groups of each class, three or fewer."""
+    present = len(np.unique(found.clf.references_.labels.cpu().numpy()))
+    each = int(np.clip(_MOST_GROUPS // present, 1, 3))
+    groups = list(largest(found.clf, each))[:_MOST_CLASSES]
+    described = any(group.description for group in groups)
+    rows = [
+        (
+            written(group.label),
+            f"{group.size:,}",
+            (group.description or "–") if described else percent(group.share),
+            written(group.representative),
+            brief(found.clf.examples_.get(group.representative)),
+        )
+        for group in groups
+    ]
+    third = "what sets it apart" if described else "of all"
+    head = ("class", "examples", third, "most central", "example")
+    caption = f"The largest group{'s' * (each > 1)} of each class" + (f", up to {each}" if each > 1 else "")
+    return table(head, rows, caption=caption, numbers=[1])
 
 
 def _predictions(found: Findings, k: int, n_cases: int) -> Html:

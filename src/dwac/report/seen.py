@@ -19,7 +19,7 @@ def seen(clf: DWACClassifier, ids: pd.Index[Any], h: NDArray[Any]) -> NDArray[np
     Ids alone prove nothing: rows of any file may be numbered from 0. So the data count as training data only if most of
     the ids that also vote have the same embeddings as those voters; then ids decide which rows are new.
     """
-    references = clf.references_
+    references = clf.references_.members or clf.references_
     voters: pd.Index[Any] = pd.Index(list(references.ids), tupleize_cols=False)
     where = voters.get_indexer(pd.Index(list(ids), tupleize_cols=False))
     known = where >= 0

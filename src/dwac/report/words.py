@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dwac.drawing.records import written
-from dwac.metrics import AgainstChance
+from dwac.estimator.classifier import DWACClassifier
+from dwac.explain import privacy
+from dwac.explain.rendering import about
+from dwac.metrics import AgainstChance, Agreement
 from dwac.report.chance import likely_share
 from dwac.report.findings import Findings
+from dwac.report.grouped import Deciding
 
 LEAD = (
     "Every prediction of this model is a vote. Each training example votes for its own label; the more similar it is "
@@ -27,6 +31,13 @@ PRIVATE = (
 LEARNED = (  # a limit of checking the labels of training examples
     "The network was trained on these labels, including wrong ones, so wrong labels that it has memorised are not "
     "found."
+)
+GROUPS = (
+    "Training examples of one class that vote alike form a group. Its share of a vote is the exact sum of its members' "
+    "votes."
+)
+REPRESENTATIVES = (
+    "Real training examples that vote for all: each stands for those like it, and its vote counts for so many."
 )
 STRANGE = 0.05  # credibility below which an example is called unusual
 _OFF = 0.03  # error beyond chance from which probabilities are only a rough guide
@@ -206,12 +217,59 @@ def outside(found: Findings) -> str:
 def issues(found: Findings) -> str:
     """How many training labels look wrong."""
     n, m = found.count(len(found.issues)), found.count(len(found.clf.references_))
+    who = "representative" if found.clf.references_.weighted else "training example"
     if n == 0:
-        return f"No training example is outvoted by the others. {LEARNED}"
+        return f"No {who} is outvoted by the others. {LEARNED}"
     return (
-        f"{n:,} of {m:,} training examples ({percent(n / m)}) would get another label from the others. Some are "
+        f"{n:,} of {m:,} {who}s ({percent(n / m)}) would get another label from the others. Some are "
         f"mislabelled, some are rare or lie between two classes. Check the first ones first. {LEARNED}"
     )
+
+
+def _of_rows(found: Deciding) -> str:
+    some = found.n < found.of
+    return (
+        f"{found.n:,} of the {found.of:,} test examples, evenly spread" if some else f"all {found.of:,} test examples"
+    )
+
+
+def deciding(found: Findings, decided: Deciding) -> str:
+    """How many groups decide a label, and how many single voters would be needed."""
+    who = "representatives" if found.represented else "training examples"
+    return (
+        f"The median over {_of_rows(decided)}: so many of the heaviest groups decide the label, whatever labels all "
+        f"others had. In single {who}, the median is {decided.voters:,g}. A few of those explain "
+        f"{percent(decided.few_suffice)} of the predictions."
+    )
+
+
+def heaviest(decided: Deciding) -> str:
+    """What the share of the five heaviest groups is."""
+    return f"The share of the vote that the five heaviest groups hold, the median over {_of_rows(decided)}."
+
+
+def agreement(known: Agreement) -> str:
+    """How often few voters agree with all, with its interval."""
+    return (
+        f"So many of {known.n:,} calibration examples get the label that all training examples would give. For more "
+        f"examples of the same kind the share most likely lies between {percent(known.low)} and {percent(known.high)}."
+    )
+
+
+def represented(clf: DWACClassifier, *, private: bool) -> str:
+    """That few vote for all, and how often they agree with them; empty where everybody votes."""
+    references, known = clf.references_, clf.agreement_
+    if not references.weighted:
+        return ""
+    few, everybody = len(references), round(float(references.sizes.sum()))
+    if private:
+        few_of = f"{about(privacy.count(few))} for {about(privacy.count(everybody))}"
+        said = known and f"{privacy.percent(privacy.agreement(known).share)} of calibration rows"
+        text = f"Representatives vote for all training examples ({few_of})."
+    else:
+        said = known and str(known)
+        text = f"{few:,} representatives vote for {everybody:,} training examples."
+    return f"{text} They give the label that all would on {said}." if said else text
 
 
 def what_map_shows(*, unchanged: bool) -> str:

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from dwac.drawing.colours import COLOURS, MARKERS
-from dwac.report.words import what_map_shows
-from dwac.server.explorer import looking
+from dwac.report.words import represented, what_map_shows
+from dwac.server.explorer import grouped, looking
 from dwac.server.explorer.points import COLUMNS
 from dwac.server.explorer.state import Explorer
-from dwac.server.explorer.words import GUIDE
+from dwac.server.explorer.words import GUIDE, REPRESENTED
 from dwac.server.refusals import RefusalError
 from dwac.server.schemas import checked
 from dwac.server.service import Service, json_response
@@ -89,6 +89,17 @@ def router(explorer: Explorer) -> APIRouter:
     async def example(request: Request, point: int) -> Response:
         k = int(_number(request, "k", K, 1, MOST_NEIGHBORS))
         return json_response(await beside(looking.example, explorer, _session(request), point, k))
+
+    @routes.get("/explorer/discs/{disc:int}")
+    async def members(request: Request, disc: int) -> Response:
+        start = int(_number(request, "start", 0, 0, 10**9))
+        whole = bool(_number(request, "whole", 0, 0, 1))
+        session = _session(request)
+        return json_response(await beside(lambda: grouped.members(explorer, session, disc, start, whole=whole)))
+
+    @routes.get("/explorer/answers/{answer:int}/groups/{group:int}")
+    async def subgroups(request: Request, answer: int, group: int) -> Response:
+        return json_response(await beside(grouped.opened, explorer, _session(request), answer, group))
 
     @routes.post("/explorer/ask")
     async def ask(request: Request) -> Response:
@@ -183,7 +194,10 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "colours": COLOURS,
         "markers": MARKERS,
         "map": what_map_shows(unchanged=points.layout.unchanged),
-        "guide": GUIDE,
+        "guide": GUIDE | (REPRESENTED if explorer.clf.references_.weighted else {}),
+        "represented": represented(explorer.clf, private=explorer.private),
+        "sizes": points.references.sizes.tolist() if points.n_training and points.references.weighted else None,
+        **grouped.discs(explorer),
         "private": explorer.private,
         "n_training": points.n_training,
         "n_data": points.n_data,

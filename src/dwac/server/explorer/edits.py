@@ -1,6 +1,8 @@
 """Edits of the voters: training examples removed or relabelled, and what that changes. All results are exact.
 
 other = edited(clf, {7: None, 9: 2})     # without example 7, and 9 with the label of code 2; clf stays as it was
+
+Where few represent all, an edit acts on a representative with the votes of all whom it stands for.
 """
 
 from __future__ import annotations
@@ -80,17 +82,52 @@ def edited(clf: DWACClassifier, edits: Edits) -> DWACClassifier:
 
     Novelty stays as it was: an edit changes votes, not what the model has seen.
     """
+    changed = voters(clf.references_, edits)
+    other = _voting(clf, changed, descriptions_after(clf, changed))
+    assert isinstance(other.model_, WeightedAverage)
+    if other.model_.known is not None:
+        other.model_.known = other.model_.known.fixed(clf.references_.index_of_ids)
+    other._agreement = None  # was measured before the edits
+    return other
+
+
+def alone(clf: DWACClassifier) -> DWACClassifier:
+    """The same classifier; where few represent all, without those who are represented.
+
+    If those stayed, another would take the place of a representative that is removed, and nothing would be seen.
+    """
+    if clf.references_.members is None:
+        return clf
+    descriptions, agreement = clf.descriptions_, clf.agreement_
+    other = _voting(clf, clf.references_.alone(), descriptions)
+    other._agreement = agreement
+    return other
+
+
+def _voting(clf: DWACClassifier, references: ReferenceSet, descriptions: list[str | None] | None) -> DWACClassifier:
+    """A copy of a classifier with other voters, whose groups have these descriptions."""
     other, model = copy(clf), copy(clf.model_)
     assert isinstance(model, WeightedAverage)
-    if model.known is not None:
-        model.known = model.known.fixed(clf.references_.index_of_ids)
-    model.references = voters(clf.references_, edits)
-    other.model_ = model
+    model.references = references
+    other.model_, other._described = model, (descriptions, references.groups)
     return other
+
+
+def descriptions_after(clf: DWACClassifier, changed: ReferenceSet) -> list[str | None] | None:
+    """Descriptions of the groups of edited voters: each group keeps its own; a new one has none."""
+    known, before, after = clf.descriptions_, clf.references_.groups, changed.groups
+    if known is None:
+        return None
+    rows = clf.references_.index_of_ids.get_indexer(changed.index_of_ids)
+    same = np.flatnonzero((clf.references_.labels.cpu().numpy()[rows] == changed.labels.cpu().numpy()) & (rows >= 0))
+    groups, first = np.unique(after.of[same], return_index=True)
+    kept = dict(zip(groups.tolist(), before.of[rows[same[first]]].tolist(), strict=True))
+    return [known[kept[group]] if group in kept else None for group in range(len(after))]
 
 
 def voters(references: ReferenceSet, edits: Edits) -> ReferenceSet:
     """The references after the edits; the original set is not changed."""
+    references.groups  # noqa: B018 - found once, and kept by edits
     changed, ids = copy(references), references.ids
     relabelled = {place: label for place, label in edits.items() if label is not None}
     removed = [place for place, label in edits.items() if label is None]

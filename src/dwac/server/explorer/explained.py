@@ -4,25 +4,63 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dwac.drawing.records import compared, kind_of
-from dwac.explain import Explanation
+from dwac.explain import Explanation, Group
 from dwac.server.explorer.points import Points
 
 _LETTERS = 40  # shown per value in a table
 
 
 def explained(explanation: Explanation, points: Points | None) -> dict[str, Any]:
-    """A dict for JSON; with `points`, also the positions of the neighbours among them."""
-    neighbors = explanation.neighbors
-    kind = kind_of(explanation.record)
-    records = [neighbor.record for neighbor in neighbors]
-    columns = compared(explanation.record, records, _LETTERS) if kind == "table" and not explanation.private else []
-    open_ = points is not None and points.n_training and not explanation.private
-    places = points.references.positions([n.id for n in neighbors]).tolist() if points is not None and open_ else None
+    """A dict for JSON; with `points`, also the positions of the neighbours and groups among them."""
+    open_ = points if points is not None and points.n_training and not explanation.private else None
+    groups = () if explanation.few_suffice else explanation.shown_groups
     return {
-        "kind": kind,
+        "kind": kind_of(explanation.record),
         "explanation": explanation.to_dict(),
+        "few_suffice": explanation.few_suffice,
         "sentences": explanation.sentences(),
-        "compared": [column._asdict() for column in columns],
-        "neighbor_points": places,
+        "facts": _facts(explanation),
+        "compared": _compared(explanation, [neighbor.record for neighbor in explanation.neighbors]),
+        "compared_groups": _compared(explanation, [group.face.record for group in groups]),
+        "neighbor_points": None if open_ is None else _places(open_, [n.id for n in explanation.neighbors]),
+        "groups": None if open_ is None else [on_map(group, explanation, open_) for group in groups],
     }
+
+
+def on_map(group: Group, explanation: Explanation, points: Points, *, whole: bool = True) -> dict[str, Any]:
+    """The points of a group's representative and of the members shown, and its discs; of a subgroup the one disc."""
+    (representative,) = _places(points, [group.representative.id])
+    members = _places(points, [member.id for member in group.members])
+    discs: list[int] = []
+    if points.has_discs:
+        found = points.references.groups
+        leaf = found.leaves[representative]
+        same = list(explanation.probabilities)[found.leaf_labels[leaf]] == group.label  # not if it was relabelled
+        discs = (
+            (np.flatnonzero(found.parents == found.parents[leaf]).tolist() if whole else [int(leaf)]) if same else []
+        )
+    return {"representative_point": representative, "member_points": members, "discs": discs}
+
+
+def _places(points: Points, ids: list[Any]) -> list[int]:
+    return list(points.references.positions(ids).tolist())
+
+
+def _compared(explanation: Explanation, records: list[Any]) -> list[dict[str, Any]]:
+    """The columns of a table, of the example and of others."""
+    if explanation.private or kind_of(explanation.record) != "table":
+        return []
+    return [column._asdict() for column in compared(explanation.record, records, _LETTERS)]
+
+
+def _facts(explanation: Explanation) -> dict[str, Any]:
+    """Those of its sentences that say what decides the label, what would change it, and how far few agree with all."""
+    said = explanation.sentences()
+    if explanation.unreadable:
+        return {"decided": said, "flipped": "", "agreed": ""}
+    agreed = said.pop() if explanation.n_examples != explanation.n_references else ""
+    flipped = said.pop()
+    return {"decided": said[1 if explanation.credibility is None else 3 :], "flipped": flipped, "agreed": agreed}

@@ -38,9 +38,20 @@ class Points:
     step: float | None = None  # of a private map, on which positions are rounded to whole steps
 
     @classmethod
-    def of(cls, references: ReferenceSet, examples: Examples, predicted: NDArray[np.int64], *, private: bool) -> Points:
-        """The map is made of the training examples, even if they are not shown."""
-        layout = layout_of(references)
+    def of(
+        cls,
+        references: ReferenceSet,
+        examples: Examples,
+        predicted: NDArray[np.int64],
+        *,
+        private: bool,
+        members: ReferenceSet | None = None,
+    ) -> Points:
+        """The map is made of the training examples, even if they are not shown.
+
+        members: those who are represented by the references, in the same groups.
+        """
+        layout = layout_of(references if members is None else members)
         if not private:
             return cls(references, examples, layout, predicted, len(references))
         step = float(places_of(references, layout).std(axis=0).max()) * _SPREADS / privacy.STEPS
@@ -88,6 +99,23 @@ class Points:
         if not 0 <= point < len(self):
             raise InputError(f"the point must be one of the {len(self):,} points of the map; got {point}")
         return point >= self.n_training
+
+    @cached_property
+    def leaves(self) -> NDArray[np.int64]:
+        """(n,): the disc of each point; none if the map has no discs."""
+        if not self.has_discs:
+            return np.zeros(0, dtype=np.int64)
+        rows = self.layout.nearest(self.examples.h, self.predicted) if self.n_data else np.zeros(0, dtype=np.int64)
+        return np.concatenate([self.references.groups.leaves, rows])
+
+    @property
+    def has_discs(self) -> bool:
+        """Whether groups are drawn: not on a private map, nor if the map is the embedding itself."""
+        return self.n_training > 0 and not self.layout.unchanged
+
+    def disc_of(self, point: int) -> int | None:
+        """The disc in which a point lies."""
+        return int(self.leaves[point]) if self.has_discs else None
 
     def column(self, name: str, view: View) -> NDArray[Any]:
         """One of COLUMNS for all points; p-values only for those with predictions, one row per point."""

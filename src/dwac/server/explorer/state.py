@@ -26,14 +26,16 @@ from dwac.estimator.evaluation import Predictions, predict
 from dwac.estimator.preparation import count, row_ids, rows_of, take
 from dwac.explain import Explanation, privacy
 from dwac.nn import WeightedAverage
+from dwac.reference import ReferenceSet
 from dwac.report.seen import CLOSE
-from dwac.server.explorer.edits import Edits, History
+from dwac.server.explorer.edits import Edits, History, alone, descriptions_after
 from dwac.server.explorer.explained import explained
 from dwac.server.explorer.points import Points
 from dwac.server.explorer.views import MOST, Examples, Progress, View, first_view, view_after
 from dwac.server.explorer.whatif import changed_image, image_of_record
+from dwac.server.refusals import RefusalError
 
-_SESSIONS, _VIEWS = 64, 4
+_SESSIONS, _VIEWS, _ANSWERS = 64, 4, 16
 _FEWEST = 2  # voters
 _SHADES = 0.05  # how far the 256 shades of a record may move an image with finer ones
 
@@ -71,8 +73,11 @@ class Explorer:
     note: str = ""
     epsilon: float = 0.05
     unreadable: Mapping[int, str] = field(default_factory=dict)  # rows of data that are left out, and why
+    members: ReferenceSet | None = None  # all training examples, where the voters represent them and the model has them
     _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
     _views: OrderedDict[tuple[tuple[int, int | None], ...], View] = field(default_factory=OrderedDict)
+    _answers: OrderedDict[tuple[str, int], Explanation] = field(default_factory=OrderedDict)  # whose groups can open
+    _n_answers: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
@@ -101,6 +106,7 @@ class Explorer:
             words: title, note and epsilon of the page.
         """
         hidden = clf.private_ if private is None else private
+        everybody, clf = clf.references_.members, alone(clf)
         bad: dict[int, str] = {}
         if X is not None:
             X, y, ids, rival, bad = _readable(clf, X, y, ids, rival)
@@ -110,8 +116,9 @@ class Explorer:
             raise InputError("comparing two models needs rows of data; give X")
         other = None if rival is None else Rival.of(*rival, private=hidden)
         view = first_view(clf, asked, progress, private=hidden)
-        points = Points.of(clf.references_, asked, view.predictions.codes, private=hidden)
-        return cls(clf, asked, points, view, hidden, other, unreadable=bad, **words)
+        points = Points.of(clf.references_, asked, view.predictions.codes, private=hidden, members=everybody)
+        members = None if hidden else everybody
+        return cls(clf, asked, points, view, hidden, other, unreadable=bad, members=members, **words)
 
     @cached_property
     def labels(self) -> list[Any]:
@@ -190,7 +197,8 @@ class Explorer:
         view = self.view(session)
         found = self._explained(view, point, k)
         answer = {"point": point, **explained(found, self.points), "editable": self.source(point) is not None}
-        answer["xy"] = self.points.placed[point].tolist()
+        answer |= {"xy": self.points.placed[point].tolist(), "disc": self.points.disc_of(point)}
+        answer["answer"] = self._keep(session, found)
         answer["before"] = explained(self._explained(self.first, point, 1), self.points) if view.edits else None
         if data and self.rival is not None:
             answer["rival"] = explained(self._hidden(self.rival.explain(row, k)), None)
@@ -206,7 +214,23 @@ class Explorer:
         return {
             "point": None, **explained(found, self.points), "xy": xy, "editable": True,
             "before": None if before is None else explained(before, self.points),
+            "answer": self._keep(session, found), "disc": None,
         }  # fmt: skip
+
+    def _keep(self, session: str, explanation: Explanation) -> int:
+        """The number under which a page finds an explanation again, to open its groups."""
+        self._n_answers += 1
+        self._answers[session, self._n_answers] = explanation
+        while len(self._answers) > _ANSWERS:
+            self._answers.popitem(last=False)
+        return self._n_answers
+
+    def answer(self, session: str, number: int) -> Explanation:
+        """An explanation that this page was given before; only the last ones are kept."""
+        self.require_open("it shows no groups of training examples")
+        if (session, number) not in self._answers:
+            raise RefusalError(410, "gone", "this explanation is no longer kept; select the example again")
+        return self._answers[session, number]
 
     def changed_image(self, point: int, right: int, down: int, brightness: float) -> Any:
         """The image of a point, moved and made brighter, as an X with one example."""
@@ -243,6 +267,7 @@ class Explorer:
         if self.points.is_data(point):
             found = clf.explain(self.examples.row(point - self.points.n_training), k, private=self.private)[0]
             return self._hidden(found)
+        clf.references_.groups  # noqa: B018 - found once, and kept without the example
         name, voters = self.points.references.ids[point], copy(clf.references_)
         if view.edits.get(point, 0) is not None:
             voters.remove([name])
@@ -253,7 +278,8 @@ class Explorer:
         h = self._h(point)[None].copy()
         if isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight:
             h[:, -1] = clf.model_.left_out_novelty([name]).cpu().numpy()
-        return clf.explain_of(h, k, private=self.private, shown=[shown], references=voters)[0]
+        given = {"descriptions": descriptions_after(clf, voters), "X": self.source(point)}
+        return clf.explain_of(h, k, private=self.private, shown=[shown], references=voters, **given)[0]
 
     def _hidden(self, explanation: Explanation) -> Explanation:
         """Without the record of the row itself, if private."""

@@ -18,6 +18,15 @@ GUIDE = {
     "p_value": "Calibration examples that fit their own label no better than this example fits this label, as a share.",
     "deciding": "How many nearest examples decide the label, whatever the labels of the others.",
     "flip_size": "How many training examples must be removed to change the label.",
+    "groups": (
+        "Training examples of one label that vote alike form a group. Its share is the exact sum of its members' "
+        "votes. Most alike: the member most like this example."
+    ),
+    "deciding_groups": "How many of the heaviest groups decide the label, whatever the labels of all others.",
+    "disc": (
+        "A disc is a group of training examples of one class that vote alike; its area grows with their number. "
+        "Several discs form a larger group."
+    ),
     "share": "The share of this example in the whole vote.",
     "weight": "exp(−distance²) for the default kernel: 1 for an identical example, near 0 for a distant one.",
     "set": "All labels with a p-value above ε. Such sets miss the true label at a rate of at most ε.",
@@ -46,5 +55,24 @@ GUIDE = {
     "private": (
         "Private: training examples are not shown. The server sends only labels and their shares of the vote, in whole "
         "per cent; p-values above 10 % count as 1, and a count of 10 means 10 or fewer."
+    ),
+}
+
+REPRESENTED = {  # instead of the same entries, where few represent all
+    "deciding": "How many of the heaviest representatives decide the label, whatever the labels of the others.",
+    "flip_size": "How many representatives must be removed, each with all it votes for, to change the label.",
+    "share": "The share of this representative, with all it votes for, in the whole vote.",
+    "weight": "exp(−distance²) for the default kernel, times the number of votes that the representative has.",
+    "issues": (
+        "Representatives that are outvoted by the others, the most doubtful first. Some are mislabelled, some are rare "
+        "or lie between two classes. Wrong labels that the network has memorised are not found."
+    ),
+    "training": (
+        "The votes exclude this representative and all it votes for. But the network was trained on its label, so the "
+        "others may agree with it more than they would on a new example."
+    ),
+    "edits": (
+        "Remove representatives, or change their labels, and see at once what changes: each goes with all it votes "
+        "for. Nothing is retrained, and the stored model is not changed: edits apply to this page only."
     ),
 }

@@ -38,6 +38,9 @@ export function number(name, value, digits = 3) {
 
 export const brief = (value, most = 120) => (text(value).length > most ? `${text(value).slice(0, most - 1)}…` : text(value));
 
+// A count in few characters.
+export const compact = (n) => (n < 10_000 ? n.toLocaleString("en") : `${Number((n / 1000).toPrecision(3)).toLocaleString("en")}k`);
+
 // A number of any size in few characters.
 export const short = (value) =>
   (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(1) : Number(value.toPrecision(3)).toLocaleString("en"));

@@ -2,29 +2,39 @@
 
 import { chip } from "./chips.js";
 import { $, brief, el, fill, number, percent, text } from "./dom.js";
+import { showGroups } from "./groups.js";
 import { inSet } from "./sets.js";
 import { showVoters } from "./voters.js";
 
 const LABELS = 50; // shown with their probabilities
 
 export function showWelcome(app) {
-  const { guide, n_training, n_data, note } = app.start;
+  const { guide, n_training, n_data, note, represented } = app.start;
   fill($("example"),
     el("h2", {}, "Select an example"),
     el("p", {}, "Click a point on the map, or search by id or text."),
     el("p", { class: "note" }, guide.lead),
     note ? el("p", { class: "change" }, note) : null,
     app.start.private ? el("p", { class: "change" }, guide.private) : null,
-    el("p", { class: "note" }, `${n_training.toLocaleString("en")} training examples, ${n_data.toLocaleString("en")} rows of data.`));
+    represented ? el("p", { id: "represented" }, represented) : null,
+    el("p", { class: "note" }, `${n_training.toLocaleString("en")} ${represented ? "representatives" : "training examples"}, ${n_data.toLocaleString("en")} rows of data.`));
 }
 
 export function showExample(app, answer) {
   app.answer = answer;
   const e = answer.explanation;
   fill($("example"), heading(app, answer), unchanged(app, answer), changed(app, answer), facts(app, answer), labelSet(app, answer),
-    rival(app, answer), showVoters(app, answer), labels(app, answer));
+    rival(app, answer), ...votes(app, answer), labels(app, answer));
   $("example").dataset.point = text(answer.point);
   $("example").dataset.label = text(e.label);
+}
+
+// Groups first, where a few examples do not explain the prediction.
+function votes(app, answer) {
+  if (answer.few_suffice) return [showVoters(app, answer)];
+  const open = $("nearest")?.open;
+  const [order, who] = app.start.represented ? ["Heaviest", "representatives"] : ["Nearest", "training examples"];
+  return [showGroups(app, answer), el("details", { id: "nearest", open }, el("summary", {}, `${order} ${who}, one by one`), showVoters(app, answer))];
 }
 
 function heading(app, answer) {
@@ -32,10 +42,12 @@ function heading(app, answer) {
   const name = answer.point === null ? "What if?" : `Example ${brief(answer.id, 60)}`;
   const known = answer.true !== null && answer.true !== undefined;
   const right = known && answer.true === e.label;
-  const part = { data: "your data", training: "training example" }[answer.part];
+  const size = answer.part === "training" && app.start.sizes ? Math.round(app.start.sizes[answer.point]) : 1;
+  const part = { data: "your data", training: app.start.represented ? `representative of ${size.toLocaleString("en")}` : "training example" }[answer.part];
   const verdict = known && el("span", { class: "verdict" }, right ? "✓ correct" : ["✗ wrong: the label is ", chip(app, answer.true)]);
   return [
     el("h2", {}, name, part ? el("span", { class: "note" }, ` (${part})`) : null),
+    answer.disc === null || answer.disc === undefined ? null : el("p", {}, el("button", { type: "button", class: "link", id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it on the map")),
     el("p", {}, "Predicted ", chip(app, e.label, { data: { predicted: text(e.label) } }), " ", verdict || null),
     answer.part === "training" ? el("p", { class: "note" }, app.start.guide.training) : null,
   ];
@@ -59,15 +71,17 @@ function changed(app, { before, explanation }) {
     chip(app, was.label), ` ${percent(was.probability)} → `, chip(app, explanation.label), ` ${percent(explanation.probability)}`);
 }
 
-function facts(app, { explanation: e, sentences }) {
+function facts(app, { explanation: e, facts: said, few_suffice: few }) {
   const guide = app.start.guide;
-  const [decided, flipped] = sentences.slice(-2);
+  const [first, second] = said.decided;
   const rows = [
     ["Probability", number("probability", e.probability), guide.probability],
     ["Confidence", e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence), guide.confidence],
     ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
-    ["Decided by", number("deciding", e.deciding), decided],
-    ["To change it", number("flip_size", e.flip_size), flipped],
+    ...(few ? [] : [["Decided by", [number("deciding_groups", e.deciding_groups), e.deciding_groups === 1 ? " group" : " groups"], second]]),
+    [few ? "Decided by" : "One by one", number("deciding", e.deciding), first],
+    ["To change it", number("flip_size", e.flip_size), said.flipped],
+    ...(e.agreement && !e.private ? [["Agreement", number("agreement", e.agreement.share), said.agreed]] : said.agreed ? [["Voters", "", said.agreed]] : []),
   ];
   return el("dl", { class: "facts" }, rows.map(([name, value, meaning]) =>
     [el("dt", {}, name), el("dd", {}, value, el("div", { class: "note" }, meaning))]));

@@ -1,9 +1,10 @@
-// Moving the map with a mouse, fingers or keys; a click without movement selects a point.
+// Moving the map with a mouse, fingers or keys; a click without movement selects what is there.
 
 const STEP = 60; // pixels per arrow key
 const STILL = 5; // pixels within which a press is a click
 
-export function listen(marks, map, choose) {
+// choose(pixel, reach): reach is how far away a point may be. hover(pixel): null when the pointer leaves.
+export function listen(marks, map, choose, hover) {
   const held = new Map();
   let moved = 0;
   const at = (event) => {
@@ -18,7 +19,7 @@ export function listen(marks, map, choose) {
   });
   marks.addEventListener("pointermove", (event) => {
     const before = held.get(event.pointerId);
-    if (!before) return;
+    if (!before) return void (event.pointerType === "mouse" && hover(at(event)));
     const now = at(event);
     moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
     if (held.size === 1 && moved > STILL) map.pan(now[0] - before[0], now[1] - before[1]);
@@ -28,8 +29,9 @@ export function listen(marks, map, choose) {
   const end = (event) => {
     const last = held.get(event.pointerId);
     held.delete(event.pointerId);
-    if (last && held.size === 0 && moved <= STILL && event.type === "pointerup") choose(map.at(...last));
+    if (last && held.size === 0 && moved <= STILL && event.type === "pointerup") choose(last);
   };
+  marks.addEventListener("pointerleave", () => hover(null));
   marks.addEventListener("pointerup", end);
   marks.addEventListener("pointercancel", end);
   marks.addEventListener("wheel", (event) => {
@@ -38,7 +40,7 @@ export function listen(marks, map, choose) {
   }, { passive: false });
   marks.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
-    choose(map.at(map.frame.width / 2, map.frame.height / 2, Infinity));
+    choose([map.frame.width / 2, map.frame.height / 2], Infinity);
   });
 }
 

@@ -39,7 +39,7 @@ export function looksOf(points, options) {
 export function paletteOf() {
   const ground = rgb(css("--card"));
   const ink = rgb(css("--ink"));
-  const share = { [FADED]: 0.13, [TRAINING]: 0.45, [PLAIN]: 0.75, [MISTAKE]: 1, [EDITED]: 1 };
+  const share = { [FADED]: 0.22, [TRAINING]: 0.45, [PLAIN]: 0.75, [MISTAKE]: 1, [EDITED]: 1 };
   const palette = new Uint32Array(N_LOOKS);
   for (let look = 1; look < N_LOOKS; look++) {
     const code = (look - 1) % EACH;

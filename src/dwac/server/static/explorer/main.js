@@ -6,6 +6,7 @@ import { sign, use } from "./colours.js";
 import { $, brief, el, fill } from "./dom.js";
 import { showExample, showWelcome } from "./example.js";
 import * as gestures from "./gestures.js";
+import * as discs from "./discs.js";
 import { Histogram } from "./histogram.js";
 import * as keys from "./keys.js";
 import { showDisagreements, showEdits, showIssues } from "./lists.js";
@@ -54,6 +55,18 @@ app.ask = (question) => app.tried((async () => {
   app.marks.move(answer);
 })());
 
+// A disc of the map: its members are listed.
+app.select = (disc, given) => app.tried(discs.select(app, disc, given));
+
+// A click on the map: the example there, or the group if there is none or groups are to be selected.
+function clicked(place, reach) {
+  const groups = $("click").value === "groups";
+  const point = groups ? null : app.map.at(...place, reach);
+  if (point !== null) return app.choose(point);
+  const disc = app.map.discAt(...place);
+  return disc === null ? null : app.select(disc);
+}
+
 app.setNeighbors = (k) => {
   app.k = k;
   app.choose(app.chosen);
@@ -67,6 +80,7 @@ const edit = (step) => app.tried((async () => {
   app.histogram.draw();
   showSets(app);
   if (app.chosen !== null) await app.choose(app.chosen);
+  if (!$("group").hidden) await discs.select(app, Number($("group").dataset.disc), { whole: $("group").dataset.whole === "true" });
   showEdits(app, changes);
   $("edits").open = true;
   if ($("issues").open) await showIssues(app);
@@ -92,7 +106,7 @@ function legend() {
 }
 
 function listen() {
-  gestures.listen($("marks"), app.map, (point) => app.choose(point));
+  gestures.listen($("marks"), app.map, clicked, (place) => discs.hover(app, place));
   keys.listen(app);
   search.listen(app);
   on("moved", () => app.marks.draw());
@@ -125,9 +139,10 @@ async function begin() {
   $("map-help").textContent = `${start.map} Drag or use the arrow keys to move, the wheel or + and − to zoom.`;
   $("issues").hidden = start.private;
   $("compare").hidden = !start.compare;
-  app.map = new PointMap($("points"), app.points);
+  $("click").parentElement.hidden = !start.discs.length;
+  app.map = new PointMap($("points"), app.points, start.discs);
   app.map.restyle({ both: start.n_training > 0 && start.n_data > 0 });
-  app.marks = new Marks($("marks"), app.map, start.card.classes);
+  app.marks = new Marks($("marks"), app.map, start.card.classes, start.sizes);
   app.histogram = new Histogram(app, (filter) => app.map.restyle(filter));
   legend();
   listen();

@@ -1,17 +1,19 @@
 // The map: points as pixels below, marks as lines and words above; drag, wheel, pinch and keys move it.
 
 import { emit } from "./bus.js";
-import { css, packed, rgb } from "./colours.js";
+import { colourOf, css, mixed, packed, rgb } from "./colours.js";
 import { LARGEST, RANK, looksOf, paletteOf, shapesOf } from "./looks.js";
-import { orderOf, splat, stampsOf } from "./splat.js";
+import { fillDiscs, orderOf, splat, stampsOf } from "./splat.js";
 
 const REACH = 14; // maximum pixels from a click to its point
 const SIZES = [1, 3, 5, 7, 9, 11, 13];
+const TINT = 0.1; // how much of its class's colour a disc has
 
 export class PointMap {
-  constructor(ground, points) {
+  constructor(ground, points, discs = []) {
     this.ground = ground;
     this.points = points;
+    this.discs = discs;
     this.context = ground.getContext("2d", { alpha: false });
     this.options = { layer: "all", colour: "label", low: 0, high: 1, both: false };
     this.size = 3;
@@ -28,7 +30,9 @@ export class PointMap {
     this.look = looksOf(this.points, this.options);
     this.order = orderOf(this.look, RANK);
     this.palette = paletteOf();
-    this.background = packed(rgb(css("--card")));
+    const card = rgb(css("--card"));
+    this.background = packed(card);
+    this.tinted = this.discs.map((disc) => ({ ...disc, colour: packed(mixed(rgb(colourOf(disc.label)), card, TINT)) }));
     this.request();
   }
 
@@ -53,6 +57,10 @@ export class PointMap {
     for (let i = 0; i < n; i++) {
       left = Math.min(left, xy[2 * i]); right = Math.max(right, xy[2 * i]);
       low = Math.min(low, xy[2 * i + 1]); high = Math.max(high, xy[2 * i + 1]);
+    }
+    for (const { x, y, r } of this.discs) {
+      left = Math.min(left, x - r); right = Math.max(right, x + r);
+      low = Math.min(low, y - r); high = Math.max(high, y + r);
     }
     return n ? [left, right, low, high] : [-1, 1, -1, 1];
   }
@@ -107,6 +115,13 @@ export class PointMap {
     return found;
   }
 
+  // The number of the disc at a pixel; null if there is none.
+  discAt(x, y) {
+    const [px, py] = this.placeOf(x, y);
+    const found = this.discs.findIndex((disc) => Math.hypot(disc.x - px, disc.y - py) <= disc.r);
+    return found < 0 ? null : found;
+  }
+
   request() {
     if (this.waiting || !this.view) return;
     this.waiting = requestAnimationFrame(() => {
@@ -129,6 +144,7 @@ export class PointMap {
       this.stamps = stampsOf(shapesOf(size), this.frame.width + 2 * LARGEST);
     }
     this.pixels.fill(this.background);
+    fillDiscs(this.pixels, this.frame, this.view, this.tinted);
     this.shown = splat(this.pixels, this.frame, this.view, this.points.xy, this.order, this.look, this.palette, this.stamps);
     this.context.putImageData(this.image, -LARGEST, -LARGEST);
     this.ground.dataset.ms = (performance.now() - start).toFixed(2);

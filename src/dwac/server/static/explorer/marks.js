@@ -1,14 +1,14 @@
-// Drawn above the points: names of classes, the selected example, its voters, and where it moves if changed.
+// Drawn above the points: rims of discs, names of classes, the selected example, its voters, and where it moves if changed.
 
-import { css } from "./colours.js";
-import { brief } from "./dom.js";
+import { colourOf, css } from "./colours.js";
+import { brief, compact } from "./dom.js";
 import { NONE } from "./points.js";
 
 const SAMPLE = 2000; // points used to position a name
 
 export class Marks {
-  constructor(canvas, map, classes) {
-    Object.assign(this, { canvas, map, classes, chosen: null, moved: null });
+  constructor(canvas, map, classes, sizes = null) {
+    Object.assign(this, { canvas, map, classes, sizes, chosen: null, moved: null, group: [], hover: [] });
     this.context = canvas.getContext("2d");
     this.names = namesOf(map.points, classes);
   }
@@ -24,13 +24,24 @@ export class Marks {
     this.draw();
   }
 
+  // Which discs stand out: those of the group whose members are listed, and those below the pointer.
+  outline(which, discs) {
+    if (String(this[which]) === String(discs)) return;
+    this[which] = discs;
+    this.draw();
+  }
+
   draw() {
     const { width, height } = this.map.frame;
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     this.context.clearRect(0, 0, width, height);
     this.colours = { ink: css("--ink"), card: css("--card"), vote: css("--vote"), other: css("--other") };
+    this.drawRims();
+    if (this.sizes) this.drawSizes();
     this.drawNames();
     if (this.chosen) this.drawVotes(this.moved ?? this.chosen);
+    this.rims(this.hover, this.colours.ink, 1);
+    this.rims(this.group, this.colours.ink, 2.5);
     if (this.chosen) this.ring(this.chosen.xy, 9, false);
     if (this.moved) this.drawMove();
   }
@@ -55,9 +66,51 @@ export class Marks {
     }
   }
 
+  drawRims() {
+    const codes = new Set(this.map.discs.map((disc) => disc.label));
+    this.context.globalAlpha = 0.55;
+    for (const code of codes) this.rims(this.map.discs.flatMap((disc, i) => (disc.label === code ? [i] : [])), colourOf(code), 0.7);
+    this.context.globalAlpha = 1;
+  }
+
+  rims(discs, colour, wide) {
+    const { context, map } = this;
+    context.strokeStyle = colour;
+    context.lineWidth = wide * map.ratio;
+    context.beginPath();
+    for (const number of discs) {
+      const { x, y, r } = map.discs[number];
+      const [cx, cy] = map.pixelOf(x, y);
+      context.moveTo(cx + r * map.view.scale, cy);
+      context.arc(cx, cy, r * map.view.scale, 0, 2 * Math.PI);
+    }
+    context.stroke();
+  }
+
+  // How many examples each representative votes for, where there is room.
+  drawSizes() {
+    const { context, map, colours } = this;
+    context.font = `${11 * map.ratio}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.textBaseline = "top";
+    context.fillStyle = colours.ink;
+    context.strokeStyle = colours.card;
+    context.lineWidth = 3 * map.ratio;
+    context.lineJoin = "round";
+    for (const { x, y, r, size } of map.discs) {
+      const words = compact(size);
+      if (2 * r * map.view.scale < context.measureText(words).width + 6 * map.ratio) continue;
+      const [cx, cy] = map.pixelOf(x, y);
+      const below = cy + map.size / 2 + 2 * map.ratio;
+      context.strokeText(words, cx, below);
+      context.fillText(words, cx, below);
+    }
+  }
+
   drawVotes(answer) {
     const { context, map, colours } = this;
     const [x, y] = map.pixelOf(...answer.xy);
+    if (answer.groups?.some((group) => group.discs.length)) return this.drawGroups(answer);
     (answer.neighbor_points ?? []).forEach((point, i) => {
       const voter = answer.explanation.neighbors[i];
       const [to, down] = map.pixelOf(map.points.xy[2 * point], map.points.xy[2 * point + 1]);
@@ -68,6 +121,26 @@ export class Marks {
       context.beginPath();
       context.moveTo(x, y);
       context.lineTo(to, down);
+      context.stroke();
+    });
+    context.setLineDash([]);
+    return null;
+  }
+
+  // The groups that decide: their discs, and a line to the most central example of each.
+  drawGroups(answer) {
+    const { context, map, colours } = this;
+    const [x, y] = map.pixelOf(...answer.xy);
+    const { label, groups } = answer.explanation;
+    answer.groups.forEach(({ representative_point: central, discs }, i) => {
+      const mine = groups[i].label === label;
+      const colour = mine ? colours.vote : colours.other;
+      context.setLineDash(mine ? [] : [5 * map.ratio, 4 * map.ratio]);
+      this.rims(discs, colour, 1.2 + 3 * groups[i].share);
+      context.lineWidth = (0.8 + 4 * groups[i].share) * map.ratio;
+      context.beginPath();
+      context.moveTo(x, y);
+      context.lineTo(...map.pixelOf(map.points.xy[2 * central], map.points.xy[2 * central + 1]));
       context.stroke();
     });
     context.setLineDash([]);

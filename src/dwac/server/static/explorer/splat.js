@@ -11,6 +11,21 @@ export function stampsOf(looks, stride) {
   });
 }
 
+// Fills discs (x, y, r on the map, and a packed colour), row by row of pixels; for those that are far outside, nothing.
+export function fillDiscs(pixels, { width, height, margin }, view, discs) {
+  const stride = width + 2 * margin;
+  for (const { x, y, r, colour } of discs) {
+    const [cx, cy, reach] = [x * view.scale + view.x, view.y - y * view.scale, r * view.scale];
+    const [top, bottom] = [Math.max(-margin, Math.ceil(cy - reach)), Math.min(height + margin - 1, Math.floor(cy + reach))];
+    for (let row = top; row <= bottom; row++) {
+      const half = Math.sqrt(Math.max(0, reach * reach - (row - cy) * (row - cy)));
+      const [left, right] = [Math.max(-margin, Math.round(cx - half)), Math.min(width + margin, Math.round(cx + half))];
+      const start = (row + margin) * stride + margin;
+      if (right > left) pixels.fill(colour, start + left, start + right);
+    }
+  }
+}
+
 // Draws the points `order` (numbers, the lowest first) and returns how many of them are in view.
 // pixels: (height + 2 margin) rows of (width + 2 margin) colours; a stamp reaches no further than the margin.
 // view: pixel x = xy[2i] * view.scale + view.x, pixel y = view.y - xy[2i+1] * view.scale

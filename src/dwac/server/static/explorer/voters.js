@@ -2,35 +2,30 @@
 
 import { chip } from "./chips.js";
 import { brief, el, percent, short, text } from "./dom.js";
+import { bar, chooser, comparison, picture, words } from "./records.js";
 
 export function showVoters(app, answer) {
   const { explanation: e, kind } = answer;
-  const many = el("select", { id: "k", onchange: (event) => app.setNeighbors(Number(event.target.value)) },
-    [5, 10, 20].map((k) => el("option", { value: k, selected: k === app.k }, String(k))));
   const show = { image: images, text: texts, table, "": votes }[e.private ? "" : kind] ?? votes;
+  const few = e.n_examples !== e.n_references; // vote for all
   const share = e.neighbors.reduce((sum, voter) => sum + voter.share, 0);
   return el("section", { id: "voters", "aria-labelledby": "voters-title" },
-    el("h3", { id: "voters-title" }, e.private ? "Votes per label" : "Votes, nearest training example first"),
-    e.private ? null : el("p", {}, el("label", {}, "Show ", many), ` of ${e.n_references.toLocaleString("en")} training examples; these have ${percent(share)} of the vote.`),
+    el("h3", { id: "voters-title" }, e.private ? "Votes per label" : `Votes, ${few ? "heaviest representative" : "nearest training example"} first`),
+    e.private ? null : el("p", {}, el("label", {}, "Show ", chooser(app, "k")), ` of ${e.n_references.toLocaleString("en")} ${few ? "representatives" : "training examples"}; these have ${percent(share)} of the vote.`),
     show(app, answer),
     el("p", { class: "note" }, e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight: ${app.start.guide.weight}`));
 }
 
 const against = (voter, e) => voter.label !== e.label;
 
-function bar(voter, e) {
-  const longest = Math.max(...e.neighbors.map((each) => each.share)) || 1;
-  const width = `${(100 * voter.share) / longest}%`;
-  return el("span", { class: "track", "aria-hidden": "true" },
-    el("span", { class: against(voter, e) ? "bar other" : "bar", style: { width } }));
-}
+const barOf = (voter, e) => bar(voter.share, Math.max(...e.neighbors.map((each) => each.share)) || 1, against(voter, e));
 
 // A private share belongs to a label, in whole per cent; it has no weight.
 const votesOf = (voter) => (voter.weight === undefined
   ? el("span", { class: "share", data: { share: String(voter.share) } }, percent(voter.share))
   : el("span", {
     class: "share", data: { share: String(voter.share), weight: String(voter.weight) }, title: `weight ${voter.weight}`,
-  }, `${percent(voter.share)}, weight ${short(voter.weight)}`));
+  }, `${percent(voter.share)}, weight ${short(voter.weight)}`, voter.size > 1 ? `, votes for ${voter.size.toLocaleString("en")}` : ""));
 
 function actions(app, answer, i) {
   const point = answer.neighbor_points?.[i];
@@ -46,37 +41,21 @@ function actions(app, answer, i) {
     el("button", { type: "button", "aria-label": `Show ${text(voter.id)}`, onclick: () => app.choose(point) }, "Show"));
 }
 
-function picture(record, alt) {
-  const source = Object.values(record ?? {}).find((value) => typeof value === "string" && value.startsWith("data:image/png"));
-  if (!source) return el("span", { class: "note" }, "no picture");
-  const image = el("img", { src: source, alt });
-  image.addEventListener("load", () => image.classList.toggle("pixels", image.naturalWidth < 120));
-  return image;
-}
+const missing = () => el("span", { class: "note" }, "no picture");
 
 function images(app, answer) {
   const { explanation: e } = answer;
   return el("div", { class: "strip" },
-    el("figure", { class: "asked" }, picture(e.record, "this example"), el("figcaption", {}, "this example")),
+    el("figure", { class: "asked" }, picture(e.record, "this example") ?? missing(), el("figcaption", {}, "this example")),
     e.neighbors.map((voter, i) => el("figure", { class: against(voter, e) ? "against" : "" },
-      picture(voter.record, `training example ${text(voter.id)}`),
-      el("figcaption", {}, chip(app, voter.label), bar(voter, e), votesOf(voter), el("div", { class: "note" }, brief(voter.id, 40)),
+      picture(voter.record, `training example ${text(voter.id)}`) ?? missing(),
+      el("figcaption", {}, chip(app, voter.label), barOf(voter, e), votesOf(voter), el("div", { class: "note" }, brief(voter.id, 40)),
         actions(app, answer, i)))));
-}
-
-function words(e) {
-  if (!e.attention) return el("p", { class: "words" }, brief(e.record.text, 4000));
-  const most = Math.max(...e.attention.map(([, weight]) => weight)) || 1;
-  return [
-    el("p", { class: "words" }, e.attention.map(([word, weight]) => [
-      el("span", { style: { background: `rgba(var(--read), ${(weight / most).toFixed(2)})` }, title: percent(weight) }, word), " "])),
-    el("p", { class: "note" }, "The stronger the background of a word, the more attention the model pays to it."),
-  ];
 }
 
 function texts(app, answer) {
   const { explanation: e } = answer;
-  return [words(e), list(app, answer, (voter) => el("p", {}, brief(voter.record?.text ?? "–", 400)))];
+  return [answer.few_suffice ? words(e) : null, list(app, answer, (voter) => el("p", {}, brief(voter.record?.text ?? "–", 400)))];
 }
 
 const votes = (app, answer) => list(app, answer, () => null);
@@ -85,21 +64,12 @@ function list(app, answer, body) {
   const { explanation: e } = answer;
   return el("ul", { class: "voters" }, e.neighbors.map((voter, i) => el("li", {},
     el("div", { class: "voter" }, el("span", {}, chip(app, voter.label), " ", voter.id === undefined ? null : el("span", { class: "note" }, brief(voter.id, 60))),
-      votesOf(voter), bar(voter, e)),
+      votesOf(voter), barOf(voter, e)),
     body(voter), actions(app, answer, i))));
 }
 
 function table(app, answer) {
   const { explanation: e, compared } = answer;
-  const differing = compared.filter((column) => column.differs.some(Boolean));
-  const same = compared.filter((column) => !column.differs.some(Boolean)).map((column) => `${column.name} ${column.value}`);
-  return [
-    el("div", { class: "wide" }, el("table", { id: "compared" },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "column"), el("th", { scope: "col" }, "this example"),
-        e.neighbors.map((voter, i) => el("th", { scope: "col" }, chip(app, voter.label), el("div", {}, brief(voter.id, 30)), bar(voter, e), votesOf(voter),
-          actions(app, answer, i))))),
-      el("tbody", {}, differing.map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, column.value),
-        column.others.map((value, i) => el("td", {}, column.differs[i] ? el("mark", {}, "≠ ", value) : value))))))),
-    same.length ? el("p", { class: "note" }, `Same in all: ${brief(same.join(", "), 600)}.`) : null,
-  ];
+  return comparison("compared", compared, e.neighbors.map((voter, i) =>
+    [chip(app, voter.label), el("div", {}, brief(voter.id, 30)), barOf(voter, e), votesOf(voter), actions(app, answer, i)]));
 }

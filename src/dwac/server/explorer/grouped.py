@@ -1,0 +1,118 @@
+"""Groups on the page: the discs of the map, the members of one, and a group of an explanation opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dwac.drawing.records import plain, written
+from dwac.errors import InputError
+from dwac.explain import Group
+from dwac.reference import ReferenceSet
+from dwac.server.explorer.explained import on_map
+from dwac.server.explorer.state import Explorer
+
+PAGE = 30  # members listed at once
+_SUBGROUPS = 12  # shown when a group is opened
+_LETTERS = 160
+
+
+def discs(explorer: Explorer) -> dict[str, Any]:
+    """The discs of the map, one per leaf; and the groups for reading, of which each disc is a part."""
+    points = explorer.points
+    if not points.has_discs:
+        return {"discs": [], "groups": []}
+    groups, layout = points.references.groups, points.layout
+    described = explorer.clf.descriptions_ or [None] * len(groups)
+    columns = (layout.centres[:, 0], layout.centres[:, 1], layout.radii, groups.leaf_labels, groups.parents)
+    rows = zip(*(column.tolist() for column in columns), np.round(groups.leaf_sizes).astype(int).tolist(), strict=True)
+    names = ("x", "y", "r", "label", "group", "size")
+    sizes = np.round(groups.sizes).astype(int).tolist()
+    return {
+        "discs": [dict(zip(names, row, strict=True)) for row in rows],
+        "groups": [{"size": n, "description": said} for n, said in zip(sizes, described, strict=True)],
+    }
+
+
+def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: bool) -> dict[str, Any]:
+    """A page of the members of a disc, or of the whole group that it is a part of, the most central first."""
+    explorer.require_open("it shows no groups of training examples")
+    points = explorer.points
+    groups = points.references.groups if points.has_discs else None
+    if groups is None or not 0 <= disc < len(groups.parents):
+        n = 0 if groups is None else len(groups.parents)
+        raise InputError(f"the disc must be one of the {n:,} discs of the map; got {disc}")
+    group = int(groups.parents[disc])
+    everybody = points.references if explorer.members is None else explorer.members
+    leaves = np.flatnonzero(groups.parents == group) if whole else np.array([disc])
+    rows = _central_first(everybody, np.flatnonzero(np.isin(everybody.groups.leaves, leaves)))
+    described = explorer.clf.descriptions_
+    return {
+        "disc": disc,
+        "whole": whole,
+        "label": explorer.labels[groups.leaf_labels[disc]],
+        "size": round(float(groups.leaf_sizes[disc])),
+        "group": {
+            "size": round(float(groups.sizes[group])),
+            "n_discs": int((groups.parents == group).sum()),
+            "description": None if described is None else described[group],
+        },
+        "start": start,
+        "n": len(rows),
+        "n_examples": round(float(everybody.sizes[rows].sum())),
+        "members": _listed(explorer, session, everybody, rows[start : start + PAGE]),
+    }
+
+
+def _central_first(references: ReferenceSet, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    h = references.embeddings.cpu().numpy()[rows].astype(np.float64)
+    return rows[np.argsort(np.linalg.norm(h - h.mean(axis=0), axis=1), kind="stable")]
+
+
+def _listed(explorer: Explorer, session: str, everybody: ReferenceSet, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Examples with their records; those that are points can be selected, and were perhaps edited."""
+    points, edits, names = explorer.points, explorer.history(session).net, list(everybody.ids[rows])
+    places = points.references.index_of_ids.get_indexer(everybody.index_of_ids[rows]).tolist()
+    labels = everybody.labels.cpu().numpy()[rows].tolist()
+    listed = []
+    for name, place, label in zip(names, places, labels, strict=True):
+        record = explorer.clf.examples_.get(name) or None
+        now = edits.get(place, label) if place >= 0 else label
+        listed.append(
+            {
+                "point": place if place >= 0 else None,
+                "id": plain(name),
+                "label": explorer.labels[label if now is None else now],
+                "removed": now is None,
+                "size": round(float(points.references.sizes[place])) if place >= 0 else 1,
+                "record": plain(record),
+                "text": _line(record),
+            }
+        )
+    return listed
+
+
+def _line(record: Any) -> str:
+    """A record in one line; a picture has none."""
+    if not record:
+        return ""
+    if list(record) == ["text"]:
+        return written(record["text"], _LETTERS)
+    parts = [f"{name} {written(value, 30)}" for name, value in record.items() if not isinstance(value, bytes)]
+    return written(", ".join(parts), 2 * _LETTERS)
+
+
+def opened(explorer: Explorer, session: str, answer: int, number: int) -> dict[str, Any]:
+    """The subgroups of a group of an explanation, heaviest first."""
+    explanation = explorer.answer(session, answer)
+    shown = explanation.shown_groups
+    if not 0 <= number < len(shown):
+        raise InputError(f"the group must be one of the {len(shown)} shown, 0 … {len(shown) - 1}; got {number}")
+    subgroups: tuple[Group, ...] = shown[number].subgroups
+    parts = [
+        {**plain(part.to_dict()), **on_map(part, explanation, explorer.points, whole=False)}
+        for part in subgroups[:_SUBGROUPS]
+    ]
+    return {"subgroups": parts, "n": len(subgroups)}

@@ -1,0 +1,74 @@
+// Groups on the map: a disc says what it is when the pointer is on it; selected, its members are listed.
+
+import { get } from "./api.js";
+import { chip } from "./chips.js";
+import { $, brief, el, fill, text } from "./dom.js";
+import { picture } from "./records.js";
+
+const count = (n) => `${n.toLocaleString("en")} training example${n === 1 ? "" : "s"}`;
+const together = (app, disc) => app.start.discs.flatMap((each, i) => (each.group === app.start.discs[disc].group ? [i] : []));
+
+// A tip beside the pointer: label, size and description of the disc there.
+export function hover(app, place) {
+  const disc = place && app.map.discAt(...place);
+  const tip = $("tip");
+  tip.hidden = disc === null;
+  app.marks.outline("hover", disc === null ? [] : together(app, disc));
+  if (disc === null) return;
+  const { label, size, group } = app.start.discs[disc];
+  const whole = app.start.groups[group];
+  if (tip.dataset.disc !== String(disc)) {
+    tip.dataset.disc = disc;
+    fill(tip, el("div", {}, chip(app, app.start.card.classes[label]), ` ${count(size)}`),
+      whole.size > size ? el("div", {}, `in a group of ${whole.size.toLocaleString("en")}`) : null,
+      whole.description ? el("div", { class: "note" }, whole.description) : null);
+  }
+  const [x, y] = place.map((value) => value / app.map.ratio);
+  const wide = app.map.frame.width / app.map.ratio;
+  tip.style.setProperty("left", x < wide / 2 ? `${x + 14}px` : "auto");
+  tip.style.setProperty("right", x < wide / 2 ? "auto" : `${wide - x + 14}px`);
+  tip.style.setProperty("top", `${Math.max(4, y - 12)}px`);
+}
+
+export async function select(app, disc, { whole = false, start = 0 } = {}) {
+  const found = await get(`/explorer/discs/${disc}?start=${start}&whole=${Number(whole)}`);
+  app.marks.outline("group", whole ? together(app, disc) : [disc]);
+  show(app, found);
+  $("group").scrollIntoView({ block: "nearest" });
+}
+
+export function close(app) {
+  $("group").hidden = true;
+  app.marks.outline("group", []);
+}
+
+function show(app, found) {
+  const { group } = found;
+  const again = (given) => () => app.select(found.disc, { whole: found.whole, ...given });
+  const last = found.start + found.members.length;
+  const several = group.n_discs > 1;
+  $("group").hidden = false;
+  Object.assign($("group").dataset, { disc: found.disc, n: found.n, whole: found.whole });
+  fill($("group"),
+    el("div", { class: "voter" }, el("h2", {}, `${found.whole ? "Group" : "Disc"}: `, chip(app, found.label), ` ${count(found.n_examples)}`),
+      el("button", { type: "button", "aria-label": "Close the list of members", onclick: () => close(app) }, "×")),
+    group.description ? el("p", {}, several && !found.whole ? "Its group: " : "", group.description) : null,
+    el("p", { class: "note" }, app.start.guide.disc),
+    several ? el("p", {}, el("button", { type: "button", class: "link", id: "whole", onclick: again({ whole: !found.whole, start: 0 }) },
+      found.whole ? `Only this disc (${found.size.toLocaleString("en")})` : `The whole group: ${group.n_discs} discs, ${count(group.size)}`)) : null,
+    found.n_examples > found.n ? el("p", {}, `${found.n === 1 ? "The representative is" : "Representatives are"} shown; this model does not hold the others.`) : null,
+    el("ul", { class: "members" }, found.members.map((member) => item(app, member))),
+    found.n > found.members.length ? el("p", { class: "buttons" },
+      el("button", { type: "button", disabled: found.start === 0, onclick: again({ start: Math.max(0, found.start - 30) }) }, "Previous"),
+      el("span", { class: "note" }, `${(found.start + 1).toLocaleString("en")} to ${last.toLocaleString("en")} of ${found.n.toLocaleString("en")}, the most central first`),
+      el("button", { type: "button", disabled: last >= found.n, onclick: again({ start: last }) }, "Next")) : null);
+}
+
+function item(app, member) {
+  const name = brief(member.id, 40);
+  return el("li", {}, el("span", { class: "member" }, picture(member.record, `training example ${text(member.id)}`),
+    member.point === null ? el("b", {}, name) : el("button", { type: "button", class: "link", onclick: () => app.choose(member.point) }, name), " ",
+    member.size > 1 ? el("span", { class: "note" }, `votes for ${member.size.toLocaleString("en")} `) : null,
+    member.removed ? el("b", {}, "removed ") : null,
+    el("span", { class: "note" }, member.text)));
+}

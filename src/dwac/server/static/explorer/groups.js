@@ -1,0 +1,78 @@
+// The vote in groups of training examples that vote alike, where a few examples do not explain it.
+
+import { get } from "./api.js";
+import { chip } from "./chips.js";
+import { brief, el, fill, percent, text } from "./dom.js";
+import { bar, chooser, comparison, lineOf, picture, words } from "./records.js";
+
+const MOST = 6; // columns named that differ
+
+const count = (n) => `${n.toLocaleString("en")} example${n === 1 ? "" : "s"}`;
+
+export function showGroups(app, answer) {
+  const { explanation: e } = answer;
+  const share = e.groups.reduce((sum, group) => sum + group.share, 0);
+  return el("section", { id: "groups", "aria-labelledby": "groups-title" },
+    el("h3", { id: "groups-title" }, "Votes by group, heaviest first"),
+    el("p", {}, el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${e.n_groups.toLocaleString("en")} groups, and the strongest for another label; these have ${percent(share)} of the vote.`),
+    el("p", { class: "note" }, app.start.guide.groups),
+    { image: () => el("p", { class: "member" }, picture(e.record, "this example"), "this example"), text: () => words(e) }[answer.kind]?.(),
+    el("ul", { class: "voters" }, e.groups.map((group, i) => row(app, answer, group, i))),
+    answer.kind === "table" ? el("details", { id: "alike" }, el("summary", {}, "The examples most alike, by column"),
+      comparison("compared-groups", answer.compared_groups, e.groups.map((group) => [chip(app, group.label), el("div", {}, brief(group.members[0].id, 30))]))) : null);
+}
+
+function row(app, answer, group, i) {
+  const { explanation: e } = answer;
+  const other = group.label !== e.label;
+  const where = answer.groups?.[i];
+  const inside = el("div", {});
+  const more = el("details", { class: "opened", ontoggle: (event) => event.target.open && app.tried(open(app, answer, i, inside)) },
+    el("summary", {}, "Open: members most alike, subgroups"), inside);
+  return el("li", { class: "group", onmouseenter: () => app.marks.outline("hover", where?.discs ?? []), onmouseleave: () => app.marks.outline("hover", []) },
+    head(app, group, e, other && i === e.groups.length - 1 && e.groups.slice(0, i).every((each) => each.label === e.label)),
+    group.description ? el("p", { class: "description" }, group.description) : null,
+    el("p", { class: "alike" }, el("span", { class: "note" }, "most alike: "), voter(app, answer, group.members[0], where?.member_points[0])),
+    more);
+}
+
+function head(app, group, e, rival) {
+  const longest = Math.max(...e.groups.map((each) => each.share)) || 1;
+  return el("div", { class: "voter" },
+    el("span", {}, chip(app, group.label), " ", count(group.size), rival ? el("span", { class: "note" }, " (the strongest group for another label)") : null),
+    el("span", { class: "share", data: { share: String(group.share), size: String(group.size) }, title: String(group.share) }, percent(group.share)),
+    bar(group.share, longest, group.label !== e.label));
+}
+
+// An example with its record, and a button that selects it.
+function voter(app, answer, member, point) {
+  return el("span", { class: "member" }, picture(member.record, `training example ${text(member.id)}`),
+    point === undefined ? el("b", {}, brief(member.id, 40)) : el("button", { type: "button", class: "link", onclick: () => app.choose(point) }, brief(member.id, 40)),
+    " ", member.size > 1 ? el("span", { class: "note" }, `votes for ${count(member.size)} `) : null,
+    el("span", { class: "note" }, apart(answer, member)));
+}
+
+// In which columns of a table an example differs from the one explained.
+function apart({ kind, explanation: { record } }, member) {
+  if (kind !== "table" || !member.record) return lineOf(member.record);
+  const shown = (value) => (typeof value === "number" ? Number(value.toPrecision(4)) : value ?? "–");
+  const differing = Object.keys(record).filter((name) => record[name] !== member.record[name]).map((name) => `${name} ${shown(member.record[name])}`);
+  if (!differing.length) return "the same in every column";
+  return `≠ ${differing.slice(0, MOST).join(", ")}${differing.length > MOST ? `, and ${differing.length - MOST} more columns` : ""}`;
+}
+
+async function open(app, answer, i, place) {
+  const group = answer.explanation.groups[i];
+  const where = answer.groups?.[i];
+  const members = el("ul", { class: "members" }, group.members.map((member, j) => el("li", {}, voter(app, answer, member, where?.member_points[j]), ` ${percent(member.share)}`)));
+  fill(place, el("h4", {}, "Members most like this example"), members);
+  const found = await get(`/explorer/answers/${answer.answer}/groups/${i}`);
+  if (!found.n) return;
+  const longest = Math.max(...found.subgroups.map((part) => part.share)) || 1;
+  place.append(el("h4", {}, `Subgroups: ${found.subgroups.length < found.n ? `the ${found.subgroups.length} heaviest of ` : ""}${found.n.toLocaleString("en")}`),
+    el("ul", { class: "members" }, found.subgroups.map((part) => el("li", { class: "subgroup", onmouseenter: () => app.marks.outline("hover", part.discs), onmouseleave: () => app.marks.outline("hover", where?.discs ?? []) },
+      el("div", { class: "voter" }, el("span", {}, count(part.size)), el("span", { class: "share", data: { share: String(part.share), size: String(part.size) } }, percent(part.share)),
+        bar(part.share, longest, group.label !== answer.explanation.label)),
+      el("span", { class: "note" }, "most alike: "), voter(app, answer, part.members[0], part.member_points[0]), " ",
+      part.discs.length ? el("button", { type: "button", class: "link", onclick: () => app.select(part.discs[0]) }, "list its members") : null))));
+}
