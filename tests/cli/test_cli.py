@@ -22,7 +22,7 @@ def test_demo_shows_every_promised_number(monkeypatch: pytest.MonkeyPatch) -> No
     shown = CliRunner().invoke(app, ["demo", "--held-out", "3"], env={"COLUMNS": "120"})
     assert shown.exit_code == 0, shown.output
     for expected in ("accuracy", "calibration error", "coverage", "mean set size", "0.05", "0.1", "test digits",
-                     "digit left out", "DWAC", "softmax", "Predicted", "training examples", "distance"):  # fmt: skip
+                     "digit left out", "DWAC", "softmax", "Predicted", "training examples", "share"):  # fmt: skip
         assert expected in shown.output
     assert "images of 3" in shown.output
 

@@ -24,6 +24,9 @@ from dwac.estimator.evaluation import as_csv, harmless_cell
 from dwac.explain.rendering import percent
 from dwac.reading import load, read
 
+# pandas 2 reads floats exactly only if asked to; pandas 3 always does, and warns.
+EXACT: Any = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
+
 DWAC = Path(sys.executable).parent / "dwac"
 # click before 8.2 mixes standard error into standard output unless told otherwise; later versions never do.
 APART: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
@@ -214,7 +217,7 @@ def test_predict_gives_what_python_gives(folder: Path) -> None:
 
 def test_predictions_are_the_same_in_every_format(folder: Path, tmp_path: Path) -> None:
     words = ("predict", folder / "model", folder / "new.csv")
-    table = pd.read_csv(io.StringIO(run(*words).stdout), float_precision="round_trip")
+    table = pd.read_csv(io.StringIO(run(*words).stdout), **EXACT)
     lines = [json.loads(line) for line in run(*words, "--json").stdout.splitlines()]
     assert [line["probability"] for line in lines] == table["probability"].tolist()
     assert all(isinstance(line["set"], list) for line in lines)
@@ -222,8 +225,8 @@ def test_predictions_are_the_same_in_every_format(folder: Path, tmp_path: Path) 
         assert run(*words, "-o", tmp_path / name).stdout == ""
     assert pd.read_parquet(tmp_path / "a.parquet")["label"].tolist() == table["label"].tolist()
     assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == lines
-    assert pd.read_csv(tmp_path / "a.tsv", sep="\t", float_precision="round_trip").equals(table)
-    assert pd.read_csv(tmp_path / "a.csv", float_precision="round_trip").equals(table)
+    assert pd.read_csv(tmp_path / "a.tsv", sep="\t", **EXACT).equals(table)
+    assert pd.read_csv(tmp_path / "a.csv", **EXACT).equals(table)
 
 
 def test_data_can_be_piped_in(folder: Path) -> None:
@@ -377,7 +380,7 @@ def test_condense_keeps_members_if_asked(crowd: Path, tmp_path: Path) -> None:
     assert len(clf.references_) == 20
     assert clf.references_.members is not None
     clf.forget(clf.references_.members.ids[:1].tolist())
-    assert clf.references_.weights.sum() == len(load(crowd / "model").clf.references_) - 1
+    assert clf.references_.sizes.sum() == len(load(crowd / "model").clf.references_) - 1
     run("condense", tmp_path / "a", "-o", tmp_path / "b", "--size", "10")  # again, from its members
     assert len(load(tmp_path / "b").clf.references_) == 10
 
