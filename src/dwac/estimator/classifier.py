@@ -532,10 +532,15 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             records=self.examples_,
             private=private,
             shown=shown,
-            alike=None if X is None or private or not len(self.examples_) else partial(self._differences, X),
+            alike=partial(self._differences, X) if X is not None and self._comparable and not private else None,
             descriptions=None if private else self.descriptions_ if references is None else descriptions,
             agreement=self.agreement_,
         )
+
+    @property
+    def _comparable(self) -> bool:
+        """Whether training examples can be compared with others in the input; a folder keeps none of a module's."""
+        return len(self.examples_) > 0 and self.encoder_.kind != "module"
 
     def _differences(self, X: Any, row: int, ids: list[Any]) -> Floats:
         """How different training examples are from a row of X in the input."""

@@ -119,12 +119,27 @@ class State:
 
     def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         """Class sums and the k heaviest votes, with weights; a query's answer does not depend on the other queries."""
-        result = self._summed(self.index, h, k, backend)
-        if self._narrow is not None and self.look_alikes is not None:
-            near = self._narrow.query(self.look_alikes.factor * h, 0, backend).log_class_weights
-            result = result._replace(log_class_weights=self._both(result.log_class_weights, near))
+        if h.requires_grad and torch.is_grad_enabled():
+            result = self._query(h, k, backend)
+        else:
+            size = self._together(h.device)
+            parts = [self._query(filled(part, size), k, backend) for part in h.split(size)]
+            result = engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*parts, strict=True)))
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
         return result if self.class_weights is None else result._replace(log_class_weights=result[0] + factors)
+
+    def _together(self, device: torch.device) -> int:
+        """How many queries are answered at once: always so many, so that none depends on the others."""
+        usual = _TOGETHER.get(device.type, 64)
+        return max(usual, min(_MOST_TOGETHER, _SMALL // len(self.labels) // usual * usual))
+
+    def _query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
+        """The same for queries that are answered together, without class weights."""
+        result = self._summed(self.index, h, k, backend)
+        if self._narrow is None or self.look_alikes is None:
+            return result
+        near = self._narrow._query(self.look_alikes.factor * h, 0, backend).log_class_weights
+        return result._replace(log_class_weights=self._both(result.log_class_weights, near))
 
     @cached_property
     def _narrow(self) -> State | None:
@@ -155,21 +170,21 @@ class State:
 
     def group_sums(self, h: Tensor, backend: str) -> Tensor:
         """Log-weights of the groups, (n, G)."""
-        sums = self._summed(self.group_index, h, 0, backend).log_class_weights
-        if self.look_alikes is not None:
-            sums = self._both(sums, self._narrow_groups.group_sums(self.look_alikes.factor * h, backend))
+        size = self._together(h.device)
+        parts = [self._group_sums(filled(part, size), backend) for part in h.split(size)]
+        sums = torch.cat(parts)[: len(h)]
         return sums + torch.as_tensor(self.log_class_factors[self.groups.labels], device=h.device)
+
+    def _group_sums(self, h: Tensor, backend: str) -> Tensor:
+        sums = self._summed(self.group_index, h, 0, backend).log_class_weights
+        if self.look_alikes is None:
+            return sums
+        return self._both(sums, self._narrow_groups._group_sums(self.look_alikes.factor * h, backend))
 
     def _summed(self, index: engine.Index, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         if self.weights is not None and self._lift is None:
             return self._direct(index, h, k)
-        lifted = self._above(h)
-        if h.requires_grad and torch.is_grad_enabled():
-            result = engine.query(index, lifted, k=k, backend=backend)
-        else:
-            size = max(_TOGETHER.get(h.device.type, 64), min(_MOST_TOGETHER, _SMALL // len(self.labels)))
-            parts = [engine.query(index, filled(part, size), k=k, backend=backend) for part in lifted.split(size)]
-            result = engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*parts, strict=True)))
+        result = engine.query(index, self._above(h), k=k, backend=backend)
         if self._lift is None:
             return result
         squared = (result.squared_distances - self._lift[result.rows].double().square()).clamp_min_(0)
