@@ -117,6 +117,7 @@ def fit(
         model = peers.FITTERS[case.head](trial.X, trial.y, case.trial, values, journal)
     else:
         settings = values | {"encoder": build_encoder(values["encoder"], library), "head": case.head, "device": device}
+        settings["look_alikes"] = case.setting == "best"  # the paper has one kernel
         model = DWACClassifier(**settings, random_state=case.trial, verbose=False).fit(trial.X, trial.y)
         if model.history_.attrs["ended"] == "interrupted":
             raise KeyboardInterrupt  # interrupted training gives no record
