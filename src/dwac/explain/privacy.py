@@ -114,7 +114,7 @@ def agreed(value: Agreement) -> str:
     """A rounded agreement as text.
 
     >>> agreed(agreement(Agreement(0.9982, 0.9912, 0.9998, 1234)))
-    '> 99 % of about 1,200 rows (95 % interval 99 % to > 99 %)'
+    '99 % of about 1,200 rows (95 % interval 99 % to > 99 %)'
     """
     interval = f"95 % interval {percent(value.low)} to {percent(value.high)}"
     return f"{percent(value.share)} of about {value.n:,} rows ({interval})"
