@@ -197,7 +197,12 @@ def test_single_rows_and_empty_groups_are_described() -> None:
 def test_tables_of_every_form_are_described_alike(form: str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 3)) + 9 * (CODES == 0)[:, None] * [0, 1, 0]
-    forms: dict[str, Any] = {"frame": pd.DataFrame, "array": np.asarray, "list": np.ndarray.tolist, "tensor": torch.as_tensor}
+    forms: dict[str, Any] = {
+        "frame": pd.DataFrame,
+        "array": np.asarray,
+        "list": np.ndarray.tolist,
+        "tensor": torch.as_tensor,
+    }
     given = forms[form](X)
     assert str(describe(given, CODES, 4)[0]).startswith("column 1 at least 7")
 
