@@ -119,9 +119,13 @@ def main() -> None:
         "for": round(float(clf.references_.sizes.sum())),
         "d": h.shape[1],
         "networks": clf.model_.ensemble_size,
+        "trees": "fitted here" if chosen.trees is None else chosen.trees.stem,
     }
     record.write(
-        f"end_to_end_{'gpu' if gpu else 'cpu'}", str(__doc__).split("\n\n")[0], config, pd.DataFrame(rows).fillna("")
+        f"end_to_end_{'gpu' if gpu else 'cpu'}",
+        str(__doc__).split("\n\n")[0],
+        config,
+        pd.DataFrame(rows).astype(object).fillna(""),
     )
 
 
