@@ -1,6 +1,5 @@
 """Likeness in the input: what differs little for a person, and that shown members are like the query on real data."""
 
-import re
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -16,7 +15,6 @@ from torch import nn
 from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder, TextEncoder
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.estimator.preparation import take
-from dwac.explain.members import most_alike
 from dwac.storage.examples import pack_examples, unpack_examples
 from tests.encoders.test_encoders import Case, N, case, fitted, restored, rows  # noqa: F401 (fixtures)
 
@@ -133,7 +131,7 @@ def test_texts_that_share_rare_words_are_alike(X: Any) -> None:
     assert distances[0] == pytest.approx(0, abs=1e-12)
     assert distances[5] == 1  # nothing shared
     assert distances[3] > 0.8  # only "a", which most have
-    assert most_alike(distances, 3).tolist()[0] == 0
+    assert distances.argmin() == 0
 
 
 def test_words_weigh_by_their_rarity_among_the_candidates() -> None:
@@ -229,16 +227,6 @@ def test_tensors_of_whole_numbers_booleans_and_no_features_are_compared_too() ->
 # Choosing
 
 
-def test_the_most_alike_come_first_and_ties_in_their_order() -> None:
-    assert most_alike([0.5, 0.1, 0.5, 0.1, 0.0], 4).tolist() == [4, 1, 3, 0]
-    assert most_alike([0.2, 0.1], 9).tolist() == [1, 0]
-    assert most_alike([], 3).tolist() == []
-    with pytest.raises(InputError, match="k must be"):
-        most_alike([0.1], 0)
-    with pytest.raises(DwacError, match=re.escape("NaN")):
-        most_alike([0.1, np.nan], 1)
-
-
 # Real data: shown members are nearer to the query, by another measure, than 95 % of their group
 
 
@@ -257,7 +245,7 @@ def nearer_than(encoder: Encoder, X: Any, flat: Any, labels: Any, k: int = 3) ->
         means = KMeans(max(len(members) // 50, 1), n_init=1, random_state=0).fit(z[members])
         for query in queries:
             group = members[means.labels_ == means.predict(z[[query]])[0]]
-            shown = most_alike(encoder.input_distances(take(X, np.array([query])), take(X, group)), k)
+            shown = encoder.input_distances(take(X, np.array([query])), take(X, group)).argsort(kind="stable")[:k]
             manhattan = np.abs(z[group] - z[query]).mean(axis=1)
             shares.append(float((manhattan > manhattan[shown].mean()).mean()))
     return shares

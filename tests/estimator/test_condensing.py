@@ -457,7 +457,7 @@ def test_descriptions_of_groups_are_of_everybody_and_go_when_those_who_are_left_
     described = few.descriptions_
     assert described is not None
     assert alone.descriptions_ == described
-    assert few.explain(NEW[:1])[0].groups[0].description in described
+    assert few.explain(NEW[:1])[0].groups[0].words in described
     alone.add_references(NEW[:1], ["ill"])
     assert alone.descriptions_ is None
 
@@ -524,3 +524,34 @@ def test_validation_labels_that_do_not_fit_are_named(full, tmp_path) -> None:
     forge(folder, tensors=lambda t: t.update(validation_y=t["validation_y"] - 1))
     with pytest.raises(StorageError, match="validation labels must lie in 0 … 2"):
         load(folder)
+
+
+# Data that comes sorted, and data that is easy
+
+
+def test_rows_that_come_sorted_by_label_judge_all_labels(monkeypatch) -> None:
+    monkeypatch.setattr(condensing, "_ROWS", 20)
+    monkeypatch.setattr(condensing, "_PAIRS", 1)
+    h = torch.linspace(0, 1, 200, dtype=torch.float64)[:, None]
+    y = np.arange(200) // 100
+    judge = condensing.Condenser(ReferenceSet(h, y), h, y)
+    assert len(judge.y) == 10
+    assert set(judge.y) == {0, 1}
+    np.testing.assert_array_equal(y[np.searchsorted(h[:, 0].numpy(), judge.h[:, 0].numpy())], judge.y)
+
+
+def test_classes_that_lie_far_apart_are_condensed_though_nothing_is_lost_to_share() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 2
+    h = torch.tensor(rng.normal(size=(600, 2)) * 0.1 + 9 * y[:, None])
+    few = condensing.Condenser(ReferenceSet(h[:400], y[:400]), h[400:], y[400:]).fewest()
+    assert few is not None
+    assert len(few) == 10
+
+
+def test_a_condensed_model_says_what_it_is(full, few) -> None:
+    assert "representatives" not in repr(full)
+    text = repr(few)
+    assert text.startswith("DWACClassifier(")
+    assert f"# 12 representatives vote for {len(full.references_)} training examples; the label of all on " in text
+    assert str(few.agreement_) in text

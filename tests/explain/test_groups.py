@@ -168,7 +168,10 @@ def test_descriptions_belong_to_their_groups():
     e = explain(refs, QUERY, descriptions=texts)[0]
     for group in e.groups:
         (code,) = set(refs.groups.of[refs.positions(group.ids)].tolist())
-        assert group.description == texts[code]
+        assert group.words == texts[code]
+        percent = round(100 * group.size / len(refs))
+        expected = None if texts[code] is None else f"{texts[code]}, {percent} % of training examples"
+        assert group.description == expected
     assert "None" not in str(e)
     assert "None" not in e.to_html()
     frame = e.groups_frame()

@@ -728,7 +728,16 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kinds: Any = "text"
         if isinstance(self.encoder_, TabularEncoder):
             kinds = {column.name: column.kind for column in self.encoder_.columns}
-        return describe(records, everybody.groups.of, len(everybody.groups), kinds=kinds)
+        return describe(records, everybody.groups.of, len(everybody.groups), kinds=kinds, sizes=False)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The settings; of a condensed model also how many vote for how many, and how often as all would."""
+        settings: str = super().__repr__(N_CHAR_MAX)
+        if not isinstance(getattr(self, "model_", None), WeightedAverage) or not self.references_.weighted:
+            return settings
+        few, known = self.references_, self.agreement_
+        voters = f"{len(few):,} representatives vote for {round(float(few.sizes.sum())):,} training examples"
+        return f"{settings}\n# {voters}" + ("" if known is None else f"; the label of all on {known}")
 
     # Editing who votes, without training
 

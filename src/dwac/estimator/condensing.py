@@ -22,6 +22,7 @@ from dwac.reference import ReferenceSet
 
 SAME_LABEL = 0.995  # the least share of rows that must keep their label, with a confidence of 90 %
 CHANGE = 0.005  # the most by which log-loss may grow, and the most divergence from all voters, as shares of log-loss
+_NOTHING = 1e-4  # nats: where all is predicted with certainty, a share of log-loss is less than rounding
 _FEWEST, _MOST = 10, 2560
 _AUTOMATIC = 20_000  # voters from which voters="auto" condenses
 _ROWS = 2_000  # on which the number is decided, at least, and at most if there are many voters
@@ -37,7 +38,8 @@ class Condenser:
         self.everybody = references if references.members is None else references.members
         self.whole = self.everybody.crowd()  # few are near enough to a query to be look-alikes
         most = int(np.clip(_PAIRS // len(self.whole), _ROWS // 2, 2 * _ROWS))
-        self.h, self.y = (h[:most] if len(h) else self.whole.embeddings[:0]), y[:most]
+        some = _spread(len(y), most)  # not the first ones: rows may come sorted by label
+        self.h, self.y = (h[some.to(h.device)] if len(y) else self.whole.embeddings[:0]), y[some.numpy()]
         training = self.whole.embeddings[_spread(len(self.whole), 2 * most).to(h.device)]
         # Every second row decides, the others fit; rows that vote may decide too, where held-out ones are few.
         self.fitting = training[::2]
@@ -81,7 +83,8 @@ class Condenser:
             divergence = np.nansum(np.exp(full) * (full - log_p), axis=1).mean()
         n = len(self.y)
         before, after = log_loss(self.y, full[:n]), log_loss(self.y, log_p[:n])
-        return bool(certain and after <= (1 + CHANGE) * before and divergence <= CHANGE * before)
+        change = max(CHANGE * before, _NOTHING)
+        return bool(certain and after <= before + change and divergence <= change)
 
     def _factors(self, few: ReferenceSet) -> NDArray[np.float64]:
         """(R,): by which each weight is multiplied so that the few give the probabilities of all, as far as they can.

@@ -40,7 +40,7 @@ _WORDS = 5  # words named for a group of texts
 _TEXTS = 3  # texts of a group that must have a word; half of them in smaller groups
 _LEAST_OF_WORD = 0.005  # nats: even telling words are in few texts
 _WORDS_ARE = "words: "
-_NOTHING = {"table": "no column sets it apart", "text": "no word sets it apart"}
+NOTHING = {"table": "no column sets it apart", "text": "no word sets it apart"}
 
 
 def describe(
@@ -83,8 +83,8 @@ def describe(
     noun, total = {"table": "row", "text": "text"}[form], int(rows.counts.sum())
     described: list[str | None] = []
     for parts, count in zip(found, rows.counts.tolist(), strict=True):
-        said = (", ".join(parts) or _NOTHING[form]) if count else f"no training {noun}s"
-        described.append(f"{said}, {_size(count, total, noun)}" if sizes and count else said)
+        said = (", ".join(parts) or NOTHING[form]) if count else f"no training {noun}s"
+        described.append(f"{said}, {share_in_words(count, total, noun)}" if sizes and count else said)
     return described
 
 
@@ -122,7 +122,12 @@ def _percent(share: float) -> str:
     return "less than 1 %" if share < 0.005 else f"{100 * share:.0f} %"
 
 
-def _size(count: int, total: int, noun: str) -> str:
+def share_in_words(count: int, total: int, noun: str) -> str:
+    """So many of all training rows, or texts, or examples.
+
+    >>> share_in_words(8, 100, "row"), share_in_words(1, 1000, "text")
+    ('8 % of training rows', '1 training text')
+    """
     if count >= 0.005 * total:
         return f"{_percent(count / total)} of training {noun}s"
     return f"{count:,} training {noun}{'s' * (count != 1)}"

@@ -19,6 +19,7 @@ from dwac.drawing.neighbors import draw_explanation
 from dwac.drawing.records import plain
 from dwac.errors import PrivacyError
 from dwac.explain import privacy
+from dwac.explain.descriptions import NOTHING, summary
 from dwac.explain.rendering import STYLE, about, attention, brief, cell, example, percent
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
@@ -113,7 +114,7 @@ class Explanation:
 
     @cached_property
     def shown(self) -> tuple[Neighbor, ...]:
-        """Who to show: the neighbours if they hold half of the vote, else one member of each group, the most alike.
+        """Who to show: the neighbours if few suffice, else one member of each group, the most alike.
 
         Each of those stands for its group: `share` and `size` are the group's.
         """
@@ -223,7 +224,7 @@ class Explanation:
             return ["There is only one label to choose from."]
         if self.few_suffice:
             return [self._few_sentence()]
-        return [self._many_sentence(), self._groups_sentence()]
+        return [self._many_sentence(), self._groups_sentence(), *self._vote_sentences()]
 
     @property
     def _voter(self) -> str:
@@ -266,6 +267,16 @@ class Explanation:
         groups = "One group" if few == 1 else f"{_NUMBERS.get(few, str(few))} groups"
         verb = "decides" if few == 1 else "decide"
         return f"{groups}, {size:,} of {self.n_examples:,} training examples, {verb} the label: {_WHATEVER}."
+
+    def _vote_sentences(self) -> list[str]:
+        """The whole vote, by what sets its heaviest groups apart."""
+        words = [None if group.words in NOTHING.values() else group.words for group in self.groups]
+        words = [
+            text if text is None or group.label == self.label else f"for {group.label}, {text}"
+            for text, group in zip(words, self.groups, strict=True)
+        ]
+        told = summary(words, [group.share for group in self.groups])
+        return [] if told is None else [f"In words, {told}."]
 
     def _flip_sentence(self) -> str:
         if self.flip_size is None:

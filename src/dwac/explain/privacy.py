@@ -110,16 +110,6 @@ def confidence(value: float) -> str:
     return f"below {round((1 - PLAIN) * STEPS)} %" if value < 1 - PLAIN - 1e-9 else percent(value)
 
 
-def agreed(value: Agreement) -> str:
-    """A rounded agreement as text.
-
-    >>> agreed(agreement(Agreement(0.9982, 0.9912, 0.9998, 1234)))
-    '99 % of about 1,200 rows (95 % interval 99 % to > 99 %)'
-    """
-    interval = f"95 % interval {percent(value.low)} to {percent(value.high)}"
-    return f"{percent(value.share)} of about {value.n:,} rows ({interval})"
-
-
 class PrivatePrediction(ConformalPrediction):
     """p-values in whole per cent, and only what follows from them."""
 

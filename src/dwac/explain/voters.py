@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dwac.explain.descriptions import share_in_words
 from dwac.explain.votes import Ints, Votes
 
 Floats = NDArray[np.float64]
@@ -49,12 +50,22 @@ class Source:
 class Group:
     """Training examples of one label that vote alike. Its share is the exact sum of its members' votes."""
 
-    def __init__(self, votes: Votes, source: Source, log_w: float, rows: Ints, code: int, central: int) -> None:
-        self._votes, self._source, self._rows, self._code, self._central = votes, source, rows, code, central
-        self._label = int(votes.labels[central])
-        self.label: Any = source.names[self._label]
-        self.share = float(votes.shares(np.array([log_w]), np.array([self._label]))[0])
-        self.size = round(float(votes.references.sizes[rows].sum()))
+    def __init__(self, votes: Votes, source: Source, code: int, *, leaf: bool = False) -> None:
+        groups = votes.references.groups
+        self._votes, self._source, self._code, self._leaf = votes, source, code, leaf
+        central, sizes = (
+            (groups.leaf_representatives, groups.leaf_sizes) if leaf else (groups.representatives, groups.sizes)
+        )
+        self._central, label = int(central[code]), int(votes.labels[central[code]])
+        log_w = votes.leaf_votes[code] if leaf else votes.group_votes[0][code]
+        self.label: Any = source.names[label]
+        self.share = float(votes.shares(np.array([log_w]), np.array([label]))[0])
+        self.size = round(float(sizes[code]))
+
+    @cached_property
+    def _rows(self) -> Ints:
+        groups = self._votes.references.groups
+        return np.flatnonzero((groups.leaves if self._leaf else groups.of) == self._code)
 
     def __repr__(self) -> str:
         """Its label, size and share."""
@@ -65,11 +76,17 @@ class Group:
         """The ids of its members, in the order of the reference set; of those that vote, where few vote for all."""
         return plain_ids(self._votes.references.ids[self._rows])
 
+    @property
+    def words(self) -> str | None:
+        """What sets its members apart from the other training examples; None if that cannot be said."""
+        known = self._source.descriptions
+        return None if known is None or self._leaf else known[self._code]
+
     @cached_property
     def description(self) -> str | None:
-        """What sets its members apart from the other training examples, in words."""
-        known = self._source.descriptions
-        return None if known is None or self._code < 0 else known[self._code]
+        """The same, with its share of the training examples."""
+        n = round(float(self._votes.references.sizes.sum()))
+        return None if self.words is None else f"{self.words}, {share_in_words(self.size, n, 'example')}"
 
     @cached_property
     def representative(self) -> Neighbor:
@@ -97,15 +114,11 @@ class Group:
     @cached_property
     def subgroups(self) -> tuple[Group, ...]:
         """The smaller groups that it is made of, heaviest first; none if it is one of those."""
-        groups = self._votes.references.groups
-        leaves = np.flatnonzero(groups.parents == self._code) if self._code >= 0 else np.zeros(0, dtype=np.int64)
-        logs = self._votes.leaf_votes[leaves]
-        order = np.argsort(-logs, kind="stable") if len(leaves) > 1 else np.zeros(0, dtype=np.int64)
-        found = []
-        for leaf, log_w in zip(leaves[order].tolist(), logs[order].tolist(), strict=True):
-            rows, central = np.flatnonzero(groups.leaves == leaf), int(groups.leaf_representatives[leaf])
-            found.append(Group(self._votes, self._source, log_w, rows, -1, central))
-        return tuple(found)
+        leaves = np.flatnonzero(self._votes.references.groups.parents == self._code)
+        if self._leaf or len(leaves) < 2:
+            return ()
+        order = np.argsort(-self._votes.leaf_votes[leaves], kind="stable")
+        return tuple(Group(self._votes, self._source, leaf, leaf=True) for leaf in leaves[order].tolist())
 
     def _neighbor(self, row: int) -> Neighbor:
         votes, source = self._votes, self._source
@@ -138,11 +151,7 @@ class Group:
 
 def groups_of(votes: Votes, source: Source) -> tuple[Group, ...]:
     """All groups, heaviest first."""
-    groups, (logs, _) = votes.references.groups, votes.group_votes
-    return tuple(
-        Group(votes, source, float(logs[code]), groups.members(code), code, int(groups.representatives[code]))
-        for code in votes.group_order.tolist()
-    )
+    return tuple(Group(votes, source, code) for code in votes.group_order.tolist())
 
 
 def voter_dict(voter: Neighbor, *, private: bool = False) -> dict[str, Any]:
