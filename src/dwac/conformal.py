@@ -5,6 +5,10 @@ for training; each has one score, that of its true label. The p-value of label k
 least as high as η(x, k). If the data are exchangeable, the true label's p-value is at most ε with probability at
 most ε, so the set {k : p(x, k) > ε} misses the true label at most that often.
 
+Whether an example is like anything known is another question, and has a p-value of its own. Let ν(x) be a novelty
+score, which knows no label. The typicality of x is the share of calibration examples at least as novel as x: for
+examples like those of calibration, it is at most ε with probability at most ε.
+
 Arrays in, arrays out: this module does not depend on any model.
 
 >>> import numpy as np
@@ -44,6 +48,7 @@ __all__ = [
     "p_values",
     "smallest_calibration",
     "true_label_scores",
+    "typicality",
 ]
 
 Floats = NDArray[np.float64]
@@ -237,12 +242,24 @@ class ConformalPrediction:
     classes: NDArray[Any] | None = None  # (K,) names of the labels; None: they are 0 … K-1
     calibration: Calibration | None = None  # what the p-values were computed with, to say which sets to expect
     unreadable: Bools | None = None  # (n,): rows that could not be read; None: all could be read
+    # (n,): the share of calibration examples at least as novel; near 0: unlike anything known. None if not measured.
+    typicality: Floats | None = None
 
     def without(self, unreadable: Bools) -> ConformalPrediction:
-        """The same, but no label fits the unreadable rows, (n,): p = 0, confidence and credibility 0."""
+        """The same, but no label fits the unreadable rows, (n,): p = 0; confidence, credibility and typicality 0."""
         if not unreadable.any():
             return self
-        return replace(self, p_values=np.where(unreadable[:, None], 0.0, self.p_values), unreadable=unreadable)
+        p = np.where(unreadable[:, None], 0.0, self.p_values)
+        typical = None if self.typicality is None else np.where(unreadable, 0.0, self.typicality)
+        return replace(self, p_values=p, unreadable=unreadable, typicality=typical)
+
+    def part(self, rows: Any) -> ConformalPrediction:
+        """The same for some examples: a slice, row numbers or a mask."""
+        bad = None if self.unreadable is None else self.unreadable[rows]
+        typical = None if self.typicality is None else self.typicality[rows]
+        return replace(
+            self, p_values=self.p_values[rows], scores=self.scores[rows], unreadable=bad, typicality=typical
+        )
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -258,12 +275,41 @@ class ConformalPrediction:
 
     @property
     def credibility(self) -> Floats:
-        """(n,): the largest p-value. If low, the example is unlike anything the model was calibrated on."""
+        """(n,): the largest p-value. If low, no label fits.
+
+        By nonconformity "weights", it is also low for examples unlike any other, as in the paper; by "probability" it
+        is not: see `typicality`.
+        """
         return credibility(self.p_values)
 
-    def label_sets(self, epsilon: float) -> Bools:
-        """(n, K): the labels that cannot be rejected at error rate ε."""
+    def atypical(self, epsilon: float) -> Bools:
+        """(n,): which examples are unlike those of calibration: true of at most a share ε of examples like those."""
+        epsilon = checks.epsilon(epsilon)
+        if self.typicality is None:
+            raise InputError(
+                "typicality needs the novelty of the examples, which was not measured: a softmax has no voters to "
+                "compare them with; fit with head='dwac'"
+            )
+        needed = smallest_calibration(epsilon)
+        if self.n_calibration is not None and (n := int(np.sum(self.n_calibration))) < needed:
+            warnings.warn(
+                f"at epsilon={epsilon:g} an example can be atypical only with at least {needed} calibration examples, "
+                f"and the calibration set has {n}: none is. Calibrate with more examples or use a larger epsilon",
+                CalibrationWarning,
+                stacklevel=2,
+            )
+        return np.asarray(self.typicality <= epsilon)
+
+    def label_sets(self, epsilon: float, *, reject: float | None = None) -> Bools:
+        """(n, K): the labels that cannot be rejected at error rate ε.
+
+        reject: δ. Examples with a typicality of at most δ get the empty set, "none of the known labels". On examples
+        like those of calibration this happens to at most a share δ, so sets hold the true label with probability at
+        least 1 - ε - δ.
+        """
         sets = label_sets(self.p_values, epsilon)
+        if reject is not None:
+            sets &= ~self.atypical(reject)[:, None]
         if self.n_calibration is not None:
             _warn_if_too_small(self.n_calibration, sets.shape[1], epsilon)
             if self.calibration is not None and sets.shape[1] > 1 and len(sets) and sets.all():
@@ -298,6 +344,20 @@ def class_conditional_p_values(
 ) -> Floats:
     """Mondrian p-values of scores (n, K): label k is compared only with calibration examples of class k."""
     return Calibration(calibration_scores, calibration_labels).p_values(scores, **options)
+
+
+def typicality(
+    calibration_novelty: ArrayLike, novelty: ArrayLike, *, tolerance: float = 0.0, finite_sample: bool = True
+) -> Floats:
+    """(n,): the share of calibration examples whose novelty is at least that of each example, which counts itself.
+
+    The p-value of the statement "this example is like those of calibration", whatever its label.
+
+    >>> typicality([0.1, 0.2, 0.2, 0.9], [0.2, 7.0])
+    array([0.8, 0.2])
+    """
+    scores = checks.scores(novelty, "novelty", ndim=1)
+    return Calibration(calibration_novelty, tolerance=tolerance).p_values(scores, finite_sample=finite_sample)
 
 
 def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[int] | int | None = None) -> Bools:

@@ -106,7 +106,7 @@ class Scale:
 class Features:
     """Columns (n,): continuous numbers, plain 0/1 numbers and indices of categories.
 
-    For values unlike training: how far a number is outside the training range, and where a gap or category is new.
+    For values unlike training: how far a number is outside the training range, and where a gap is new.
     """
 
     continuous: list[Floats] = field(default_factory=list)
@@ -122,8 +122,8 @@ class Column:
 
     A number has one scale; a date has four, for its time, month, weekday and hour; None means that nothing varies.
     `gaps`: training had missing numbers, so an indicator marks them. `categories`: the values with an index of their
-    own, starting at 1; numbers with few distinct values have them too. `rare`: training also had other values. An
-    "empty" column had only missing values: it is ignored.
+    own, starting at 1; numbers with few distinct values have them too. An "empty" column had only
+    missing values: it is ignored.
     """
 
     name: Name
@@ -131,7 +131,6 @@ class Column:
     scales: list[Scale | None] = field(default_factory=list)
     gaps: bool = False
     categories: list[Value] = field(default_factory=list)
-    rare: bool = False
 
     @classmethod
     def fit(cls, series: pd.Series[Any], name: Name, *, paper: bool) -> Column:
@@ -142,7 +141,7 @@ class Column:
         if kind == "categorical":
             # Categories that occur once get no index: they train the index of unseen ones.
             frequent = _frequent(series, name, least=1 if paper else 2)
-            return cls(name, kind, categories=frequent, rare=len(frequent) < series.nunique(dropna=False))
+            return cls(name, kind, categories=frequent)
         parts = _parts(series, name, kind)
         scales = [Scale.fit(part, standard=paper) for part in parts]
         x = pd.Series(parts[0])
@@ -166,8 +165,6 @@ class Column:
             codes, values = _codes(series, self.name)
             known = {value: i for i, value in enumerate(self.categories, start=UNKNOWN + 1)}
             found.indices.append(np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes])
-            if not self.scales and not self.rare:
-                found.new.append((found.indices[0] == UNKNOWN).astype(np.float64))
         return found
 
     @property
@@ -289,8 +286,8 @@ class TabularEncoder(Encoder):
         """numeric (n, p) float32 and categorical (n, q) int64.
 
         numeric: continuous numbers, then plain 0/1 numbers. For the default network a last column measures how far the
-        row is outside the training data: numbers out of range, or gaps or new categories where training had none. The
-        network does not read that column, which is always 0 in training; it is one of the row's coordinates.
+        row is outside the training data: numbers out of range, or gaps where training had none. The network does not
+        read that column, which is always 0 in training; it only helps to tell whether a row is like any other.
         """
         frame = self.records(X)
         features = self._features(frame)
@@ -364,9 +361,8 @@ class TabularEncoder(Encoder):
             return TabularNetwork(0, n_continuous + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
         # New dates are later than all in training, which does not make a row unfamiliar.
         places = [place for place, dated in enumerate(continuous + plain) if not dated]
-        places += [n_continuous + n_plain] * bool(places)
         rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
-        rest |= {"sigma": self.sigma, "coordinates": places}
+        rest |= {"sigma": self.sigma, "coordinates": places, "compared": True}
         return TabularNetwork(n_continuous, n_plain, sizes, self.widths, **rest)
 
     def config(self) -> dict[str, Any]:
@@ -419,7 +415,7 @@ def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
 
 def _is_column(column: Column) -> bool:
     scales = {"numeric": 1, "boolean": 1, "datetime": 4, "categorical": 0, "empty": 0}
-    if type(column.name) not in (str, int) or type(column.gaps) is not bool or type(column.rare) is not bool:
+    if type(column.name) not in (str, int) or type(column.gaps) is not bool:
         return False
     if not isinstance(column.kind, str) or scales.get(column.kind) != len(column.scales):
         return False

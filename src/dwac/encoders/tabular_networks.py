@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 UNKNOWN = 0  # the index of rare and unseen categories
+MOST_PLACES = 128  # of all categories together, where rows are compared
 
 
 class TabularNetwork(nn.Module):
@@ -19,11 +20,13 @@ class TabularNetwork(nn.Module):
     Continuous numbers get periodic embeddings; plain ones stay as they are. Categories are one-hot: each selects a row
     of `table`, which holds weights of the first layer. In training, a share `unknown` of the categories is hidden, so
     that the index of unseen ones is trained too. `coordinates`: positions of the numbers that are raw features of a
-    row; the position after the plain numbers is a column that serves only as a raw feature.
+    row. `compared`: rows are compared by these, by the column after the plain numbers, which the network does not read,
+    and by their categories.
     """
 
     starts: Tensor
     places: Tensor
+    buckets: Tensor
 
     def __init__(
         self,
@@ -37,10 +40,14 @@ class TabularNetwork(nn.Module):
         sigma: float = 0.25,
         unknown: float = 0.01,
         coordinates: Sequence[int] = (),
+        compared: bool = False,
     ) -> None:
         super().__init__()
         self.n_continuous, self.n_plain, self.dropout, self.unknown = n_continuous, n_plain, dropout, unknown
         self.n_raw_features = len(coordinates)
+        buckets = _buckets(sizes) if compared else []
+        self.register_buffer("buckets", torch.tensor(buckets, dtype=torch.int64), persistent=False)
+        self.n_compared_features = len(coordinates) + (bool(coordinates) if compared else 0) + sum(buckets)
         self.register_buffer("places", torch.tensor(coordinates, dtype=torch.int64), persistent=False)
         self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
         n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
@@ -77,6 +84,21 @@ class TabularNetwork(nn.Module):
         del categorical
         return numeric[:, self.places]
 
+    def compared_features(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, n_compared_features): scaled numbers, how far the row is beyond training, and categories.
+
+        A category is one-hot, divided by √2: where two rows differ, that adds 1 to their squared distance. Frequent
+        categories have a place of their own, as far as there is room; unseen ones always have.
+        """
+        parts = [numeric[:, self.places]]
+        if self.n_raw_features:
+            parts.append(numeric[:, self.n_continuous + self.n_plain :])
+        for column, size in enumerate(self.buckets.tolist()):
+            code = categorical[:, column]
+            place = torch.where(code == UNKNOWN, 0, 1 + (code - 1) % (size - 1))
+            parts.append(F.one_hot(place, size).to(numeric) / math.sqrt(2))
+        return torch.cat(parts, dim=1)
+
 
 class PeriodicEmbedding(nn.Module):
     """x (n, p) → ReLU(W_j [cos 2πc_j x_j, sin 2πc_j x_j] + b_j), (n, p, size); all of c_j ~ N(0, σ²), W_j, b_j learned.
@@ -96,6 +118,14 @@ class PeriodicEmbedding(nn.Module):
         angles = 2 * math.pi * x[:, :, None] * self.frequencies
         waves = torch.cat([angles.cos(), angles.sin()], dim=2)
         return F.relu(torch.einsum("npk,pkd->npd", waves, self.weight) + self.bias)
+
+
+def _buckets(sizes: Sequence[int]) -> list[int]:
+    """How many places the categories of each column share, one of them for unseen ones: all, or as there is room."""
+    most = max(sizes, default=0) + 1
+    while most > 3 and sum(min(size + 1, most) for size in sizes) > MOST_PLACES:
+        most -= 1
+    return [min(size + 1, most) for size in sizes]
 
 
 def _uniform(*shape: int, fan_in: int) -> nn.Parameter:

@@ -105,10 +105,7 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     n_blocks = k + _SPARE if k else 0
     sweep = backend.sweep(index, centred, n_blocks)
     unit = _unit(centred.shape[1], centred.dtype, backend)
-    squares, nearest, aside = sweep.norms, sweep.nearest, torch.zeros(())
-    if len(index.flat):  # these are multiplied by 0 and added in float64, so they cause no rounding
-        aside = centred[:, index.flat].double().square().sum(dim=1)
-        squares, nearest = (squares - aside).clamp_min_(0), (nearest - aside).clamp_min_(0)
+    squares, nearest = sweep.norms, sweep.nearest
     norms = squares.sqrt()
     bound = nearest.sqrt().add_(norms, alpha=2).square_().add_(16).mul_(unit)
     if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
@@ -126,7 +123,7 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
         return result, torch.stack([votes, no_doubt], dim=1)
     rows, squared, reach = _rank(index, queries, centred, sweep, backend, k)
     farthest = squared[:, -1]
-    neighbours = votes | (reach - unit * (2 * norms + (farthest - aside).clamp_min(0).sqrt()).square() <= farthest)
+    neighbours = votes | (reach - unit * (2 * norms + farthest.sqrt()).square() <= farthest)
     return QueryResult(sweep.log_class_weights, rows, squared), torch.stack([votes, neighbours], dim=1)
 
 

@@ -64,17 +64,6 @@ class Index:
         return torch.searchsorted(self.block_labels, classes).int()
 
     @cached_property
-    def flat(self) -> Tensor:
-        """Columns (f,) in which every reference is at the centre, such as the one that holds a query's novelty.
-
-        Empty unless the kernel is gaussian: there they change all weights by the same factor, outside the products.
-        """
-        if self.kernel.name != "gaussian" or not len(self.folded):
-            return self.rows.new_empty(0)
-        lowest, highest = self.folded[:, :-1].aminmax(dim=0)
-        return ((lowest == 0) & (highest == 0)).nonzero()[:, 0]
-
-    @cached_property
     def halves(self) -> bool:
         """Whether half precision can hold all of 2g log₂e, as `split` requires."""
         largest = self.folded[:, :-1].abs().amax() if len(self.folded) else 0.0

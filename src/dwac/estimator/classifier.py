@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -27,13 +28,14 @@ from torch.utils.data import Dataset
 
 from dwac import _checks as checks
 from dwac import storage, training
-from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity
+from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity, typicality
 from dwac.encoders import Encoder, ModuleEncoder, TabularEncoder, backbone, choose
 from dwac.encoders.module import gathered
 from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
 from dwac.estimator.condensing import Condenser, agreement_on, wanted
 from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.novelty import ROUNDING, Novelty
 from dwac.estimator.preparation import (
     Examples,
     Parts,
@@ -54,9 +56,8 @@ from dwac.explain.descriptions import describe
 from dwac.explain.explainer import unreadable
 from dwac.metrics import Agreement
 from dwac.nn import SoftmaxTwin, WeightedAverage, batches
-from dwac.nn.batches import Inputs, on
-from dwac.nn.known import Known
-from dwac.reference import ReferenceSet
+from dwac.nn.batches import Inputs
+from dwac.reference import Known, ReferenceSet
 from dwac.training.progress import progress_bar
 
 Floats = NDArray[np.float64]
@@ -90,15 +91,16 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         calibration_size: share or number of rows for conformal prediction. By default the same, but up to 10,000, and
             at least 100 if that is at most 20 % of the rows. With 0 the validation rows serve for both, as in the
             paper; the guarantee of prediction sets is then slightly too optimistic.
-        nonconformity: "weights", "probability", or "auto": weights for votes and probability for a softmax.
+        nonconformity: what makes a label fit badly: a low "probability", which gives the smallest prediction sets, or
+            low "weights", as in the paper, where credibility also falls on rows unlike any other. "auto": probability.
+            `typicality` says how unlike, whatever the nonconformity.
         class_conditional: calibrate each class separately, so that the guarantee holds within each class.
         class_weight: a dict of weights by label, or "balanced". An example of a class with weight 2 counts twice, in
             the loss and in the vote.
         rescale: after training, fit the scale of the embeddings to the validation rows, for calibrated probabilities.
         raw_features: for a table, add its raw numbers to the embedding, with a weight fitted to the validation rows:
-            voters are then similar in both. If that gains nothing, raw numbers only lower the weights and the
-            credibility of rows unlike any training row; probabilities do not change. Ignored if `embedding_size` is
-            given.
+            voters are then similar in both. (Not if `embedding_size` is given.) Whether or not that gains anything,
+            rows are compared as they are for their typicality. False does neither, and keeps no numbers of rows.
         look_alikes: let the nearest voters count more, by a second, narrower kernel, where validation rows gain by it.
             Representatives (`voters`, `condense`) have none.
         voters: who votes after training: "all" training examples, so many representatives, each with the votes of the
@@ -236,12 +238,12 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(model, WeightedAverage):
             voter_ids = names[parts.training]
             model.references = model.references.replaced(ids=voter_ids.tolist(), class_weights=by_class)
-            if model.known is not None:
-                model.known = Known(model.known.z, voter_ids.tolist())
             self._keep(voter_ids, take(X, parts.training))
+        self._novelty = self._new_novelty(tuple(part[parts.training] for part in inputs))
         held = parts.calibration if len(parts.calibration) else parts.validation
         if isinstance(model, WeightedAverage):
             self._validation_rows = self._held_out(inputs, codes, names, parts.validation)
+            self._novelty = self._novelty.fit(model.references, self._validation_rows)
         else:
             self._validation_rows = self._held_out(inputs, codes, names, parts.validation[:0])
         self.validation_ids_ = names[parts.validation]
@@ -257,7 +259,17 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _held_out(
         self, inputs: Inputs, codes: NDArray[np.int64], names: pd.Index[Any], rows: NDArray[np.int64]
     ) -> HeldOutRows:
-        return HeldOutRows.of(self.model_, tuple(part[rows] for part in inputs), codes[rows], names[rows])
+        return self._rows_of(tuple(part[rows] for part in inputs), codes[rows], names[rows])
+
+    def _rows_of(self, inputs: Inputs, codes: NDArray[np.int64], names: pd.Index[Any]) -> HeldOutRows:
+        return HeldOutRows.of(self.model_, inputs, codes, names, compared=self._novelty.known is not None)
+
+    def _new_novelty(self, inputs: Inputs) -> Novelty:
+        """How novelty is measured: of a table, also by what its voters, given as inputs, are compared by."""
+        model = self.model_
+        if not isinstance(model, WeightedAverage) or not self.raw_features or model.n_compared_features == 0:
+            return Novelty()
+        return Novelty(Known(batches.compared(model, inputs), model.references.index_of_ids))
 
     def _check_settings(self) -> None:
         check_settings(self.get_params(deep=False))
@@ -361,24 +373,39 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A row that could not be read, such as an empty text or a damaged file, gets the log of each class's share of the
         references, times the class weight.
         """
-        rows = self._sift(X)
-        try:
-            counted = self._counted(rows)
-        except NonFiniteError:  # where the network overflows
-            rows = self._embedded(rows)[0]
-            counted = self._counted(rows)
-        votes = np.tile(self._log_shares(), (len(rows.reasons), 1))
-        votes[rows.readable] = counted
-        return votes, rows.reasons
+        return self._asked(X, novelty=False)[:2]
 
-    def _counted(self, rows: Sifted) -> Floats:
-        if not rows.inputs:
-            return np.zeros((0, len(self.classes_)))
-        votes = batches.log_class_weights(self.model_, rows.inputs).cpu().numpy()
+    def votes_and_novelty(self, X: Any) -> tuple[Floats, Reasons, Floats | None]:
+        """The same, and the novelty of the rows, (n,), by which `conformal_of` finds their typicality.
+
+        A row that could not be read has novelty inf. None for a softmax, which has no voters to compare rows with.
+        """
+        return self._asked(X, novelty=isinstance(self.model_, WeightedAverage))
+
+    def _asked(self, X: Any, *, novelty: bool) -> tuple[Floats, Reasons, Floats | None]:
+        rows = self._sift(X)
+        h = torch.zeros(0, 1)
+        if rows.inputs:
+            rows, h = self._embedded(rows)
+        votes = np.tile(self._log_shares(), (len(rows.reasons), 1))
+        strange = np.full(len(votes), np.inf)
+        if len(h):
+            votes[rows.readable] = self._counted(h)
+            if novelty:
+                strange[rows.readable] = self._novelty_of(h, rows.inputs)
+        return votes, rows.reasons, strange if novelty else None
+
+    def _counted(self, h: torch.Tensor) -> Floats:
+        votes: Floats = batches.votes(self.model_, h).cpu().numpy()
         # A class without voters has -inf; a softmax has a number for every class.
         if not np.isfinite(votes.max(axis=1) if isinstance(self.model_, WeightedAverage) else votes).all():
-            raise NonFiniteError("the network gives no finite embedding for some rows")
+            raise NonFiniteError("the network gives no finite votes for some rows")
         return votes
+
+    def _novelty_of(self, h: torch.Tensor, inputs: Inputs) -> Floats:
+        """(n,): the novelty of rows with embeddings h (n, d)."""
+        z = h[:, :0] if self._novelty.known is None else batches.compared(self.model_, inputs)
+        return self._novelty.scores(self.references_, h, z)
 
     def _embedded(self, rows: Sifted) -> tuple[Sifted, torch.Tensor]:
         """h of the rows that can be read; a row whose h is not finite counts as unreadable."""
@@ -437,14 +464,25 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """(n, d): the embeddings that vote: of all networks of the ensemble, with raw features where these count."""
         return batches.embed(self.model_, self._read(X)[1]).cpu().numpy()
 
+    def embed_with_novelty(self, X: Any) -> tuple[NDArray[np.float32], Floats]:
+        """(n, d) and (n,): the embeddings, and the novelty of the rows, as `conformal_of` takes it."""
+        inputs = self._read(X)[1]
+        h = batches.embed(self.model_, inputs)
+        return h.cpu().numpy(), self._novelty_of(h, inputs)
+
     def conformal(self, X: Any) -> ConformalPrediction:
-        """p-values, prediction sets, confidence and credibility. Rows that cannot be read are flagged."""
-        return self.conformal_of(*self.votes(X))
+        """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged."""
+        return self.conformal_of(*self.votes_and_novelty(X))
 
     def conformal_of(
-        self, log_class_weights: Any, reasons: Reasons | None = None, *, private: bool = False
+        self,
+        log_class_weights: Any,
+        reasons: Reasons | None = None,
+        novelty: Floats | None = None,
+        *,
+        private: bool = False,
     ) -> ConformalPrediction:
-        """The same from the result of `votes`, (n, K) and (n,), without computing it again.
+        """The same from the result of `votes_and_novelty`, without computing it again; no typicality without novelty.
 
         private: round as `dwac.explain.privacy` does.
         """
@@ -453,7 +491,16 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_)
         else:
             found = self._calibration().predict(nonconformity(log_class_weights, self._score), classes=self.classes_)
+        if novelty is not None:
+            found = replace(found, typicality=self._typicality(novelty, private=private))
         return found if reasons is None else found.without(~readable(reasons))
+
+    def _typicality(self, novelty: Floats, *, private: bool) -> Floats:
+        """(n,): the typicality of rows of a novelty (n,)."""
+        if private:
+            novelty = privacy.novelty(novelty)
+        found = typicality(self._calibration_novelty(), novelty, tolerance=ROUNDING)
+        return privacy.p_values(found) if private else found
 
     def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
         """(n, K): prediction sets, which miss the true label with probability at most `epsilon`.
@@ -463,7 +510,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `expected_sets` says what to expect.
         """
         epsilon = checks.epsilon(epsilon)
-        return self.conformal(X).label_sets(epsilon)
+        return self.conformal_of(*self.votes(X)).label_sets(epsilon)
 
     def explain(self, X: Any, k: int = 5, *, private: bool | None = None) -> list[Explanation]:
         """Why each example gets its label: the k nearest training examples, their votes, and how few decide it.
@@ -478,7 +525,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if rows.inputs:
             rows, h = self._embedded(rows)
             shown = self._shown(rows.X) if rows.inputs else []
-            found = iter(self.explain_of(h, k, private=private, shown=shown, X=rows.X) if rows.inputs else [])
+            if rows.inputs:
+                novelty = self._novelty_of(h, rows.inputs)
+                found = iter(self.explain_of(h, k, private=private, shown=shown, X=rows.X, novelty=novelty))
         prior = partial(
             unreadable,
             shares=np.exp(self._log_shares()),
@@ -514,20 +563,23 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         references: ReferenceSet | None = None,
         descriptions: Sequence[str | None] | None = None,
         X: Any = None,
+        novelty: Floats | None = None,
     ) -> list[Explanation]:
         """The same from embeddings (n, d) that are already computed.
 
         shown: each example as a person would see it, as for `dwac.explain.explain`. references: who votes, and
         descriptions of their groups; by default all. X: the rows, to which those members of a group that look like them
-        are shown.
+        are shown. novelty: (n,), for their typicality.
         """
         private = self.private_ if private is None else private
+        calibrated = len(self.calibration_y_) > 0
         return explain(
             self.references_ if references is None else references,
             h,
             k=k,
-            calibration=self._calibration() if len(self.calibration_y_) else None,
+            calibration=self._calibration() if calibrated else None,
             nonconformity_kind=self._score,
+            typicality=self._typicality(novelty, private=private) if novelty is not None and calibrated else None,
             classes=self._names,
             records=self.examples_,
             private=private,
@@ -562,6 +614,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _calibrate(self, rows: HeldOutRows) -> None:
         self._calibration_rows = rows
         self._calibrated: tuple[Any, Calibration, Any] | None = None
+        self._measured: tuple[Any, Novelty, Floats] | None = None
 
     @property
     def calibration_ids_(self) -> pd.Index[Any]:
@@ -580,8 +633,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def calibration_h_(self) -> torch.Tensor:
-        """Their embeddings, as the references vote on them now."""
-        return self._calibration_rows.vectors(self.model_)
+        """Their embeddings."""
+        return self._calibration_rows.h
 
     def _calibration(self) -> Calibration:
         """The calibration against the references as they are now; computed again only if those changed."""
@@ -593,6 +646,15 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._calibrated = (state, found, index)  # holding the index keeps its id unique
         return self._calibrated[1]
 
+    def _calibration_novelty(self) -> Floats:
+        """(n,): the novelty of the calibration rows against the references as they are now."""
+        references, known = self.references_, self._measured
+        if known is None or known[0] is not references.index or known[1] is not self._novelty:
+            rows = self._calibration_rows
+            known = references.index, self._novelty, self._novelty.scores(references, rows.h, rows.z)
+            self._measured = known
+        return known[2]
+
     def expected_sets(self, epsilon: float = 0.05) -> ExpectedSets:
         """What prediction sets at `epsilon` will be like: their size, and how far coverage may be from 1 - ε by chance.
 
@@ -602,9 +664,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _score(self) -> str:
-        if self.nonconformity != "auto":
-            return self.nonconformity
-        return "weights" if isinstance(self.model_, WeightedAverage) else "probability"
+        # Differs from the paper, whose sets are by weights: which labels fit is one question, whether anything like the
+        # row is known is another (typicality).
+        return "probability" if self.nonconformity == "auto" else self.nonconformity
 
     def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
         """Calibrate with these rows instead of those that `fit` set aside. They must not be training rows.
@@ -622,7 +684,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"calibration rows must not be training rows; {shared.tolist()[0]!r} votes; give rows that were not "
                 "trained on"
             )
-        self._calibrate(HeldOutRows.of(self.model_, inputs, codes, names))
+        self._calibrate(self._rows_of(inputs, codes, names))
         return self
 
     def _voter_ids(self) -> pd.Index[Any]:
@@ -665,15 +727,12 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return other
 
     def _represent(self, size: int | None, *, strict: bool = True) -> None:
-        """Let few vote for all, in a model of their own. Novelty is not measured: it would need everybody's numbers.
+        """Let few vote for all, in a model of their own. Novelty is then the distance to the few.
 
         strict: raise an error if no number keeps labels and probabilities; otherwise all vote.
         """
         model, references = copy(cast(WeightedAverage, self.model_)), self.references_
-        if model.known is not None:
-            references = references.replaced(embeddings=references.embeddings[:, :-1])
-            model.known, model.novelty_weight = None, 0.0
-        rows = self._validation_rows.without_novelty()
+        rows = self._validation_rows
         if size is None and len(rows.y) == 0:
             raise InputError(
                 "choosing the number of voters needs validation rows, and the model has none; give a number: size=…"
@@ -687,8 +746,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "log-loss; all vote as before; give a number to have so many anyway: size=…"
                 )
             return
-        model.references, self._validation_rows = few, rows
-        self._calibrate(self._calibration_rows.without_novelty())
+        model.references, self._novelty = few, self._novelty.fit(few, rows)
+        self._calibrate(self._calibration_rows)
         self.model_, self._described, self._agreed = model, None, None
 
     @property
@@ -706,7 +765,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._agreement
         known = self._agreed
         if known is None or known[0] is not references.index or known[1] is not rows:
-            known = references.index, rows, agreement_on(references, rows.vectors(self.model_))
+            known = references.index, rows, agreement_on(references, rows.h)
         self._agreed = known
         return known[2]
 
@@ -756,13 +815,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{shared.tolist()[0]!r} is a calibration row; if it voted too, prediction sets would lose their "
                 "guarantee; forget it first, or give the rows other ids"
             )
-        model, h = cast(WeightedAverage, self.model_), batches.embed(self.model_, inputs)
-        if model.known is not None:
-            h[:, -1] = 0  # who votes is known
-        references.add(h, codes, names.tolist())
+        references.add(batches.embed(self.model_, inputs), codes, names.tolist())
         self._agreement = None
-        if model.known is not None:
-            model.known = model.known.joined(model.raw_features(on(inputs, h.device)), names)
+        if self._novelty.known is not None:
+            known = self._novelty.known.joined(batches.compared(self.model_, inputs), names)
+            self._novelty = replace(self._novelty, known=known)
         self._keep(names, X)
         return self
 
@@ -800,8 +857,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.references_.remove(names[names.isin(voters)].tolist())
             self._agreement = None  # of a model saved without those it represents, before it was edited
             self.examples_.remove(names.tolist())
-        if isinstance(self.model_, WeightedAverage) and self.model_.known is not None:
-            self.model_.known = self.model_.known.without(names)
+        if self._novelty.known is not None:
+            self._novelty = replace(self._novelty, known=self._novelty.known.without(names))
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
         self._validation_rows = self._validation_rows.without(names)
         self._calibrate(self._calibration_rows.without(names))
@@ -834,8 +891,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         include_examples: False saves no training record and makes the saved model private: it only shows labels and
         rounded shares. Embeddings, labels and ids of the voters are saved, so examples can still be forgotten by id.
-        (Where raw features vote, the embeddings of a table hold its numbers.) Without records novelty is not measured,
-        so credibility may differ; probabilities do not.
+        (Where raw features vote, the embeddings of a table hold its numbers.) Typicality is then measured by embeddings
+        alone, and may differ; nothing else does.
 
         include_members: of a condensed model, save also those who are represented, so that each can still be forgotten.
         By default the folder holds the representatives alone.

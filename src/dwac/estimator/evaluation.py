@@ -47,10 +47,7 @@ class Predictions:
 
     def part(self, rows: Any) -> Predictions:
         """The predictions for some rows: a slice, row numbers or a mask."""
-        trust = self.conformal
-        if trust is not None:
-            bad = None if trust.unreadable is None else trust.unreadable[rows]
-            trust = replace(trust, p_values=trust.p_values[rows], scores=trust.scores[rows], unreadable=bad)
+        trust = None if self.conformal is None else self.conformal.part(rows)
         reasons = None if self.reasons is None else self.reasons[rows]
         return replace(self, log_class_weights=self.log_class_weights[rows], conformal=trust, reasons=reasons)
 
@@ -98,14 +95,20 @@ def predict(clf: DWACClassifier, X: Any, *, private: bool | None = None) -> Pred
 
     private: round the numbers; the default for a model that was saved without its examples.
     """
-    return predictions_of(clf, *clf.votes(X), private=clf.private_ if private is None else private)
+    return predictions_of(clf, *clf.votes_and_novelty(X), private=clf.private_ if private is None else private)
 
 
 def predictions_of(
-    clf: DWACClassifier, log_class_weights: Floats, reasons: Reasons | None = None, *, private: bool
+    clf: DWACClassifier,
+    log_class_weights: Floats,
+    reasons: Reasons | None = None,
+    novelty: Floats | None = None,
+    *,
+    private: bool,
 ) -> Predictions:
-    """The same from existing votes (n, K)."""
-    trust = clf.conformal_of(log_class_weights, reasons, private=private) if len(clf.calibration_y_) else None
+    """The same from existing votes (n, K) and novelty (n,)."""
+    calibrated = len(clf.calibration_y_) > 0
+    trust = clf.conformal_of(log_class_weights, reasons, novelty, private=private) if calibrated else None
     return Predictions(log_class_weights, clf.classes_, trust, reasons, private)
 
 

@@ -23,11 +23,11 @@ from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
 from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.novelty import Novelty, Usual
 from dwac.estimator.preparation import Examples
 from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
-from dwac.nn.known import Known
-from dwac.reference import ReferenceSet
+from dwac.reference import Known, ReferenceSet
 from dwac.storage import Stored, decode_value, encode_value
 
 _NETWORK = ("backbone", "embedding", "logits")
@@ -71,7 +71,7 @@ def pack(
         "history": clf.history_.to_dict("list"),
         "ended": clf.history_.attrs.get("ended"),
         "raw_feature_weight": getattr(clf.model_, "raw_feature_weight", 0.0),
-        "novelty_weight": getattr(clf.model_, "novelty_weight", 0.0),
+        "novelty": None,
         "ensemble_size": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.ensemble_size,
         "without_record": [],
         "condensed": False,
@@ -85,7 +85,7 @@ def pack(
         if hasattr(clf.model_, part)
         for name, value in getattr(clf.model_, part).state_dict().items()
     }
-    tensors |= _pack_rows("calibration", clf._calibration_rows, clf.model_)
+    tensors |= _pack_rows("calibration", clf._calibration_rows, include_examples)
     if not isinstance(clf.model_, WeightedAverage):
         return config, tensors, None
     config["agreement"] = None if clf.agreement_ is None else list(clf.agreement_)
@@ -105,16 +105,12 @@ def pack(
         # are of no use, and a small folder should name nobody whom it does not need.
         config["validation_ids"] = []
     else:
-        tensors |= _pack_rows("validation", clf._validation_rows, clf.model_)
-    if clf.model_.known is not None and not include_examples:
-        # Coordinates are numbers from the rows: without them there is no novelty score; probabilities do not change.
-        config["novelty_weight"] = 0.0
-        held = [name for name in ("ref_h", "calibration_h", "validation_h") if name in tensors]
-        tensors |= {name: tensors[name][:, :-1] for name in held}
-        tensors |= {name: tensors[name][:, :0] for name in ("calibration_z", "validation_z") if name in tensors}
-    elif clf.model_.known is not None:
-        tensors["known_z"] = clf.model_.known.of(references.index_of_ids).z
-        tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.index_of_ids.isin(clf.model_.known.ids)))
+        tensors |= _pack_rows("validation", clf._validation_rows, include_examples)
+    measured = clf._novelty
+    if measured.known is not None and include_examples:  # what rows are compared by are numbers of these rows
+        config["novelty"] = None if measured.usual is None else [*map(list, measured.usual), measured.least]
+        tensors["known_z"] = measured.known.of(references.index_of_ids).z
+        tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.index_of_ids.isin(measured.known.ids)))
     if fitted["class_weight"] is not None:
         tensors["class_weights"] = torch.as_tensor(references.class_weights)
     # The ids are the index of the records; without records, of a frame without columns.
@@ -128,8 +124,9 @@ def pack(
     return config, tensors, records.iloc[rows[rows >= 0]]
 
 
-def _pack_rows(part: str, rows: HeldOutRows, model: Any) -> dict[str, Tensor]:
-    return {f"{part}_h": rows.vectors(model), f"{part}_y": torch.as_tensor(rows.y), f"{part}_z": rows.z}
+def _pack_rows(part: str, rows: HeldOutRows, include_examples: bool) -> dict[str, Tensor]:
+    z = rows.z if include_examples else rows.z[:, :0]
+    return {f"{part}_h": rows.h, f"{part}_y": torch.as_tensor(rows.y), f"{part}_z": z}
 
 
 # Reading
@@ -231,7 +228,6 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     clf.validation_ids_, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     if isinstance(model, WeightedAverage):
         model.raw_feature_weight = _share(config["raw_feature_weight"], "raw_feature_weight", model.n_raw_features > 0)
-        model.novelty_weight = _share(config["novelty_weight"], "novelty_weight", "known_z" in tensors)
     clf._calibrate(_unpack_rows("calibration", tensors, calibration_ids, len(clf.classes_), model, device))
     stored_rows = "validation_h" in tensors
     validation = (
@@ -240,7 +236,7 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     ids = clf.validation_ids_ if stored_rows else clf.validation_ids_[:0]
     clf._validation_rows = _unpack_rows("validation", validation, ids, len(clf.classes_), model, device)
     clf._agreement, clf._agreed = _agreement(config["agreement"]), None
-    clf.examples_ = Examples()
+    clf.examples_, clf._novelty = Examples(), Novelty()
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)
     if isinstance(encoder, HuggingFaceEncoder):  # checks that the library's network accepts its tokeniser's output
@@ -253,14 +249,12 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
 def _unpack_rows(
     part: str, tensors: Mapping[str, Tensor], ids: pd.Index[Any], n_classes: int, model: Any, device: torch.device
 ) -> HeldOutRows:
-    """Rows that were held out: their novelty is measured again, against the current references."""
+    """Rows that were held out: their scores are computed again, against the current references."""
     h, y, z = (tensors[f"{part}_{name}"] for name in "hyz")
     _check_rows(part, h, y, len(ids), n_classes, model.vector_size)
-    if z.ndim != 2 or z.shape != (len(h), model.n_raw_features if getattr(model, "novelty_weight", 0.0) else 0):
-        raise StorageError(
-            f"the coordinates of its {len(h)} {part} rows do not fit the model; got shape {tuple(z.shape)}"
-        )
-    h = h[:, :-1] if z.shape[1] else h
+    width = model.n_compared_features if "known_z" in tensors else 0
+    if z.ndim != 2 or len(z) != len(h) or (len(h) and z.shape[1] != width):
+        raise StorageError(f"the features of its {len(h)} {part} rows do not fit the model; got shape {tuple(z.shape)}")
     return HeldOutRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), ids)
 
 
@@ -328,18 +322,33 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
     references = references.divided(tensors["ref_leaf"], tensors["leaf_group"], tensors["leaf_factor"])
     model.references = references.condensed() if condensed else references
     clf._described = _descriptions(stored.config["descriptions"], len(model.references.groups)), model.references.groups
-    if model.novelty_weight:
-        z, rows = tensors["known_z"], tensors["known_rows"]
-        if z.ndim != 2 or z.shape[1] != model.n_raw_features or rows.shape != (len(z),):
-            raise StorageError(
-                f"its voters' coordinates must have shape (n, {model.n_raw_features}), like the raw features of the "
-                f"network, with n row numbers; got {tuple(z.shape)} and {tuple(rows.shape)}"
-            )
-        model.known = Known(z.to(device), [ids[row] for row in rows.tolist()])
+    if "known_z" in tensors:
+        clf._novelty = _novelty(stored, ids, model, device)
     if isinstance(clf.encoder_, ImageEncoder):
         clf.encoder_.check_records(stored.examples)
     if stored.examples.shape[1]:
         clf.examples_.add(held, stored.examples)
+
+
+def _novelty(stored: Stored, ids: list[Any], model: WeightedAverage, device: torch.device) -> Novelty:
+    """How novelty is measured, of a table with examples."""
+    z, rows, width = stored.tensors["known_z"], stored.tensors["known_rows"], model.n_compared_features
+    if width == 0 or z.ndim != 2 or z.shape[1] != width or rows.shape != (len(z),):
+        raise StorageError(
+            f"the features of its voters must have shape (n, {width}), with n row numbers; got {tuple(z.shape)} and "
+            f"{tuple(rows.shape)}"
+        )
+    known = Known(z.to(device), [ids[row] for row in rows.tolist()])
+    value = stored.config["novelty"]
+    if value is None:
+        return Novelty(known)
+    numbers = [*value[0], *value[1], value[2]] if isinstance(value, list) and len(value) == 3 else []
+    if len(numbers) != 5 or not all(type(number) is float and math.isfinite(number) for number in numbers):
+        raise StorageError(f"its novelty must be two pairs of numbers and a number; got {value!r:.100}")
+    embedding, row = (Usual(*pair) for pair in value[:2])
+    if min(embedding.spread, row.spread, value[2]) <= 0:
+        raise StorageError(f"the spreads of its novelty must be above 0; got {value!r:.100}")
+    return Novelty(known, (embedding, row), value[2])
 
 
 def _merged(held: list[Any], others: list[Any]) -> list[Any]:

@@ -29,6 +29,7 @@ def explain(
     k: int = 5,
     calibration: Calibration | None = None,
     nonconformity_kind: str = "weights",
+    typicality: NDArray[np.float64] | None = None,
     classes: Sequence[Any] | None = None,
     records: Mapping[Any, Any] | pd.DataFrame | pd.Series[Any] | None = None,
     private: bool = False,
@@ -45,6 +46,7 @@ def explain(
         k: how many neighbours to show; all of them if there are fewer.
         calibration: adds p-values, confidence and credibility.
         nonconformity_kind: the score that the calibration was made from, "weights" or "probability".
+        typicality: (n,) the share of calibration examples at least as novel as each query, already rounded if private.
         classes: names of the labels 0 … K-1.
         records: the training examples by id, shown next to their votes.
         private: keep only labels and their rounded shares of the vote (see `dwac.explain.privacy`), whatever k is: no
@@ -81,6 +83,11 @@ def explain(
         else:
             prediction = calibration.predict(nonconformity(votes, nonconformity_kind))
         trust = _trust(prediction, names)
+    if typicality is not None:
+        known = checks.scores(typicality, "typicality", ndim=1)
+        if len(known) != len(votes):
+            raise ShapeError(f"typicality must have one entry per query: {len(votes)} required, got {len(known)}")
+        trust = [{**each, "typicality": value} for each, value in zip(trust, known.tolist(), strict=True)]
     explanations = []
     for row, log_votes in enumerate(votes):
         label = int(log_votes.argmax())
@@ -157,6 +164,7 @@ def unreadable(
         n_examples=n_examples,
         confidence=0.0 if calibrated else None,
         credibility=0.0 if calibrated else None,
+        typicality=0.0 if calibrated else None,
         p_values=dict.fromkeys(classes, 0.0) if calibrated else None,
         private=private,
         unreadable=why,

@@ -34,7 +34,7 @@ _HALF, _FEW = 0.5, 10
 class Explanation:
     """Why one example got its label; made by `dwac.explain.explain`.
 
-    `confidence`, `credibility` and `p_values` are None if no calibration was given. A `private` explanation holds
+    `confidence`, `credibility`, `typicality` and `p_values` are None if no calibration was given. A `private` explanation holds
     labels and numbers rounded by `dwac.explain.privacy`; no attribute holds an id, record, distance, weight or exact
     vote.
     """
@@ -47,6 +47,7 @@ class Explanation:
     n_examples: int  # how many they vote for: the same number, unless few vote for all
     confidence: float | None = None
     credibility: float | None = None
+    typicality: float | None = None  # share of calibration examples at least as novel; near 0: unlike anything known
     p_values: dict[Any, float] | None = None
     private: bool = False
     record: Any = None  # the explained example itself
@@ -172,6 +173,7 @@ class Explanation:
                 "probabilities": self.probabilities,
                 "confidence": self.confidence,
                 "credibility": self.credibility,
+                "typicality": self.typicality,
                 "p_values": self.p_values,
                 "unreadable": self.unreadable,
                 "deciding": None if self.unreadable else self.deciding,

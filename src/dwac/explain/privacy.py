@@ -64,6 +64,11 @@ def scores(values: ArrayLike, kind: str) -> Floats:
         return np.asarray(-1 / (1 + np.exp(-np.ceil(log_odds / FIT) * FIT)))
 
 
+def novelty(values: ArrayLike) -> Floats:
+    """Novelty rounded down to the grid of log-weights, for the same reason."""
+    return np.asarray(np.floor(np.asarray(values, dtype=np.float64) / FIT) * FIT)
+
+
 def count(n: int) -> int:
     """A count of examples, to two significant digits."""
     return int(float(f"{n:.2g}"))

@@ -48,6 +48,15 @@ def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) ->
 
 
 @torch.no_grad()
+def compared(model: Model, x: Tensor | Inputs) -> Tensor:
+    """What rows of a table are compared by, (n, q); (n, 0) if the network has no such features."""
+    inputs = inputs_of(x)
+    if not isinstance(model, WeightedAverage) or model.n_compared_features == 0:
+        return torch.zeros(len(inputs[0]), 0, device=model.device)
+    return model.compared_features(on(inputs, model.device))
+
+
+@torch.no_grad()
 def votes(model: Model, h: Tensor) -> Tensor:
     """The votes for each class (softmax: the logits) of embeddings (n, d): (n, K) float64."""
     if isinstance(model, WeightedAverage):

@@ -9,13 +9,12 @@ log_p = model(x)
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -30,7 +29,6 @@ from dwac.errors import (
 )
 from dwac.kernels import get_kernel
 from dwac.nn.ensemble import Ensemble, EnsembleLogits, cross_entropy, features_of, joined, members_of, memberwise
-from dwac.nn.known import Known
 from dwac.nn.loss import Support, check_finite, check_labels, check_tensors, check_weights, leave_one_out_loss
 from dwac.reference import ReferenceSet
 
@@ -167,9 +165,7 @@ class WeightedAverage(_Head):
                 raise InputError(f"{name} must be a finite number of at least 0; got {weight!r}")
         self.kernel = get_kernel(kernel).name
         self.penalty, self.auxiliary_weight = float(penalty), float(auxiliary_weight)
-        # The weights of raw features and of novelty in distances: dwac.training fits both.
-        self.raw_feature_weight, self.novelty_weight = 0.0, 0.0
-        self.known: Known | None = None  # raw features of the voters, by id
+        self.raw_feature_weight = 0.0  # of raw features in distances: dwac.training fits it
         if auxiliary_weight:
             size = self.embedding_size // self.ensemble_size
             self.auxiliary_head = EnsembleLogits(self.ensemble_size, size, self.n_classes, linear=True)
@@ -202,40 +198,26 @@ class WeightedAverage(_Head):
         return vote + norm
 
     def embed(self, x: Any) -> Tensor:
-        """h of a batch, with raw features z or novelty where they count.
-
-        With raw features of weight λ, [h, λ z]: voters are near in z too. With novelty of weight μ, [h, μ δ], δ the
-        distance from z to the nearest one of a voter. Voters have novelty 0, so a gaussian kernel takes exp(-μ² δ²) off
-        every vote alike: weights and credibility fall on what is unlike anything known, and no share changes. Gradients
-        take δ as given.
-        """
+        """h of a batch; with raw features z of weight λ where they count, [h, λ z]: voters are near in z too."""
         h = super().embed(x)
         if self.raw_feature_weight:
             h = torch.cat([h, self.raw_feature_weight * self.raw_features(x)], dim=1)
-        if self.novelty_weight:
-            h = torch.cat([h, self.novelty_weight * self.novelty(x).to(h)[:, None]], dim=1)
         return h
-
-    @torch.no_grad()
-    def novelty(self, x: Any) -> Tensor:
-        """δ of a batch, (n,) float64: the distance of raw features to those of the nearest voter."""
-        if self.known is None:
-            raise NotRememberedError(
-                "novelty needs raw features of the voters; dwac.training.fit_novelty sets them, for tables"
-            )
-        return self.known.distance(self.raw_features(x), self.references.index_of_ids)
-
-    def left_out_novelty(self, ids: Iterable[Hashable]) -> Tensor:
-        """μ δ of examples that are known, by id, as if they were new, (n,) float64; 0 without novelty."""
-        names = pd.Index(list(ids), tupleize_cols=False)
-        if self.known is None:
-            return torch.zeros(len(names), dtype=torch.float64, device=self.device)
-        return self.novelty_weight * self.known.apart(names, self.references.index_of_ids)
 
     def raw_features(self, x: Any) -> Tensor:
         """z of a batch, (n, n_raw_features)."""
         z: Tensor = self.first_network.raw_features(*_arguments(x))
         return z.to(self.embedding.weight)
+
+    def compared_features(self, x: Any) -> Tensor:
+        """What examples of a batch are compared by to see whether one is unlike all others, (n, q); see `Known`."""
+        z: Tensor = self.first_network.compared_features(*_arguments(x))
+        return z.to(self.embedding.weight)
+
+    @property
+    def n_compared_features(self) -> int:
+        """Their number: 0 for most backbones."""
+        return getattr(self.first_network, "n_compared_features", 0)
 
     @property
     def n_raw_features(self) -> int:
@@ -245,7 +227,7 @@ class WeightedAverage(_Head):
     @property
     def vector_size(self) -> int:
         """How long the vectors are that `embed` gives."""
-        return self.embedding_size + (self.n_raw_features if self.raw_feature_weight else 0) + bool(self.novelty_weight)
+        return self.embedding_size + (self.n_raw_features if self.raw_feature_weight else 0)
 
     def _vote(
         self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None
@@ -271,9 +253,8 @@ class WeightedAverage(_Head):
 
         `loader` yields (x, y) or (x, y, ids) batches. Ids are whole numbers; without them examples are numbered in the
         order in which they come, so do not shuffle. Call this again whenever the weights change: references that were
-        embedded with other weights vote wrongly. The weight of novelty becomes 0.
+        embedded with other weights vote wrongly.
         """
-        self.novelty_weight, self.known = 0.0, None
         device = self.device
         with evaluating(self):
             parts = [self._remembered(_to(x, device), y, ids) for x, y, ids in map(_batch, loader)]
@@ -295,7 +276,7 @@ class WeightedAverage(_Head):
         refs = self._references
         scaled = None if refs is None else checks.float_tensor(refs.embeddings * factor, "the scaled embeddings")
         super()._scale(factor)
-        self.raw_feature_weight, self.novelty_weight = factor * self.raw_feature_weight, factor * self.novelty_weight
+        self.raw_feature_weight = factor * self.raw_feature_weight
         if refs is not None and scaled is not None:
             refs._state = replace(refs._state, embeddings=scaled)  # in place: others may hold this very set
 
@@ -336,7 +317,6 @@ class WeightedAverage(_Head):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self._references is not None and self._references.embeddings.device != self.device:
             self._references.move(self.device)
-        self.known = None if self.known is None else self.known.to(self.device)
         return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -348,18 +328,11 @@ class WeightedAverage(_Head):
             destination[prefix + "raw_feature_weight"] = torch.tensor(self.raw_feature_weight)
             if self._references.look_alikes is not None:
                 destination[prefix + "look_alikes"] = torch.tensor(self._references.look_alikes, dtype=torch.float64)
-        if self.known is not None:
-            destination[prefix + "novelty_weight"] = torch.tensor(self.novelty_weight, dtype=torch.float64)
-            destination[prefix + "known_z"] = self.known.z
-            destination[prefix + "known_ids"] = torch.as_tensor(_whole(self.known.ids.to_numpy(), len(self.known)))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         held = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]
         self.raw_feature_weight = float(state_dict.pop(prefix + "raw_feature_weight", 0.0))
         near = state_dict.pop(prefix + "look_alikes", None)
-        self.novelty_weight = float(state_dict.pop(prefix + "novelty_weight", 0.0))
-        z, names = (state_dict.pop(prefix + name, None) for name in ("known_z", "known_ids"))
-        self.known = None if z is None else Known(z, names.tolist()).to(self.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
         if any(part is None for part in held):
             self._references = None  # weights of another model: the old references do not fit them

@@ -6,7 +6,7 @@ history = train(model, x, y, validation=(x_val, y_val))
 from dwac.nn.batches import embed, evaluate, log_class_weights, predict_log_probabilities
 from dwac.nn.heads import Model
 from dwac.training.loop import Settings, train
-from dwac.training.rescale import fit_look_alikes, fit_novelty, fit_raw_features, fit_scale
+from dwac.training.rescale import fit_look_alikes, fit_raw_features, fit_scale
 
 __all__ = [
     "Model",
@@ -14,7 +14,6 @@ __all__ = [
     "embed",
     "evaluate",
     "fit_look_alikes",
-    "fit_novelty",
     "fit_raw_features",
     "fit_scale",
     "log_class_weights",

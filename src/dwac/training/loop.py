@@ -24,7 +24,7 @@ from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeEr
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.training import checkpoint as checkpoints
-from dwac.training.rescale import fit_look_alikes, fit_novelty, fit_raw_features, fit_scale, vote_factors
+from dwac.training.rescale import fit_look_alikes, fit_raw_features, fit_scale, vote_factors
 from dwac.training.step import GraphStep, Step, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
 
@@ -98,8 +98,7 @@ def train(
         class_weights: (K,) by which the votes of each class will be multiplied; validation applies them.
         augment: varies the inputs of a batch at random, with the generator that it is given.
         rescale: afterwards, multiply the embeddings by the factor that makes the validation loss lowest (`fit_scale`).
-        raw_features: with `rescale`, also fit the weight of raw features (`fit_raw_features`); if that is 0, the weight
-            of novelty (`fit_novelty`).
+        raw_features: with `rescale`, also fit the weight of raw features (`fit_raw_features`).
         look_alikes: with `rescale`, let near voters count more, if that lowers the validation loss
             (`fit_look_alikes`).
         checkpoint: a file that is written after each epoch. Training with the same model, data and settings resumes
@@ -137,7 +136,7 @@ def train(
     with torch.no_grad(), evaluating(model):
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimizer is built
     if isinstance(model, WeightedAverage):
-        model.raw_feature_weight, model.novelty_weight, model.known = 0.0, 0.0, None  # of an earlier training
+        model.raw_feature_weight = 0.0  # of an earlier training
     run = _Run(model, inputs, y, weights, vote_factors(model, class_weights), augment, rescale, held_out, chosen)
     if checkpoint is not None:
         run.resume(checkpoint)
@@ -161,8 +160,6 @@ def train(
             fit_raw_features(model, inputs, *held_out, class_weights=class_weights)
         if look_alikes:
             fit_look_alikes(model, *held_out, class_weights=class_weights)
-        if raw_features:
-            fit_novelty(model, inputs, *held_out)
     model.eval()
     if checkpoint is not None and run.ended != "interrupted":
         Path(checkpoint).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What is fitted to validation data after training: scale, raw features, look-alikes and novelty."""
+"""What is fitted to validation data after training: scale, raw features and look-alikes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from dwac.nn import Model, WeightedAverage
-from dwac.nn.batches import Inputs, embed, inputs_of, log_class_weights, on
-from dwac.nn.known import Known
+from dwac.nn.batches import Inputs, embed, inputs_of, on
 from dwac.reference import ReferenceSet
 from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, sample
 
@@ -116,46 +115,6 @@ def fit_look_alikes(
     if chosen is not None:
         model.references = references.replaced(look_alikes=chosen)
     return chosen
-
-
-@torch.no_grad()
-def fit_novelty(model: Model, x: Tensor | Inputs, held_x: Tensor | Inputs, held_y: Tensor) -> float:
-    """Add novelty to the embedding, [h, μ δ]: the distance δ of raw features to the nearest known ones; returns μ.
-
-    A network cannot notice what it learned to ignore: examples of a kind it never saw may be embedded in the middle of
-    a class. Novelty lowers their weights by exp(-μ² δ²). It changes no probability, so no loss can choose μ. It is set
-    so that μ² δ² and the log-weight of an example's own class vary equally over held-out examples. x: the training
-    data, in the order of the references. 0 where raw features vote: these notice such examples already.
-    """
-    if not isinstance(model, WeightedAverage) or model.n_raw_features == 0 or model.raw_feature_weight:
-        return 0.0
-    if model.references.look_alikes is not None:  # novelty would turn down the narrower kernel more than the other
-        return 0.0
-    if model.kernel != "gaussian":  # with another kernel shares would change
-        return 0.0
-    rows = sample(held_y, 2000, torch.Generator().manual_seed(0))
-    held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
-    votes = log_class_weights(model, held)
-    own = votes.gather(1, held_y[rows.to(held_y.device)].to(votes.device)[:, None])
-    own = own[own > -torch.inf]  # a class without voters has no weight to compare
-    model.known = Known(model.raw_features(on(inputs_of(x), model.device)), model.references.ids)
-    # Values beyond all known ones are clipped: a single such row would dominate the spread.
-    z = model.raw_features(on(held, model.device)).clamp(model.known.z.amin(dim=0), model.known.z.amax(dim=0))
-    spreads = _spread(own), _spread(model.known.distance(z, model.references.index_of_ids).square())
-    if not (min(spreads) > 0 and max(spreads) < math.inf):
-        model.known = None
-        return 0.0
-    model.novelty_weight = math.sqrt(spreads[0] / spreads[1])
-    embeddings = model.references.embeddings
-    model.references = model.references.replaced(
-        embeddings=torch.cat([embeddings, torch.zeros_like(embeddings[:, :1])], dim=1)
-    )
-    return model.novelty_weight
-
-
-def _spread(x: Tensor) -> float:
-    """The mean absolute deviation from the median, which a few outliers do not dominate."""
-    return float((x - x.median()).abs().mean()) if len(x) else 0.0
 
 
 def vote_factors(model: Model, class_weights: Sequence[float] | None) -> Tensor:

@@ -80,13 +80,11 @@ class History:
 def edited(clf: DWACClassifier, edits: Edits) -> DWACClassifier:
     """The same classifier with other voters: everything except the reference set is shared and unchanged.
 
-    Novelty stays as it was: an edit changes votes, not what the model has seen.
+    Novelty stays as it was, measured against the same voters: an edit changes votes, not what the model has seen.
     """
     changed = voters(clf.references_, edits)
     other = _voting(clf, changed, descriptions_after(clf, changed))
-    assert isinstance(other.model_, WeightedAverage)
-    if other.model_.known is not None:
-        other.model_.known = other.model_.known.fixed(clf.references_.index_of_ids)
+    other._novelty = clf._novelty.fixed(clf.references_)
     other._agreement = None  # was measured before the edits
     return other
 

@@ -25,7 +25,6 @@ from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation import Predictions, predict
 from dwac.estimator.preparation import count, row_ids, rows_of, take
 from dwac.explain import Explanation, privacy
-from dwac.nn import WeightedAverage
 from dwac.reference import ReferenceSet
 from dwac.report.seen import CLOSE
 from dwac.server.explorer.edits import Edits, History, alone, descriptions_after
@@ -275,11 +274,9 @@ class Explorer:
         if clf.encoder_.kind == "text" and shown["record"]:
             words = clf.encoder_.attention(clf.model_.backbone, [shown["record"]["text"]])
             shown["attention"] = None if words is None else words[0]
-        h = self._h(point)[None].copy()
-        if isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight:
-            h[:, -1] = clf.model_.left_out_novelty([name]).cpu().numpy()
         given = {"descriptions": descriptions_after(clf, voters), "X": self.source(point)}
-        return clf.explain_of(h, k, private=self.private, shown=[shown], references=voters, **given)[0]
+        given["novelty"] = clf._novelty.of_voters(self.points.references, np.array([point]))
+        return clf.explain_of(self._h(point)[None], k, private=self.private, shown=[shown], references=voters, **given)[0]
 
     def _hidden(self, explanation: Explanation) -> Explanation:
         """Without the record of the row itself, if private."""

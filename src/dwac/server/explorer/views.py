@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation import Predictions, predictions_of
 from dwac.estimator.preparation import count, encode_known, row_ids, rows_of, take
-from dwac.nn import WeightedAverage
 from dwac.report.label_issues import leave_one_out
 from dwac.server.explorer.edits import Edits, edited, votes_after
 
@@ -38,6 +37,7 @@ class Examples:
     h: NDArray[Any]  # (n, d)
     truth: Ints  # (n,) codes of their labels, or UNKNOWN
     own: Ints  # (n,) positions among the references; UNKNOWN for rows of data
+    novelty: NDArray[np.float64]  # (n,) how unlike all voters they are; of training examples, unlike all others
     X: Any = None  # the rows of data
 
     def __len__(self) -> int:
@@ -69,21 +69,19 @@ class Examples:
             own = np.arange(m) if m <= most else np.linspace(0, m - 1, most).astype(np.int64)
             h = references.embeddings.cpu().numpy()[own]
             names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
-            if (
-                isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight
-            ):  # as for a new row, from the distance to the nearest other
-                h[:, -1] = clf.model_.left_out_novelty(names).cpu().numpy()
-            return cls(names, h, references.labels.cpu().numpy()[own], own)
+            novelty = clf._novelty.of_voters(references, own)
+            return cls(names, h, references.labels.cpu().numpy()[own], own, novelty)
         X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
         n = count(X)
         truth = np.full(n, UNKNOWN) if y is None else encode_known(y, n, clf.classes_, strict=False)
-        return cls(row_ids(X, ids, n), clf.embed(X), truth, np.full(n, UNKNOWN), X)
+        h, novelty = clf.embed_with_novelty(X)
+        return cls(row_ids(X, ids, n), h, truth, np.full(n, UNKNOWN), novelty, X)
 
     @classmethod
     def none(cls, clf: DWACClassifier) -> Examples:
         """No examples: for a private model without data."""
         empty = np.zeros(0, dtype=np.int64)
-        return cls(pd.Index([]), np.zeros((0, clf.references_.embeddings.shape[1])), empty, empty)
+        return cls(pd.Index([]), np.zeros((0, clf.references_.embeddings.shape[1])), empty, empty, np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +102,7 @@ def first_view(
         votes.append(_votes(clf, examples, np.arange(start, min(start + _ROWS, len(examples))), {}))
         if progress is not None:
             progress(min(start + _ROWS, len(examples)), len(examples))
-    return _view(clf, np.concatenate(votes), {}, private)
+    return _view(clf, np.concatenate(votes), examples.novelty, {}, private)
 
 
 def view_after(first: View, examples: Examples, edits: Edits) -> View:
@@ -117,12 +115,14 @@ def view_after(first: View, examples: Examples, edits: Edits) -> View:
     votes = votes_after(
         first.predictions.log_class_weights, examples.h, examples.own, first.clf.references_, edits, recount
     )
-    return _view(clf, votes, edits, first.predictions.private)
+    return _view(clf, votes, examples.novelty, edits, first.predictions.private)
 
 
-def _view(clf: DWACClassifier, votes: NDArray[np.float64], edits: Edits, private: bool) -> View:
+def _view(
+    clf: DWACClassifier, votes: NDArray[np.float64], novelty: NDArray[np.float64], edits: Edits, private: bool
+) -> View:
     none = Predictions(votes, clf.classes_, None, private=private)
-    return View(clf, predictions_of(clf, votes, private=private) if len(votes) else none, edits)
+    return View(clf, predictions_of(clf, votes, novelty=novelty, private=private) if len(votes) else none, edits)
 
 
 def _votes(clf: DWACClassifier, examples: Examples, rows: Ints, edits: Edits) -> NDArray[np.float64]:
@@ -137,8 +137,6 @@ def _votes(clf: DWACClassifier, examples: Examples, rows: Ints, edits: Edits) ->
     votes = np.empty((len(rows), references.n_classes))
     if voting.any():
         votes[voting] = leave_one_out(references, own[voting] - np.searchsorted(removed, own[voting]))
-        if isinstance(clf.model_, WeightedAverage) and clf.model_.novelty_weight:  # voters have novelty 0
-            votes[voting] -= np.square(examples.h[rows][voting, -1:], dtype=np.float64)
     if not voting.all():
         out = torch.as_tensor(~voting, device=h.device)
         votes[~voting] = references.log_class_weights(h[out]).cpu().numpy()

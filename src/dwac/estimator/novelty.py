@@ -1,0 +1,110 @@
+"""Novelty of a fitted classifier: how unlike all voters rows are, in the embedding and, for tables, as they are.
+
+A network forgets whatever does not separate its classes, so rows of a kind that it never saw may be embedded in the
+middle of a class. The rows themselves still show it. Novelty takes no part in any vote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac.estimator.held_out import HeldOutRows
+from dwac.reference import Known, ReferenceSet, novelty
+
+Floats = NDArray[np.float64]
+
+_ENOUGH, _SAMPLE = 30, 1000  # rows to learn the usual values from
+ROUNDING = 1e-5  # scores closer than this may be one score: rounding differs between devices
+
+
+class Usual(NamedTuple):
+    """What is usual among rows that do not vote: the median of a score, and the spread around it."""
+
+    middle: float
+    spread: float
+
+    @classmethod
+    def of(cls, scores: Tensor) -> Usual:
+        """Of scores (n,): the spread is the mean distance from the median, which a few outliers do not dominate."""
+        middle = float(scores.median())
+        return cls(middle, float((scores - middle).abs().mean()) or 1.0)
+
+    def units(self, scores: Tensor) -> Tensor:
+        """Scores in units of the spread, above the median."""
+        return (scores - self.middle) / self.spread
+
+
+@dataclass(frozen=True, eq=False)
+class Novelty:
+    """How novelty is measured; never changed, only replaced."""
+
+    known: Known | None = None  # of a table: what its voters are compared by
+    usual: tuple[Usual, Usual] | None = None  # scores by embedding and as they are, where there is `known`
+    least: float = 0.0  # the least squared distance of rows as they are: nearer ones are all alike
+    voters: ReferenceSet | None = None  # measured against these whoever votes; by default against those who vote
+
+    def fit(self, references: ReferenceSet, rows: HeldOutRows) -> Novelty:
+        """Learn what is usual from held-out rows; if they are few, from voters compared with the others."""
+        if self.known is None:
+            return self
+        if len(rows.y) >= _ENOUGH:
+            h, z, own = rows.h, rows.z, False
+        else:
+            some = torch.randperm(len(references), generator=torch.Generator().manual_seed(0))[:_SAMPLE]
+            names = references.index_of_ids[some.numpy()]
+            names = names[names.isin(self.known.ids)]
+            h, z, own = references.embeddings[references.positions(names)], self.known.of(names).z, True
+        if len(h) == 0:
+            return self
+        apart = self.known.distance(z, references.index_of_ids, own=own)
+        least = float(apart.square().median()) or 1.0
+        usual = Usual.of(novelty(references, h, own=own)), Usual.of(_log(apart, least))
+        return replace(self, usual=usual, least=least)
+
+    def fixed(self, references: ReferenceSet) -> Novelty:
+        """The same, but measured against these whoever votes."""
+        return self if self.voters is not None else replace(self, voters=references)
+
+    def scores(self, references: ReferenceSet, h: Tensor, z: Tensor, *, own: bool = False) -> Floats:
+        """(n,): the novelty of rows, from their embeddings (n, d) and, of a table, their features (n, q).
+
+        own: the rows vote themselves, and are compared with the others.
+        """
+        references = references if self.voters is None else self.voters
+        found = novelty(references, h, own=own)
+        if self.known is not None and self.usual is not None:
+            apart = self.known.to(z.device).distance(z, references.index_of_ids, own=own)
+            parts = zip(self.usual, (found, _log(apart, self.least)), strict=True)
+            found = joined([usual.units(score) for usual, score in parts])
+        elif self.usual is not None:
+            found = self.usual[0].units(found)
+        return np.asarray(found.cpu().numpy())
+
+    def of_voters(self, references: ReferenceSet, places: NDArray[np.int64]) -> Floats:
+        """(n,): the novelty of voters, by position among the references, each compared with the others."""
+        h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
+        if self.known is None:
+            return self.scores(references, h, h[:, :0], own=True)
+        names = references.index_of_ids[places]
+        here = names.isin(self.known.ids)  # whoever was added to the references alone is known by its embedding only
+        found = np.empty(len(places))
+        for rows, measure in ((here, self), (~here, replace(self, known=None))):
+            part, z = torch.as_tensor(rows, device=h.device), self.known.of(names[rows]).z
+            if rows.any():
+                found[rows] = measure.scores(references, h[part], z, own=True)
+        return found
+
+
+def joined(units: list[Tensor]) -> Tensor:
+    """One score from two in units of their spread: a row is as novel as the one that says more."""
+    return torch.stack(units).amax(dim=0)
+
+
+def _log(apart: Tensor, least: float) -> Tensor:
+    return (apart.square() + least).log()
