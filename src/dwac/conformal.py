@@ -257,9 +257,7 @@ class ConformalPrediction:
         """The same for some examples: a slice, row numbers or a mask."""
         bad = None if self.unreadable is None else self.unreadable[rows]
         typical = None if self.typicality is None else self.typicality[rows]
-        return replace(
-            self, p_values=self.p_values[rows], scores=self.scores[rows], unreadable=bad, typicality=typical
-        )
+        return replace(self, p_values=self.p_values[rows], scores=self.scores[rows], unreadable=bad, typicality=typical)
 
     @property
     def labels(self) -> NDArray[Any]:

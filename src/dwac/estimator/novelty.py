@@ -20,6 +20,7 @@ from dwac.reference import Known, ReferenceSet, novelty
 Floats = NDArray[np.float64]
 
 _ENOUGH, _SAMPLE = 30, 1000  # rows to learn the usual values from
+EMBEDDED = 0.5  # the say of the embedding, where rows are compared as they are too: docs/notes/novelty.md
 ROUNDING = 1e-5  # scores closer than this may be one score: rounding differs between devices
 
 
@@ -42,11 +43,14 @@ class Usual(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Novelty:
-    """How novelty is measured; never changed, only replaced."""
+    """How novelty is measured; never changed, only replaced.
+
+    ν(x) is `dwac.reference.novelty` of its embedding. For a table, also the squared distance δ² of the row as it is to
+    the nearest voter's counts: each in units of its spread above its median, the larger of the two is the novelty.
+    """
 
     known: Known | None = None  # of a table: what its voters are compared by
-    usual: tuple[Usual, Usual] | None = None  # scores by embedding and as they are, where there is `known`
-    least: float = 0.0  # the least squared distance of rows as they are: nearer ones are all alike
+    usual: tuple[Usual, Usual] | None = None  # scores by embedding, and as they are; None where only one is measured
     voters: ReferenceSet | None = None  # measured against these whoever votes; by default against those who vote
 
     def fit(self, references: ReferenceSet, rows: HeldOutRows) -> Novelty:
@@ -63,9 +67,7 @@ class Novelty:
         if len(h) == 0:
             return self
         apart = self.known.distance(z, references.index_of_ids, own=own)
-        least = float(apart.square().median()) or 1.0
-        usual = Usual.of(novelty(references, h, own=own)), Usual.of(_log(apart, least))
-        return replace(self, usual=usual, least=least)
+        return replace(self, usual=(Usual.of(novelty(references, h, own=own)), Usual.of(apart.square())))
 
     def fixed(self, references: ReferenceSet) -> Novelty:
         """The same, but measured against these whoever votes."""
@@ -80,10 +82,9 @@ class Novelty:
         found = novelty(references, h, own=own)
         if self.known is not None and self.usual is not None:
             apart = self.known.to(z.device).distance(z, references.index_of_ids, own=own)
-            parts = zip(self.usual, (found, _log(apart, self.least)), strict=True)
-            found = joined([usual.units(score) for usual, score in parts])
+            found = torch.maximum(EMBEDDED * self.usual[0].units(found), self.usual[1].units(apart.square()))
         elif self.usual is not None:
-            found = self.usual[0].units(found)
+            found = EMBEDDED * self.usual[0].units(found)
         return np.asarray(found.cpu().numpy())
 
     def of_voters(self, references: ReferenceSet, places: NDArray[np.int64]) -> Floats:
@@ -99,12 +100,3 @@ class Novelty:
             if rows.any():
                 found[rows] = measure.scores(references, h[part], z, own=True)
         return found
-
-
-def joined(units: list[Tensor]) -> Tensor:
-    """One score from two in units of their spread: a row is as novel as the one that says more."""
-    return torch.stack(units).amax(dim=0)
-
-
-def _log(apart: Tensor, least: float) -> Tensor:
-    return (apart.square() + least).log()

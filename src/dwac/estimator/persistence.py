@@ -108,7 +108,7 @@ def pack(
         tensors |= _pack_rows("validation", clf._validation_rows, include_examples)
     measured = clf._novelty
     if measured.known is not None and include_examples:  # what rows are compared by are numbers of these rows
-        config["novelty"] = None if measured.usual is None else [*map(list, measured.usual), measured.least]
+        config["novelty"] = None if measured.usual is None else [list(pair) for pair in measured.usual]
         tensors["known_z"] = measured.known.of(references.index_of_ids).z
         tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.index_of_ids.isin(measured.known.ids)))
     if fitted["class_weight"] is not None:
@@ -342,13 +342,16 @@ def _novelty(stored: Stored, ids: list[Any], model: WeightedAverage, device: tor
     value = stored.config["novelty"]
     if value is None:
         return Novelty(known)
-    numbers = [*value[0], *value[1], value[2]] if isinstance(value, list) and len(value) == 3 else []
-    if len(numbers) != 5 or not all(type(number) is float and math.isfinite(number) for number in numbers):
-        raise StorageError(f"its novelty must be two pairs of numbers and a number; got {value!r:.100}")
-    embedding, row = (Usual(*pair) for pair in value[:2])
-    if min(embedding.spread, row.spread, value[2]) <= 0:
-        raise StorageError(f"the spreads of its novelty must be above 0; got {value!r:.100}")
-    return Novelty(known, (embedding, row), value[2])
+    pairs = value if isinstance(value, list) and len(value) == 2 else [None]
+    if not all(isinstance(pair, list) and len(pair) == 2 and _is_usual(*pair) for pair in pairs):
+        raise StorageError(
+            f"its novelty must be two pairs of numbers, a median and a spread above 0; got {value!r:.100}"
+        )
+    return Novelty(known, (Usual(*pairs[0]), Usual(*pairs[1])))
+
+
+def _is_usual(middle: Any, spread: Any) -> bool:
+    return all(type(number) is float and math.isfinite(number) for number in (middle, spread)) and spread > 0
 
 
 def _merged(held: list[Any], others: list[Any]) -> list[Any]:
