@@ -203,17 +203,44 @@ def test_dates_do_not_make_a_row_unfamiliar():
     encoder = TabularEncoder().fit(pd.DataFrame({"day": days, "n": np.arange(60.0)}))
     rows = pd.DataFrame({"day": [days[3], pd.Timestamp("2031-07-01 12:00"), None], "n": 5.0})
     z = encoder.network().raw_features(*encoder.transform(rows))
-    assert z.shape == (3, 2)  # n, and how far beyond training
+    assert z.shape == (3, 1)
     assert torch.equal(z, z[[0, 0, 0]])
-    assert TabularEncoder().fit(rows[["day"]]).network().n_raw_features == 0
+    compared = encoder.network().compared_features(*encoder.transform(rows))
+    assert compared.shape == (3, 2)  # and how far beyond training
+    assert torch.equal(compared, compared[[0, 0, 0]])
+    network = TabularEncoder().fit(rows[["day"]]).network()
+    assert network.n_raw_features == network.n_compared_features == 0
 
 
-def test_a_category_that_training_never_had_is_beyond_it_unless_rare_ones_are_usual():
-    X = pd.DataFrame({"n": np.arange(20.0), "a": ["x", "y"] * 10, "b": ["x", "y"] * 9 + ["once", None]})
+def test_rows_that_differ_in_a_category_are_1_apart_and_unseen_ones_differ_from_all():
+    X = pd.DataFrame({"n": 5.0, "a": ["x", "y"] * 10, "b": ["x", "y"] * 9 + ["once", None]})
+    X.loc[0, "n"] = 6.0
     encoder = TabularEncoder().fit(X)
-    assert (encoder.transform(X)[0][:, -1] == 0).all()
-    assert beyond(encoder, n=5.0, a="x", b="new") == 0
-    assert beyond(encoder, n=5.0, a="new", b="x") == beyond(encoder, n=5.0, a=None, b="x") == pytest.approx(0.5**0.5)
+    network = encoder.network()
+
+    def z(**row: Any) -> torch.Tensor:
+        usual = {"n": 5.0, "a": "x", "b": "x"}
+        found = network.compared_features(*encoder.transform(pd.DataFrame([usual | row])))
+        assert found.shape == (1, network.n_compared_features)
+        return found[0]
+
+    def apart(one: torch.Tensor, other: torch.Tensor) -> Any:
+        return pytest.approx(float((one - other).square().sum()), abs=1e-6)
+
+    assert apart(z(), z()) == 0
+    assert apart(z(), z(a="y")) == apart(z(a="y"), z(a="new")) == apart(z(), z(a=None)) == 1
+    assert apart(z(b="y"), z(a="y")) == 2
+    assert apart(z(b="once"), z(b="new")) == 0  # rare ones are like unseen ones
+
+
+def test_many_categories_share_places_and_unseen_ones_have_their_own():
+    X = pd.DataFrame({"a": [f"v{i % 300}" for i in range(900)], "b": ["x", "y", "z"] * 300})
+    encoder = TabularEncoder().fit(X)
+    network = encoder.network()
+    assert network.n_compared_features <= 128
+    z = network.compared_features(*encoder.transform(X))
+    new = network.compared_features(*encoder.transform(pd.DataFrame({"a": ["v0", "new"], "b": ["new", "x"]})))
+    assert (torch.cdist(new, z).square().amin(dim=1) > 1 - 1e-5).all()
 
 
 def test_the_network_does_not_read_how_far_a_row_is_beyond_training():
@@ -224,8 +251,9 @@ def test_the_network_does_not_read_how_far_a_row_is_beyond_training():
     far = numeric.clone()
     far[:, -1] = 7
     assert torch.equal(network(numeric, categorical), network(far, categorical))
-    assert torch.equal(network.raw_features(far, categorical), far)
-    assert network.n_raw_features == far.shape[1]
+    assert torch.equal(network.raw_features(far, categorical), far[:, :-1])
+    compared = network.compared_features(far, categorical)
+    assert torch.equal(compared[:, : far.shape[1]], far)
 
 
 def test_unseen_and_rare_categories_share_an_index_of_their_own():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from dwac.engine import BACKENDS, QueryResult, build_index, direct, exact, query
+from dwac.engine import BACKENDS, QueryResult, build_index, direct, query
 from dwac.errors import BackendError, InputError, ShapeError
 from dwac.kernels import KERNELS, get_kernel
 from tests import oracle
@@ -341,39 +341,6 @@ def test_labels_never_depend_on_float32_rounding(backend, device, kernel, d):
     decided = first - second > 1e-11  # below that, float64 itself cannot decide
     assert decided.sum() > 100
     np.testing.assert_array_equal(got.argmax(dim=1)[decided], want.argmax(axis=1)[decided])
-
-
-@every_backend
-@every_kernel
-@pytest.mark.parametrize("height", [0.5, 30.0, 3e3, 1e6])
-def test_queries_with_a_large_novelty_keep_their_shares(backend, device, kernel, height):
-    queries, references, labels = case(40, 700, 4, 3)
-    queries[:4] = references[:4]
-    high = np.concatenate([queries, np.full((40, 1), height, np.float32)], axis=1)
-    ground = np.concatenate([references, np.zeros((700, 1), np.float32)], axis=1)
-    got = ask(high, ground, labels, 3, kernel=kernel, backend=backend, device=device, k=5)
-    assert_close(got.log_class_weights, oracle.log_class_weights(high, ground, labels, 3, kernel))
-    if kernel == "gaussian":
-        low = ask(queries, references, labels, 3, backend=backend, device=device, k=5)
-        np.testing.assert_array_equal(got.rows, low.rows)
-        tolerance = 1e-6 + 1e-15 * height**2
-        np.testing.assert_allclose(softmax(got.log_class_weights), softmax(low.log_class_weights), atol=tolerance)
-
-
-@every_backend
-def test_a_novelty_alone_needs_no_second_sweep(backend, device, monkeypatch):
-    queries, references, labels = case(40, 700, 4, 3)
-    precisions, sweep = [], exact._pass
-
-    def noted(index, queries, centred, *rest):
-        precisions.append(centred.dtype)
-        return sweep(index, queries, centred, *rest)
-
-    monkeypatch.setattr(exact, "_pass", noted)
-    for height in (0.0, 1e3):
-        high = np.pad(queries, ((0, 0), (0, 1)), constant_values=height)
-        ask(high, np.pad(references, ((0, 0), (0, 1))), labels, 3, backend=backend, device=device)
-    assert precisions == [torch.float32] * 2
 
 
 @every_backend

@@ -82,7 +82,7 @@ def silent(clf: DWACClassifier) -> Any:
 
 def test_validation_rows_keep_their_labels_and_their_log_loss(full, chosen) -> None:
     rows = full._validation_rows
-    votes, all_votes = (refs.log_probabilities(rows.h).numpy() for refs in (chosen.references_, crowd(full)))
+    votes, all_votes = (refs.log_probabilities(rows.h).numpy() for refs in (chosen.references_, full.references_))
     assert (votes.argmax(axis=1) == all_votes.argmax(axis=1)).mean() >= 0.995
     assert log_loss(rows.y, votes) <= 1.005 * log_loss(rows.y, all_votes)
     assert len(chosen.references_) < len(full.references_) / 2
@@ -91,14 +91,8 @@ def test_validation_rows_keep_their_labels_and_their_log_loss(full, chosen) -> N
 
 
 def condenser(clf: DWACClassifier) -> condensing.Condenser:
-    rows = clf._validation_rows.without_novelty()
-    return condensing.Condenser(crowd(clf), rows.h, rows.y)
-
-
-def crowd(clf: DWACClassifier) -> ReferenceSet:
-    """Everybody, as condensing sees them: without novelty."""
-    h = clf.references_.embeddings
-    return clf.references_.replaced(embeddings=h[:, : clf._validation_rows.h.shape[1]])
+    rows = clf._validation_rows
+    return condensing.Condenser(clf.references_, rows.h, rows.y)
 
 
 def test_no_smaller_number_that_was_tried_would_do(full, chosen) -> None:
@@ -222,10 +216,10 @@ def test_settings_that_say_nothing_are_refused_before_training(voters) -> None:
 
 def test_calibration_scores_are_those_of_the_few(few) -> None:
     rows = few._calibration_rows
-    votes = few.references_.log_class_weights(rows.vectors(few.model_)).numpy()
-    own = np.sort(-votes[np.arange(len(rows.y)), rows.y])
-    scores = -few.log_class_weights(NEW)
-    want = (len(own) - np.searchsorted(own, scores - 1e-5) + 1) / (len(own) + 1)
+    probabilities = few.references_.probabilities(rows.h).numpy()
+    own = np.sort(-probabilities[np.arange(len(rows.y)), rows.y])
+    scores = -few.predict_proba(NEW)
+    want = (len(own) - np.searchsorted(own, scores - 1e-6) + 1) / (len(own) + 1)
     np.testing.assert_allclose(few.conformal(NEW).p_values, want)
 
 
@@ -422,7 +416,7 @@ def test_a_folder_of_representatives_names_nobody_else(few, tmp_path) -> None:
     held = "".join(path.read_bytes().decode("latin-1") for path in folder.iterdir()) + rows.to_csv()
     assert not [name for name in others if name in held]
     assert any(name in held for name in few.references_.ids)
-    # No record of another training row either, nor its coordinates, which measure novelty.
+    # No record of another training row either, nor what it is compared by.
     stored = storage.read_model(folder).examples
     assert stored is not None
     pd.testing.assert_frame_equal(stored, X.loc[few.references_.ids], check_dtype=False, check_index_type=False)

@@ -19,22 +19,23 @@ from dwac.reference import Known, ReferenceSet, novelty
 
 Floats = NDArray[np.float64]
 
+_HIGH = 0.9  # quantile
 _ENOUGH, _SAMPLE = 30, 1000  # rows to learn the usual values from
 EMBEDDED = 0.5  # the say of the embedding, where rows are compared as they are too: docs/notes/novelty.md
 ROUNDING = 1e-5  # scores closer than this may be one score: rounding differs between devices
 
 
 class Usual(NamedTuple):
-    """What is usual among rows that do not vote: the median of a score, and the spread around it."""
+    """What is usual among rows that do not vote: the median of a score, and its spread above that."""
 
     middle: float
     spread: float
 
     @classmethod
     def of(cls, scores: Tensor) -> Usual:
-        """Of scores (n,): the spread is the mean distance from the median, which a few outliers do not dominate."""
-        middle = float(scores.median())
-        return cls(middle, float((scores - middle).abs().mean()) or 1.0)
+        """Of scores (n,). The spread reaches to what one in ten exceeds: a few absurd rows do not change it."""
+        middle, high = (float(value) for value in scores.quantile(torch.tensor([0.5, _HIGH]).to(scores)))
+        return cls(middle, high - middle if high > middle else 1.0)
 
     def units(self, scores: Tensor) -> Tensor:
         """Scores in units of the spread, above the median."""

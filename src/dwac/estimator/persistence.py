@@ -342,16 +342,15 @@ def _novelty(stored: Stored, ids: list[Any], model: WeightedAverage, device: tor
     value = stored.config["novelty"]
     if value is None:
         return Novelty(known)
-    pairs = value if isinstance(value, list) and len(value) == 2 else [None]
-    if not all(isinstance(pair, list) and len(pair) == 2 and _is_usual(*pair) for pair in pairs):
-        raise StorageError(
-            f"its novelty must be two pairs of numbers, a median and a spread above 0; got {value!r:.100}"
-        )
-    return Novelty(known, (Usual(*pairs[0]), Usual(*pairs[1])))
+    if not isinstance(value, list) or len(value) != 2 or not all(map(_is_usual, value)):
+        raise StorageError(f"its novelty must be two pairs: a median and a spread above 0; got {value!r:.100}")
+    return Novelty(known, (Usual(*value[0]), Usual(*value[1])))
 
 
-def _is_usual(middle: Any, spread: Any) -> bool:
-    return all(type(number) is float and math.isfinite(number) for number in (middle, spread)) and spread > 0
+def _is_usual(pair: Any) -> bool:
+    if not isinstance(pair, list) or len(pair) != 2:
+        return False
+    return all(type(number) is float and math.isfinite(number) for number in pair) and pair[1] > 0
 
 
 def _merged(held: list[Any], others: list[Any]) -> list[Any]:

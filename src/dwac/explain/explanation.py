@@ -34,9 +34,9 @@ _HALF, _FEW = 0.5, 10
 class Explanation:
     """Why one example got its label; made by `dwac.explain.explain`.
 
-    `confidence`, `credibility`, `typicality` and `p_values` are None if no calibration was given. A `private` explanation holds
-    labels and numbers rounded by `dwac.explain.privacy`; no attribute holds an id, record, distance, weight or exact
-    vote.
+    `confidence`, `credibility`, `typicality` and `p_values` are None if no calibration was given. A `private`
+    explanation holds labels and numbers rounded by `dwac.explain.privacy`; no attribute holds an id, record, distance,
+    weight or exact vote.
     """
 
     label: Any

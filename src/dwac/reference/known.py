@@ -1,4 +1,4 @@
-"""Known: features of examples that can be compared as they are, and the distance of others to the nearest that votes."""
+"""Known: features of examples, to compare others with as they are: the distance to the nearest that votes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ _LEAST = 1e-12  # squared distance: below that it is rounding
 
 @torch.no_grad()
 def novelty(references: ReferenceSet, h: Tensor, *, own: bool = False) -> Tensor:
-    """(n,) float64, high for embeddings h (n, d) unlike any voter's: the log of the mean squared distance to the 5 nearest.
+    """(n,) float64: how unlike those of all voters embeddings h (n, d) are.
+
+    The log of the mean squared distance to the 5 nearest; where voters have weights, to the 5 with the heaviest votes.
 
     own: the examples vote themselves, and are compared with the others: the nearest voter, which is the example or a
     copy of it, is left out.
@@ -24,5 +26,5 @@ def novelty(references: ReferenceSet, h: Tensor, *, own: bool = False) -> Tensor
     """
     k = min(NEAREST + own, len(references))
     squared = torch.as_tensor(references.nearest(h, k).squared_distances, device=h.device)
-    squared = squared[:, 1:] if own and k > 1 else squared
+    squared = squared.sort(dim=1).values[:, 1:] if own and k > 1 else squared
     return squared.mean(dim=1).clamp_min(_LEAST).log()

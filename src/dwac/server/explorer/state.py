@@ -276,9 +276,8 @@ class Explorer:
             shown["attention"] = None if words is None else words[0]
         given = {"descriptions": descriptions_after(clf, voters), "X": self.source(point)}
         given["novelty"] = clf._novelty.of_voters(self.points.references, np.array([point]))
-        return clf.explain_of(self._h(point)[None], k, private=self.private, shown=[shown], references=voters, **given)[
-            0
-        ]
+        h = self._h(point)[None]
+        return clf.explain_of(h, k, private=self.private, shown=[shown], references=voters, **given)[0]
 
     def _hidden(self, explanation: Explanation) -> Explanation:
         """Without the record of the row itself, if private."""
