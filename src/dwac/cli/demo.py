@@ -76,13 +76,15 @@ def fit(head: str, data: Digits, seed: int, console: Console) -> DWACClassifier:
 
 
 def show_results(models: dict[str, DWACClassifier], data: Digits, console: Console) -> None:
-    """Accuracy and calibration; coverage and set sizes; credibility of test digits and of the digit left out."""
+    """Accuracy and calibration; coverage and set sizes; typicality of test digits and of the digit left out."""
     x, truth = data.images[data.test], data.digits[data.test]
     quality = Table("model", "accuracy", "calibration error", title="Accuracy and calibration on test digits")
     sets = Table(
         "model", "score", "ε", "coverage", "mean set size", "empty sets", title="Prediction sets on test digits"
     )
-    trust = Table("model", "score", "test digits", "digit left out", "AUROC", title="Mean credibility")
+    trust = Table(
+        "model", "score", "test digits", "digit left out", "AUROC", title="Is it known? Mean typicality and credibility"
+    )
     for name, clf in models.items():
         codes = np.searchsorted(clf.classes_, truth)
         error = metrics.calibration_error(codes, clf.predict_proba(x))
@@ -94,8 +96,12 @@ def show_results(models: dict[str, DWACClassifier], data: Digits, console: Conso
                 sets.add_row(name, score, f"{epsilon}", *_set_cells(codes, inside, epsilon))
             auroc = metrics.ood_scores(inside.credibility, outside.credibility).auroc
             means = (f"{p.credibility.mean():.3f}" for p in (inside, outside))
-            trust.add_row(name, score, *means, f"{auroc:.3f}")
+            trust.add_row(name, f"credibility, {score}", *means, f"{auroc:.3f}")
         clf.set_params(nonconformity="auto")
+        if inside.typicality is not None and outside.typicality is not None:
+            auroc = metrics.ood_scores(inside.typicality, outside.typicality).auroc
+            means = (f"{p.mean():.3f}" for p in (inside.typicality, outside.typicality))
+            trust.add_row(name, "typicality", *means, f"{auroc:.3f}")
     for table in (quality, sets, trust):
         console.print(table)
 
@@ -107,13 +113,15 @@ def _set_cells(codes: NDArray[np.int64], prediction: ConformalPrediction, epsilo
 
 
 def show_explanation(clf: DWACClassifier, data: Digits, console: Console) -> None:
-    """The least credible test digit, the training digits that voted on it, and their votes."""
+    """The least typical test digit, the training digits that voted on it, and their votes."""
     x = data.images[data.test]
-    doubtful = int(clf.conformal(x).credibility.argmin())
+    typicality = clf.conformal(x).typicality
+    assert typicality is not None
+    doubtful = int(typicality.argmin())
     row = data.test[doubtful]
     found = clf.explain(x[doubtful : doubtful + 1], k=5)[0]
     console.print(
-        f"\n[bold]Why?[/bold] The least credible test image is row {row} of the digits file, a {data.digits[row]}. "
+        f"\n[bold]Why?[/bold] The least typical test image is row {row} of the digits file, a {data.digits[row]}. "
         "The ids are row numbers in that file, too. First the image, then the training images with the most weight:\n"
     )
     rows = [row, *(neighbor.id for neighbor in found.neighbors)][: max(2, (console.width + 3) // 19)]

@@ -1,4 +1,4 @@
-"""`dwac evaluate`: accuracy, calibration, coverage and credibility of a model on rows with known labels."""
+"""`dwac evaluate`: accuracy, calibration, coverage and typicality of a model on rows with known labels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def evaluate(
     json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
-    """Measure a model on rows with known labels: accuracy, calibration, coverage of prediction sets, credibility.
+    """Measure a model on rows with known labels: accuracy, calibration, coverage of prediction sets, typicality.
 
     Use rows that the model was not trained on. The target column is the one used in training, unless --target names
     another. Rows that cannot be read are counted and left out; the exit code is then 3. A row whose label did not occur
@@ -61,7 +61,10 @@ def evaluate(
         print_json(found.to_dict())
     else:
         left = f", {len(bad):,} more not readable" if bad else ""
-        Console().print(*evaluation_tables(found, f"{data}: {found.n:,} rows{left}"))
+        console = Console()
+        console.print(*evaluation_tables(found, f"{data}: {found.n:,} rows{left}"))
+        if found.advice:
+            console.print(f"{found.advice}.", highlight=False)
     unreadable.end(bad)
 
 

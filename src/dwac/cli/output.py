@@ -97,7 +97,8 @@ def evaluation_tables(found: Evaluation, title: str) -> list[Table]:
         ("coverage", number(found.coverage), "share of prediction sets with the true label; "
          f"ε={found.epsilon:g} asks for {1 - found.epsilon:g}"),
         ("mean set size", number(found.mean_set_size, 2), "labels per prediction set; 1 is decisive"),
-        ("credibility", number(found.credibility), "mean; at least about 0.5 on familiar data, near 0 on other data"),
+        ("credibility", number(found.credibility), "mean; how well the best label fits"),
+        ("typicality", number(found.typicality), "mean; about 0.5 on familiar data, near 0 on other data"),
     ):  # fmt: skip
         facts.add_row(name, value, meaning)
     if found.unseen:

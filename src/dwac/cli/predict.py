@@ -1,4 +1,4 @@
-"""`dwac predict`: label, probability, confidence, credibility and prediction set of each row."""
+"""`dwac predict`: label, probability, confidence, credibility, typicality and prediction set of each row."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def predict(
     """Predict the label of each row of new data, and how far to trust it.
 
     Output is a table on a terminal and CSV in a pipe. Columns may be in any order; extra columns are ignored.
-    A row that cannot be read gets the most common label, credibility 0 and an empty prediction set; the column
+    A typicality near 0 means a row unlike anything in training: do not rely on its label.
+    A row that cannot be read gets the most common label, typicality 0 and an empty prediction set; the column
     "unreadable" gives the reason, and the exit code is then 3.
 
     Examples:
@@ -96,7 +97,7 @@ def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
             ", ".join(map(str, value)) or "empty"
             if name == "set"
             else number(value)
-            if name in ("probability", "confidence", "credibility")
+            if name in ("probability", "confidence", "credibility", "typicality")
             else ("" if name == "unreadable" and pd.isna(value) else str(value))
             for name, value in row.items()
         )

@@ -1,4 +1,4 @@
-"""`dwac report`: one page on a model: accuracy, calibration, prediction sets, credibility and explanations."""
+"""`dwac report`: one page on a model: accuracy, calibration, prediction sets, typicality and explanations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def report(
     ),
     target: TargetOption = None,
     unlike: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Data of another kind, to see whether its credibility is low.")
+        str | None, typer.Option(metavar="DATA", help="Data of another kind, to see whether its typicality is low.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="The heading; by default the name of the model.")] = None,
     epsilon: EpsilonOption = 0.05,

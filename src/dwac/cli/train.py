@@ -78,6 +78,12 @@ def train(
             "to 20,000, beyond that as few as validation rows allow. Few make a small and fast model.",
         ),
     ] = "all",
+    class_conditional: Annotated[
+        bool,
+        typer.Option(
+            "--class-conditional", help="Calibrate each class separately: sets keep their promise in every class."
+        ),
+    ] = False,
     encoder: Annotated[
         str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, huggingface:FOLDER.")
     ] = "auto",
@@ -116,6 +122,7 @@ def train(
         epochs=epochs,
         ensemble_size=ensemble_size,
         voters=int(voters) if voters.isdecimal() else voters,
+        class_conditional=class_conditional,
         device=device,
         random_state=seed,
     )

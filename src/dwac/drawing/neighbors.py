@@ -37,7 +37,7 @@ class Explained(Protocol):
     @property
     def probability(self) -> float: ...  # noqa: D102
     @property
-    def credibility(self) -> float | None: ...  # noqa: D102
+    def typicality(self) -> float | None: ...  # noqa: D102
     @property
     def shown(self) -> Sequence[Voter]: ...  # noqa: D102
     @property
@@ -60,7 +60,7 @@ def draw_explanation(explained: Explained) -> Any:
 
 def _title(explained: Explained) -> str:
     title = f"{explained.label!s:.24}: probability {explained.probability:.3f}"
-    return title if explained.credibility is None else f"{title}, credibility {explained.credibility:.3f}"
+    return title if explained.typicality is None else f"{title}, typicality {explained.typicality:.3f}"
 
 
 def _name(voter: Voter) -> str:

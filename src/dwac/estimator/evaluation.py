@@ -1,7 +1,7 @@
 """A classifier's predictions, and how accurate and how well calibrated they are where the truth is known.
 
 predictions = predict(clf, X)
-predictions.frame(epsilon=0.05)                  # label, probability, confidence, credibility, set: one row per example
+predictions.frame(epsilon=0.05)                  # one row per example: label, probability, typicality, set, …
 evaluate(predictions, y, epsilon=0.05).to_dict() # accuracy, log loss, calibration error, coverage, …; also by class
 """
 
@@ -26,6 +26,7 @@ from dwac.explain import privacy
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # the first characters of a formula
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; so many are named
 
 Floats = NDArray[np.float64]
 
@@ -77,14 +78,16 @@ class Predictions:
         return privacy.shares(exact) if self.private else exact
 
     def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
-        """One row per example: label, probability, confidence, credibility, and the prediction set at error rate ε.
+        """One row per example: label, probability, confidence, credibility, typicality, and the prediction set at ε.
 
         `unreadable` gives the reason if a row could not be read: its label is then the most common one, its
-        credibility 0 and its prediction set empty.
+        credibility and typicality 0 and its prediction set empty.
         """
         found: dict[str, Any] = {"label": self.labels.tolist(), "probability": self.probabilities.max(axis=1)}
         if self.conformal is not None:
             found |= {"confidence": self.conformal.confidence, "credibility": self.conformal.credibility}
+            if self.conformal.typicality is not None:
+                found["typicality"] = self.conformal.typicality
             found["set"] = [self.classes[held].tolist() for held in self.conformal.label_sets(epsilon)]
         found["unreadable"] = pd.Series([None] * len(self.codes) if self.reasons is None else self.reasons, dtype="str")
         return pd.DataFrame(found)
@@ -145,13 +148,34 @@ class Evaluation:
     coverage: float | None
     mean_set_size: float | None
     credibility: float | None  # mean
+    typicality: float | None  # mean; None also for a softmax
     unreadable: int  # rows that could not be read; all other numbers leave them out
     unseen: int  # rows with labels unseen in training: wrong, in no prediction set, left out of the two errors
-    by_class: pd.DataFrame  # one row per class: n, recall, precision, coverage, mean_set_size, credibility
+    by_class: pd.DataFrame  # one row per class: n, recall, precision, coverage, mean_set_size, credibility, typicality
+    undercovered: tuple[Any, ...] = ()  # classes whose sets hold the true label less often than chance explains
+
+    @property
+    def advice(self) -> str | None:
+        """Which classes fall short of the promise that holds over all of them, and what helps; None if none does."""
+        if not self.undercovered:
+            return None
+        columns = (self.by_class[name] for name in ("label", "n", "coverage"))
+        short = [
+            f"{coverage:.1%} of the {n:,} rows of class {label}"
+            for label, n, coverage in zip(*columns, strict=True)
+            if label in self.undercovered
+        ]
+        more = f" and {len(short) - _NAMED} more classes" if len(short) > _NAMED else ""
+        return (
+            f"The sets hold the true label for {', '.join(short[:_NAMED])}{more}: less than chance explains, as "
+            f"{1 - self.epsilon:g} is promised over all rows, not for each class; class_conditional=True (dwac train "
+            "--class-conditional) calibrates each class separately"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, ready for JSON."""
-        content: dict[str, Any] = plain({**vars(self), "by_class": self.by_class.to_dict("records")})
+        kept = {**vars(self), "by_class": self.by_class.to_dict("records"), "undercovered": list(self.undercovered)}
+        content: dict[str, Any] = plain({**kept, "advice": self.advice})
         return content
 
 
@@ -171,6 +195,8 @@ def evaluate(predictions: Predictions, y: Any, epsilon: float = 0.05, *, strict:
     seen = truth >= 0
     trust = predictions.conformal
     sets = None if trust is None else trust.label_sets(epsilon)
+    by_class = _by_class(predictions, truth, sets)
+    typicality = None if trust is None else trust.typicality
     return Evaluation(
         n=len(truth),
         accuracy=_mean(predictions.codes == truth),
@@ -180,10 +206,23 @@ def evaluate(predictions: Predictions, y: Any, epsilon: float = 0.05, *, strict:
         coverage=None if sets is None else float(sets[seen, truth[seen]].sum() / len(truth)),
         mean_set_size=None if sets is None else metrics.set_sizes(sets).mean,
         credibility=None if trust is None else float(trust.credibility.mean()),
+        typicality=None if typicality is None else float(typicality.mean()),
         unreadable=int((~readable).sum()),
         unseen=int((~seen).sum()),
-        by_class=_by_class(predictions, truth, sets),
+        by_class=by_class,
+        undercovered=_undercovered(by_class, epsilon, None if trust is None else trust.n_calibration),
     )
+
+
+def _undercovered(by_class: pd.DataFrame, epsilon: float, n_calibration: Any) -> tuple[Any, ...]:
+    """Labels of classes with less coverage than chance explains, where calibration is not by class already."""
+    if not isinstance(n_calibration, int) or "coverage" not in by_class:
+        return ()
+    present = by_class[by_class["n"] > 0]
+    covered = (present["n"] * present["coverage"]).round().astype(int)
+    rows = zip(present["label"], present["n"], covered, strict=True)
+    least = _CHANCE / max(len(present), 1)  # Bonferroni: all classes are looked at
+    return tuple(label for label, n, hits in rows if metrics.undercoverage(epsilon, n_calibration, n, hits) < least)
 
 
 def _by_class(predictions: Predictions, truth: NDArray[np.int64], sets: NDArray[np.bool_] | None) -> pd.DataFrame:
@@ -194,6 +233,8 @@ def _by_class(predictions: Predictions, truth: NDArray[np.int64], sets: NDArray[
         if sets is not None and predictions.conformal is not None:
             row |= {"coverage": _mean(sets[own, code]), "mean_set_size": _mean(sets[own].sum(axis=1))}
             row["credibility"] = _mean(predictions.conformal.credibility[own])
+            if predictions.conformal.typicality is not None:
+                row["typicality"] = _mean(predictions.conformal.typicality[own])
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -96,7 +96,7 @@ def warn_of(reasons: Reasons, *, stacklevel: int = 3) -> None:
     if len(bad):
         warnings.warn(
             f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}); their "
-            "probabilities are the classes' shares of the vote, their credibility is 0 and their prediction set empty",
+            "probabilities are the classes' shares of the vote, their typicality is 0 and their prediction set empty",
             UnreadableWarning,
             stacklevel=stacklevel,
         )

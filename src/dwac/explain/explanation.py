@@ -28,6 +28,7 @@ from dwac.metrics import Agreement
 _WHATEVER = "it would be the same whatever labels all others had"
 _NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight", 9: "Nine", 10: "Ten"}
 _HALF, _FEW = 0.5, 10
+STRANGE = 0.05  # typicality up to which an example is called unlike the training data
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,16 +208,24 @@ class Explanation:
     def _trust_sentences(self) -> list[str]:
         if self.credibility is None or self.confidence is None:
             return []
-        if self.private:
-            credibility = f": {privacy.credibility(self.credibility)}"
-            confidence = privacy.confidence(self.confidence)
-        else:
-            credibility = f" {self.credibility:.3f}: {privacy.percent(self.credibility)}"
-            confidence = f"{self.confidence:.3f}"
+        confidence = privacy.confidence(self.confidence) if self.private else f"{self.confidence:.3f}"
         return [
-            f"Credibility{credibility} of calibration examples are at least as unusual as this one.",
+            *self._typicality_sentences(),
+            f"Credibility{self._share(self.credibility)} of calibration examples fit their own label no better.",
             f"Confidence {confidence}: how clearly every other label is ruled out.",
         ]
+
+    def _typicality_sentences(self) -> list[str]:
+        if self.typicality is None:
+            return []
+        strange = " It is unlike the training data." if self.typicality <= STRANGE else ""
+        share = self._share(self.typicality)
+        return [f"Typicality{share} of calibration examples are at least as unlike the training examples.{strange}"]
+
+    def _share(self, p_value: float) -> str:
+        if self.private:
+            return f": {privacy.credibility(p_value)}"
+        return f" {p_value:.3f}: {privacy.percent(p_value)}"
 
     def _deciding_sentences(self) -> list[str]:
         if self.private:

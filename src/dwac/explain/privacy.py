@@ -106,7 +106,7 @@ def percent(value: float) -> str:
 
 
 def credibility(value: float) -> str:
-    """A rounded credibility as text."""
+    """A rounded credibility or typicality as text."""
     return f"over {round(PLAIN * STEPS)} %" if value > PLAIN else percent(value)
 
 

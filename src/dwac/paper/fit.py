@@ -118,6 +118,7 @@ def fit(
     else:
         settings = values | {"encoder": build_encoder(values["encoder"], library), "head": case.head, "device": device}
         settings["look_alikes"] = case.setting == "best"  # the paper has one kernel
+        settings["nonconformity"] = "weights" if case.head == "dwac" else "probability"  # the paper's
         model = DWACClassifier(**settings, random_state=case.trial, verbose=False).fit(trial.X, trial.y)
         if model.history_.attrs["ended"] == "interrupted":
             raise KeyboardInterrupt  # interrupted training gives no record
@@ -149,7 +150,7 @@ def _facts(fitted: Fitted) -> dict[str, Any]:
     given = {name: value for name, value in clf.get_params(deep=False).items() if value is not None}
     used = {name: given.get(name, value) for name, value in asdict(clf.encoder_.recipe).items()}
     used |= {"embedding_size": clf.model_.embedding_size, "rescale": clf.rescale, "kernel": clf.kernel}
-    used |= {name: getattr(clf.model_, name, 0.0) for name in ("raw_feature_weight", "novelty_weight")}
+    used["raw_feature_weight"] = getattr(clf.model_, "raw_feature_weight", 0.0)
     used["parameters"] = sum(part.numel() for part in clf.model_.parameters())
     history = {"epochs": len(clf.history_), "ended": clf.history_.attrs["ended"]}
     return {"rows": counts, **history, "trained_with": used}

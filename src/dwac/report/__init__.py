@@ -1,4 +1,4 @@
-"""The report: accuracy, calibration, prediction sets and credibility of a model, in one HTML file.
+"""The report: accuracy, calibration, prediction sets and typicality of a model, in one HTML file.
 
 write(clf, X_test, y_test, "report.html", unlike=X_strange)    # to mail, print, or open offline
 label_issues(clf)                                              # training labels that look wrong
@@ -20,12 +20,11 @@ from dwac.report.findings import find
 from dwac.report.label_issues import label_issues, leave_one_out
 from dwac.report.maps import embedding_map
 from dwac.report.page import page
-from dwac.report.plots import credibility, history, reliability, sets
+from dwac.report.plots import history, reliability, sets, typicality
 from dwac.report.seen import seen
 from dwac.storage.files import replace_file
 
 __all__ = [
-    "credibility",
     "embedding_map",
     "history",
     "label_issues",
@@ -33,6 +32,7 @@ __all__ = [
     "reliability",
     "seen",
     "sets",
+    "typicality",
     "write",
 ]
 
@@ -60,7 +60,7 @@ def write(
         y: their labels, each one of the training classes.
         path: the file to write; an existing file is replaced.
         ids: names of the test examples; by default the index of a DataFrame or Series, else 0 … n-1.
-        unlike: out-of-distribution examples, to see whether their credibility is low.
+        unlike: out-of-distribution examples, to see whether their typicality is low.
         title: the heading.
         epsilon: the error rate at which coverage is shown per class.
         k: how many training examples to show per prediction.

@@ -48,7 +48,7 @@ def headline(found: Findings) -> list[Fact]:
         facts += [
             Fact(promise, words.percent(result.coverage), words.coverage(found)),
             Fact("Labels per prediction set", f"{result.mean_set_size:.2f}", words.set_size(found)),
-            Fact("Mean credibility", f"{result.credibility:.2f}", words.credibility(found)),
+            Fact("Mean typicality", f"{result.typicality:.2f}", words.typicality(found)),
         ]
     return [*facts, Fact("Labels to check", f"{found.count(len(found.issues)):,}", words.issues(found))]
 
@@ -81,10 +81,10 @@ def _who_votes(found: Findings) -> str:
 
 def _calibration(clf: DWACClassifier) -> str:
     if len(clf.calibration_y_) == 0:
-        return "None, so there are no prediction sets, confidence or credibility. `clf.recalibrate(X, y)` adds them."
+        return "None, so there are no prediction sets, confidence or typicality. `clf.recalibrate(X, y)` adds them."
     if len(clf.validation_ids_) and clf.calibration_ids_.equals(clf.validation_ids_):
         return "The validation examples are used here, too, which makes guarantees a little too optimistic."
-    return "Held out to learn how unusual an ordinary example can look: the basis of prediction sets and credibility."
+    return "Held out to learn how unusual an ordinary example can look: the basis of prediction sets and typicality."
 
 
 def model(found: Findings) -> list[Fact]:
@@ -145,9 +145,9 @@ def probabilities(found: Findings) -> list[Fact]:
     ]
 
 
-def credibility(found: Findings) -> list[Fact]:
-    """Credibility of familiar and of out-of-distribution data."""
-    facts = [Fact("Mean credibility", f"{found.result.credibility:.3f}", words.credibility(found))]
-    if found.credibility_outside is not None:
-        facts.append(Fact("Out-of-distribution", f"{found.credibility_outside.mean():.3f}", words.outside(found)))
+def typicality(found: Findings) -> list[Fact]:
+    """Typicality of familiar and of out-of-distribution data."""
+    facts = [Fact("Mean typicality", f"{found.result.typicality:.3f}", words.typicality(found))]
+    if found.typicality_outside is not None:
+        facts.append(Fact("Out-of-distribution", f"{found.typicality_outside.mean():.3f}", words.outside(found)))
     return facts

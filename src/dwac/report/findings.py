@@ -57,14 +57,14 @@ class Findings:
         return np.asarray(self.predictions.probabilities.max(axis=1))
 
     @property
-    def credibility(self) -> NDArray[np.float64] | None:
+    def typicality(self) -> NDArray[np.float64] | None:
         """(n,); None if the model is not calibrated."""
-        return None if self.predictions.conformal is None else self.predictions.conformal.credibility
+        return None if self.predictions.conformal is None else self.predictions.conformal.typicality
 
     @property
-    def credibility_outside(self) -> NDArray[np.float64] | None:
-        """Credibility of the out-of-distribution examples, if given."""
-        return None if self.outside is None or self.outside.conformal is None else self.outside.conformal.credibility
+    def typicality_outside(self) -> NDArray[np.float64] | None:
+        """Typicality of the out-of-distribution examples, if given."""
+        return None if self.outside is None or self.outside.conformal is None else self.outside.conformal.typicality
 
     @cached_property
     def h(self) -> NDArray[Any]:
@@ -141,10 +141,10 @@ class Findings:
 
     @property
     def auroc(self) -> float | None:
-        """How often a test example is more credible than an out-of-distribution one."""
-        if self.credibility is None or self.credibility_outside is None:
+        """How often a test example is more typical than an out-of-distribution one."""
+        if self.typicality is None or self.typicality_outside is None:
             return None
-        return metrics.ood_scores(self.credibility, self.credibility_outside).auroc
+        return metrics.ood_scores(self.typicality, self.typicality_outside).auroc
 
     def cases(self, most: int = 3) -> dict[str, list[int]]:
         """Rows of typical, doubtful and wrong predictions."""
@@ -152,8 +152,8 @@ class Findings:
         return {"typical": self._typical(most), "doubtful": self._doubtful(most, wrong), "wrong": wrong}
 
     def _typical(self, most: int) -> list[int]:
-        """Correct predictions of median credibility, from different classes first."""
-        trust = self.probability if self.credibility is None else self.credibility
+        """Correct predictions of median typicality, from different classes first."""
+        trust = self.probability if self.typicality is None else self.typicality
         right = np.flatnonzero(self.right)
         if len(right) == 0:
             return []
@@ -163,9 +163,9 @@ class Findings:
         return [int(row) for row in ordered[:most]]
 
     def _doubtful(self, most: int, but: list[int]) -> list[int]:
-        """The least credible predictions, and those with the least confidence."""
+        """The least typical examples, and predictions with the least confidence."""
         trust = self.predictions.conformal
-        strange = np.argsort(self.probability if trust is None else trust.credibility, kind="stable")
+        strange = np.argsort(self.probability if self.typicality is None else self.typicality, kind="stable")
         torn = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
         found = [int(row) for row in strange if row not in but][: -(-most // 2)]
         return found + [int(row) for row in torn if row not in [*but, *found]][: most - len(found)]

@@ -25,8 +25,8 @@ _MOST_ISSUES = 24
 _MOST_CLASSES = 60
 _MOST_GROUPS = 36  # rows of a table
 _KINDS = {
-    "typical": "Correct predictions of typical credibility.",
-    "doubtful": "The predictions of lowest credibility, and those of lowest confidence. A person should check these.",
+    "typical": "Correct predictions of examples of average typicality.",
+    "doubtful": "The least typical examples, and the predictions of lowest confidence. A person should check these.",
     "wrong": "Wrong predictions, the most confident first.",
 }
 
@@ -39,7 +39,7 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -
         ("classes", "How accurate is it?", _classes(found)),
         ("probabilities", "Can its probabilities be trusted?", _probabilities(found)),
         ("sets", "Prediction sets with guaranteed coverage", _sets(found)),
-        ("credibility", "Does it notice unfamiliar data?", _credibility(found)),
+        ("typicality", "Does it notice unfamiliar data?", _typicality(found)),
         ("map", "The map", None if found.private else _map(found)),
         ("groups", "Who votes alike?", _groups(found)),
         ("predictions", "Explained predictions", _predictions(found, k, n_cases)),
@@ -115,11 +115,11 @@ def _model(found: Findings) -> Html:
 def _classes(found: Findings) -> Html:
     result = found.result
     rows = result.by_class.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES)
-    measured = [name for name in ("coverage", "mean_set_size", "credibility") if name in rows]
+    measured = [name for name in ("coverage", "mean_set_size", "typicality") if name in rows]
     heads = {
         "coverage": f"coverage (ε = {result.epsilon:g})",
         "mean_set_size": "labels per set",
-        "credibility": "credibility",
+        "typicality": "typicality",
     }
     body = [
         (
@@ -205,18 +205,18 @@ def _sets(found: Findings) -> Html | None:
     return joined((tag("p", what), outcome, _figure(plots.sets(curve), alt, caption)))
 
 
-def _credibility(found: Findings) -> Html | None:
-    if found.credibility is None:
+def _typicality(found: Findings) -> Html | None:
+    if found.typicality is None:
         return None
-    outside = found.credibility_outside
-    caption = "Distribution of credibility." + (
+    outside = found.typicality_outside
+    caption = "Distribution of typicality." + (
         ""
         if outside is None
         else " The further the hatched area is to the left, the better unfamiliar data is detected."
     )
-    drawn = plots.credibility(found.credibility, outside)
-    alt = "Histogram of credibility" + ("" if outside is None else ", of test examples and of out-of-distribution data")
-    return joined((_facts(card.credibility(found), "Credibility"), _figure(drawn, alt, caption)))
+    drawn = plots.typicality(found.typicality, outside)
+    alt = "Histogram of typicality" + ("" if outside is None else ", of test examples and of out-of-distribution data")
+    return joined((_facts(card.typicality(found), "Typicality"), _figure(drawn, alt, caption)))
 
 
 def _map(found: Findings) -> Html:

@@ -1,4 +1,4 @@
-"""Plots of calibration, prediction sets, credibility and training: arrays in, a matplotlib figure out."""
+"""Plots of calibration, prediction sets, typicality and training: arrays in, a matplotlib figure out."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def _thin(series: int) -> dict[str, Any]:
     return line(series) | {"markevery": (4 + 5 * series, 20)}
 
 
-def credibility(inside: ArrayLike, outside: ArrayLike | None = None) -> Any:
-    """Histogram of credibility on data like the training data, and on out-of-distribution data."""
+def typicality(inside: ArrayLike, outside: ArrayLike | None = None) -> Any:
+    """Histogram of typicality on data like the training data, and on out-of-distribution data."""
     figure, axes = new(1, 1, width=4.6, height=2.7)
     panel, bins = axes[0, 0], np.linspace(0, 1, 21)
     shown: list[tuple[ArrayLike, str, dict[str, Any]]] = []
@@ -83,7 +83,7 @@ def credibility(inside: ArrayLike, outside: ArrayLike | None = None) -> Any:
         n = len(np.asarray(values))
         panel.hist(np.asarray(values), bins=bins, weights=np.full(n, 1 / n), label=name, **look)
     panel.set_xlim(0, 1)
-    tidy(panel, x="credibility", y="share of examples")
+    tidy(panel, x="typicality", y="share of examples")
     if outside is not None:
         panel.legend(fontsize=7, frameon=False, labelcolor=INK)
     return figure

@@ -7,6 +7,7 @@ import numpy as np
 from dwac.drawing.records import written
 from dwac.estimator.classifier import DWACClassifier
 from dwac.explain import privacy
+from dwac.explain.explanation import STRANGE
 from dwac.explain.rendering import about
 from dwac.metrics import AgainstChance, Agreement
 from dwac.report.chance import likely_share
@@ -16,7 +17,7 @@ from dwac.report.grouped import Deciding
 LEAD = (
     "Every prediction of this model is a vote. Each training example votes for its own label; the more similar it is "
     "to the example being predicted, the more its vote counts. So every prediction can be traced to the examples that "
-    "decided it, and an example unlike all of them can be recognised because all votes are weak."
+    "decided it, and an example unlike all of them can be recognised: none is near."
 )
 LIMITS = (
     "The results hold for these test examples. They apply to new examples from the same source; data from other times, "
@@ -25,7 +26,7 @@ LIMITS = (
     "The votes show which training examples the model relied on. They do not show causes in the real world.",
 )
 PRIVATE = (
-    "This report is private. Shares are rounded to whole per cent, p-values and credibility above 10 % count as 1, and "
+    "This report is private. Shares are rounded to whole per cent, p-values and typicality above 10 % count as 1, and "
     "results are computed from the rounded numbers. No training example is shown or named."
 )
 LEARNED = (  # a limit of checking the labels of training examples
@@ -39,7 +40,6 @@ GROUPS = (
 REPRESENTATIVES = (
     "Real training examples that vote for all: each stands for those like it, and its vote counts for so many."
 )
-STRANGE = 0.05  # credibility below which an example is called unusual
 _OFF = 0.03  # error beyond chance from which probabilities are only a rough guide
 
 
@@ -167,12 +167,17 @@ def coverage(found: Findings) -> str:
     if result.coverage > high:
         return f"{result_text} This is higher than chance explains: sets could be smaller on examples like these."
     if result.coverage >= 1 - result.epsilon:
-        return f"{result_text} The target is met."
+        return f"{result_text} The target is met.{_by_class(found)}"
     n = found.count(len(found.clf.calibration_y_))
     return (
         f"{result_text} With {n:,} calibration examples, chance alone gives values between {percent(low)} and "
-        f"{percent(high)}, so this agrees with the target."
+        f"{percent(high)}, so this agrees with the target.{_by_class(found)}"
     )
+
+
+def _by_class(found: Findings) -> str:
+    """The classes that fall short, if any."""
+    return "" if found.result.advice is None else f" {found.result.advice}."
 
 
 def set_size(found: Findings) -> str:
@@ -186,31 +191,30 @@ def set_size(found: Findings) -> str:
     )
 
 
-def credibility(found: Findings) -> str:
-    """What credibility is, and whether the test examples look like the calibration examples."""
-    assert found.credibility is not None
-    low = percent(float((found.credibility < STRANGE).mean()))
-    n, n_calibration = len(found.credibility), len(found.clf.calibration_y_)
-    # The true label's p-value is uniform on data like that of calibration, and credibility is at least that.
-    least = 0.5 - 2 * np.sqrt((1 / n + 1 / n_calibration) / 12)
+def typicality(found: Findings) -> str:
+    """What typicality is, and whether the test examples look like the calibration examples."""
+    assert found.typicality is not None
+    low = percent(float((found.typicality <= STRANGE).mean()))
+    n, n_calibration = len(found.typicality), len(found.clf.calibration_y_)
+    least = 0.5 - 2 * np.sqrt((1 / n + 1 / n_calibration) / 12)  # uniform on data like that of calibration
     unusual = " These examples look less familiar to the model than its calibration examples."
     return (
-        "How well an example fits what the model knows, from 0 to 1: the share of calibration examples at least as "
-        "unusual as this one. On data like the training data it takes all values, with a mean of at least about 0.5; "
-        f"near 0, the model has seen nothing like the example. {low} of the test examples are below {STRANGE:g}."
-        f"{unusual if found.credibility.mean() < least else ''}"
+        "How like the training examples an example is, whatever its label, from 0 to 1: the share of calibration "
+        "examples at least as unlike them. On data like the training data it takes all values alike, with a mean of "
+        f"about 0.5; near 0, the model has seen nothing like the example. {low} of the test examples are at most "
+        f"{STRANGE:g}.{unusual if found.typicality.mean() < least else ''}"
     )
 
 
 def outside(found: Findings) -> str:
     """How well out-of-distribution data is detected."""
-    auroc, trust = found.auroc, found.credibility_outside
+    auroc, trust = found.auroc, found.typicality_outside
     assert auroc is not None
     assert trust is not None
-    low = float((trust < STRANGE).mean())
+    low = float((trust <= STRANGE).mean())
     return (
-        f"A test example is more credible than an out-of-distribution one in {of_100(auroc)} pairs (AUROC); 50 of 100 "
-        f"would be chance. {percent(low)} of the out-of-distribution examples are below {STRANGE:g}."
+        f"A test example is more typical than an out-of-distribution one in {of_100(auroc)} pairs (AUROC); 50 of 100 "
+        f"would be chance. {percent(low)} of the out-of-distribution examples are at most {STRANGE:g}."
     )
 
 

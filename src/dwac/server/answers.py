@@ -69,7 +69,7 @@ class Answers:
         return list(plain(dict.fromkeys(self.model.classes_)))
 
     def predictions(self, predictions: Predictions, epsilon: float) -> dict[str, Any]:
-        """Label, probabilities, confidence, credibility and prediction set of each row."""
+        """Label, probabilities, confidence, credibility, typicality and prediction set of each row."""
         columns = (predictions.codes.tolist(), predictions.probabilities.tolist(), self._trust(predictions, epsilon))
         rows = [
             {"label": self.labels[code], "probability": row[code], "probabilities": self._by_class(row), **trust}
@@ -91,7 +91,7 @@ class Answers:
         return dict(zip(self.keys, row, strict=True))
 
     def _trust(self, predictions: Predictions, epsilon: float) -> list[dict[str, Any]]:
-        names, trust = ("unreadable", "confidence", "credibility", "label_set"), predictions.conformal
+        names, trust = ("unreadable", "confidence", "credibility", "typicality", "label_set"), predictions.conformal
         reasons: list[str | None] = [None] * len(predictions.codes)
         if predictions.reasons is not None:
             reasons = predictions.reasons.tolist()
@@ -99,7 +99,8 @@ class Answers:
             return [{**dict.fromkeys(names), "unreadable": why} for why in reasons]
         held = label_sets(trust.p_values, epsilon).tolist()
         sets = [[label for label, there in zip(self.labels, row, strict=True) if there] for row in held]
-        columns = (reasons, trust.confidence.tolist(), trust.credibility.tolist(), sets)
+        typicality = [None] * len(reasons) if trust.typicality is None else trust.typicality.tolist()
+        columns = (reasons, trust.confidence.tolist(), trust.credibility.tolist(), typicality, sets)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _note(self, epsilon: float) -> str | None:

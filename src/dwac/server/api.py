@@ -41,7 +41,7 @@ def router(service: Service) -> APIRouter:
 
     @api.post("/predict", response_model=schemas.Predictions, summary="Predict", **asked(schemas.Ask))
     async def predict(request: Request) -> Response:
-        """Label, probabilities, confidence, credibility and prediction set of each row."""
+        """Label, probabilities, confidence, credibility, typicality and prediction set of each row."""
         ask = schemas.checked(schemas.Ask, await service.read(request))
         service.check_rows(ask.rows, limits.rows)
         predictions = await service.votes(ask.rows, strict=ask.strict)

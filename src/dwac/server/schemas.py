@@ -42,9 +42,9 @@ class AskWhy(_Asked):
 
 
 class Prediction(BaseModel):
-    """The label of a row, and how far to trust it. Without calibration rows the last three are null.
+    """The label of a row, and how far to trust it. Without calibration rows the last four are null.
 
-    A row that cannot be read gets the most common label, the class frequencies as probabilities, and credibility 0.
+    A row that cannot be read gets the most common label, the class frequencies as probabilities, and typicality 0.
     """
 
     label: Any
@@ -54,7 +54,11 @@ class Prediction(BaseModel):
     confidence: Share | None = Field(
         description="1 - the second largest p-value: how firmly other labels are rejected."
     )
-    credibility: Share | None = Field(description="The largest p-value: near 0 for rows unlike anything seen.")
+    credibility: Share | None = Field(description="The largest p-value: near 0 if no label fits.")
+    typicality: Share | None = Field(
+        description="Share of calibration rows at least as unlike the training rows: near 0 for rows unlike anything "
+        "seen. Null for a softmax, too."
+    )
     label_set: list[Any] | None = Field(
         description="Prediction set: labels with p > ε. Misses the true one at a rate of at most ε."
     )
@@ -81,6 +85,7 @@ class LabelSet(BaseModel):
     p_values: dict[str, float] = Field(description="Per class.")
     confidence: Share
     credibility: Share
+    typicality: Share | None
 
 
 class Sets(_Answered):
@@ -130,6 +135,9 @@ class Why(BaseModel):
     probabilities: dict[str, float]
     confidence: float | None
     credibility: float | None
+    typicality: float | None = Field(
+        description="Share of calibration rows at least as unlike the training rows: near 0 if unlike anything seen."
+    )
     p_values: dict[str, float] | None
     unreadable: str | None = Field(
         description="Why the row could not be read (then there are no votes); null if it could."

@@ -63,4 +63,5 @@ def _facts(explanation: Explanation) -> dict[str, Any]:
         return {"decided": said, "flipped": "", "agreed": ""}
     agreed = said.pop() if explanation.n_examples != explanation.n_references else ""
     flipped = said.pop()
-    return {"decided": said[1 if explanation.credibility is None else 3 :], "flipped": flipped, "agreed": agreed}
+    trust = 2 * (explanation.credibility is not None) + (explanation.typicality is not None)
+    return {"decided": said[1 + trust :], "flipped": flipped, "agreed": agreed}

@@ -23,7 +23,7 @@ from dwac.server.explorer.views import Examples, View
 NONE = 65535  # a code for "no label"
 _DATA, _REMOVED, _RELABELLED = 1, 2, 4
 _SPREADS = 6.0  # width of a private map in standard deviations
-COLUMNS = ("xy", "label", "predicted", "credibility", "state", "p_values")
+COLUMNS = ("xy", "label", "predicted", "typicality", "state", "p_values")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +126,9 @@ class Points:
                 return self.labels(view)
             case "predicted":
                 return self._spread(view.predictions.codes, NONE, "<u2")
-            case "credibility":
+            case "typicality":
                 trust = view.predictions.conformal
-                return self._spread([] if trust is None else trust.credibility, np.nan, "<f4")
+                return self._spread([] if trust is None else trust.typicality, np.nan, "<f4")
             case "p_values":
                 trust = view.predictions.conformal
                 return np.zeros(0) if trust is None else trust.p_values.astype("<f8")

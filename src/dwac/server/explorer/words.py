@@ -5,15 +5,20 @@ Facts about one prediction come from `Explanation.sentences`; these say what suc
 
 from __future__ import annotations
 
-from dwac.report.words import LEAD, STRANGE
+from dwac.explain.explanation import STRANGE
+from dwac.report.words import LEAD
 
 GUIDE = {
     "lead": LEAD,
     "probability": "The share of all votes that goes to this label.",
     "confidence": "How firmly every other label is rejected: 1 minus the second largest p-value.",
+    "typicality": (
+        "How like the training examples it is, whatever its label: the share of calibration examples at least as "
+        f"unlike them. Up to {STRANGE:g} it is unlike anything known."
+    ),
     "credibility": (
-        "How well the example fits what the model knows: the largest p-value, which is the share of calibration "
-        f"examples at least as unusual as this one. Below {STRANGE:g} it is unlike nearly all of them."
+        "How well the best label fits: the largest p-value, which is the share of calibration examples that fit their "
+        "own label no better."
     ),
     "p_value": "Calibration examples that fit their own label no better than this example fits this label, as a share.",
     "deciding": "How many nearest examples decide the label, whatever the labels of the others.",
@@ -35,8 +40,8 @@ GUIDE = {
         "decide between them; with none, no label fits."
     ),
     "histogram": (
-        "On data like the training data, credibility takes all values. A peak near 0 means examples unlike anything "
-        "seen. Drag over the bars to show only those examples on the map."
+        "On data like the training data, typicality takes all values alike. A peak near 0 means examples unlike "
+        "anything seen. Drag over the bars to show only those examples on the map."
     ),
     "issues": (
         "Training examples that are outvoted by the others, the most doubtful first. Some are mislabelled, some are "

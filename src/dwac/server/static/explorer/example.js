@@ -77,6 +77,7 @@ function facts(app, { explanation: e, facts: said, few_suffice: few }) {
   const rows = [
     ["Probability", number("probability", e.probability), guide.probability],
     ["Confidence", e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence), guide.confidence],
+    ["Typicality", e.private && e.typicality === 1 ? el("b", {}, "over 10 %") : number("typicality", e.typicality), guide.typicality],
     ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
     ...(few ? [] : [["Decided by", [number("deciding_groups", e.deciding_groups), e.deciding_groups === 1 ? " group" : " groups"], second]]),
     [few ? "Decided by" : "One by one", number("deciding", e.deciding), first],
@@ -120,11 +121,11 @@ function rival(app, { rival: other, explanation }) {
   const same = e.label === explanation.label;
   return el("div", { id: "rival" }, el("h3", {}, "The two models"),
     el("table", {},
-      el("thead", {}, el("tr", {}, ["model", "label", "probability", "credibility"].map((head) => el("th", { scope: "col" }, head)))),
+      el("thead", {}, el("tr", {}, ["model", "label", "probability", "typicality"].map((head) => el("th", { scope: "col" }, head)))),
       el("tbody", {}, [[app.start.title, explanation], [app.start.compare, e]].map(([name, answer]) => el("tr", {},
         el("th", { scope: "row" }, name), el("td", {}, chip(app, answer.label)),
         el("td", { class: "number" }, percent(answer.probability)),
-        el("td", { class: "number" }, answer.credibility === null ? "–" : answer.credibility.toFixed(3)))))),
+        el("td", { class: "number" }, answer.typicality === null ? "–" : answer.typicality.toFixed(3)))))),
     el("p", { class: "note" }, same ? "They agree." : "They disagree.", ` ${app.start.compare} relies on: `,
       e.neighbors.map((voter) => `${voter.id === undefined ? "" : `${brief(voter.id, 30)} `}${voter.label} (${percent(voter.share)})`).join(", ")));
 }

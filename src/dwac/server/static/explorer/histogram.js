@@ -1,4 +1,4 @@
-// Histogram of credibility; dragging over the bars filters the map.
+// Histogram of typicality; dragging over the bars filters the map.
 
 import { colourOf, css } from "./colours.js";
 import { $ } from "./dom.js";
@@ -41,15 +41,15 @@ export class Histogram {
   }
 
   draw() {
-    const { credibility, asked } = this.app.points;
-    const known = asked.filter((point) => !Number.isNaN(credibility[point]));
-    $("credibility").hidden = known.length === 0;
+    const { typicality, asked } = this.app.points;
+    const known = asked.filter((point) => !Number.isNaN(typicality[point]));
+    $("typicality").hidden = known.length === 0;
     if (!known.length) return;
     const counts = new Uint32Array(BINS);
     let kept = 0;
     for (const point of known) {
-      counts[Math.min(BINS - 1, Math.floor(credibility[point] * BINS))]++;
-      if (credibility[point] >= this.low && credibility[point] <= this.high) kept++;
+      counts[Math.min(BINS - 1, Math.floor(typicality[point] * BINS))]++;
+      if (typicality[point] >= this.low && typicality[point] <= this.high) kept++;
     }
     $("low").value = this.low;
     $("high").value = this.high;

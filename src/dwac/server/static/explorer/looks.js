@@ -16,7 +16,7 @@ function kindOf(points, i, { layer, low, high, both }) {
   const mistake = isMistake(points, i);
   if (layer === "mistakes" && !mistake) return FADED;
   if (low > 0 || high < 1) {
-    const trust = points.credibility[i];
+    const trust = points.typicality[i];
     if (!(trust >= low && trust <= high)) return FADED; // NaN is outside, too
   }
   if (mistake) return MISTAKE;

@@ -8,10 +8,10 @@ export const REMOVED = 2;
 export const RELABELLED = 4;
 
 const KINDS = {
-  xy: Float32Array, label: Uint16Array, predicted: Uint16Array, credibility: Float32Array, state: Uint8Array,
+  xy: Float32Array, label: Uint16Array, predicted: Uint16Array, typicality: Float32Array, state: Uint8Array,
   p_values: Float64Array,
 };
-const EDITED = ["label", "predicted", "credibility", "state", "p_values"]; // what edits change
+const EDITED = ["label", "predicted", "typicality", "state", "p_values"]; // what edits change
 
 async function fetched(names) {
   const columns = await Promise.all(names.map((name) => bytes(`/explorer/columns/${name}`)));
