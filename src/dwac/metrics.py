@@ -303,7 +303,7 @@ def undercoverage(epsilon: float, n_calibration: int, n_test: int, covered: int)
     By the law of `coverage_interval`; 1 if there are too few calibration rows to leave a label out.
 
     >>> round(undercoverage(0.05, 1_000, 500, 461), 4)  # 92.2 % instead of 95 %
-    0.0136
+    0.0177
     """
     k = int(np.ceil(round((1 - epsilon) * (n_calibration + 1), 9)))
     if k > n_calibration or n_test == 0:

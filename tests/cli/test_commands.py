@@ -204,12 +204,22 @@ def test_predict_gives_what_python_gives(folder: Path) -> None:
     rows = read(folder / "new.csv", like=model)
     conformal = model.clf.conformal(rows.X)
     frame = pd.read_csv(io.StringIO(run("predict", folder / "model", folder / "new.csv", "-e", "0.2").stdout))
-    assert list(frame.columns) == ["id", "label", "probability", "confidence", "credibility", "set", "unreadable"]
+    assert list(frame.columns) == [
+        "id",
+        "label",
+        "probability",
+        "confidence",
+        "credibility",
+        "typicality",
+        "set",
+        "unreadable",
+    ]
     assert frame["unreadable"].isna().all()
     assert frame["id"].tolist() == [f"p{i}" for i in range(200, 240)]
     assert frame["label"].tolist() == model.clf.predict(rows.X).tolist()
     np.testing.assert_allclose(frame["probability"], model.clf.predict_proba(rows.X).max(axis=1), atol=1e-12)
     np.testing.assert_allclose(frame["credibility"], conformal.credibility, atol=1e-12)
+    np.testing.assert_allclose(frame["typicality"], conformal.typicality, atol=1e-12)
     np.testing.assert_allclose(frame["confidence"], conformal.confidence, atol=1e-12)
     sets = [set(str(cell).split("|")) if isinstance(cell, str) else set() for cell in frame["set"]]
     assert sets == [set(model.clf.classes_[held]) for held in conformal.label_sets(0.2)]
@@ -453,10 +463,12 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
         "coverage": dwac.metrics.coverage(codes, sets),
         "mean_set_size": sets.sum(axis=1).mean(),
         "credibility": model.clf.conformal(rows.X).credibility.mean(),
+        "typicality": model.clf.conformal(rows.X).typicality.mean(),
         "unreadable": 0,
         "unseen": 0,
     }
-    by_class = found.pop("by_class")
+    by_class, short, advice = (found.pop(name) for name in ("by_class", "undercovered", "advice"))
+    assert (advice is None) == (short == [])
     assert found == pytest.approx(expected)
     assert [row["label"] for row in by_class] == ["<=50K", ">50K"]
     assert sum(row["n"] for row in by_class) == 40

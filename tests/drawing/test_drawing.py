@@ -54,7 +54,7 @@ def explanation(records: list[Any], attention: Any = None, private: bool = False
     )
     chances = {"yes": 0.7, "no": 0.3}
     return Explanation(
-        "yes", 0.7, chances, neighbors, 10, 10, 0.9, 0.4, private=private, record=records[0], attention=attention
+        "yes", 0.7, chances, neighbors, 10, 10, 0.9, 0.7, 0.4, private=private, record=records[0], attention=attention
     )
 
 
@@ -94,9 +94,9 @@ def curves_of_sets() -> Any:
     return report.sets(set_curve(y, p_values, np.linspace(0.01, 0.5, 50)))
 
 
-def histograms_of_credibility() -> Any:
+def histograms_of_typicality() -> Any:
     rng = np.random.default_rng(0)
-    return report.credibility(rng.random(500), rng.beta(1, 12, 300))
+    return report.typicality(rng.random(500), rng.beta(1, 12, 300))
 
 
 def a_history() -> Any:
@@ -122,7 +122,7 @@ PICTURES: list[Callable[[], Any]] = [
     votes_alone,
     a_reliability_diagram,
     curves_of_sets,
-    histograms_of_credibility,
+    histograms_of_typicality,
     a_history,
     a_map,
     a_map_of_many,

@@ -1,11 +1,12 @@
 """Predictions and evaluations say what the classifier and the metrics say, and None where there is nothing to say."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dwac import DWACClassifier
 from dwac.errors import LabelError
-from dwac.estimator.evaluation import evaluate, predict
+from dwac.estimator.evaluation import _undercovered, evaluate, predict
 
 X = np.arange(120.0)[:, None]
 Y = np.repeat(["low", "mid", "high"], 40)
@@ -19,6 +20,7 @@ def test_one_pass_gives_what_the_classifier_gives() -> None:
     np.testing.assert_allclose(np.exp(predictions.log_probabilities), predictions.probabilities, atol=1e-12)
     frame = predictions.frame(epsilon=0.3)
     assert frame["credibility"].tolist() == clf.conformal(X).credibility.tolist()
+    assert frame["typicality"].tolist() == clf.conformal(X).typicality.tolist()
     assert [set(labels) for labels in frame["set"]] == [set(clf.classes_[row]) for row in clf.predict_set(X, 0.3)]
 
 
@@ -27,7 +29,7 @@ def test_without_calibration_there_is_no_trust_to_tell() -> None:
     predictions = predict(clf, X)
     assert list(predictions.frame().columns) == ["label", "probability", "unreadable"]
     found = evaluate(predictions, Y)
-    assert (found.coverage, found.mean_set_size, found.credibility) == (None, None, None)
+    assert (found.coverage, found.mean_set_size, found.credibility, found.typicality) == (None, None, None, None)
     assert list(found.by_class.columns) == ["label", "n", "recall", "precision"]
     assert found.accuracy == clf.score(X, Y)
 
@@ -60,3 +62,41 @@ def test_unknown_labels_count_as_wrong_and_not_covered_if_not_strict() -> None:
     assert found.coverage == pytest.approx(hit.mean())
     assert found.accuracy == clf.score(X, y)
     assert np.isfinite(found.log_loss)
+
+
+# Classes that fall short of what is promised over all
+
+
+def noisy(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """A common class that is easy and a rare one that is hard to tell."""
+    rng = np.random.default_rng(seed)
+    rare = rng.random(n) < 0.15
+    x = rng.normal(size=(n, 2)) + 1.2 * rare[:, None]
+    return pd.DataFrame(x, columns=["a", "b"]), np.where(rare, "rare", "common")
+
+
+def test_a_class_that_falls_short_is_named_and_class_conditional_offered() -> None:
+    clf = DWACClassifier(epochs=6, random_state=0, device="cpu").fit(*noisy(1500, 0))
+    X, y = noisy(3000, 1)
+    found = evaluate(predict(clf, X), y, epsilon=0.1)
+    assert found.coverage is not None
+    assert found.coverage > 0.85
+    assert found.undercovered == ("rare",)
+    rows = found.by_class.set_index("label").loc["rare"]
+    assert found.advice is not None
+    assert f"{rows.coverage:.1%} of the {int(rows.n):,} rows of class rare" in found.advice
+    assert "class_conditional=True" in found.advice
+    assert found.to_dict()["undercovered"] == ["rare"]
+    assert found.to_dict()["advice"] == found.advice
+    again = evaluate(predict(clf.set_params(class_conditional=True), X), y, epsilon=0.1)
+    assert again.advice is None
+    assert again.by_class.set_index("label").loc["rare", "coverage"] > 0.8
+
+
+def test_chance_alone_names_no_class() -> None:
+    for covered, short in ((95, False), (88, False), (60, True)):
+        frame = pd.DataFrame({"label": ["x", "y"], "n": [100, 0], "coverage": [covered / 100, np.nan]})
+        assert _undercovered(frame, 0.05, 200) == (("x",) if short else ())
+        assert _undercovered(frame, 0.05, (100, 100)) == ()  # by class already
+        assert _undercovered(frame, 0.05, None) == ()
+        assert _undercovered(frame, 0.05, 10) == ()  # no label can be left out

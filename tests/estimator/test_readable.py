@@ -170,7 +170,7 @@ def test_rows_that_cannot_be_read_are_flagged_and_change_no_other(kind: str, hea
     assert np.flatnonzero(trust.unreadable).tolist() == bad
     np.testing.assert_array_equal(trust.p_values[fine], expected.p_values)
     np.testing.assert_array_equal(trust.confidence[fine], expected.confidence)
-    for column in (trust.p_values, trust.credibility, trust.confidence):
+    for column in (trust.p_values, trust.credibility, trust.confidence, trust.typicality):
         assert not column[bad].any()
     assert not trust.label_sets(0.2)[bad].any()
     assert not clf.predict_set(given.asked, 0.2)[bad].any()

@@ -231,6 +231,20 @@ def test_conformal_numbers_come_from_the_calibration() -> None:
     assert far.credibility == pytest.approx(0.2)
     assert near.p_values == {0: 1.0, 1: pytest.approx(0.2)}
     assert explain(refs, [[0.0]])[0].credibility is None
+    assert near.typicality is None
+
+
+def test_an_example_of_low_typicality_is_called_unlike_the_training_data() -> None:
+    refs = ReferenceSet([[0.0], [5.0]], [0, 1])
+    given = {"calibration": Calibration([0.0, 0.1, 0.2, 0.3]), "typicality": np.array([0.4, 0.05])}
+    usual, strange = explain(refs, [[0.0], [99.0]], **given)
+    assert usual.typicality == usual.to_dict()["typicality"] == 0.4
+    assert "Typicality 0.400: 40 % of calibration examples are at least as unlike the training examples." in str(usual)
+    assert "It is unlike the training data." not in str(usual)
+    assert "It is unlike the training data." in str(strange)
+    assert "It is unlike the training data." in strange.to_html()
+    with pytest.raises(ShapeError, match="typicality must have one entry per query: 1 required, got 2"):
+        explain(refs, [[0.0]], **given)
 
 
 def test_names_and_records_are_the_users_own() -> None:
@@ -309,7 +323,7 @@ def test_words_say_the_numbers() -> None:
     e = explain(refs, [[0.1]], calibration=Calibration(np.linspace(-1, 1, 9)))[0]
     text = str(e)
     assert f"probability {e.probability:.3f}" in text
-    assert "Credibility 0.800: 80 % of calibration examples are at least as unusual as this one." in text
+    assert "Credibility 0.800: 80 % of calibration examples fit their own label no better." in text
     assert f"Confidence {e.confidence:.3f}" in text
     assert f"Removing as few as {e.flip_size} training examples" in text
 

@@ -29,6 +29,7 @@ from dwac.server.explorer import Explorer, explorer_app
 from tests.server.test_server import TOKEN, served
 
 K = 10
+TRUST = ("confidence", "credibility", "typicality")
 ASKED = 50
 NUMBERS = ["height", "weight", "pulse", "sugar"]
 MOVED = 0.001
@@ -120,7 +121,7 @@ def of_explorer(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
 
         columns = {
             name: np.frombuffer(ask(f"columns/{name}").body, dtype).astype(float).reshape(len(rows), -1).round(6)
-            for name, dtype in {"xy": "<f4", "predicted": "<u2", "credibility": "<f4", "p_values": "<f8"}.items()
+            for name, dtype in {"xy": "<f4", "predicted": "<u2", "typicality": "<f4", "p_values": "<f8"}.items()
         }
         table = list(csv.DictReader(io.StringIO(ask("examples.csv").body.decode())))
         start = ask("start").json
@@ -129,7 +130,9 @@ def of_explorer(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
                 "shown": ask(f"points/{row}?k={K}").json,
                 "asked": ask("ask", {"row": asked, "k": K}).json,
                 "columns": {name: column[row].tolist() for name, column in columns.items()},
-                "table": {name: float(table[row][name]) for name in ("probability", "confidence", "credibility")},
+                "table": {
+                    name: float(table[row][name]) for name in ("probability", "confidence", "credibility", "typicality")
+                },
                 "start": {name: start[name] for name in ("n_references", "map", "card")},
             }
             for row, asked in enumerate(json_rows(rows))
@@ -259,8 +262,8 @@ def test_every_surface_gives_the_same_answer(clf: DWACClassifier, folder: Path, 
     asked: list[Any] = [
         {"explain": e.to_dict(), "sentences": e.sentences()} for e in clf.explain(rows, K, private=True)
     ]
-    # Novelty is not stored without the training rows.
-    known = of_python(private, rows) if clf.model_.novelty_weight else asked
+    # What rows are compared by is not stored without the training rows: typicality is by the embedding alone.
+    known = of_python(private, rows)
     assert [row["explain"]["probabilities"] for row in asked] == [row["explain"]["probabilities"] for row in known]
     given = {surface: answers(surface, folder, rows, tmp_path) for surface in SURFACES}
     for row, wanted in enumerate(known):
@@ -270,7 +273,7 @@ def test_every_surface_gives_the_same_answer(clf: DWACClassifier, folder: Path, 
         assert service["explain"] == page["asked"]["explanation"] == command["explain"] == why
         assert {**page["shown"]["explanation"], "record": why["record"]} == why
         assert page["shown"]["sentences"] == page["asked"]["sentences"] == wanted["sentences"]
-        trust = {name: why[name] for name in ("confidence", "credibility")}
+        trust = {name: why[name] for name in ("confidence", "credibility", "typicality")}
         brief = {"label": why["label"], "probability": why["probability"], **trust}
         for answer in (service["predict"], command["predict"], given["predictions"][row]):
             assert {name: answer[name] for name in brief} == brief
@@ -278,7 +281,7 @@ def test_every_surface_gives_the_same_answer(clf: DWACClassifier, folder: Path, 
         assert list(why["probabilities"].values()) == given["predictions"][row]["p"]
         assert service["sets"]["p_values"] == why["p_values"]
         assert page["columns"]["p_values"] == list(why["p_values"].values())
-        assert page["columns"]["credibility"] == [why["credibility"]]
+        assert page["columns"]["typicality"] == pytest.approx([why["typicality"]])
         assert page["table"] == {name: brief[name] for name in page["table"]}
         held = [label for label, p in why["p_values"].items() if p > 0.05]
         assert service["predict"]["label_set"] == command["predict"]["set"] == held
@@ -332,7 +335,7 @@ def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> 
     """A new field of an explanation must be thought of here, and in `dwac.explain.explainer._hidden`."""
     assert set(Explanation.__dataclass_fields__) == {
         "label", "probability", "probabilities", "neighbors", "n_references", "n_examples", "confidence", "credibility",
-        "p_values", "private", "record", "attention", "unreadable", "agreement", "_votes", "_source", "_counts",
+        "typicality", "p_values", "private", "record", "attention", "unreadable", "agreement", "_votes", "_source", "_counts",
     }  # fmt: skip
     private = clf.explain(X[:1], private=True)[0]
     assert private._votes is None

@@ -137,7 +137,7 @@ def test_the_report_says_what_the_library_measures(clf: DWACClassifier, page: st
     assert f"Accuracy {100 * clf.score(X, y):.1f}".rstrip("0").rstrip(".") in text
     assert f"Calibration error {metrics.calibration_error(codes, clf.predict_proba(X)):.4f}" in text
     trust = clf.conformal(X)
-    assert f"Mean credibility {trust.credibility.mean():.3f}" in text
+    assert f"Mean typicality {trust.typicality.mean():.3f}" in text
     covered = metrics.coverage(codes, trust.label_sets(0.1))
     assert f"0.1 90 % {words.percent(covered)}".replace("\u00a0", " ") in text
     assert f"{metrics.set_sizes(trust.label_sets(0.1)).mean:.2f}" in text
@@ -149,7 +149,7 @@ def test_the_report_says_what_the_library_measures(clf: DWACClassifier, page: st
 def test_each_number_has_a_sentence(clf: DWACClassifier) -> None:
     X, y = table(100, seed=1)
     found = find(clf, X, y, unlike=X.assign(signal=50.0))
-    for facts in (card.headline, card.data, card.model, card.probabilities, card.credibility):
+    for facts in (card.headline, card.data, card.model, card.probabilities, card.typicality):
         for fact in facts(found):
             assert fact.name
             assert fact.value
@@ -184,7 +184,7 @@ def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
     assert surest.tolist() == sorted(found.probability[~found.right], reverse=True)[:3]
     assert not set(chosen["doubtful"]) & set(chosen["wrong"])
     others = np.setdiff1d(np.arange(len(y)), chosen["wrong"])
-    assert trust.credibility[chosen["doubtful"][0]] == trust.credibility[others].min()
+    assert trust.typicality[chosen["doubtful"][0]] == trust.typicality[others].min()
     assert trust.confidence[chosen["doubtful"][2]] <= np.sort(trust.confidence)[8]
 
 
@@ -337,7 +337,7 @@ def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> Non
     clf = DWACClassifier(epochs=1, validation_size=0, calibration_size=0, random_state=0, device="cpu").fit(X, y)
     text = check_safe(report.write(clf, *table(50, seed=1), tmp_path / "r.html").read_text()).words
     assert "recalibrate" in text
-    assert "Mean credibility" not in text
+    assert "Mean typicality" not in text
     assert "Explained predictions" in text
 
 

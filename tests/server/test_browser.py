@@ -175,7 +175,7 @@ def test_a_person_looks_slides_edits_removes_undoes_and_exports(
         seen.choose(first + 1)
         wanted = clf.explain(explorer.examples.row(1), k=5)[0]
         assert seen.label == str(wanted.label)
-        for name in ("probability", "confidence", "credibility", "deciding"):
+        for name in ("probability", "confidence", "typicality", "credibility", "deciding"):
             assert seen.number(name) == getattr(wanted, name)
         shares = [float(node.get_attribute("data-share")) for node in seen.page.locator("#voters .share").all()]
         assert shares == [neighbor.share for neighbor in wanted.neighbors]
@@ -248,7 +248,7 @@ def test_the_same_explanation_has_the_same_numbers_in_python_command_service_and
             assert _numbers(answer["explanations"][0]) == _numbers(in_python[i])
             seen.choose(seen.explorer.points.n_training + i)
             assert _numbers(seen.page.evaluate("window.explorer.answer.explanation")) == _numbers(in_python[i])
-            for name in ("probability", "confidence", "credibility", "deciding", "flip_size"):
+            for name in ("probability", "confidence", "typicality", "credibility", "deciding", "flip_size"):
                 assert seen.number(name) == in_python[i][name]
             voters = seen.page.locator("#voters .share").all()
             for node, neighbor in zip(voters, in_python[i]["neighbors"], strict=True):
@@ -388,13 +388,13 @@ def test_search_and_keys_lead_where_the_mouse_does(browser: Any, explorers: dict
 
 def test_the_histogram_filters_the_map(browser: Any, explorers: dict[str, Explorer]) -> None:
     explorer = explorers["image"]
-    credibility = explorer.first.predictions.conformal.credibility  # type: ignore[union-attr]
+    typicality = explorer.first.predictions.conformal.typicality  # type: ignore[union-attr]
     with visit(browser, explorer) as seen:
         seen.page.fill("#high", "0.3")
         seen.page.keyboard.press("Tab")
-        assert int(seen.page.locator("#kept").get_attribute("data-kept")) == (credibility <= 0.3).sum()
+        assert int(seen.page.locator("#kept").get_attribute("data-kept")) == (typicality <= 0.3).sum()
         faded = "[...window.explorer.map.look].filter((look) => look > 0 && look <= 57).length"
-        strange = (credibility <= 0.3).sum()
+        strange = (typicality <= 0.3).sum()
         assert seen.page.evaluate(faded) == len(explorer.points) - strange
         seen.page.click("#all")
         assert seen.page.evaluate(faded) == 0
@@ -404,7 +404,7 @@ def test_the_histogram_filters_the_map(browser: Any, explorers: dict[str, Explor
         seen.page.mouse.down()
         seen.page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 20, steps=4)
         seen.page.mouse.up()
-        inside = (credibility >= 0.5) & (credibility <= 0.9)
+        inside = (typicality >= 0.5) & (typicality <= 0.9)
         assert int(seen.page.locator("#kept").get_attribute("data-kept")) == inside.sum()
 
 

@@ -118,11 +118,11 @@ def test_a_training_example_is_asked_without_its_own_vote(page: Reader, table: D
 def test_columns_say_what_python_says_of_every_point(page: Reader, table: DWACClassifier) -> None:
     n, m = 60, len(table.references_)
     trust = table.conformal(AGES[200:])
-    predicted, credibility = page.column("predicted", "<u2"), page.column("credibility", "<f4")
+    predicted, typicality = page.column("predicted", "<u2"), page.column("typicality", "<f4")
     assert (table.classes_[predicted[m:]] == table.predict(AGES[200:])).all()
     assert (predicted[:m] == NONE).all()
-    assert np.allclose(credibility[m:], trust.credibility)
-    assert np.isnan(credibility[:m]).all()
+    assert np.allclose(typicality[m:], trust.typicality)
+    assert np.isnan(typicality[:m]).all()
     assert (page.column("p_values", "<f8").reshape(n, 2) == trust.p_values).all()
     assert (page.column("label", "<u2")[:m] == table.references_.labels.numpy()).all()
     assert (page.column("state", "u1") == np.r_[np.zeros(m), np.ones(n)]).all()
@@ -192,7 +192,14 @@ def test_edits_give_what_a_set_without_them_would_give(data: st.DataObject) -> N
     queries = (rng.normal(size=(15, 3)) * scale).astype(np.float32)
     own = np.arange(40) if training else np.full(15, -1)
     asked = h if training else queries
-    examples = Examples(pd.RangeIndex(len(asked)), asked, np.zeros(len(asked), int), own, None if training else queries)
+    examples = Examples(
+        pd.RangeIndex(len(asked)),
+        asked,
+        np.zeros(len(asked), int),
+        own,
+        np.zeros(len(asked)),
+        None if training else queries,
+    )
     found = view_after(first_view(clf, examples), examples, edits).predictions.log_class_weights
     wanted = np.array([_slow_votes(refs, edits, row, place) for row, place in zip(asked, own.tolist(), strict=True)])
     assert (np.isinf(found) == np.isinf(wanted)).all()
@@ -517,6 +524,7 @@ def test_the_table_has_every_loaded_example(fresh: Reader, table: DWACClassifier
     assert [row["label"] for row in rows] == TRUTH[200:].tolist()
     assert [row["predicted"] for row in rows] == table.predict(AGES[200:]).tolist()
     assert [row["set"] for row in rows] == ["|".join(table.classes_[held]) for held in sets]
+    assert float(rows[0]["typicality"]) == pytest.approx(table.conformal(AGES[200:201]).typicality[0])
     assert float(rows[0]["credibility"]) == pytest.approx(table.conformal(AGES[200:201]).credibility[0])
 
 

@@ -189,6 +189,7 @@ def test_predictions_are_those_of_python(client: Client, digits: DWACClassifier,
         assert row["probability"] == probabilities[i].max()
         assert row["confidence"] == trust.confidence[i]
         assert row["credibility"] == trust.credibility[i]
+        assert row["typicality"] == trust.typicality[i]
         assert row["label_set"] == digits.classes_[sets[i]].tolist()
 
 
@@ -303,6 +304,7 @@ def test_texts_are_asked_as_strings(texts: DWACClassifier) -> None:
     with pytest.warns(UnreadableWarning, match="1 of 2 rows could not be read .row 1: the text is empty"):
         assert list(answers[1]["probabilities"].values()) == texts.predict_proba(["x", ""])[1].tolist()
     assert (answers[1]["credibility"], answers[1]["confidence"], answers[1]["label_set"]) == (0, 0, [])
+    assert answers[1]["typicality"] == 0
     assert (sets[1]["unreadable"], sets[1]["label_set"]) == ("the text is blank", [])
     assert why == [e.to_dict() for e in texts.explain([" "])]
     assert (why[0]["neighbors"], why[0]["deciding"], why[0]["unreadable"]) == ([], None, "the text is blank")
@@ -350,7 +352,7 @@ def test_without_calibration_there_is_no_trust_but_a_label() -> None:
         (row,) = client.post("/v1/predict", {"rows": X[:1].tolist()}).json["predictions"]
         sets = client.post("/v1/sets", {"rows": X[:1].tolist()})
     assert row["label"] == bool(model.predict(X[:1])[0])
-    assert row["confidence"] is row["credibility"] is row["label_set"] is None
+    assert row["confidence"] is row["credibility"] is row["typicality"] is row["label_set"] is None
     assert (sets.status, sets.code) == (409, "not_available")
 
 
