@@ -130,9 +130,7 @@ def of_explorer(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
                 "shown": ask(f"points/{row}?k={K}").json,
                 "asked": ask("ask", {"row": asked, "k": K}).json,
                 "columns": {name: column[row].tolist() for name, column in columns.items()},
-                "table": {
-                    name: float(table[row][name]) for name in ("probability", "confidence", "credibility", "typicality")
-                },
+                "table": {name: float(table[row][name]) for name in ("probability", *TRUST)},
                 "start": {name: start[name] for name in ("n_references", "map", "card")},
             }
             for row, asked in enumerate(json_rows(rows))
@@ -273,7 +271,7 @@ def test_every_surface_gives_the_same_answer(clf: DWACClassifier, folder: Path, 
         assert service["explain"] == page["asked"]["explanation"] == command["explain"] == why
         assert {**page["shown"]["explanation"], "record": why["record"]} == why
         assert page["shown"]["sentences"] == page["asked"]["sentences"] == wanted["sentences"]
-        trust = {name: why[name] for name in ("confidence", "credibility", "typicality")}
+        trust = {name: why[name] for name in TRUST}
         brief = {"label": why["label"], "probability": why["probability"], **trust}
         for answer in (service["predict"], command["predict"], given["predictions"][row]):
             assert {name: answer[name] for name in brief} == brief
@@ -335,7 +333,8 @@ def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> 
     """A new field of an explanation must be thought of here, and in `dwac.explain.explainer._hidden`."""
     assert set(Explanation.__dataclass_fields__) == {
         "label", "probability", "probabilities", "neighbors", "n_references", "n_examples", "confidence", "credibility",
-        "typicality", "p_values", "private", "record", "attention", "unreadable", "agreement", "_votes", "_source", "_counts",
+        "typicality", "p_values", "private", "record", "attention", "unreadable", "agreement", "_votes", "_source",
+        "_counts",
     }  # fmt: skip
     private = clf.explain(X[:1], private=True)[0]
     assert private._votes is None
