@@ -523,3 +523,48 @@ def test_cuda_loss_never_waits_and_can_be_captured_in_a_graph(d: int) -> None:
     torch.testing.assert_close(
         grad.cpu().double(), expected_grad, rtol=1e-4, atol=1e-4 * float(expected_grad.abs().max())
     )
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_members_with_own_batches_have_the_mean_of_their_losses_and_gradients(kernel: str, weighted: bool) -> None:
+    generator = torch.Generator().manual_seed(3)
+    h = (3 * torch.randn(4, 12, 2, generator=generator, dtype=torch.float64)).requires_grad_()
+    y = torch.randint(3, (4, 12), generator=generator)
+    y[0, 0] = 7  # alone in its class
+    y[1] = torch.arange(12)  # no example has another one of its class
+    weights = torch.rand(4, 12, generator=generator, dtype=torch.float64) if weighted else None
+    together = leave_one_out_loss(h, y, kernel=kernel, weights=weights)
+    apart = torch.stack(
+        [
+            leave_one_out_loss(h[m], y[m], kernel=kernel, weights=None if weights is None else weights[m])
+            for m in range(4)
+        ]
+    ).mean()
+    torch.testing.assert_close(together, apart)
+    (a,), (b,) = torch.autograd.grad(together, [h]), torch.autograd.grad(apart, [h])
+    torch.testing.assert_close(a, b)
+
+
+def test_gradient_of_members_can_be_differentiated_again() -> None:
+    generator = torch.Generator().manual_seed(0)
+    h = torch.randn(2, 6, 2, generator=generator, dtype=torch.float64).requires_grad_()
+    y = torch.randint(2, (2, 6), generator=generator)
+    assert torch.autograd.gradcheck(lambda h: leave_one_out_loss(h, y), (h,))
+    assert torch.autograd.gradgradcheck(lambda h: leave_one_out_loss(h, y), (h,))
+
+
+def test_members_far_apart_keep_a_finite_gradient() -> None:
+    h = torch.tensor([[[0.0], [0.1], [1e4], [2e4]]]).requires_grad_()
+    leave_one_out_loss(h, torch.tensor([[0, 1, 0, 1]])).backward()
+    assert h.grad is not None
+    assert bool(h.grad.isfinite().all())
+    assert bool((h.grad != 0).any())
+
+
+def test_members_with_own_batches_take_no_ids() -> None:
+    h, y = torch.zeros(2, 3, 1), torch.zeros(2, 3, dtype=torch.int64)
+    with pytest.raises(InputError, match="neither ids nor support"):
+        leave_one_out_loss(h, y, ids=torch.arange(3))
+    with pytest.raises(ShapeError, match=r"labels \(M, n\)"):
+        leave_one_out_loss(h, y[0])

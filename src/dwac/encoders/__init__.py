@@ -18,7 +18,6 @@ from dwac.encoders.tabular import TabularEncoder
 from dwac.encoders.text import TextEncoder
 from dwac.errors import InputError
 from dwac.nn.batches import Inputs
-from dwac.nn.ensemble import Ensemble
 
 __all__ = [
     "ENCODERS",
@@ -78,7 +77,7 @@ def backbone(encoder: Encoder, ensemble_size: int) -> nn.Module:
             f"ensemble_size={ensemble_size} copies of your network would all start alike; "
             "give encoder=dwac.nn.Ensemble([…]) with networks that start differently"
         )
-    return Ensemble(encoder.member() for _ in range(ensemble_size))
+    return encoder.ensemble(ensemble_size)
 
 
 def _kind_of(X: Any) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dwac.encoders.likeness import tensor_distances
 from dwac.errors import InputError, ShapeError
+from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
 
 
@@ -62,6 +63,10 @@ class Encoder(ABC):
     def member(self) -> nn.Module:
         """A network for an ensemble, whose members should not all start alike; by default the same as `network`."""
         return self.network()
+
+    def ensemble(self, size: int) -> Ensemble:
+        """Several new networks, as one module."""
+        return Ensemble(self.member() for _ in range(size))
 
     @abstractmethod
     def config(self) -> dict[str, Any]:

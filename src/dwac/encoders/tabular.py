@@ -25,8 +25,9 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Recipe, array_of, require_one
 from dwac.encoders.likeness import category_differences, number_differences
-from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork
+from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork, WideEnsemble, WideNetwork
 from dwac.errors import DwacError, InputError, KindError, NonFiniteError, ShapeError
+from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
 
 Floats = NDArray[np.float64]
@@ -34,11 +35,15 @@ Name = str | int
 Value = str | int | float | bool | None
 
 _FEW = 256  # a number with at most this many distinct values may be a category too
+_WIDE, _WIDE_DROPOUT = 64, 0.3  # the hidden layer of the wide network
+_BINS, _MOST_BINS = 16, 1024  # of one number and of all; a multiple of 4, so that the quartiles are edges
 _DEEPEST = 1000  # most layers
 _LARGEST = 1e100  # numbers are clipped to ± this, so that no square or difference overflows
 _FARTHEST = 1e3  # scaled numbers are clipped to ± this: finite in float32, and still far from everything
 _EDGE = 5.2  # the largest z = Φ⁻¹(rank)
+_ROBUST, _QUARTERS = 3.0, 1.35  # the limit of robust z; the interquartile range of a normal distribution
 _EDGE_OF_MOST = 1.645  # z of the quantile .95
+_EDGE_OF_SIXTEENTH = 1.534  # z of the quantile 15/16
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "complex", "timedelta", "timedelta64"}
 _DATES = {"datetime", "datetime64", "date", "period"}  # pandas' names for the contents of a column
 
@@ -48,7 +53,9 @@ class Scale:
     """How one number is scaled, x → z; missing values are filled with the training median `fill`.
 
     "quantile": z = Φ⁻¹(rank of x among the training quantiles `values`); outside the training range it is ±5.2.
-    "binary": z = (x - low) / (high - low). "standard": z = (x - mean) / deviation.
+    "binary": z = (x - low) / (high - low). "standard": z = (x - mean) / deviation. "robust": z = r / √(1 + r²/9), where
+    r = (x - median) / (interquartile range / 1.35): linear in the middle, never above 3, whatever an outlier does;
+    `values` are 17 quantiles, from the smallest to the largest.
     """
 
     form: str
@@ -56,7 +63,7 @@ class Scale:
     fill: float
 
     @classmethod
-    def fit(cls, x: Floats, *, standard: bool) -> Scale | None:
+    def fit(cls, x: Floats, *, form: str) -> Scale | None:
         """The scale of x (n,), NaN where missing; None if x does not vary."""
         x = x[~np.isnan(x)]
         if len(x) == 0 or x.min() == x.max():
@@ -64,8 +71,10 @@ class Scale:
         low, high, fill = float(x.min()), float(x.max()), float(np.median(x))
         if ((x == low) | (x == high)).all():
             return cls("binary", [low, high], fill)
-        if standard:
+        if form == "standard":
             return cls("standard", [float(x.mean()), float(x.std())], fill)
+        if form == "robust":
+            return cls("robust", np.maximum.accumulate(np.quantile(x, np.linspace(0, 1, _BINS + 1))).tolist(), fill)
         levels = np.linspace(0, 1, min(max(len(x) // 30, 10), 1000, len(x)))
         return cls("quantile", np.maximum.accumulate(np.quantile(x, levels)).tolist(), fill)
 
@@ -78,6 +87,10 @@ class Scale:
             rank = (np.interp(x, values, levels) - np.interp(-x, -values[::-1], -levels[::-1])) / 2
             z: Floats = torch.special.ndtri(torch.from_numpy(rank).clamp(1e-7, 1 - 1e-7)).numpy()
             return z
+        if self.form == "robust":
+            with np.errstate(over="ignore"):
+                r = np.clip((x - self.fill) / self._step, -_FARTHEST, _FARTHEST)
+            return np.asarray(r / np.sqrt(1 + np.square(r / _ROBUST)))
         start, step = self.values
         step = step - start if self.form == "binary" else step
         with np.errstate(over="ignore"):
@@ -85,7 +98,7 @@ class Scale:
 
     def beyond(self, x: Floats) -> Floats:
         """(n,): how far x is outside the training range, in units of z at its mean slope inside; 0 for gaps."""
-        if self.form != "quantile":
+        if self.form not in ("quantile", "robust"):
             return np.zeros(len(x))  # z itself keeps growing
         low, high = self.values[0], self.values[-1]
         x = np.where(np.isnan(x), self.fill, x)
@@ -98,8 +111,23 @@ class Scale:
         values = np.asarray(self.values)
         if self.form == "standard":
             return float(2 * _EDGE_OF_MOST * values[1])
-        low, high = np.quantile(values, (0.05, 0.95)) if self.form == "quantile" else values
+        low, high = np.quantile(values, (0.05, 0.95)) if self.form in ("quantile", "robust") else values
         return float(high - low or values[-1] - values[0])
+
+    @property
+    def _step(self) -> float:
+        """Of a robust scale, what counts as one: the deviation of a normal distribution with such quartiles."""
+        for inner, width in ((_BINS // 4, _QUARTERS), (1, 2 * _EDGE_OF_SIXTEENTH), (0, 2 * _ROBUST)):
+            step = (self.values[-1 - inner] - self.values[inner]) / width
+            if step > 0:
+                break
+        return step
+
+    def edges(self, most: int) -> list[float]:
+        """Of a robust scale, z of at most so many + 1 training quantiles, each above the one before."""
+        if most == 0:
+            return []
+        return np.unique(self.apply(np.asarray(self.values[:: _BINS // most])).astype(np.float32)).tolist()
 
 
 @dataclass(frozen=True)
@@ -133,8 +161,9 @@ class Column:
     categories: list[Value] = field(default_factory=list)
 
     @classmethod
-    def fit(cls, series: pd.Series[Any], name: Name, *, paper: bool) -> Column:
-        """Learn a column, for the paper's network or the default one."""
+    def fit(cls, series: pd.Series[Any], name: Name, *, network: str) -> Column:
+        """Learn a column for a network: "paper", "wide" or "default"."""
+        paper = network == "paper"
         kind = _kind(series)
         if kind == "empty":
             return cls(name, kind)
@@ -143,9 +172,10 @@ class Column:
             frequent = _frequent(series, name, least=1 if paper else 2)
             return cls(name, kind, categories=frequent)
         parts = _parts(series, name, kind)
-        scales = [Scale.fit(part, standard=paper) for part in parts]
+        form = {"paper": "standard", "wide": "robust"}.get(network, "quantile")
+        scales = [Scale.fit(part, form=form) for part in parts]
         x = pd.Series(parts[0])
-        codes = kind == "numeric" and not paper and _scattered(x)
+        codes = kind == "numeric" and network == "default" and _scattered(x)
         return cls(name, kind, scales, bool(x.isna().any()), _frequent(x, name, least=2) if codes else [])
 
     def features(self, series: pd.Series[Any]) -> Features:
@@ -197,7 +227,8 @@ class TabularEncoder(Encoder):
 
     Args:
         network: "default": periodic embeddings of numbers, then a multi-layer perceptron. "paper": standardised numbers
-            and one-hot categories → 32 → 8, with ReLU and dropout 0.2; its shape is fixed.
+            and one-hot categories → 32 → 8, with ReLU and dropout 0.2; its shape is fixed. "wide": one hidden layer of
+            64 beside a linear path, for tables of few rows (`DWACClassifier(cross_fit=True)`); its shape is fixed.
         width: size of the hidden layers; by default 512, or 128 for fewer than 2,000 training rows.
         depth: number of hidden layers.
         dropout: dropout rate after each hidden layer.
@@ -223,8 +254,8 @@ class TabularEncoder(Encoder):
         frequencies: int = 48,
         sigma: float | None = None,
     ) -> None:
-        if network not in ("default", "paper"):
-            raise InputError(f"unknown network {network!r} for tables; choose 'default' or 'paper'")
+        if network not in ("default", "paper", "wide"):
+            raise InputError(f"unknown network {network!r} for tables; choose 'default', 'paper' or 'wide'")
         if not 0 <= dropout < 1:
             raise InputError(f"dropout must lie in [0, 1); got {dropout!r}")
         if sigma is not None and not 0 < sigma < math.inf:
@@ -249,6 +280,11 @@ class TabularEncoder(Encoder):
             self.widths = [32, 8]
             self.recipe = Recipe(10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2, compiled=True)
             return
+        if self.settings["network"] == "wide":
+            self.widths = [_WIDE]
+            # The number of steps is what counts, and cross-fitting knows it; these are for a single split.
+            self.recipe = Recipe(40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=8)
+            return
         self.recipe = Recipe(
             epochs=60 if small else 40 if large else 20,
             batch_size=64 if small else 1024 if large else 512,
@@ -269,8 +305,8 @@ class TabularEncoder(Encoder):
             raise ShapeError(f"0 feature(s) (shape={frame.shape}) while a minimum of 1 is required.")
         if len(frame) == 0:
             raise ShapeError(f"0 sample(s) (shape={frame.shape}) while a minimum of 1 is required.")
-        paper = self.settings["network"] == "paper"
-        columns = [Column.fit(frame.iloc[:, i], name, paper=paper) for i, name in enumerate(frame.columns)]
+        network = self.settings["network"]
+        columns = [Column.fit(frame.iloc[:, i], name, network=network) for i, name in enumerate(frame.columns)]
         unique = [c.name for c in columns if c.kind == "categorical" and len(frame[c.name].unique()) > 1]
         if unique and not any(c.used for c in columns):
             raise InputError(
@@ -344,8 +380,13 @@ class TabularEncoder(Encoder):
         apart = [column.differences(a, b) for column, (_, a), (_, b) in pairs if column.used]
         return np.mean(apart, axis=0) if apart else np.zeros(len(many))
 
-    def network(self) -> TabularNetwork:
-        """A new network for the columns of fit, with (n, widths[-1]) features."""
+    def ensemble(self, size: int) -> Ensemble:
+        """Several new networks; wide ones are computed at once."""
+        network = self.network()
+        return WideEnsemble(size, network) if isinstance(network, WideNetwork) else super().ensemble(size)
+
+    def network(self) -> TabularNetwork | WideNetwork:
+        """A new network for the columns of fit, with (n, widths[-1]) features; a wide one adds its inputs to them."""
         self._require_fit()
         continuous: list[bool] = []  # for each number, whether it comes from a date
         plain: list[bool] = []
@@ -361,9 +402,18 @@ class TabularEncoder(Encoder):
             return TabularNetwork(0, n_continuous + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
         # New dates are later than all in training, which does not make a row unfamiliar.
         places = [place for place, dated in enumerate(continuous + plain) if not dated]
+        if self.settings["network"] == "wide":
+            return WideNetwork(self._edges(), n_plain, sizes, _WIDE, dropout=_WIDE_DROPOUT, coordinates=places)
         rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
         rest |= {"sigma": self.sigma, "coordinates": places, "compared": True}
         return TabularNetwork(n_continuous, n_plain, sizes, self.widths, **rest)
+
+    def _edges(self) -> list[list[float]]:
+        """Of each continuous number, the edges of its bins: 16, or fewer where there are many numbers."""
+        scales = [scale for column in self.columns for scale in column.scales if scale is not None]
+        scales = [scale for scale in scales if scale.form == "robust"]
+        most = next(bins for bins in (_BINS, 8, 4, 0) if bins * len(scales) <= _MOST_BINS)
+        return [scale.edges(most) for scale in scales]
 
     def config(self) -> dict[str, Any]:
         """The settings, what fit learned about the columns, and the choices that depend on the number of rows."""
@@ -408,8 +458,9 @@ def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
         return False
     if any(type(number) is int and abs(number) > 2**53 for number in [*values, fill]):  # not exact as a float
         return False
-    if form == "quantile":
-        return len(values) > 1 and values == sorted(values) and 0 < values[-1] - values[0] < math.inf
+    if form in ("quantile", "robust"):
+        enough = len(values) == _BINS + 1 if form == "robust" else len(values) > 1
+        return enough and values == sorted(values) and 0 < values[-1] - values[0] < math.inf
     return form in ("binary", "standard") and len(values) == 2
 
 

@@ -10,11 +10,55 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dwac.nn import Ensemble
+
 UNKNOWN = 0  # the index of rare and unseen categories
 MOST_PLACES = 128  # of all categories together, where rows are compared
 
 
-class TabularNetwork(nn.Module):
+class _Table(nn.Module):
+    """What every network of a table knows of its columns: by what rows are compared, whatever the network makes of them.
+
+    numeric (n, p) holds continuous numbers, then plain 0/1 numbers, then a column that the network does not read: how
+    far a row is beyond training. categorical (n, q) holds indices. `coordinates`: positions of the numbers that are raw
+    features of a row. `compared`: rows are compared by these, by the last column and by their categories.
+    """
+
+    places: Tensor
+    buckets: Tensor
+
+    def __init__(
+        self, n_continuous: int, n_plain: int, sizes: Sequence[int], coordinates: Sequence[int], *, compared: bool
+    ) -> None:
+        super().__init__()
+        self.n_continuous, self.n_plain, self.n_raw_features = n_continuous, n_plain, len(coordinates)
+        buckets = _buckets(sizes) if compared else []
+        self.register_buffer("buckets", torch.tensor(buckets, dtype=torch.int64), persistent=False)
+        self.n_compared_features = len(coordinates) + (bool(coordinates) if compared else 0) + sum(buckets)
+        self.register_buffer("places", torch.tensor(coordinates, dtype=torch.int64), persistent=False)
+
+    def raw_features(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, n_raw_features): scaled numbers as they are; voters can be required to be near in these too."""
+        del categorical
+        return numeric[:, self.places]
+
+    def compared_features(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, n_compared_features): scaled numbers, how far the row is beyond training, and categories.
+
+        A category is one-hot, divided by √2: where two rows differ, that adds 1 to their squared distance. Frequent
+        categories have a place of their own, as far as there is room; unseen ones always have.
+        """
+        parts = [numeric[:, self.places]]
+        if len(self.places):
+            parts.append(numeric[:, self.n_continuous + self.n_plain :])
+        for column, size in enumerate(self.buckets.tolist()):
+            code = categorical[:, column]
+            place = torch.where(code == UNKNOWN, 0, 1 + (code - 1) % (size - 1))
+            parts.append(F.one_hot(place, size).to(numeric) / math.sqrt(2))
+        return torch.cat(parts, dim=1)
+
+
+class TabularNetwork(_Table):
     """numeric (n, p), categorical (n, q) → (n, widths[-1]): embeddings, then layers with ReLU and dropout.
 
     Continuous numbers get periodic embeddings; plain ones stay as they are. Categories are one-hot: each selects a row
@@ -42,13 +86,8 @@ class TabularNetwork(nn.Module):
         coordinates: Sequence[int] = (),
         compared: bool = False,
     ) -> None:
-        super().__init__()
-        self.n_continuous, self.n_plain, self.dropout, self.unknown = n_continuous, n_plain, dropout, unknown
-        self.n_raw_features = len(coordinates)
-        buckets = _buckets(sizes) if compared else []
-        self.register_buffer("buckets", torch.tensor(buckets, dtype=torch.int64), persistent=False)
-        self.n_compared_features = len(coordinates) + (bool(coordinates) if compared else 0) + sum(buckets)
-        self.register_buffer("places", torch.tensor(coordinates, dtype=torch.int64), persistent=False)
+        super().__init__(n_continuous, n_plain, sizes, coordinates, compared=compared)
+        self.dropout, self.unknown = dropout, unknown
         self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
         n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
         fan_in = n_numeric + sum(sizes)
@@ -79,25 +118,103 @@ class TabularNetwork(nn.Module):
             x = F.dropout(F.relu(layer(x)), self.dropout, self.training)
         return x
 
-    def raw_features(self, numeric: Tensor, categorical: Tensor) -> Tensor:
-        """(n, n_raw_features): scaled numbers as they are; voters can be required to be near in these too."""
-        del categorical
-        return numeric[:, self.places]
 
-    def compared_features(self, numeric: Tensor, categorical: Tensor) -> Tensor:
-        """(n, n_compared_features): scaled numbers, how far the row is beyond training, and categories.
+class WideNetwork(_Table):
+    """numeric (n, p), categorical (n, q) → [x, ReLU(W x + b)], (n, |x| + hidden): a linear path beside a hidden layer.
 
-        A category is one-hot, divided by √2: where two rows differ, that adds 1 to their squared distance. Frequent
-        categories have a place of their own, as far as there is room; unseen ones always have.
-        """
-        parts = [numeric[:, self.places]]
-        if self.n_raw_features:
-            parts.append(numeric[:, self.n_continuous + self.n_plain :])
-        for column, size in enumerate(self.buckets.tolist()):
-            code = categorical[:, column]
-            place = torch.where(code == UNKNOWN, 0, 1 + (code - 1) % (size - 1))
-            parts.append(F.one_hot(place, size).to(numeric) / math.sqrt(2))
-        return torch.cat(parts, dim=1)
+    x are the numbers, a one-hot code of each category (zeros for a rare or unseen one), and each continuous number once
+    more in bins: bin j is 0 below its lower edge, 1 above its upper one, and linear between. Linear in the bins is any
+    curve of a number, which a few rows can support. "PLE" of Gorishniy et al. (2022), arXiv:2203.05556.
+
+    edges: of the bins of each continuous number, ascending; fewer than three make no bins. `coordinates`: as in
+    `TabularNetwork`.
+    """
+
+    starts: Tensor
+    columns: Tensor
+    lower: Tensor
+    widths: Tensor
+
+    def __init__(
+        self,
+        edges: Sequence[Sequence[float]],
+        n_plain: int,
+        sizes: Sequence[int],
+        hidden: int,
+        *,
+        dropout: float,
+        coordinates: Sequence[int] = (),
+    ) -> None:
+        super().__init__(len(edges), n_plain, sizes, coordinates, compared=True)
+        self.n_raw_features = 0  # rows are compared by their numbers, but these do not vote
+        self.dropout, self.n_codes = dropout, sum(sizes)
+        starts = torch.tensor([0, *sizes], dtype=torch.int64).cumsum(0)
+        self.register_buffer("starts", starts[:-1], persistent=False)
+        bins = [(i, low, high - low) for i, of in enumerate(edges) if len(of) > 2 for low, high in pairwise(of)]
+        columns, lower, widths = zip(*bins, strict=True) if bins else ((), (), ())
+        self.register_buffer("columns", torch.tensor(columns, dtype=torch.int64), persistent=False)
+        self.register_buffer("lower", torch.tensor(lower), persistent=False)
+        self.register_buffer("widths", torch.tensor(widths), persistent=False)
+        self.n_numbers = self.n_continuous + n_plain + self.n_codes  # before the bins
+        self.fan_in = self.n_numbers + len(bins)
+        self.n_features = self.fan_in + hidden
+        self.weight = nn.Parameter(torch.randn(self.fan_in, hidden) / math.sqrt(max(self.fan_in, 1)))
+        self.bias = nn.Parameter(torch.randn(hidden) / 2)
+
+    def numbers(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """x (n, fan_in)."""
+        codes = numeric.new_zeros(len(numeric), self.n_codes + 1)  # rare and unseen categories share the last column
+        columns = torch.where(categorical == UNKNOWN, self.n_codes, categorical - UNKNOWN - 1 + self.starts)
+        codes.scatter_(1, columns, 1.0)
+        continuous, plain = numeric[:, : self.n_continuous], numeric[:, self.n_continuous :][:, : self.n_plain]
+        bins = ((continuous[:, self.columns] - self.lower) / self.widths).clamp(0, 1)
+        return torch.cat([continuous, 2 * plain - 1, codes[:, :-1], bins], dim=1)
+
+    def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, n_features)."""
+        x = self.numbers(numeric, categorical)
+        hidden = F.dropout(F.relu(torch.addmm(self.bias, x, self.weight)), self.dropout, self.training)
+        return torch.cat([x, hidden], dim=1)
+
+
+class WideEnsemble(Ensemble):
+    """M networks like `WideNetwork`, computed at once: one product of matrices with a leading dimension of members.
+
+    The first half of the members does not see the bins: for some tables lines are enough, others need curves, and
+    out-of-fold votes tell (`dwac.training.cross_fit`).
+    """
+
+    seen: Tensor
+
+    def __init__(self, size: int, network: WideNetwork) -> None:
+        nn.Module.__init__(self)  # no members of their own: their weights are stacked
+        self.shape, self.dropout = network, network.dropout
+        seen = torch.ones(size, 1, network.fan_in)
+        seen[: size // 2, :, network.n_numbers :] = 0.0
+        self.register_buffer("seen", seen, persistent=False)
+        weight = torch.randn(size, network.fan_in, len(network.bias)) / seen.sum(dim=2, keepdim=True).clamp_min(1).sqrt()
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(torch.randn(size, 1, len(network.bias)) / 2)
+        del network.weight, network.bias  # it only knows the columns
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    @property
+    def first(self) -> WideNetwork:
+        """What all members have in common: the columns."""
+        return self.shape
+
+    def apart(self, x: Tensor) -> Tensor:
+        """Features (M, n, n_features) of x (M, n, fan_in): rows of its own for each member."""
+        x = x * self.seen
+        hidden = F.dropout(F.relu(torch.baddbmm(self.bias, x, self.weight)), self.dropout, self.training)
+        return torch.cat([x, hidden], dim=2)
+
+    def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(n, M, n_features)."""
+        x = self.shape.numbers(numeric, categorical)
+        return self.apart(x.expand(len(self), -1, -1)).transpose(0, 1)
 
 
 class PeriodicEmbedding(nn.Module):

@@ -193,9 +193,9 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     config, tensors = stored.config, stored.tensors
     encoder, n_classes = encoder_of(config), len(config["classes"])
     ensemble_size = checks.positive_int(config["ensemble_size"], "ensemble_size")
-    held = {name.split(".")[2] for name in tensors if name.startswith("backbone.members.")}
-    if ensemble_size > 1 and ensemble_size != len(held):
-        raise StorageError(f"its config has {ensemble_size} networks; {len(held)} are stored")
+    held = _stored_networks(tensors)
+    if ensemble_size > 1 and ensemble_size != held:
+        raise StorageError(f"its config has {ensemble_size} networks; {held} are stored")
     joined = len(module) if isinstance(module, Ensemble) else ensemble_size
     # Not from the recipe, which may have changed since.
     size = config["settings"]["embedding_size"] or len(tensors["embedding.bias"]) // joined
@@ -208,6 +208,14 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     if not isinstance(encoder, ModuleEncoder):
         _rehearse(encoder, ensemble_size, tensors)
     return Sizes(n_classes, ensemble_size, size, n_features)
+
+
+def _stored_networks(tensors: Mapping[str, Tensor]) -> int:
+    """How many networks of an ensemble are stored: one by one, or stacked in one tensor."""
+    stacked = tensors.get("backbone.weight")
+    if stacked is not None and stacked.ndim == 3:
+        return len(stacked)
+    return len({name.split(".")[2] for name in tensors if name.startswith("backbone.members.")})
 
 
 def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch.device) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from dwac import _checks as checks
+from dwac.encoders import Encoder
 from dwac.errors import HeadError, InputError
 from dwac.kernels import get_kernel
 
@@ -23,7 +24,14 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "raw_features": (True, False),
     "look_alikes": (True, False),
     "class_conditional": (True, False),
+    "cross_fit": (True, False, "auto"),
 }
+# Settings of the training loop, which cross-fitting does without.
+_OTHER_WAYS = (
+    "embedding_size", "ensemble_size", "auxiliary_weight", "epochs", "batch_size", "learning_rate", "weight_decay",
+    "patience", "validation_size", "checkpoint",
+)  # fmt: skip
+_FEWEST, _MOST = 40, 1_000  # rows that "auto" cross-fits
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
@@ -50,6 +58,34 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     if settings["checkpoint"] is not None:
         _check_checkpoint(settings["checkpoint"], settings["random_state"])
     device_of(settings["device"])
+
+
+def cross_fitted(settings: Mapping[str, Any], encoder: Encoder, n: int) -> bool:
+    """Whether n rows are cross-fitted; cross_fit=True raises an error that says why they cannot be.
+
+    "auto" leaves alone whoever says how to train: it applies to default settings.
+    """
+    asked = settings["cross_fit"]
+    if asked is False:
+        return False
+    table = (
+        settings["encoder"] in ("auto", "tabular", "tabular:wide") if isinstance(settings["encoder"], str) else False
+    )
+    given = [name for name in _OTHER_WAYS if settings[name] is not None]
+    wrong = ""
+    if encoder.kind != "tabular" or not table:
+        wrong = f"a table with encoder='auto' or 'tabular'; got {settings['encoder']!r:.80} for {encoder.kind} data"
+    elif settings["head"] != "dwac":
+        wrong = f"head='dwac'; got {settings['head']!r}"
+    elif given:
+        wrong = f"no settings of other ways to train; got {given[0]}={settings[given[0]]!r}"
+    elif settings["calibration_size"] == 0:
+        wrong = "calibration rows, as no validation rows could serve instead; got calibration_size=0"
+    elif n < _FEWEST:
+        wrong = f"at least {_FEWEST} rows; got {n}"
+    if asked is True and wrong:
+        raise InputError(f"cross_fit=True needs {wrong}; change that, or use cross_fit='auto'")
+    return not wrong and (asked is True or (n < _MOST and settings["voters"] == "all"))
 
 
 def _check_rate(name: str, value: Any) -> None:

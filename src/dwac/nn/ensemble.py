@@ -47,6 +47,11 @@ class Ensemble(nn.Module):
             )
         return torch.stack(features, dim=1)
 
+    @property
+    def first(self) -> Any:
+        """The first network: what all members have in common can be asked of it."""
+        return self.members[0]
+
     def attention(self, *inputs: Tensor) -> Tensor:
         """The members' mean attention to each word, (n, length), for networks with attention."""
         members: Iterable[Any] = self.members

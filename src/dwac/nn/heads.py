@@ -63,7 +63,7 @@ class _Head(nn.Module):
     @property
     def first_network(self) -> Any:
         """The backbone; for an ensemble, its first network."""
-        return self.backbone.members[0] if isinstance(self.backbone, Ensemble) else self.backbone
+        return self.backbone.first if isinstance(self.backbone, Ensemble) else self.backbone
 
     def embed(self, x: Any) -> Tensor:
         """h of a batch, (n, embedding_size). x: a tensor, a tuple of arguments or a mapping of named ones."""
@@ -196,6 +196,17 @@ class WeightedAverage(_Head):
             return vote
         norm: Tensor = _SquaredNorm.apply(h.float(), self.penalty / len(h))  # type: ignore[no-untyped-call]
         return vote + norm
+
+    def loss_apart(self, x: Tensor, y: Tensor, *, weights: Tensor | None = None) -> Tensor:
+        """The loss of an ensemble whose members each have a batch of their own: x (M, n, …), y and weights (M, n).
+
+        The backbone must have `apart`, which maps x to features (M, n, f).
+        """
+        backbone: Any = self.backbone
+        features = backbone.apart(x).transpose(0, 1).to(self.embedding.weight.dtype)
+        h = memberwise(features, self.embedding.weight, self.embedding.bias).transpose(0, 1)
+        vote = leave_one_out_loss(h, y, kernel=self.kernel, weights=weights)
+        return vote + self.penalty * h.square().sum(dim=2).mean()
 
     def embed(self, x: Any) -> Tensor:
         """h of a batch; with raw features z of weight λ where they count, [h, λ z]: voters are near in z too."""

@@ -7,8 +7,8 @@
 >>> h.grad.flatten() > 0  # a step against the gradient moves the two classes apart
 tensor([ True,  True, False, False])
 
-Three implementations of the same loss: a fused CUDA kernel (`dwac.nn.fused_loss`), an explicit gradient
-(`_GaussianVote`), and plain autograd for everything else.
+Implementations of the same loss: a fused CUDA kernel (`dwac.nn.fused_loss`), an explicit gradient (`_GaussianVote`,
+and `_MemberVotes` for several networks with a batch each), and plain autograd for everything else.
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ def leave_one_out_loss(
     With the gaussian kernel the gradient is computed explicitly; autograd is used only if the gradient itself is
     differentiated (`create_graph=True`).
 
+    For the M members of an ensemble, each with a minibatch of its own, h is (M, n, d), y and weights are (M, n), and
+    the result is the mean of the members' losses, computed at once.
+
     Args:
-        h: (n, d) embeddings of the minibatch.
+        h: (n, d) embeddings of the minibatch; or (M, n, d), without ids and support.
         y: (n,) their labels.
         ids: (n,) their row ids. Members with the same id never vote on one another.
         support: further references; needs `ids`.
@@ -72,6 +75,9 @@ def leave_one_out_loss(
             Σ_j weight_j. They weight the loss, not the vote: an example of weight 0 still votes on the others.
     """
     name = get_kernel(kernel).name
+    if h.ndim == 3:
+        _check_members(h, y, ids, support, weights)
+        return _members_loss(h, y, name, weights)
     _check_batch(h, y, ids, support)
     check_weights(weights, len(h))
     h = h.to(torch.promote_types(h.dtype, torch.float32))
@@ -188,6 +194,64 @@ class _GaussianVote(torch.autograd.Function):
         return grad[: len(h)] if wanted[0] else None, grad[len(h) :] if wanted[1] else None, None, None, None
 
 
+def _members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None) -> Tensor:
+    """The mean over members of each one's loss: h (M, n, d), y and weights (M, n)."""
+    h = h.to(torch.promote_types(h.dtype, torch.float32))
+    if kernel != "gaussian" or (weights is not None and weights.requires_grad and torch.is_grad_enabled()):
+        return _plain_members_loss(h, y, kernel, weights)
+    weights = None if weights is None else weights.detach().to(h.dtype)
+    loss: Tensor = _MemberVotes.apply(h, y, weights)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _plain_members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None) -> Tensor:
+    every = [None] * len(h) if weights is None else weights.unbind(0)
+    parts = zip(h.unbind(0), y.unbind(0), every, strict=True)
+    return torch.stack(
+        [_plain_loss(part, None, _Voters.of(own, None, None), kernel, weight) for part, own, weight in parts]
+    ).mean()
+
+
+class _MemberVotes(torch.autograd.Function):
+    """`_GaussianVote` for M members at once: every matrix has a leading dimension of members, (M, n, n).
+
+    Batches are small, so these matrices are held whole.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+        silent = torch.finfo(h.dtype).min / 4
+        with full_precision(h.device):
+            ref_h = h - h.mean(dim=1, keepdim=True)
+            squared = ref_h.square().sum(dim=2)
+            # As in _Masks.others: ‖h_j‖² is left out of each row, and squared distances are not negative.
+            log_w = torch.baddbmm(squared[:, None, :], ref_h, ref_h.mT, beta=-1, alpha=2)
+            torch.minimum(log_w, squared[:, :, None], out=log_w)
+            log_w.diagonal(dim1=1, dim2=2).fill_(silent)
+            p, nearest = torch.softmax(log_w, dim=2), log_w.amax(dim=2)
+            log_w.masked_fill_(y[:, :, None] != y[:, None, :], silent)
+            q, nearest_same = torch.softmax(log_w, dim=2), log_w.amax(dim=2)
+            losses = nearest - nearest_same + (q.amax(dim=2) / p.amax(dim=2)).log()
+            counts = (nearest_same > silent / 2).to(h.dtype)
+            counts = counts if weights is None else counts * weights
+            shares = counts / counts.sum(dim=1, keepdim=True).clamp_min(torch.finfo(h.dtype).tiny) / len(h)
+            if h.requires_grad:
+                g = p.sub_(q).mul_(shares[:, :, None])
+                pulls = torch.bmm(g, ref_h) + torch.bmm(g.mT, ref_h)
+                grad = 2 * (pulls - (g.sum(dim=2) + g.sum(dim=1))[:, :, None] * ref_h)
+                ctx.save_for_backward(h, grad)
+                ctx.y, ctx.weights = y, weights
+            return (shares * losses).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        h, grad = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
+            loss = _plain_members_loss(h, ctx.y, "gaussian", ctx.weights)
+            return *torch.autograd.grad(loss, [h], grads[0], create_graph=True), None, None
+        return grad * grads[0], None, None
+
+
 class _Masks:
     """Log-weights of blocks of rows, with -10³⁷ or less for references that must not vote.
 
@@ -259,6 +323,20 @@ def _check_batch(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | No
             f"a support must have one label and one id per row; got {len(support.h)} embeddings, "
             f"{len(support.y)} labels and {len(support.ids)} ids"
         )
+
+
+def _check_members(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None) -> None:
+    if ids is not None or support is not None:
+        raise InputError("members with batches of their own, h (M, n, d), take neither ids nor support; leave them out")
+    if h.numel() == 0 or y.shape != h.shape[:2]:
+        raise ShapeError(
+            f"h must be (M, n, d), not empty, with labels (M, n); got shapes {tuple(h.shape)} and {tuple(y.shape)}"
+        )
+    check_labels(y.flatten(), y.numel(), None)
+    check_weights(None if weights is None else weights.flatten(), y.numel())
+    if weights is not None and weights.shape != y.shape:
+        raise ShapeError(f"weights must have the shape of the labels, {tuple(y.shape)}; got {tuple(weights.shape)}")
+    check_finite(h, "the batch's embeddings")
 
 
 def check_tensors(**tensors: Any) -> None:

@@ -58,7 +58,8 @@ class ReferenceSet:
         class_weights: (K,) positive factors on the votes for each class; by default 1.
         weights: (m,) positive factors on the vote of each example; by default 1.
         sizes: (m,) how many examples each stands for; by default as many as it has votes.
-        look_alikes: (factor, weight) of a second, narrower kernel: w = k(d) + weight · k(factor · d). By default none.
+        look_alikes: (factor, weight) of a second kernel: w = k(d) + weight · k(factor · d). A factor above 1 gives whoever
+            is very near a louder voice; 0 gives everybody a base vote at any distance. By default none.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> refs.probabilities([[0.5]]).round(6)
@@ -230,8 +231,8 @@ class ReferenceSet:
         return _of(state.condensed(codes, _as_factors(factors, int(codes.max()) + 1)))
 
     def crowd(self) -> ReferenceSet:
-        """The same set without a second kernel for look-alikes."""
-        return _of(replace(self._state, look_alikes=None, division=self._state.divided))
+        """The same set without a second, narrower kernel for look-alikes; base votes stay."""
+        return _of(replace(self._state, look_alikes=self._state.base_vote, division=self._state.divided))
 
     def alone(self) -> ReferenceSet:
         """The same voters without the members that they represent."""
@@ -469,13 +470,14 @@ def _as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
 
 
 def _as_look_alikes(values: tuple[float, float], *, weighted: bool) -> LookAlikes:
-    if weighted:
-        raise InputError("look_alikes are for examples that vote for themselves; these have weights; leave one out")
     given = checks.scores(list(values), "look_alikes", ndim=1)
-    if given.shape != (2,) or not np.isfinite(given).all() or given[0] <= 1 or given[1] <= 0:
+    if given.shape != (2,) or not np.isfinite(given).all() or not (given[0] > 1 or given[0] == 0) or given[1] <= 0:
         raise InputError(
-            f"look_alikes must be a factor above 1 and a weight above 0, such as (4.0, 100.0); got {given.tolist()}"
+            "look_alikes must be a factor above 1, or 0 for a base vote, and a weight above 0, such as (4.0, 100.0); "
+            f"got {given.tolist()}"
         )
+    if weighted and given[0] > 1:
+        raise InputError("look_alikes are for examples that vote for themselves; these have weights; leave one out")
     return LookAlikes(float(given[0]), float(given[1]))
 
 

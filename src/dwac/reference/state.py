@@ -27,7 +27,11 @@ _DIRECT = 1e-10  # a bound on the rounding of those, relative to the sums
 
 
 class LookAlikes(NamedTuple):
-    """A second, narrower kernel: w = k(d) + weight · k(factor · d). Whoever is very near has a louder voice."""
+    """A second kernel: w = k(d) + weight · k(factor · d).
+
+    Where it is narrower, factor > 1, whoever is very near has a louder voice. With factor 0 it is a base vote, which
+    everybody has at any distance: where nobody is near, the classes have their shares of the references.
+    """
 
     factor: float
     weight: float
@@ -141,9 +145,14 @@ class State:
         near = self._narrow._query(self.look_alikes.factor * h, 0, backend).log_class_weights
         return result._replace(log_class_weights=self._both(result.log_class_weights, near))
 
+    @property
+    def base_vote(self) -> LookAlikes | None:
+        """The second kernel if it is a base vote."""
+        return self.look_alikes if self.look_alikes is not None and self.look_alikes.factor == 0 else None
+
     @cached_property
     def _narrow(self) -> State | None:
-        """The same references as the narrower kernel sees them, without class weights."""
+        """The same references as the second kernel sees them, without class weights."""
         if self.look_alikes is None:
             return None
         embeddings = self.look_alikes.factor * self.embeddings
@@ -276,7 +285,7 @@ class State:
             next_id=None,
             weights=torch.as_tensor(groups.leaf_sizes * division.factors, device=rows.device),
             sizes=torch.as_tensor(groups.leaf_sizes, device=rows.device),
-            look_alikes=None,  # few are near enough to be that
+            look_alikes=self.base_vote,  # few are near enough to look alike
             division=Division(np.arange(len(rows)), groups.parents, division.factors),
             members=full,
         )

@@ -5,12 +5,14 @@ history = train(model, x, y, validation=(x_val, y_val))
 
 from dwac.nn.batches import embed, evaluate, log_class_weights, predict_log_probabilities
 from dwac.nn.heads import Model
+from dwac.training.cross_fit import cross_fit
 from dwac.training.loop import Settings, train
 from dwac.training.rescale import fit_look_alikes, fit_raw_features, fit_scale
 
 __all__ = [
     "Model",
     "Settings",
+    "cross_fit",
     "embed",
     "evaluate",
     "fit_look_alikes",

@@ -1,0 +1,325 @@
+"""Cross-fitting, for tables of few rows: every member of an ensemble leaves out one fold of the training rows.
+
+history = cross_fit(model, x, y, folds_of(y))
+
+A member never saw the rows of its fold, so the members of a fold judge those rows honestly. All folds together judge
+all rows: no row has to be set aside for validation, and every row trains and votes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dwac.errors import InputError, NonFiniteError, ShapeError
+from dwac.kernels import get_kernel, squared_distances
+from dwac.nn import WeightedAverage
+from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
+from dwac.nn.ensemble import members_of
+from dwac.training.rescale import vote_factors
+from dwac.training.step import one_cycle
+from dwac.training.validation import sample
+
+logger = logging.getLogger(__name__)
+
+FOLDS, VIEWS = 5, 2  # a member of each view, without and with bins, leaves out each fold
+FEWEST = 20  # rows
+_ROUNDS = 10  # rows of the history
+_RIDGE, _SPREAD = 0.1, 1.5  # of the linear start: its penalty, and the root mean square of h
+_MEANWHILE = 0.03  # of a random part of the linear path, beside that start
+_SHARES = ((1.0, 0.0), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.0, 1.0))  # of the views in the squared distance
+_SCALES = tuple(np.geomspace(0.5, 60, 9).tolist())  # of the median squared distance
+_BASES = (0.0, *(10**exponent for exponent in np.arange(-6, 0.01, 0.5)))
+_QUERIES = 400  # out-of-fold votes that choose those
+
+
+def folds_of(y: Tensor, n_folds: int = FOLDS, *, seed: int = 0) -> Tensor:
+    """(n,): a random fold of each row. Folds differ by at most one row, overall and within each class.
+
+    >>> folds_of(torch.tensor([0, 0, 0, 1, 1, 1]), 3).reshape(2, 3).sort().values.tolist()
+    [[0, 1, 2], [0, 1, 2]]
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(y), generator=generator)
+    order = order[torch.argsort(y.cpu()[order], stable=True)]
+    folds = torch.empty(len(y), dtype=torch.int64)
+    folds[order] = torch.randperm(n_folds, generator=generator)[torch.arange(len(y)) % n_folds]
+    return folds
+
+
+def part_of(h: Tensor, fold: int, members: int) -> Tensor:
+    """(n, d / FOLDS): what the members that leave out a fold contribute to h (n, d), as if they were all there are."""
+    own = members_of(h, members)[:, fold::FOLDS]
+    return own.flatten(1) / math.sqrt(own.shape[1])
+
+
+def cross_fit(
+    model: WeightedAverage,
+    x: Tensor | Inputs,
+    y: Tensor,
+    folds: Tensor,
+    *,
+    weights: Tensor | None = None,
+    class_weights: Sequence[float] | None = None,
+    rescale: bool = True,
+    base_votes: bool = True,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float = 5e-3,
+    weight_decay: float = 1e-2,
+    seed: int = 0,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    on_batch: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """Train an ensemble by cross-fitting; the history, in ten rounds of equally many steps.
+
+    Member m leaves out fold m mod 5. Its linear path starts as the ridge regression of the labels; then all members
+    take each step together, each with `batch_size` rows of its own, by the leave-one-out loss, AdamW and the one-cycle
+    schedule of `train`. Then all rows become references, with the embeddings of all members (`fit_votes`).
+
+    Args:
+        model: a `WeightedAverage` of a wide ensemble of 10 networks.
+        x, y, weights, class_weights: as for `train`.
+        folds: (n,) the fold of each row.
+        rescale: choose the scale of each view, and the base vote, by out-of-fold votes.
+        base_votes: let every example have a base vote at any distance, if out-of-fold votes gain by it.
+        steps, batch_size: by default 60 steps of 128 rows, and more from 900 rows on.
+    """
+    inputs, n = on(inputs_of(x), model.device), len(y)
+    if n < FEWEST:
+        raise ShapeError(f"cross-fitting needs at least {FEWEST} training rows; got {n}")
+    if model.ensemble_size != FOLDS * VIEWS or not hasattr(model.backbone, "apart"):
+        raise InputError(f"cross-fitting needs a wide ensemble of {FOLDS * VIEWS} networks")
+    y, folds = y.to(model.device), folds.to(model.device)
+    with torch.no_grad():
+        model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape
+    steps = steps or max(60, min(200, n // 15))
+    run = _Run(model, inputs, y, weights, folds, seed, steps, batch_size or (128 if n < 2000 else 256))
+    run.prepare(learning_rate, weight_decay)
+    rows: list[dict[str, Any]] = []
+    ended = "finished"
+    try:
+        for row in run.rounds(on_batch):
+            rows.append(row)
+            if on_epoch is not None:
+                on_epoch(row)
+    except KeyboardInterrupt:
+        if not rows:
+            raise  # nothing learned that could be kept
+        ended = "interrupted"
+        logger.warning("training was interrupted after %s of %s rounds; the model so far is kept", len(rows), _ROUNDS)
+    model.eval()
+    found = fit_votes(model, inputs, y, folds, class_weights, base_votes=base_votes) if rescale else None
+    model.remember(batches_of(inputs, y, torch.arange(n)))
+    if found is not None and found.base > 0:
+        model.references = model.references.replaced(look_alikes=(0.0, found.base))
+    history = pd.DataFrame(rows)
+    history.attrs["ended"] = ended
+    return history
+
+
+class _Run:
+    """The training steps."""
+
+    def __init__(
+        self,
+        model: WeightedAverage,
+        inputs: Inputs,
+        y: Tensor,
+        weights: Tensor | None,
+        folds: Tensor,
+        seed: int,
+        steps: int,
+        batch_size: int,
+    ) -> None:
+        network: Any = model.first_network
+        self.model, self.y, self.steps = model, y, steps
+        self.x: Tensor = network.numbers(*inputs)
+        self.weights = None if weights is None else weights.to(y.device, torch.float32)
+        self.rows = [torch.nonzero(folds != fold)[:, 0] for fold in range(FOLDS)]
+        self.size = min(batch_size, *map(len, self.rows))
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def prepare(self, rate: float, decay: float) -> None:
+        """Start the linear paths, and the optimizer."""
+        self.rate = rate
+        self._start()
+        trained = [part for part in self.model.parameters() if part.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay, fused=True)
+
+    @torch.no_grad()
+    def _start(self) -> None:
+        """Each member's linear path is a ridge regression of the labels on the rows outside its fold.
+
+        A few steps from there, a network is at least as good as a line, which is much with few rows.
+        """
+        backbone: Any = self.model.backbone
+        members, fan_in, hidden = backbone.weight.shape
+        weight = self.model.embedding.weight.view(members, -1, fan_in + hidden)
+        weight[:, :, fan_in:].normal_(std=hidden**-0.5)
+        weight[:, :, :fan_in].normal_(std=_MEANWHILE / math.sqrt(max(fan_in, 1)))
+        for member in range(members):
+            rows = self.rows[member % FOLDS]
+            lines = _ridge(self.x[rows] * backbone.seen[member], self.y[rows], self.model.n_classes, weight.shape[1])
+            weight[member, : len(lines), :fan_in] += lines
+
+    def rounds(self, on_batch: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
+        """Train; a row of the history after each round."""
+        self.model.train()
+        batches = self._batches()
+        for number, part in enumerate(np.array_split(np.arange(self.steps), _ROUNDS), start=1):
+            start, total = time.perf_counter(), torch.zeros((), device=self.y.device)
+            for done, step in enumerate(part, start=1):
+                total += self._step(next(batches), one_cycle(step / self.steps))
+                if on_batch is not None:
+                    on_batch(done, len(part))
+            loss = float(total) / max(1, len(part))
+            if not math.isfinite(loss):
+                raise NonFiniteError(f"the training loss became {loss}; check the inputs")
+            yield {"epoch": number, "loss": loss, "seconds": time.perf_counter() - start}
+
+    def _batches(self) -> Iterator[Tensor]:
+        """Row numbers (M, size): each member goes through the rows outside its fold, in an order of its own."""
+        least = min(map(len, self.rows))
+        while True:
+            orders = [
+                rows[torch.randperm(len(rows), generator=self.generator).to(rows.device)[:least]]
+                for rows in (self.rows[m % FOLDS] for m in range(self.model.ensemble_size))
+            ]
+            yield from (part for part in torch.stack(orders).split(self.size, dim=1) if part.shape[1] == self.size)
+
+    def _step(self, rows: Tensor, factor: float) -> Tensor:
+        for group in self.optimizer.param_groups:
+            group["lr"] = factor * self.rate
+        self.optimizer.zero_grad(set_to_none=True)
+        weights = None if self.weights is None else self.weights[rows]
+        loss = self.model.loss_apart(self.x[rows], self.y[rows], weights=weights)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def _ridge(x: Tensor, y: Tensor, n_classes: int, size: int) -> Tensor:
+    """(at most size, p): the directions in which labels are linear in x (n, p), so that h has a root mean square of 1.5.
+
+    Two classes have one direction; where classes are more than h is long, the principal directions.
+    """
+    x, p = x - x.mean(dim=0), x.shape[1]
+    if p == 0:
+        return x.new_zeros(0, 0)
+    wanted = torch.nn.functional.one_hot(y, n_classes).to(x)
+    wanted = wanted - wanted.mean(dim=0)
+    penalty = _RIDGE * x.square().sum() / p + torch.finfo(x.dtype).tiny
+    if p <= len(x):
+        lines = torch.linalg.solve(x.T @ x + penalty * torch.eye(p).to(x), x.T @ wanted)
+    else:
+        lines = x.T @ torch.linalg.solve(x @ x.T + penalty * torch.eye(len(x)).to(x), wanted)
+    if n_classes == 2:
+        lines = lines[:, :1]
+    if lines.shape[1] > size:
+        left, values, _ = torch.linalg.svd(lines, full_matrices=False)
+        lines = (left * values)[:, :size]
+    spread = (x @ lines).square().sum(dim=1).mean().sqrt()
+    return lines.T * (_SPREAD / spread if spread > 0 else 0.0)
+
+
+class Votes(NamedTuple):
+    """How the distances of the views become votes: w = k(Σ_v scale_v d_v²) + base."""
+
+    scales: tuple[float, ...]
+    base: float
+    loss: float  # of the out-of-fold votes that chose these
+
+
+@torch.no_grad()
+def fit_votes(
+    model: WeightedAverage,
+    x: Tensor | Inputs,
+    y: Tensor,
+    folds: Tensor,
+    class_weights: Sequence[float] | None = None,
+    *,
+    base_votes: bool = True,
+) -> Votes:
+    """Choose the scale of each view and the base vote by out-of-fold votes, and scale the embeddings so.
+
+    A view that does not help gets the scale 0. The base vote is what every example has at any distance: where nobody
+    is near, the classes have their shares of the training rows. The loss is -log P(y) with one wrong row more than was
+    seen (Laplace's rule of succession), so that a table without errors is not taken for one without doubt.
+    """
+    h = members_of(embed(model, inputs_of(x)), model.ensemble_size)
+    several = torch.bincount(y, minlength=model.n_classes)[y] > 1  # otherwise nobody could vote for the label
+    asked = torch.nonzero(several)[:, 0]
+    if len(asked) == 0:
+        return Votes((1.0,) * VIEWS, 0.0, 0.0)
+    asked = asked[sample(y[asked], _QUERIES, torch.Generator().manual_seed(0)).to(asked.device)]
+    asked = asked[torch.argsort(folds[asked], stable=True)]
+    parts = [_distances(h[:, view * FOLDS : (view + 1) * FOLDS], folds, asked) for view in range(VIEWS)]
+    judge = _Judge(model, parts, y, folds, asked, class_weights, _BASES if base_votes else _BASES[:1])
+    usual = [float(part[part.isfinite()].median().clamp_min(1e-9)) for part in parts]
+    tried = [judge(tuple(scale * share / part for share, part in zip(shares, usual, strict=True)))
+             for shares in _SHARES for scale in _SCALES]  # fmt: skip
+    best = min(tried, key=lambda votes: votes.loss)
+    for step in (1.4, 1 / 1.4, 1.2, 1 / 1.2):
+        for view in range(VIEWS):
+            scales = tuple(scale * step if place == view else scale for place, scale in enumerate(best.scales))
+            best = min(best, judge(scales), key=lambda votes: votes.loss)
+    for view, scale in enumerate(best.scales):
+        _scale_view(model, view, math.sqrt(VIEWS * scale))
+    return best
+
+
+class _Judge:
+    """The loss of out-of-fold votes at given scales, with the best base vote."""
+
+    def __init__(
+        self,
+        model: WeightedAverage,
+        parts: list[Tensor],
+        y: Tensor,
+        folds: Tensor,
+        asked: Tensor,
+        class_weights: Sequence[float] | None,
+        bases: Sequence[float],
+    ) -> None:
+        self.parts, self.y, self.bases = parts, y[asked], bases
+        self.silent = folds[asked][:, None] == folds[None, :]
+        self.kernel = get_kernel(model.kernel)
+        self.own = torch.nn.functional.one_hot(y, model.n_classes).to(parts[0])
+        self.log_counts = ((~self.silent).to(self.own) @ self.own).log()
+        self.factors = vote_factors(model, class_weights).to(self.own).log()
+
+    def __call__(self, scales: tuple[float, ...]) -> Votes:
+        squared = sum(scale * part for scale, part in zip(scales, self.parts, strict=True) if scale)
+        log_w = self.kernel.log_weights(torch.as_tensor(squared)).masked_fill(self.silent, -torch.inf)
+        most = log_w.amax(dim=1, keepdim=True)
+        sums = ((log_w - most).exp() @ self.own).log() + most
+        return min((Votes(scales, base, self._loss(sums, base)) for base in self.bases), key=lambda votes: votes.loss)
+
+    def _loss(self, sums: Tensor, base: float) -> float:
+        votes = torch.logaddexp(sums, self.log_counts + math.log(base)) if base else sums
+        log_p = (votes + self.factors).log_softmax(dim=1).gather(1, self.y[:, None])[:, 0].clamp_min(-20)
+        wrong = -torch.log1p(-log_p.exp()).clamp_min(-20)
+        return float((wrong.mean() - log_p.sum()) / (len(log_p) + 1))
+
+
+def _distances(h: Tensor, folds: Tensor, asked: Tensor) -> Tensor:
+    """(q, n): the squared distances of the rows asked to all, by the member (of h (n, FOLDS, d)) that left them out."""
+    found = [
+        squared_distances(h[asked[folds[asked] == fold], fold], h[:, fold]).float() for fold in range(h.shape[1])
+    ]
+    return torch.cat(found)
+
+
+def _scale_view(model: WeightedAverage, view: int, factor: float) -> None:
+    """Multiply what the members of a view embed."""
+    for parameter in model.embedding.parameters():
+        parameter.data.view(VIEWS, -1)[view] *= factor
