@@ -39,6 +39,7 @@ from dwac.errors import CalibrationWarning, InputError, NonFiniteError, ShapeErr
 __all__ = [
     "Calibration",
     "ConformalPrediction",
+    "CrossCalibration",
     "ExpectedSets",
     "class_conditional_p_values",
     "confidence",
@@ -60,8 +61,12 @@ def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats
 
     "weights": -log Σ_i I(y_i=k) w, which ranks examples as the paper's -Σ_i I(y_i=k) w does, without underflow: an
     example far from all training data fits no label. "probability": -P(y=k given x), which ignores distance.
-    A class without references has log-weight -inf, hence score +inf or -0.
+    A class without references has log-weight -inf, hence score +inf or -0. Votes by fold, (n, F, K), give scores by
+    fold.
     """
+    if np.ndim(log_class_weights) == 3:
+        by_fold = np.asarray(log_class_weights)
+        return nonconformity(by_fold.reshape(-1, by_fold.shape[2]), kind).reshape(by_fold.shape)
     votes = _table(log_class_weights, "log_class_weights")
     if kind == "weights":
         return -votes
@@ -162,16 +167,29 @@ class Calibration:
         low, high = beta.ppf([0.05, 0.95], n + 1 - left_out, left_out) if left_out else (1.0, 1.0)
         if self._table is None:
             return ExpectedSets(epsilon, n, self.class_conditional, (float(low), float(high)))
-        sizes = (self.p_values(self._table) > epsilon).sum(axis=1)
+        sizes = self._sizes(epsilon)
         n_labels = self._table.shape[1]
         full = float((sizes == n_labels).mean()) if n_labels > 1 else 0.0
         range_ = (float(low), float(high))
         return ExpectedSets(epsilon, n, self.class_conditional, range_, n_labels, float(sizes.mean()), full)
 
-    def predict(self, scores: ArrayLike, *, classes: NDArray[Any] | None = None, **options: Any) -> ConformalPrediction:
+    def _sizes(self, epsilon: float) -> NDArray[np.int64]:
+        """The sizes of the calibration examples' own sets."""
+        assert self._table is not None
+        return np.asarray((self.p_values(self._table) > epsilon).sum(axis=1))
+
+    def predict(
+        self,
+        scores: ArrayLike,
+        *,
+        classes: NDArray[Any] | None = None,
+        fold_scores: ArrayLike | None = None,
+        **options: Any,
+    ) -> ConformalPrediction:
         """p-values of scores (n, K), and everything derived from them.
 
-        `classes` (K,) are the names of the labels; `options` are those of `p_values`.
+        `classes` (K,) are the names of the labels; `options` are those of `p_values`. `fold_scores` (n, F, K) are for
+        `CrossCalibration`, whose p-values come from these; `scores` then decide ties alone.
         """
         scores = _table(scores, "scores")
         sizes = self.n_calibration(scores.shape[1]).tolist()
@@ -185,12 +203,93 @@ class Calibration:
         n_calibration: int | tuple[int, ...] | None = None
         if options.get("finite_sample", True) and not options.get("smoothed", False):
             n_calibration = tuple(sizes) if self.class_conditional else sizes[0]
-        return ConformalPrediction(self.p_values(scores, **options), scores, n_calibration, classes, self)
+        p = self.p_values(scores if fold_scores is None else fold_scores, **options)
+        return ConformalPrediction(p, scores, n_calibration, classes, self)
 
     def _for(self, k: int) -> Floats:
         if not self.class_conditional:
             return self._sorted[0]
         return self._sorted[k] if k < len(self._sorted) else np.zeros(0)
+
+
+class CrossCalibration(Calibration):
+    """Cross-conformal calibration: every training example calibrates, scored by a model that left out its fold.
+
+    p(x, k) = (1 + Σ_f #{i in fold f : η_i ≥ η_f(x, k)}) / (n + 1), where η_f are scores by the model without fold f.
+    For exchangeable data, sets {k : p(x, k) > ε} hold the true label with a probability of at least `guarantee`(ε),
+    a little below 1 - 2ε (Vovk 2015; Barber, Candès, Ramdas and Tibshirani 2021, theorem 4); in practice 1 - ε or more,
+    unless the models of the folds differ wildly.
+
+    Args:
+        scores: (n,) η_i, the score of each example's true label by the model without its fold.
+        folds: (n,) the fold of each example, from 0.
+        labels, tolerance: as for `Calibration`. table: (n, F, K), the scores of every label by every model; an
+            example's own fold counts.
+
+    >>> CrossCalibration([0.1, 0.2, 0.3, 0.9], [0, 0, 1, 1]).p_values(np.array([[0.15, 0.5]]))
+    array([0.6])
+    """
+
+    def __init__(
+        self,
+        scores: ArrayLike,
+        folds: ArrayLike,
+        labels: ArrayLike | None = None,
+        *,
+        tolerance: float = 0.0,
+        table: ArrayLike | None = None,
+    ) -> None:
+        super().__init__(scores, labels, tolerance=tolerance)
+        values = checks.scores(scores, "calibration scores", ndim=1)
+        self.folds = checks.class_labels(folds, "folds", n=len(values))
+        y = None if labels is None else np.asarray(labels)
+        self._parts = [
+            None if not own.any() else Calibration(values[own], None if y is None else y[own], tolerance=tolerance)
+            for own in (self.folds == fold for fold in range(int(self.folds.max()) + 1))
+        ]
+        self._by_fold = None if table is None else checks.scores(table, "table", ndim=3)
+        if self._by_fold is not None:
+            self._table = self._by_fold[np.arange(len(values)), self.folds]
+
+    def guarantee(self, epsilon: float) -> float:
+        """The coverage that sets at error rate ε have at least, on average over draws of the data."""
+        n, n_folds = len(self.folds), len(self._parts)
+        less = min(2 * (1 - 1 / n_folds) / (n / n_folds + 1), (1 - n_folds / n) / (n_folds + 1))
+        return max(0.0, 1 - 2 * checks.epsilon(epsilon) - less)
+
+    def p_values(
+        self, scores: ArrayLike, *, finite_sample: bool = True, smoothed: bool = False, random_state: Any = None
+    ) -> Floats:
+        """The p-values of scores by fold: (n, F, K) gives (n, K), and (n, F) gives (n,)."""
+        if smoothed or random_state is not None:
+            raise InputError("cross-conformal p-values are not smoothed; leave smoothed at False")
+        scores = checks.scores(scores, "scores")
+        if scores.ndim not in (2, 3) or scores.shape[1] < len(self._parts):
+            raise ShapeError(
+                f"cross-conformal p-values need scores by fold, (n, {len(self._parts)}) or (n, {len(self._parts)}, K); "
+                f"got {scores.shape}"
+            )
+        shape = (len(scores), *scores.shape[2:])
+        at_least, n = np.zeros(shape), np.zeros(shape[1:])
+        for fold, part in enumerate(self._parts):
+            if part is not None:
+                there = (
+                    part.n_calibration(shape[1]).astype(np.float64) if len(shape) > 1 else float(len(part._sorted[0]))
+                )
+                at_least += np.where(there > 0, part.p_values(scores[:, fold], finite_sample=False), 0.0) * there
+                n += there
+        own = int(finite_sample)
+        return np.asarray(np.where(n + own > 0, (np.round(at_least) + own) / np.maximum(n + own, 1), 1.0))
+
+    def expected_sets(self, epsilon: float) -> ExpectedSets:
+        """What prediction sets to expect at error rate ε, estimated from the examples, each by its own fold."""
+        return replace(super().expected_sets(epsilon), guarantee=self.guarantee(epsilon))
+
+    def _sizes(self, epsilon: float) -> NDArray[np.int64]:
+        assert self._by_fold is not None
+        # An example's own fold alone knows nothing of it, so its scores stand for those of all.
+        repeated = np.repeat(self._table[:, None, :], len(self._parts), axis=1)  # type: ignore[index]
+        return np.asarray((self.p_values(repeated) > epsilon).sum(axis=1))
 
 
 def _p_values(ordered: Floats, scores: Floats, finite_sample: bool, uniform: Floats | None, tolerance: float) -> Floats:
@@ -221,6 +320,7 @@ class ExpectedSets:
     n_labels: int | None = None
     mean_size: float | None = None  # mean size of the calibration examples' sets; None if their scores are unknown
     full_share: float | None = None  # the share of these sets that hold every label
+    guarantee: float | None = None  # cross-conformal: the coverage that is certain on average; otherwise it is 1 - ε
 
     def __str__(self) -> str:
         low, high = self.coverage_range
@@ -345,17 +445,28 @@ def class_conditional_p_values(
 
 
 def typicality(
-    calibration_novelty: ArrayLike, novelty: ArrayLike, *, tolerance: float = 0.0, finite_sample: bool = True
+    calibration_novelty: ArrayLike,
+    novelty: ArrayLike,
+    *,
+    tolerance: float = 0.0,
+    finite_sample: bool = True,
+    folds: ArrayLike | None = None,
 ) -> Floats:
     """(n,): the share of calibration examples whose novelty is at least that of each example, which counts itself.
 
-    The p-value of the statement "this example is like those of calibration", whatever its label.
+    The p-value of the statement "this example is like those of calibration", whatever its label. folds: as for
+    `CrossCalibration`; novelty is then (n, F), by the model without each fold.
 
     >>> typicality([0.1, 0.2, 0.2, 0.9], [0.2, 7.0])
     array([0.8, 0.2])
     """
-    scores = checks.scores(novelty, "novelty", ndim=1)
-    return Calibration(calibration_novelty, tolerance=tolerance).p_values(scores, finite_sample=finite_sample)
+    scores = checks.scores(novelty, "novelty", ndim=1 if folds is None else 2)
+    cal = (
+        Calibration(calibration_novelty, tolerance=tolerance)
+        if folds is None
+        else CrossCalibration(calibration_novelty, folds, tolerance=tolerance)
+    )
+    return cal.p_values(scores, finite_sample=finite_sample)
 
 
 def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[int] | int | None = None) -> Bools:

@@ -127,7 +127,10 @@ class Scale:
         """Of a robust scale, z of at most so many + 1 training quantiles, each above the one before."""
         if most == 0:
             return []
-        return np.unique(self.apply(np.asarray(self.values[:: _BINS // most])).astype(np.float32)).tolist()
+        edges: list[float] = np.unique(
+            self.apply(np.asarray(self.values[:: _BINS // most])).astype(np.float32)
+        ).tolist()
+        return edges
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ MOST_PLACES = 128  # of all categories together, where rows are compared
 
 
 class _Table(nn.Module):
-    """What every network of a table knows of its columns: by what rows are compared, whatever the network makes of them.
+    """What every network of a table knows of its columns: by what rows are compared, whatever it makes of them.
 
     numeric (n, p) holds continuous numbers, then plain 0/1 numbers, then a column that the network does not read: how
     far a row is beyond training. categorical (n, q) holds indices. `coordinates`: positions of the numbers that are raw
@@ -192,7 +192,9 @@ class WideEnsemble(Ensemble):
         seen = torch.ones(size, 1, network.fan_in)
         seen[: size // 2, :, network.n_numbers :] = 0.0
         self.register_buffer("seen", seen, persistent=False)
-        weight = torch.randn(size, network.fan_in, len(network.bias)) / seen.sum(dim=2, keepdim=True).clamp_min(1).sqrt()
+        weight = (
+            torch.randn(size, network.fan_in, len(network.bias)) / seen.sum(dim=2, keepdim=True).clamp_min(1).sqrt()
+        )
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(torch.randn(size, 1, len(network.bias)) / 2)
         del network.weight, network.bias  # it only knows the columns

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,7 @@ from dwac.encoders.module import gathered
 from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
 from dwac.estimator.condensing import Condenser, agreement_on, wanted
+from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import ROUNDING, Novelty
 from dwac.estimator.preparation import (
@@ -43,6 +44,7 @@ from dwac.estimator.preparation import (
     count,
     encode_known,
     encode_labels,
+    everybody,
     row_ids,
     row_weights,
     rows_of,
@@ -50,7 +52,7 @@ from dwac.estimator.preparation import (
     take,
 )
 from dwac.estimator.readable import Reasons, Sifted, readable, sift, warn_of
-from dwac.estimator.settings import check_settings, device_of
+from dwac.estimator.settings import check_settings, cross_fitted, device_of
 from dwac.explain import Explanation, explain, privacy
 from dwac.explain.descriptions import describe
 from dwac.explain.explainer import unreadable
@@ -58,16 +60,27 @@ from dwac.metrics import Agreement
 from dwac.nn import SoftmaxTwin, WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import Known, ReferenceSet
+from dwac.training.cross_fit import FOLDS, VIEWS, folds_of, part_of
 from dwac.training.progress import progress_bar
 
 Floats = NDArray[np.float64]
+
+
+class Evidence(NamedTuple):
+    """All that the model says of n rows, from which `conformal_of` finds p-values and typicality."""
+
+    votes: Floats  # (n, K) log class weights
+    reasons: Reasons  # (n,) why a row could not be read, None for others
+    novelty: Floats | None  # (n,), or by fold (n, F); None for a softmax, which has no voters to compare rows with
+    fold_votes: Floats | None  # (n, F, K), of a cross-fitted model
 
 
 class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A deep classifier whose every prediction is a weighted vote of training examples.
 
     Rows are divided into three parts: training rows vote, validation rows decide when training stops, and calibration
-    rows give prediction sets their guarantee. Settings left at None follow the encoder's recipe.
+    rows give prediction sets their guarantee. A table of fewer than 4,000 rows is cross-fitted instead: every row
+    trains, votes and calibrates (see `cross_fit`). Settings left at None follow the encoder's recipe.
 
     Args:
         encoder: "auto" looks at X: a DataFrame or 2-D array is a table, 3-D or 4-D arrays and image files are images,
@@ -91,6 +104,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         calibration_size: share or number of rows for conformal prediction. By default the same, but up to 10,000, and
             at least 100 if that is at most 20 % of the rows. With 0 the validation rows serve for both, as in the
             paper; the guarantee of prediction sets is then slightly too optimistic.
+        cross_fit: for tables of few rows. Ten small networks train together, each without one of five folds of the
+            rows; those that left a row out choose scales, calibrate and judge its label. Every row trains and votes.
+            Prediction sets then have the guarantee of cross-conformal prediction, `expected_sets(epsilon).guarantee`.
+            "auto": with fewer than 4,000 rows, unless a setting says how to train, such as `epochs`.
         nonconformity: what makes a label fit badly: a low "probability", which gives the smallest prediction sets, or
             low "weights", as in the paper, where credibility also falls on rows unlike any other. "auto": probability.
             `typicality` says how unlike, whatever the nonconformity.
@@ -143,6 +160,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         patience: int | None = None,
         validation_size: float | None = None,
         calibration_size: float | None = None,
+        cross_fit: bool | str = "auto",
         nonconformity: str = "auto",
         class_conditional: bool = False,
         class_weight: Any = None,
@@ -171,6 +189,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.patience = patience
         self.validation_size = validation_size
         self.calibration_size = calibration_size
+        self.cross_fit = cross_fit
         self.nonconformity = nonconformity
         self.class_conditional = class_conditional
         self.class_weight = class_weight
@@ -211,7 +230,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = row_ids(X, ids, n)
         weights = row_weights(sample_weight, n)
         rng = check_random_state(self.random_state)
-        parts = split(codes, self.validation_size, self.calibration_size, rng)
+        crossed = cross_fitted(self.get_params(deep=False), encoder, n, _width(X))
+        if crossed:
+            encoder, parts = TabularEncoder(network="wide"), everybody(n)
+        else:
+            parts = split(codes, self.validation_size, self.calibration_size, rng)
         by_class = class_weights(self.class_weight, codes[parts.training], classes)
         if not (weights[parts.training] > 0).any():
             raise InputError(
@@ -224,8 +247,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
             torch.manual_seed(seed)
             ensemble_size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
+            ensemble_size = FOLDS * VIEWS if crossed else ensemble_size
             model = self._new_model(encoder, len(classes), ensemble_size).to(device)
-            history = self._train(model, encoder, inputs, codes, weights, by_class, parts, seed)
+            train = self._cross_fit if crossed else self._train
+            history = train(model, encoder, inputs, codes, weights, by_class, parts, seed)
         # Only now, so that a fit that fails or is interrupted outside of training leaves the estimator unchanged.
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
@@ -241,13 +266,17 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._keep(voter_ids, take(X, parts.training))
         self._novelty = self._new_novelty(tuple(part[parts.training] for part in inputs))
         held = parts.calibration if len(parts.calibration) else parts.validation
-        if isinstance(model, WeightedAverage):
-            self._validation_rows = self._held_out(inputs, codes, names, parts.validation)
-            self._novelty = self._novelty.fit(model.references, self._validation_rows)
-        else:
-            self._validation_rows = self._held_out(inputs, codes, names, parts.validation[:0])
+        votes = isinstance(model, WeightedAverage)
+        self._validation_rows = self._held_out(
+            inputs, codes, names, parts.validation if votes else parts.validation[:0]
+        )
         self.validation_ids_ = names[parts.validation]
-        self._calibrate(self._held_out(inputs, codes, names, held))
+        self._folds = (
+            Folds(names, folds_of(torch.as_tensor(codes), seed=seed).numpy(), ensemble_size) if crossed else None
+        )
+        self._calibrate(self._held_out(inputs, codes, names, parts.training if crossed else held))
+        if votes:
+            self._novelty = self._fitted_novelty()
         self._agreement: Agreement | None = None  # of a model that was saved without those it represents
         self._agreed: tuple[Any, HeldOutRows, Agreement | None] | None = None
         self._described: tuple[list[str | None] | None, Any] | None = None
@@ -270,6 +299,13 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(model, WeightedAverage) or not self.raw_features or model.n_compared_features == 0:
             return Novelty()
         return Novelty(Known(batches.compared(model, inputs), model.references.index_of_ids))
+
+    def _fitted_novelty(self) -> Novelty:
+        """Novelty that knows what is usual among rows that do not vote: validation rows, or those of a fold."""
+        if self._folds is None:
+            return self._novelty.fit(self.references_, self._validation_rows)
+        rows, voters = self._calibration_rows, self._folds.sets(self.references_)[0]
+        return self._novelty.fit(voters, rows.of_fold(self._folds, 0))
 
     def _check_settings(self) -> None:
         check_settings(self.get_params(deep=False))
@@ -347,6 +383,33 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 **watch,
             )
 
+    def _cross_fit(
+        self,
+        model: training.Model,
+        encoder: Encoder,
+        inputs: Inputs,
+        codes: NDArray[np.int64],
+        weights: Floats,
+        by_class: Floats | None,
+        parts: Parts,
+        seed: int,
+    ) -> pd.DataFrame:
+        del encoder, parts
+        weights, y = weights if by_class is None else weights * by_class[codes], torch.as_tensor(codes)
+        with progress_bar("training", 10, show=self.verbose) as watch:
+            return training.cross_fit(
+                cast(WeightedAverage, model),
+                inputs,
+                y,
+                folds_of(y, seed=seed),
+                weights=None if (weights == 1).all() else torch.as_tensor(weights),
+                class_weights=None if by_class is None else by_class.tolist(),
+                rescale=self.rescale,
+                base_votes=self.nonconformity != "weights",
+                seed=seed,
+                **watch,
+            )
+
     # Predicting
 
     def _read(self, X: Any) -> tuple[Any, Inputs]:
@@ -373,27 +436,28 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A row that could not be read, such as an empty text or a damaged file, gets the log of each class's share of the
         references, times the class weight.
         """
-        return self._asked(X, novelty=False)[:2]
+        return self._asked(X)[:2]
 
-    def votes_and_novelty(self, X: Any) -> tuple[Floats, Reasons, Floats | None]:
-        """The same, and the novelty of the rows, (n,), by which `conformal_of` finds their typicality.
+    def evidence(self, X: Any) -> Evidence:
+        """The same, and what p-values and typicality are computed from; an unreadable row has novelty inf."""
+        return self._asked(X, novelty=isinstance(self.model_, WeightedAverage), folds=True)
 
-        A row that could not be read has novelty inf. None for a softmax, which has no voters to compare rows with.
-        """
-        return self._asked(X, novelty=isinstance(self.model_, WeightedAverage))
-
-    def _asked(self, X: Any, *, novelty: bool) -> tuple[Floats, Reasons, Floats | None]:
+    def _asked(self, X: Any, *, novelty: bool = False, folds: bool = False) -> Evidence:
         rows = self._sift(X)
         h = torch.zeros(0, 1)
         if rows.inputs:
             rows, h = self._embedded(rows)
-        votes = np.tile(self._log_shares(), (len(rows.reasons), 1))
-        strange = np.full(len(votes), np.inf)
+        n, shares = len(rows.reasons), self._log_shares()
+        votes, by_fold = np.tile(shares, (n, 1)), np.tile(shares, (n, FOLDS, 1))
+        strange = np.full(n if self._folds is None else (n, FOLDS), np.inf)
         if len(h):
             votes[rows.readable] = self._counted(h)
             if novelty:
                 strange[rows.readable] = self._novelty_of(h, rows.inputs)
-        return votes, rows.reasons, strange if novelty else None
+            if folds and self._folds is not None:
+                by_fold[rows.readable] = self._folds.votes(self.references_, h)
+        crossed = folds and self._folds is not None
+        return Evidence(votes, rows.reasons, strange if novelty else None, by_fold if crossed else None)
 
     def _counted(self, h: torch.Tensor) -> Floats:
         votes: Floats = batches.votes(self.model_, h).cpu().numpy()
@@ -403,9 +467,51 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return votes
 
     def _novelty_of(self, h: torch.Tensor, inputs: Inputs) -> Floats:
-        """(n,): the novelty of rows with embeddings h (n, d)."""
+        """The novelty of rows with embeddings h (n, d): (n,), or by fold (n, F)."""
         z = h[:, :0] if self._novelty.known is None else batches.compared(self.model_, inputs)
-        return self._novelty.scores(self.references_, h, z)
+        return self._novelty_scores(h, z)
+
+    def _novelty_scores(self, h: torch.Tensor, z: torch.Tensor) -> Floats:
+        if self._folds is None:
+            return self._novelty.scores(self.references_, h, z)
+        measure = replace(self._novelty, voters=None)
+        sets = self._folds.sets(self._novelty.voters or self.references_)
+        found = [measure.scores(voters, part_of(h, f, self._folds.members), z) for f, voters in enumerate(sets)]
+        return np.stack(found, axis=1)
+
+    def novelty_of_voters(self, references: ReferenceSet, places: NDArray[np.int64]) -> Floats:
+        """The novelty of voters, by position among the references, compared with the others; as in `evidence`."""
+        if self._folds is None:
+            return self._novelty.of_voters(references, places)
+        names = references.index_of_ids[places]
+        h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
+        known = self._novelty.known
+        z = h[:, :0] if known is None else known.of(names).z
+        if len(z) != len(h):  # whoever was added to the references alone is known by its embedding only
+            z = torch.zeros(len(h), 0, device=h.device)
+        return self._folds.repeated(self._novelty_scores(h, z), names)
+
+    def fold_votes(self, h: Any, ids: pd.Index[Any] | None = None, references: ReferenceSet | None = None) -> Any:
+        """(n, F, K): votes on embeddings (n, d) by the models of the folds; None where the model is not cross-fitted.
+
+        ids: of rows that vote, who are judged by the model that left them out.
+        """
+        if self._folds is None:
+            return None
+        references = self.references_ if references is None else references
+        found = self._folds.votes(references, torch.as_tensor(h, device=references.embeddings.device))
+        return found if ids is None else self._folds.repeated(found, ids)
+
+    @property
+    def out_of_fold_(self) -> Floats | None:
+        """(m, K): log class weights of each voter by the networks and voters that left it out; None if there are none.
+
+        In the order of `references_`. A cross-fitted model has them, and they judge the labels of the training rows.
+        """
+        if self._folds is None or self.references_.weighted:
+            return None
+        references = self.references_
+        return self._folds.own(self._folds.votes(references, references.embeddings), references.index_of_ids)
 
     def _embedded(self, rows: Sifted) -> tuple[Sifted, torch.Tensor]:
         """h of the rows that can be read; a row whose h is not finite counts as unreadable."""
@@ -472,45 +578,50 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def conformal(self, X: Any) -> ConformalPrediction:
         """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged."""
-        return self.conformal_of(*self.votes_and_novelty(X))
+        return self.conformal_of(*self.evidence(X))
 
     def conformal_of(
         self,
         log_class_weights: Any,
         reasons: Reasons | None = None,
         novelty: Floats | None = None,
+        fold_votes: Floats | None = None,
         *,
         private: bool = False,
     ) -> ConformalPrediction:
-        """The same from the result of `votes_and_novelty`, without computing it again; no typicality without novelty.
+        """The same from the result of `evidence`, without computing it again; no typicality without novelty.
 
         private: round as `dwac.explain.privacy` does.
         """
         found: ConformalPrediction
         if private:
-            found = privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_)
+            found = privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_, fold_votes)
         else:
-            found = self._calibration().predict(nonconformity(log_class_weights, self._score), classes=self.classes_)
+            by_fold = None if fold_votes is None else nonconformity(fold_votes, self._score)
+            scores = nonconformity(log_class_weights, self._score)
+            found = self._calibration().predict(scores, classes=self.classes_, fold_scores=by_fold)
         if novelty is not None:
             found = replace(found, typicality=self._typicality(novelty, private=private))
         return found if reasons is None else found.without(~readable(reasons))
 
     def _typicality(self, novelty: Floats, *, private: bool) -> Floats:
-        """(n,): the typicality of rows of a novelty (n,)."""
+        """(n,): the typicality of rows of a novelty (n,), or by fold (n, F)."""
         if private:
             novelty = privacy.novelty(novelty)
-        found = typicality(self._calibration_novelty(), novelty, tolerance=ROUNDING)
+        folds = None if self._folds is None else self._folds.numbers(self.calibration_ids_)
+        found = typicality(self._calibration_novelty(), novelty, tolerance=ROUNDING, folds=folds)
         return privacy.p_values(found) if private else found
 
     def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
         """(n, K): prediction sets, which miss the true label with probability at most `epsilon`.
 
-        This holds on average over draws of the data, for new rows like those of fit, if calibration has its own rows. A
-        row whose label `fit` never saw is a miss; if such rows are more frequent than ε, no sets can do better.
+        This holds on average over draws of the data, for new rows like those of fit, if calibration has its own rows.
+        (A cross-fitted model has none: what is certain there is `expected_sets(epsilon).guarantee`.) A row whose label
+        `fit` never saw is a miss; if such rows are more frequent than ε, no sets can do better.
         `expected_sets` says what to expect.
         """
         epsilon = checks.epsilon(epsilon)
-        return self.conformal_of(*self.votes(X)).label_sets(epsilon)
+        return self.conformal_of(*self._asked(X, folds=True)).label_sets(epsilon)
 
     def explain(self, X: Any, k: int = 5, *, private: bool | None = None) -> list[Explanation]:
         """Why each example gets its label: the k nearest training examples, their votes, and how few decide it.
@@ -564,21 +675,25 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         descriptions: Sequence[str | None] | None = None,
         X: Any = None,
         novelty: Floats | None = None,
+        fold_votes: Floats | None = None,
     ) -> list[Explanation]:
         """The same from embeddings (n, d) that are already computed.
 
         shown: each example as a person would see it, as for `dwac.explain.explain`. references: who votes, and
         descriptions of their groups; by default all. X: the rows, to which those members of a group that look like them
-        are shown. novelty: (n,), for their typicality.
+        are shown. novelty: as in `evidence`, for their typicality. fold_votes: by default computed from h.
         """
         private = self.private_ if private is None else private
         calibrated = len(self.calibration_y_) > 0
+        if calibrated and fold_votes is None:
+            fold_votes = self.fold_votes(h, references=references)
         return explain(
             self.references_ if references is None else references,
             h,
             k=k,
             calibration=self._calibration() if calibrated else None,
             nonconformity_kind=self._score,
+            fold_votes=fold_votes,
             typicality=self._typicality(novelty, private=private) if novelty is not None and calibrated else None,
             classes=self._names,
             records=self.examples_,
@@ -642,7 +757,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         index = model.references.index if isinstance(model, WeightedAverage) else None
         state = (id(index), self._score, self.class_conditional)
         if self._calibrated is None or self._calibrated[0] != state:
-            found = self._calibration_rows.calibration(model, self._score, class_conditional=self.class_conditional)
+            found = self._calibration_rows.calibration(
+                model, self._score, class_conditional=self.class_conditional, folds=self._folds
+            )
             self._calibrated = (state, found, index)  # holding the index keeps its id unique
         return self._calibrated[1]
 
@@ -651,7 +768,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         references, known = self.references_, self._measured
         if known is None or known[0] is not references.index or known[1] is not self._novelty:
             rows = self._calibration_rows
-            known = references.index, self._novelty, self._novelty.scores(references, rows.h, rows.z)
+            scores = self._novelty_scores(rows.h, rows.z)
+            scores = scores if self._folds is None else self._folds.own(scores, rows.ids)
+            known = references.index, self._novelty, scores
             self._measured = known
         return known[2]
 
@@ -684,6 +803,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"calibration rows must not be training rows; {shared.tolist()[0]!r} votes; give rows that were not "
                 "trained on"
             )
+        self._folds = None  # these rows took no part in training
         self._calibrate(self._rows_of(inputs, codes, names))
         return self
 
@@ -733,7 +853,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         model, references = copy(cast(WeightedAverage, self.model_)), self.references_
         rows = self._validation_rows
-        if size is None and len(rows.y) == 0:
+        if size is None and len(rows.y) == 0 and self._folds is None:
             raise InputError(
                 "choosing the number of voters needs validation rows, and the model has none; give a number: size=…"
             )
@@ -746,9 +866,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "log-loss; all vote as before; give a number to have so many anyway: size=…"
                 )
             return
-        model.references, self._novelty = few, self._novelty.fit(few, rows)
+        model.references = few
         self._calibrate(self._calibration_rows)
         self.model_, self._described, self._agreed = model, None, None
+        self._novelty = self._fitted_novelty()
 
     @property
     def _alone(self) -> bool:
@@ -765,9 +886,15 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._agreement
         known = self._agreed
         if known is None or known[0] is not references.index or known[1] is not rows:
-            known = references.index, rows, agreement_on(references, rows.h)
+            known = references.index, rows, agreement_on(references, rows.h, self._judge_rows)
         self._agreed = known
         return known[2]
+
+    def _judge_rows(self, references: ReferenceSet, h: torch.Tensor) -> NDArray[np.int64]:
+        """(n,): the labels that references give to the calibration rows, whose h (n, d) these are, out of sample."""
+        if self._folds is None:
+            return np.asarray(references.log_class_weights(h).argmax(dim=1).cpu().numpy())
+        return np.asarray(self._folds.own(self._folds.votes(references, h), self.calibration_ids_).argmax(axis=1))
 
     @property
     def descriptions_(self) -> list[str | None] | None:
@@ -810,7 +937,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n = count(X)
         codes, names = encode_known(y, n, self.classes_), self._new_ids(X, ids, n)
         shared = names[names.isin(self.calibration_ids_)]
-        if len(shared):
+        if len(shared) and self._folds is None:  # cross-fitted rows do both, and ids that vote are refused below
             raise IdError(
                 f"{shared.tolist()[0]!r} is a calibration row; if it voted too, prediction sets would lose their "
                 "guarantee; forget it first, or give the rows other ids"
@@ -934,6 +1061,11 @@ def _rows(X: Any, encoder: Encoder) -> Any:
     if isinstance(X, Dataset):
         X = gathered(X)[0]
     return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else X)
+
+
+def _width(X: Any) -> int:
+    """The number of columns of a table."""
+    return int(X.shape[1]) if getattr(X, "ndim", 0) == 2 else len(X[0]) if isinstance(X, list) and X else 0
 
 
 def _has_columns(X: Any, encoder: Encoder) -> bool:

@@ -7,6 +7,7 @@ all. How many are needed is decided on other rows. What was tried: docs/notes/fe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from dwac.engine.groups import divide
-from dwac.kernels import log_weights
+from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
 from dwac.reference import ReferenceSet
 
@@ -82,6 +83,9 @@ class Condenser:
         with np.errstate(invalid="ignore"):
             divergence = np.nansum(np.exp(full) * (full - log_p), axis=1).mean()
         n = len(self.y)
+        if n == 0:  # a cross-fitted model: the entropy of all voters' probabilities stands for their log-loss
+            entropy = -np.nansum(np.exp(full) * full, axis=1).mean()
+            return bool(certain and divergence <= max(CHANGE * entropy, _NOTHING))
         before, after = log_loss(self.y, full[:n]), log_loss(self.y, log_p[:n])
         change = max(CHANGE * before, _NOTHING)
         return bool(certain and after <= before + change and divergence <= change)
@@ -95,7 +99,7 @@ class Condenser:
         rows = slice(None, max(256, _CELLS // len(few)))
         labels = torch.nn.functional.one_hot(few.labels, few.n_classes).double()
         by_class = torch.as_tensor(few.class_weights, device=labels.device)
-        votes = log_weights(self.fitting[rows].double(), few.embeddings.double(), few.kernel)
+        votes = few.log_weights_at(squared_distances(self.fitting[rows].double(), few.embeddings.double()))
         votes = votes + torch.as_tensor(np.log(few.weights), device=votes.device)
         target, factors = self.target[rows], torch.zeros(len(few), dtype=torch.float64, device=votes.device)
         factors.requires_grad_()
@@ -124,10 +128,14 @@ def wanted(voters: Any, m: int, n_validation: int) -> bool:
     return m > _AUTOMATIC and n_validation > 0 if voters == "auto" else voters != "all" and voters < m
 
 
-def agreement_on(references: ReferenceSet, h: Tensor) -> Agreement | None:
-    """How often those who vote give the label that all their members would, on rows h (n, d); None without rows."""
+def agreement_on(
+    references: ReferenceSet, h: Tensor, label: Callable[[ReferenceSet, Tensor], NDArray[np.int64]]
+) -> Agreement | None:
+    """How often those who vote give the label that all their members would, on rows h (n, d); None without rows.
+
+    label: the labels that references give to the rows.
+    """
     if references.members is None or len(h) == 0:
         return None
     with torch.no_grad():
-        labels = [some.log_class_weights(h).argmax(dim=1).cpu().numpy() for some in (references, references.members)]
-    return agreement(*labels)
+        return agreement(*(label(some, h) for some in (references, references.members)))

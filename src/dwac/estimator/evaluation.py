@@ -98,7 +98,7 @@ def predict(clf: DWACClassifier, X: Any, *, private: bool | None = None) -> Pred
 
     private: round the numbers; the default for a model that was saved without its examples.
     """
-    return predictions_of(clf, *clf.votes_and_novelty(X), private=clf.private_ if private is None else private)
+    return predictions_of(clf, *clf.evidence(X), private=clf.private_ if private is None else private)
 
 
 def predictions_of(
@@ -106,12 +106,13 @@ def predictions_of(
     log_class_weights: Floats,
     reasons: Reasons | None = None,
     novelty: Floats | None = None,
+    fold_votes: Floats | None = None,
     *,
     private: bool,
 ) -> Predictions:
-    """The same from existing votes (n, K) and novelty (n,)."""
+    """The same from existing evidence: votes (n, K), novelty, and votes by fold."""
     calibrated = len(clf.calibration_y_) > 0
-    trust = clf.conformal_of(log_class_weights, reasons, novelty, private=private) if calibrated else None
+    trust = clf.conformal_of(log_class_weights, reasons, novelty, fold_votes, private=private) if calibrated else None
     return Predictions(log_class_weights, clf.classes_, trust, reasons, private)
 
 

@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.conformal import Calibration, nonconformity, true_label_scores
+from dwac.conformal import Calibration, CrossCalibration, nonconformity, true_label_scores
 from dwac.errors import CalibrationError
-from dwac.nn import Model, batches
+from dwac.estimator.folds import Folds
+from dwac.nn import Model, WeightedAverage, batches
+from dwac.training.cross_fit import part_of
 
 # Scores closer than this may be one score: rounding differs between devices.
 _ROUNDING = {"weights": 1e-5, "probability": 1e-6}
@@ -21,7 +23,7 @@ _ROUNDING = {"weights": 1e-5, "probability": 1e-6}
 
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """n rows that take no part in training; never changed, only replaced."""
+    """n rows that take no part in training, or, cross-fitted, in some networks; never changed, only replaced."""
 
     h: Tensor  # (n, d): their embeddings, which the references vote on
     z: Tensor  # (n, q): what rows of a table are compared by, or (n, 0)
@@ -39,7 +41,9 @@ class HeldOutRows:
     ) -> HeldOutRows:
         """Embed the rows. compared: keep what rows of a table are compared by."""
         if len(y) == 0:
-            return cls(torch.zeros(0, 1), torch.zeros(0, 0), y, ids)
+            width = getattr(model, "n_compared_features", 0) if compared else 0
+            h, z = (torch.zeros(0, size, device=model.device) for size in (model.vector_size, width))
+            return cls(h, z, y, ids)
         h = batches.embed(model, inputs)
         return cls(h, batches.compared(model, inputs) if compared else h[:, :0], y, ids)
 
@@ -49,18 +53,39 @@ class HeldOutRows:
         rows = torch.as_tensor(stays, device=self.h.device)
         return replace(self, h=self.h[rows], z=self.z[rows], y=self.y[stays], ids=self.ids[stays])
 
-    def calibration(self, model: Model, score: str, *, class_conditional: bool) -> Calibration:
-        """The scores of the rows' own labels; a label that training did not have scores worse than any other."""
+    def of_fold(self, folds: Folds, fold: int) -> HeldOutRows:
+        """The rows of a fold, as the model that left them out embeds them."""
+        here = folds.numbers(self.ids) == fold
+        rows = torch.as_tensor(here, device=self.h.device)
+        h = part_of(self.h[rows], fold, folds.members)
+        return replace(self, h=h, z=self.z[rows], y=self.y[here], ids=self.ids[here])
+
+    def calibration(
+        self, model: Model, score: str, *, class_conditional: bool, folds: Folds | None = None
+    ) -> Calibration:
+        """The scores of the rows' own labels; a label that training did not have scores worse than any other.
+
+        folds: of a cross-fitted model, whose rows are judged by the models that left them out.
+        """
         if len(self.y) == 0:
             raise CalibrationError(
                 "the model has no calibration rows (fit set none aside, or all were forgotten); "
                 "call recalibrate(X, y) with rows that it was not trained on"
             )
-        scores = nonconformity(batches.votes(model, self.h).cpu().numpy(), score)
+        options: dict[str, Any] = {"tolerance": _ROUNDING[score]}
+        if folds is None:
+            scores = options["table"] = nonconformity(batches.votes(model, self.h).cpu().numpy(), score)
+        else:
+            assert isinstance(model, WeightedAverage)
+            by_fold = options["table"] = nonconformity(folds.votes(model.references, self.h), score)
+            scores, numbers = folds.own(by_fold, self.ids), folds.numbers(self.ids)
         known = self.y >= 0
         own = np.full(len(self.y), np.inf)
         own[known] = true_label_scores(scores[known], self.y[known])
-        options: dict[str, Any] = {"tolerance": _ROUNDING[score], "table": scores}
-        if class_conditional and known.any():
-            return Calibration(own[known], self.y[known], **options)
-        return Calibration(own, **options)
+        by_class = class_conditional and known.any()
+        rows = known if by_class else np.full(len(known), True)
+        labels = self.y[rows] if by_class else None
+        if folds is None:
+            return Calibration(own[rows], labels, **options)
+        options["table"] = options["table"][rows]
+        return CrossCalibration(own[rows], numbers[rows], labels, **options)

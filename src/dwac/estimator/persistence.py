@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
+from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import Novelty, Usual
 from dwac.estimator.preparation import Examples
@@ -29,6 +30,7 @@ from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.reference import Known, ReferenceSet
 from dwac.storage import Stored, decode_value, encode_value
+from dwac.training.cross_fit import FOLDS
 
 _NETWORK = ("backbone", "embedding", "logits")
 _WHOLE = ("ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows")  # tensors of whole numbers
@@ -86,6 +88,8 @@ def pack(
         for name, value in getattr(clf.model_, part).state_dict().items()
     }
     tensors |= _pack_rows("calibration", clf._calibration_rows, include_examples)
+    if clf._folds is not None:
+        tensors["folds"] = torch.as_tensor(clf._folds.numbers(clf.calibration_ids_))
     if not isinstance(clf.model_, WeightedAverage):
         return config, tensors, None
     config["agreement"] = None if clf.agreement_ is None else list(clf.agreement_)
@@ -100,6 +104,8 @@ def pack(
         tensors["look_alikes"] = torch.tensor(references.look_alikes, dtype=torch.float64)
     if references.weighted:
         tensors |= {"ref_weight": torch.tensor(references.weights), "ref_size": torch.tensor(references.sizes)}
+        if clf._folds is not None:
+            tensors["fold_votes"] = torch.as_tensor(clf._folds.votes_outside(references))
     if references.weighted:
         # Validation rows choose representatives. Those who are not there cannot be chosen from again, so these rows
         # are of no use, and a small folder should name nobody whom it does not need.
@@ -244,9 +250,10 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     ids = clf.validation_ids_ if stored_rows else clf.validation_ids_[:0]
     clf._validation_rows = _unpack_rows("validation", validation, ids, len(clf.classes_), model, device)
     clf._agreement, clf._agreed = _agreement(config["agreement"]), None
-    clf.examples_, clf._novelty = Examples(), Novelty()
+    clf.examples_, clf._novelty, clf._folds = Examples(), Novelty(), None
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)
+        clf._folds = _folds(tensors, calibration_ids, model)
     if isinstance(encoder, HuggingFaceEncoder):  # checks that the library's network accepts its tokeniser's output
         with torch.no_grad():
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
@@ -264,6 +271,27 @@ def _unpack_rows(
     if z.ndim != 2 or len(z) != len(h) or (len(h) and z.shape[1] != width):
         raise StorageError(f"the features of its {len(h)} {part} rows do not fit the model; got shape {tuple(z.shape)}")
     return HeldOutRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), ids)
+
+
+def _folds(tensors: Mapping[str, Tensor], ids: pd.Index[Any], model: WeightedAverage) -> Folds | None:
+    """The folds of a cross-fitted model."""
+    of, votes = tensors.get("folds"), tensors.get("fold_votes")
+    if of is None:
+        return None
+    whole = of.shape == (len(ids),) and of.dtype == torch.int64 and bool(((of >= 0) & (of < FOLDS)).all())
+    if not whole or model.ensemble_size % FOLDS:
+        raise StorageError(
+            f"its folds must be a whole number below {FOLDS} per calibration row, of a multiple of {FOLDS} networks; "
+            f"got shape {tuple(of.shape)} and {model.ensemble_size} networks"
+        )
+    outside = None
+    if votes is not None:
+        if votes.shape != (len(model.references), FOLDS) or not ((votes >= 0) & votes.isfinite()).all():
+            raise StorageError(
+                f"its voters must have {FOLDS} numbers of votes each, none below 0; got shape {tuple(votes.shape)}"
+            )
+        outside = pd.DataFrame(votes.numpy(), index=model.references.index_of_ids)
+    return Folds(ids, of.numpy(), model.ensemble_size, outside)
 
 
 def _agreement(value: Any) -> Agreement | None:

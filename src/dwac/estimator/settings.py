@@ -14,6 +14,7 @@ from dwac import _checks as checks
 from dwac.encoders import Encoder
 from dwac.errors import HeadError, InputError
 from dwac.kernels import get_kernel
+from dwac.training.cross_fit import FEWEST
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "nonconformity": ("auto", "weights", "probability"),
@@ -29,9 +30,9 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 # Settings of the training loop, which cross-fitting does without.
 _OTHER_WAYS = (
     "embedding_size", "ensemble_size", "auxiliary_weight", "epochs", "batch_size", "learning_rate", "weight_decay",
-    "patience", "validation_size", "checkpoint",
+    "patience", "validation_size", "calibration_size", "checkpoint",
 )  # fmt: skip
-_FEWEST, _MOST = 40, 1_000  # rows that "auto" cross-fits
+_MOST, _COLUMNS = 4_000, 1_000  # below so many rows, and up to so many columns, "auto" cross-fits
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
@@ -60,8 +61,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     device_of(settings["device"])
 
 
-def cross_fitted(settings: Mapping[str, Any], encoder: Encoder, n: int) -> bool:
-    """Whether n rows are cross-fitted; cross_fit=True raises an error that says why they cannot be.
+def cross_fitted(settings: Mapping[str, Any], encoder: Encoder, n: int, columns: int) -> bool:
+    """Whether n rows of so many columns are cross-fitted; cross_fit=True raises an error that says why they cannot be.
 
     "auto" leaves alone whoever says how to train: it applies to default settings.
     """
@@ -79,13 +80,13 @@ def cross_fitted(settings: Mapping[str, Any], encoder: Encoder, n: int) -> bool:
         wrong = f"head='dwac'; got {settings['head']!r}"
     elif given:
         wrong = f"no settings of other ways to train; got {given[0]}={settings[given[0]]!r}"
-    elif settings["calibration_size"] == 0:
-        wrong = "calibration rows, as no validation rows could serve instead; got calibration_size=0"
-    elif n < _FEWEST:
-        wrong = f"at least {_FEWEST} rows; got {n}"
+    elif n < FEWEST:
+        wrong = f"at least {FEWEST} rows; got {n}"
+    elif columns > _COLUMNS:
+        wrong = f"at most {_COLUMNS:,} columns; got {columns:,}"
     if asked is True and wrong:
         raise InputError(f"cross_fit=True needs {wrong}; change that, or use cross_fit='auto'")
-    return not wrong and (asked is True or (n < _MOST and settings["voters"] == "all"))
+    return not wrong and (asked is True or n < _MOST)
 
 
 def _check_rate(name: str, value: Any) -> None:

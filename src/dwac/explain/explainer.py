@@ -29,6 +29,7 @@ def explain(
     k: int = 5,
     calibration: Calibration | None = None,
     nonconformity_kind: str = "weights",
+    fold_votes: NDArray[np.float64] | None = None,
     typicality: NDArray[np.float64] | None = None,
     classes: Sequence[Any] | None = None,
     records: Mapping[Any, Any] | pd.DataFrame | pd.Series[Any] | None = None,
@@ -46,6 +47,7 @@ def explain(
         k: how many neighbours to show; all of them if there are fewer.
         calibration: adds p-values, confidence and credibility.
         nonconformity_kind: the score that the calibration was made from, "weights" or "probability".
+        fold_votes: (n, F, K) votes by the models of the folds, where the calibration is a `CrossCalibration`.
         typicality: (n,) the share of calibration examples at least as novel as each query, already rounded if private.
         classes: names of the labels 0 … K-1.
         records: the training examples by id, shown next to their votes.
@@ -79,9 +81,12 @@ def explain(
     trust: list[dict[str, Any]] = [{}] * len(votes)
     if calibration is not None:
         if private:
-            prediction: ConformalPrediction = privacy.conformal(calibration, votes, nonconformity_kind)
+            prediction: ConformalPrediction = privacy.conformal(
+                calibration, votes, nonconformity_kind, fold_votes=fold_votes
+            )
         else:
-            prediction = calibration.predict(nonconformity(votes, nonconformity_kind))
+            by_fold = None if fold_votes is None else nonconformity(fold_votes, nonconformity_kind)
+            prediction = calibration.predict(nonconformity(votes, nonconformity_kind), fold_scores=by_fold)
         trust = _trust(prediction, names)
     if typicality is not None:
         known = checks.scores(typicality, "typicality", ndim=1)

@@ -125,9 +125,15 @@ class PrivatePrediction(ConformalPrediction):
 
 
 def conformal(
-    calibration: Calibration, log_class_weights: ArrayLike, kind: str, classes: NDArray[Any] | None = None
+    calibration: Calibration,
+    log_class_weights: ArrayLike,
+    kind: str,
+    classes: NDArray[Any] | None = None,
+    fold_votes: ArrayLike | None = None,
 ) -> PrivatePrediction:
-    """Rounded p-values for votes (n, K)."""
-    exact = calibration.predict(scores(nonconformity(log_class_weights, kind), kind), classes=classes)
+    """Rounded p-values for votes (n, K), and by fold (n, F, K) for a cross-fitted model."""
+    by_fold = None if fold_votes is None else scores(nonconformity(fold_votes, kind), kind)
+    rounded = scores(nonconformity(log_class_weights, kind), kind)
+    exact = calibration.predict(rounded, classes=classes, fold_scores=by_fold)
     p = p_values(exact.p_values)
     return PrivatePrediction(p, -p, exact.n_calibration, classes)

@@ -58,8 +58,8 @@ class ReferenceSet:
         class_weights: (K,) positive factors on the votes for each class; by default 1.
         weights: (m,) positive factors on the vote of each example; by default 1.
         sizes: (m,) how many examples each stands for; by default as many as it has votes.
-        look_alikes: (factor, weight) of a second kernel: w = k(d) + weight · k(factor · d). A factor above 1 gives whoever
-            is very near a louder voice; 0 gives everybody a base vote at any distance. By default none.
+        look_alikes: (factor, weight) of a second kernel: w = k(d) + weight · k(factor · d). A factor above 1 gives
+            whoever is very near a louder voice; 0 gives everybody a base vote at any distance. By default none.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> refs.probabilities([[0.5]]).round(6)

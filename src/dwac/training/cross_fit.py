@@ -208,7 +208,7 @@ class _Run:
 
 
 def _ridge(x: Tensor, y: Tensor, n_classes: int, size: int) -> Tensor:
-    """(at most size, p): the directions in which labels are linear in x (n, p), so that h has a root mean square of 1.5.
+    """(at most size, p): in which directions labels are linear in x (n, p), so that h has a root mean square of 1.5.
 
     Two classes have one direction; where classes are more than h is long, the principal directions.
     """
@@ -228,7 +228,8 @@ def _ridge(x: Tensor, y: Tensor, n_classes: int, size: int) -> Tensor:
         left, values, _ = torch.linalg.svd(lines, full_matrices=False)
         lines = (left * values)[:, :size]
     spread = (x @ lines).square().sum(dim=1).mean().sqrt()
-    return lines.T * (_SPREAD / spread if spread > 0 else 0.0)
+    found: Tensor = lines.T * (_SPREAD / float(spread) if spread > 0 else 0.0)
+    return found
 
 
 class Votes(NamedTuple):
@@ -313,9 +314,7 @@ class _Judge:
 
 def _distances(h: Tensor, folds: Tensor, asked: Tensor) -> Tensor:
     """(q, n): the squared distances of the rows asked to all, by the member (of h (n, FOLDS, d)) that left them out."""
-    found = [
-        squared_distances(h[asked[folds[asked] == fold], fold], h[:, fold]).float() for fold in range(h.shape[1])
-    ]
+    found = [squared_distances(h[asked[folds[asked] == fold], fold], h[:, fold]).float() for fold in range(h.shape[1])]
     return torch.cat(found)
 
 

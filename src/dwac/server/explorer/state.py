@@ -275,8 +275,9 @@ class Explorer:
             words = clf.encoder_.attention(clf.model_.backbone, [shown["record"]["text"]])
             shown["attention"] = None if words is None else words[0]
         given = {"descriptions": descriptions_after(clf, voters), "X": self.source(point)}
-        given["novelty"] = clf._novelty.of_voters(self.points.references, np.array([point]))
+        given["novelty"] = clf.novelty_of_voters(self.points.references, np.array([point]))
         h = self._h(point)[None]
+        given["fold_votes"] = clf.fold_votes(h, pd.Index([name], tupleize_cols=False), voters)
         return clf.explain_of(h, k, private=self.private, shown=[shown], references=voters, **given)[0]
 
     def _hidden(self, explanation: Explanation) -> Explanation:

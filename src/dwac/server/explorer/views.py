@@ -69,7 +69,7 @@ class Examples:
             own = np.arange(m) if m <= most else np.linspace(0, m - 1, most).astype(np.int64)
             h = references.embeddings.cpu().numpy()[own]
             names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
-            novelty = clf._novelty.of_voters(references, own)
+            novelty = clf.novelty_of_voters(references, own)
             return cls(names, h, references.labels.cpu().numpy()[own], own, novelty)
         X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
         n = count(X)
@@ -102,7 +102,7 @@ def first_view(
         votes.append(_votes(clf, examples, np.arange(start, min(start + _ROWS, len(examples))), {}))
         if progress is not None:
             progress(min(start + _ROWS, len(examples)), len(examples))
-    return _view(clf, np.concatenate(votes), examples.novelty, {}, private)
+    return _view(clf, np.concatenate(votes), examples, {}, private)
 
 
 def view_after(first: View, examples: Examples, edits: Edits) -> View:
@@ -115,14 +115,15 @@ def view_after(first: View, examples: Examples, edits: Edits) -> View:
     votes = votes_after(
         first.predictions.log_class_weights, examples.h, examples.own, first.clf.references_, edits, recount
     )
-    return _view(clf, votes, examples.novelty, edits, first.predictions.private)
+    return _view(clf, votes, examples, edits, first.predictions.private)
 
 
-def _view(
-    clf: DWACClassifier, votes: NDArray[np.float64], novelty: NDArray[np.float64], edits: Edits, private: bool
-) -> View:
-    none = Predictions(votes, clf.classes_, None, private=private)
-    return View(clf, predictions_of(clf, votes, novelty=novelty, private=private) if len(votes) else none, edits)
+def _view(clf: DWACClassifier, votes: NDArray[np.float64], examples: Examples, edits: Edits, private: bool) -> View:
+    if len(votes) == 0:
+        return View(clf, Predictions(votes, clf.classes_, None, private=private), edits)
+    by_fold = clf.fold_votes(examples.h, examples.ids if examples.of_training else None)
+    given = {"novelty": examples.novelty, "fold_votes": by_fold}
+    return View(clf, predictions_of(clf, votes, **given, private=private), edits)
 
 
 def _votes(clf: DWACClassifier, examples: Examples, rows: Ints, edits: Edits) -> NDArray[np.float64]:

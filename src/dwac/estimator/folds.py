@@ -1,0 +1,89 @@
+"""The folds of a cross-fitted classifier: how each row is judged by networks and voters that know nothing of it.
+
+Every row trains, votes and calibrates. The model of fold f has the networks that left out f, and the voters outside f.
+It scores the rows of f for calibration, and new rows for comparison with these (`dwac.conformal.CrossCalibration`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac.reference import ReferenceSet
+from dwac.training.cross_fit import FOLDS, part_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Folds:
+    """Which fold each row was in; a row without a fold, added later, votes in the model of every fold."""
+
+    ids: pd.Index[Any]
+    of: Ints  # (n,)
+    members: int  # networks
+    outside: pd.DataFrame | None = None  # by id: the votes of representatives outside each fold, without their members
+    _sets: tuple[Any, list[ReferenceSet]] | None = field(default=None, repr=False)
+
+    def numbers(self, ids: pd.Index[Any]) -> Ints:
+        """(n,): the fold of each id, -1 if it has none."""
+        places = self.ids.get_indexer(ids)
+        return np.where(places >= 0, self.of[places], -1) if len(self.ids) else np.full(len(ids), -1)
+
+    def votes_outside(self, references: ReferenceSet) -> Floats:
+        """(m, F): how many votes each reference has in the model of each fold."""
+        everybody = references.members or references
+        numbers = self.numbers(everybody.index_of_ids)
+        votes: Floats = (numbers[:, None] != np.arange(FOLDS)).astype(np.float64)
+        if references.members is not None:
+            leaves = everybody.groups.leaves
+            votes = np.stack([np.bincount(leaves, column, len(references)) for column in votes.T], axis=1)
+            return np.asarray(votes * everybody.leaf_factors[:, None])
+        if self.outside is None or not references.weighted:
+            return np.asarray(votes)
+        known = self.outside.reindex(references.index_of_ids).to_numpy()
+        return np.asarray(np.where(np.isnan(known), references.weights[:, None], known))
+
+    def sets(self, references: ReferenceSet) -> list[ReferenceSet]:
+        """The voters of each fold's model."""
+        if self._sets is None or self._sets[0] is not references.index:
+            votes = self.votes_outside(references)
+            self._sets = references.index, [self._set(references, fold, votes[:, fold]) for fold in range(FOLDS)]
+        return self._sets[1]
+
+    def _set(self, references: ReferenceSet, fold: int, votes: Floats) -> ReferenceSet:
+        here = np.flatnonzero(votes > 0)
+        rows = torch.as_tensor(here, device=references.embeddings.device)
+        return ReferenceSet(
+            part_of(references.embeddings[rows], fold, self.members),
+            references.labels[rows],
+            list(references.ids[here]),
+            references.n_classes,
+            references.kernel,
+            references.class_weights,
+            votes[here] if references.weighted else None,
+            look_alikes=references.look_alikes,
+        )
+
+    def votes(self, references: ReferenceSet, h: Tensor) -> Floats:
+        """(n, F, K): log class weights of rows h (n, d) by the model of each fold."""
+        found = [
+            voters.log_class_weights(part_of(h, fold, self.members)).cpu().numpy()
+            for fold, voters in enumerate(self.sets(references))
+        ]
+        return np.stack(found, axis=1)
+
+    def own(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
+        """Of answers by fold, (n, F, …), those of each row's own fold; of a row without one, those of the first."""
+        return np.asarray(by_fold[np.arange(len(by_fold)), np.maximum(self.numbers(ids), 0)])
+
+    def repeated(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
+        """(n, F, …): of rows that vote, the answers of their own fold stand for those of all."""
+        return np.repeat(self.own(by_fold, ids)[:, None], FOLDS, axis=1)
