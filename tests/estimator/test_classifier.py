@@ -478,16 +478,19 @@ def test_added_examples_vote_at_once(fitted, tmp_path) -> None:
         clf.add_references(X[60:61], y[60:61], ids=[clf.calibration_ids_[0]])
 
 
-def test_calibration_follows_the_references(fitted, tmp_path) -> None:
-    clf = copy_of(fitted, tmp_path / "model")
+@pytest.mark.parametrize("kind", ["auto", "probability", "weights"])
+def test_calibration_follows_the_references(fitted, tmp_path, kind) -> None:
+    clf = copy_of(fitted, tmp_path / "model").set_params(nonconformity=kind)
+    score = "probability" if kind == "auto" else kind
     X, y = people(seed=1)
     clf.conformal(X)
     clf.add_references(X[:100], y[:100])
     got = clf.conformal(X[100:]).p_values
     h = torch.as_tensor(clf.calibration_h_)
-    scores = -clf.references_.log_class_weights(h).numpy()[np.arange(len(h)), clf.calibration_y_]
-    expected = dwac.conformal.p_values(scores, -clf.log_class_weights(X[100:]))
-    assert np.allclose(got, expected)
+    own = dwac.conformal.nonconformity(clf.references_.log_class_weights(h), score)
+    asked = dwac.conformal.nonconformity(clf.log_class_weights(X[100:]), score)
+    scores = own[np.arange(len(h)), clf.calibration_y_]
+    assert np.allclose(got, dwac.conformal.p_values(scores, asked))
 
 
 def test_forgotten_examples_are_gone_everywhere(fitted, tmp_path) -> None:

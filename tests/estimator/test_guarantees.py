@@ -146,7 +146,8 @@ def test_a_row_scores_the_same_alone_as_among_others(kind: str, head: str) -> No
 
 def test_calibration_rows_tie_with_themselves_when_asked_alone() -> None:
     X, y = load_digits(return_X_y=True)
-    clf = DWACClassifier("tabular", epochs=2, random_state=0, device="cpu", verbose=False).fit(X, y)
+    settings = {"epochs": 2, "random_state": 0, "device": "cpu", "verbose": False, "nonconformity": "weights"}
+    clf = DWACClassifier("tabular", **settings).fit(X, y)
     own = -np.concatenate([clf.log_class_weights(X[[i]]) for i in clf.calibration_ids_])
     own = own[np.arange(len(own)), clf.calibration_y_]
     p = clf.conformal(X[clf.calibration_ids_.to_numpy()]).p_values[np.arange(len(own)), clf.calibration_y_]
@@ -175,12 +176,15 @@ def test_balanced_classes_are_counted_among_training_rows() -> None:
     np.testing.assert_allclose(clf.references_.class_weights * counts, counts.sum() / 2)
 
 
-@pytest.mark.parametrize("n_calibration", [20, 30, 51])
-def test_too_few_calibration_rows_are_reported_before_and_with_the_answer(n_calibration: int) -> None:
+@pytest.mark.parametrize(
+    ("n_calibration", "score"), [(20, "weights"), (30, "weights"), (51, "weights"), (20, "auto"), (30, "auto")]
+)
+def test_too_few_calibration_rows_are_reported_before_and_with_the_answer(n_calibration: int, score: str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     y = rng.integers(2, size=300)  # noise: some calibration row fits its label badly
-    clf = DWACClassifier(epochs=1, calibration_size=n_calibration, random_state=0, device="cpu").fit(X, y)
+    settings = {"epochs": 1, "random_state": 0, "device": "cpu", "nonconformity": score}
+    clf = DWACClassifier(calibration_size=n_calibration, **settings).fit(X, y)
     expected = clf.expected_sets(0.05)
     assert (expected.n_calibration, expected.n_labels) == (n_calibration, 2)
     assert f"{n_calibration} calibration examples" in str(expected)

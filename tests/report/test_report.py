@@ -465,10 +465,10 @@ def test_without_suspects_there_are_columns_and_a_sentence() -> None:
 # Words
 
 
-def coverage_sentence(coverage: float) -> str:
+def coverage_sentence(coverage: float, advice: str | None = None) -> str:
     model = SimpleNamespace(calibration_y_=np.zeros(1000), class_conditional=False)
     found: Any = SimpleNamespace(
-        result=SimpleNamespace(coverage=coverage, epsilon=0.1),
+        result=SimpleNamespace(coverage=coverage, epsilon=0.1, advice=advice),
         clf=model,
         count=int,
         chance=lambda e: valid_coverage(e, 1000, 5000),
@@ -487,6 +487,11 @@ def coverage_sentence(coverage: float) -> str:
 )
 def test_coverage_is_judged_against_chance(coverage: float, sentence: str) -> None:
     assert sentence in coverage_sentence(coverage)
+
+
+@pytest.mark.parametrize("coverage", [0.895, 0.901])
+def test_a_class_that_falls_short_is_named_though_the_target_is_met(coverage: float) -> None:
+    assert coverage_sentence(coverage, "The rare class falls short").endswith(" The rare class falls short.")
 
 
 def test_coverage_of_valid_sets_is_in_the_interval_in_99_of_100_draws() -> None:

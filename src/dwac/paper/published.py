@@ -64,7 +64,7 @@ ACCURACY_TARGETS = {
     "subjectivity": 0.955,
     "imdb": 0.915,
 }
-# Settings of "best" that were chosen after seeing test rows (docs/decisions/0009, 0015, 0018): these verdicts are not blind.
+# Settings of "best" that were chosen after seeing test rows (docs/decisions/0009, 0015): these verdicts are not blind.
 NOT_BLIND = {
     "adult": "the rule for raw features was reconsidered after a trial lost .3 points of test accuracy, and then set "
     "on validation rows only",
