@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import betabinom
+import torch
+from safetensors.torch import load_file, save_file
 
 import dwac
 from dwac import DWACClassifier
-from dwac.errors import InputError
+from dwac.errors import DwacError, IdError, InputError
 
 
 def table(n: int = 120, seed: int = 0) -> tuple[pd.DataFrame, Any]:
@@ -32,15 +33,12 @@ def clf() -> DWACClassifier:
 
 
 def crossed(clf: DWACClassifier) -> bool:
-    return clf.model_.ensemble_size == 15 and len(clf.validation_ids_) == 0
+    return clf.model_.ensemble_size == 10 and len(clf.validation_ids_) == 0
 
 
-def test_small_table_is_cross_fitted_by_default_and_all_rows_vote_or_calibrate(clf: DWACClassifier) -> None:
+def test_small_table_is_cross_fitted_by_default_and_all_rows_vote_and_calibrate(clf: DWACClassifier) -> None:
     assert crossed(clf)
-    ids = {*clf.references_.ids, *clf.calibration_ids_}
-    assert len(clf.references_) == 96
-    assert len(clf.calibration_ids_) == 24
-    assert len(ids) == 120
+    assert {*clf.references_.ids} == {*clf.calibration_ids_} == {f"row{i}" for i in range(120)}
     X, y = table(400, seed=1)
     assert clf.score(X, y) > 0.8
 
@@ -64,7 +62,7 @@ def test_auto_leaves_other_ways_of_training_alone(settings: dict[str, Any]) -> N
     [
         ({"epochs": 3}, "no settings of other ways to train; got epochs=3"),
         ({"head": "softmax"}, "head='dwac'; got 'softmax'"),
-        ({"calibration_size": 0}, "calibration_size=0"),
+        ({"calibration_size": 0}, "no settings of other ways to train; got calibration_size=0"),
         ({"encoder": "tabular:paper"}, "encoder='auto' or 'tabular'"),
     ],
     ids=str,
@@ -75,48 +73,127 @@ def test_what_cannot_be_cross_fitted_is_an_error_that_says_why(settings: dict[st
 
 
 def test_few_rows_texts_and_wrong_values_are_refused() -> None:
-    X, y = table(30)
-    with pytest.raises(InputError, match="at least 40 rows; got 30"):
+    X, y = table(15)
+    with pytest.raises(InputError, match="at least 20 rows; got 15"):
         DWACClassifier(cross_fit=True).fit(X, y)
+    with pytest.raises(InputError, match="at most 1,000 columns; got 1,001"):
+        DWACClassifier(cross_fit=True).fit(np.zeros((30, 1001)), [0, 1] * 15)
     with pytest.raises(InputError, match="text data"):
         DWACClassifier(cross_fit=True).fit(["a b", "b c"] * 30, [0, 1] * 30)
     with pytest.raises(InputError, match="cross_fit must be True or False or 'auto'; got 'yes'"):
         DWACClassifier(cross_fit="yes").fit(X, y)
 
 
+def trust(clf: DWACClassifier, X: Any) -> list[Any]:
+    c = clf.conformal(X)
+    return [clf.predict_proba(X), c.p_values, c.typicality]
+
+
 def test_saved_model_gives_the_same_answers(clf: DWACClassifier, tmp_path: Path) -> None:
     loaded, (X, _) = dwac.load(clf.save(tmp_path / "model"), device="cpu"), table(30, seed=3)
-    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
-    np.testing.assert_array_equal(loaded.conformal(X).p_values, clf.conformal(X).p_values)
+    for there, here in zip(trust(loaded, X), trust(clf, X), strict=True):
+        np.testing.assert_array_equal(there, here)
+    np.testing.assert_array_equal(loaded.out_of_fold_, clf.out_of_fold_)
     assert loaded.cross_fit == "auto"
     assert crossed(loaded)
     private = dwac.load(clf.save(tmp_path / "private", include_examples=False), device="cpu")
     np.testing.assert_allclose(private.predict_proba(X), clf.predict_proba(X), rtol=1e-6)
+    np.testing.assert_array_equal(private.conformal(X).p_values, clf.conformal(X).p_values)
 
 
-def test_votes_can_be_explained_edited_and_condensed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage", [lambda of: of[:-1], lambda of: of + 4, lambda of: of.double()], ids=["short", "high", "real"]
+)
+def test_damaged_folds_are_refused(clf: DWACClassifier, tmp_path: Path, damage: Any) -> None:
+    folder = clf.save(tmp_path / "model")
+    file = next(folder.glob("*.safetensors"))
+    tensors = load_file(file)
+    save_file(tensors | {"folds": damage(tensors["folds"])}, file)
+    with pytest.raises(DwacError):
+        dwac.load(folder, device="cpu")
+
+
+def test_explanations_and_batches_give_the_same_p_values(clf: DWACClassifier) -> None:
+    X, _ = table(30, seed=4)
+    c = clf.conformal(X)
+    for row, explanation in enumerate(clf.explain(X, k=3)):
+        assert explanation.label == clf.predict(X)[row]
+        assert explanation.credibility == c.credibility[row]
+        assert explanation.typicality == c.typicality[row]
+    np.testing.assert_array_equal(clf.conformal(X.iloc[[7]]).p_values[0], c.p_values[7])
+
+
+def test_p_values_are_those_of_the_definition(clf: DWACClassifier) -> None:
+    """A double loop over folds and rows, with votes by the networks and voters that a fold's model has."""
+    X, _ = table(12, seed=5)
+    references, folds, h = clf.references_, clf._folds, torch.as_tensor(clf.embed(X))
+    of, y = folds.numbers(references.index_of_ids), references.labels.numpy()
+    base = references.look_alikes.weight if references.look_alikes is not None else 0.0
+
+    def shares(fold: int, query: torch.Tensor) -> np.ndarray:
+        members = [m for m in range(10) if m % 5 == fold]
+        columns = np.concatenate([np.arange(8 * m, 8 * m + 8) for m in members])
+        apart = (5 * (query - references.embeddings)[:, columns].double().square()).sum(1).numpy()
+        w = np.where(of == fold, 0.0, np.exp(-apart) + base)
+        return np.array([w[y == k].sum() for k in range(2)]) / w.sum()
+
+    own = np.array([-shares(of[i], references.embeddings[i])[y[i]] for i in range(120)])
+    expected = np.ones((12, 2))
+    for row in range(12):
+        for fold in range(5):
+            expected[row] += [(own[of == fold] >= -share - 1e-6).sum() for share in shares(fold, h[row])]
+    np.testing.assert_allclose(clf.conformal(X).p_values, expected / 121, atol=1e-12)
+
+
+def test_out_of_fold_votes_know_nothing_of_the_row_itself(clf: DWACClassifier) -> None:
+    X, y = table()
+    fits = [clf, DWACClassifier(random_state=0, device="cpu").fit(X, np.where(np.arange(120) == 7, "green", y))]
+    assert fits[0].out_of_fold_ is not None
+    assert fits[0].out_of_fold_.shape == (120, 2)
+    accuracy = (clf.classes_[fits[0].out_of_fold_.argmax(axis=1)] == y).mean()
+    assert 0.75 < accuracy < 0.98
+    assert fits[1].out_of_fold_[7].argmax() != list(fits[1].classes_).index("green")
+    assert fits[1].conformal(X.iloc[[7]]).p_values.shape == (1, 3)
+
+
+def test_votes_can_be_edited_and_condensed(tmp_path: Path) -> None:
     clf, (X, y) = fitted(), table(30, seed=4)
     X.index = pd.Index([f"new{i}" for i in range(30)])
-    explanation = clf.explain(X, k=3)[0]
-    assert explanation.label == clf.predict(X)[0]
-    assert explanation.neighbors[0].id in set(clf.references_.ids)
+    before = clf.conformal(X).p_values
     first = clf.references_.ids[0]
-    clf.forget([first, clf.calibration_ids_[0]])
-    assert first not in set(clf.references_.ids)
-    assert len(clf.calibration_ids_) == 23
+    clf.forget([first])
+    assert first not in {*clf.references_.ids, *clf.calibration_ids_}
+    assert len(clf.calibration_ids_) == 119
+    assert np.abs(clf.conformal(X).p_values - before).max() < 0.15
     clf.add_references(X, y)
-    assert len(clf.references_) == 95 + 30
-    fewest = clf.condense()  # chosen without validation rows
-    assert len(fewest.references_) <= 125 // 4
-    assert (fewest.predict(X) == clf.predict(X)).mean() > 0.9
+    assert len(clf.references_) == 119 + 30
+    with pytest.raises(IdError):
+        clf.add_references(X, y)
+    with pytest.raises(InputError, match="no number of voters up to 20 keeps"):
+        clf.condense()  # chosen without validation rows
     small = clf.condense(20)
     assert len(small.references_) == 20
     assert small.agreement_ is not None
-    loaded = dwac.load(small.save(tmp_path / "small"), device="cpu")
-    np.testing.assert_array_equal(loaded.predict(X), small.predict(X))
+    assert small.agreement_.share > 0.8
+    assert np.abs(small.conformal(X).p_values - clf.conformal(X).p_values).mean() < 0.1
+    for members in (False, True):
+        loaded = dwac.load(small.save(tmp_path / f"small{members}", include_members=members), device="cpu")
+        for there, here in zip(trust(loaded, X)[:2], trust(small, X)[:2], strict=True):
+            np.testing.assert_array_equal(there, here)
     held, labels = table(40, seed=5)
     held.index = pd.Index([f"held{i}" for i in range(40)])
     assert len(clf.recalibrate(held, labels).calibration_ids_) == 40
+    assert clf.expected_sets(0.2).guarantee is None
+
+
+def test_the_number_of_voters_is_chosen_without_validation_rows() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    X = rng.normal(size=(400, 2)) + 6 * y[:, None]
+    few = DWACClassifier(random_state=0, device="cpu").fit(X, y).condense()
+    assert len(few.references_) == 10
+    assert few.agreement_ is not None
+    assert few.agreement_.share == 1.0
 
 
 def test_weights_of_rows_and_classes_count() -> None:
@@ -137,16 +214,27 @@ def test_table_of_categories_alone_and_of_rare_labels_is_cross_fitted() -> None:
 
 
 def test_prediction_sets_of_small_tables_keep_their_coverage() -> None:
-    """Of new rows, as many are covered as the beta-binomial law of their calibration allows, summed over 6 tables."""
-    covered, mean, variance = 0, 0.0, 0.0
-    for seed in range(6):
+    """More than is certain (1 - 2ε and less): about 1 - ε, over 8 tables of 100 rows; and typicality keeps to its law."""
+    covered, atypical = [], []
+    for seed in range(8):
         (X, y), (new, truth) = table(100, seed=10 + seed), table(500, seed=50 + seed)
         clf = DWACClassifier(random_state=seed, device="cpu").fit(X, y)
-        assert crossed(clf)
-        sets = clf.predict_set(new, epsilon=0.2)
-        covered += int(sets[np.arange(500), np.searchsorted(clf.classes_, truth)].sum())
-        n = len(clf.calibration_y_)
-        left_out = int(np.floor(0.2 * (n + 1)))
-        law = betabinom(500, n + 1 - left_out, left_out)  # exact where scores do not tie; ties only add coverage
-        mean, variance = mean + law.mean(), variance + law.var()
-    assert covered >= mean - 3.3 * np.sqrt(variance)
+        c = clf.conformal(new)
+        covered.append(c.label_sets(0.2)[np.arange(500), np.searchsorted(clf.classes_, truth)].mean())
+        atypical.append(c.atypical(0.1).mean())
+    # Of n = 100 rows 20 may be missed: a calibration set moves coverage by a deviation of .04, hence .014 for the mean.
+    assert np.mean(covered) > 0.8 - 3.3 * 0.014
+    assert np.mean(covered) > clf.expected_sets(0.2).guarantee
+    assert np.mean(atypical) < 0.1 + 3.3 * 0.011
+
+
+def test_class_conditional_sets_hold_within_each_class() -> None:
+    rng = np.random.default_rng(0)
+    y = (rng.random(1200) < 0.15).astype(int)
+    X = rng.normal(size=(1200, 2)) + 1.2 * y[:, None]
+    clf = DWACClassifier(class_conditional=True, random_state=0, device="cpu").fit(X[:600], y[:600])
+    sets = clf.predict_set(X[600:], 0.2)
+    for label in (0, 1):
+        own = y[600:] == label
+        n = int((y[:600] == label).sum())
+        assert sets[own, label].mean() > 0.8 - 3.3 * np.sqrt(0.16 * (1 / n + 1 / own.sum()))

@@ -216,11 +216,31 @@ def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: int
     for seed in range(seeds):
         X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
         fits = [
-            DWACClassifier(rescale=fitted, raw_features=fitted, random_state=seed, device="cpu", verbose=False)
+            DWACClassifier(
+                rescale=fitted,
+                raw_features=fitted,
+                cross_fit=False,  # what a few validation rows decide; out-of-fold votes: the next test
+                random_state=seed,
+                device="cpu",
+                verbose=False,
+            )
             for fitted in (True, False)
         ]
         losses = [log_loss(y_test, clf.fit(X_train, y_train).predict_proba(X_test)) for clf in fits]
         assert losses[0] <= 1.5 * losses[1] + 1e-3, f"seed {seed}: {losses}"
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer])
+def test_scale_of_out_of_fold_votes_does_not_hurt_over_several_splits(load: Any) -> None:
+    """Over splits, not in each: out-of-fold votes rightly expect mistakes, and a lucky test part has none."""
+    X, y = load(return_X_y=True)
+    losses = np.zeros(2)
+    for seed in range(6):
+        X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
+        for place, rescale in enumerate((True, False)):
+            clf = DWACClassifier(cross_fit=True, rescale=rescale, random_state=seed, device="cpu", verbose=False)
+            losses[place] += log_loss(y_test, clf.fit(X_train, y_train).predict_proba(X_test))
+    assert losses[0] <= 1.5 * losses[1]
 
 
 def test_a_loaded_model_keeps_rows_of_labels_it_never_saw(tmp_path) -> None:

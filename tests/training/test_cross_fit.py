@@ -1,4 +1,4 @@
-"""Cross-fitting: no member sees its fold, and out-of-fold votes judge rows that were not seen."""
+"""Cross-fitting: no member sees its fold, and out-of-fold votes choose how much each view counts."""
 
 import math
 
@@ -10,9 +10,10 @@ from dwac.encoders.tabular_networks import WideEnsemble, WideNetwork
 from dwac.errors import InputError, ShapeError
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.nn.batches import embed
-from dwac.training.cross_fit import FOLDS, _Run, cross_fit, fit_out_of_fold, folds_of, out_of_fold
+from dwac.training.cross_fit import FOLDS, _ridge, _Run, cross_fit, fit_votes, folds_of, part_of
 
 Data = tuple[tuple[Tensor, Tensor], Tensor]
+EDGES = [[-2.0, 0.0, 1.0, 3.0]] * 2 + [[]]
 
 
 def data(n: int = 60, *, signal: float = 2.0, seed: int = 0) -> Data:
@@ -23,10 +24,18 @@ def data(n: int = 60, *, signal: float = 2.0, seed: int = 0) -> Data:
     return (numeric, torch.randint(0, 3, (n, 1), generator=generator)), y
 
 
-def new_model(members: int = 10, seed: int = 0) -> WeightedAverage:
+def new_model(members: int = 10, seed: int = 0, n_classes: int = 2) -> WeightedAverage:
     torch.manual_seed(seed)
-    network = WideNetwork(3, [2], 8, dropout=0.3, coordinates=[0, 1, 2])
-    return WeightedAverage(WideEnsemble(members, network), 2, 4)
+    network = WideNetwork(EDGES, 0, [2], 8, dropout=0.3, coordinates=[0, 1, 2])
+    return WeightedAverage(WideEnsemble(members, network), n_classes, 4)
+
+
+def started(model: WeightedAverage, x: tuple[Tensor, Tensor], y: Tensor, folds: Tensor) -> _Run:
+    model.embed(x)  # lazy layers take their shape
+    torch.manual_seed(1)
+    run = _Run(model, x, y, None, folds, 0, 20, 16)
+    run.prepare(1e-2, 0.0)
+    return run
 
 
 def test_folds_are_even_overall_and_within_each_class() -> None:
@@ -47,50 +56,48 @@ def test_no_member_is_trained_on_a_row_of_its_fold() -> None:
     weights = []
     for x in (numeric, changed):
         model = new_model()
-        model.embed((x, categorical))  # lazy layers take their shape
-        torch.manual_seed(1)
-        run = _Run(model, (x, categorical), y, None, folds, 0, 20, 16, 1e-2, 0.0)
-        list(run.rounds(None))
-        backbone = model.backbone
-        assert isinstance(backbone, WideEnsemble)
-        weights.append(backbone.weight.detach())
+        list(started(model, (x, categorical), y, folds).rounds(None))
+        weights.append(model.embedding.weight.detach().view(10, -1))  # with its start, a ridge regression
     same = [bool((weights[0][m] == weights[1][m]).all()) for m in range(10)]
     assert same == [m % FOLDS == 2 for m in range(10)]
 
 
 def test_every_member_is_trained_on_all_rows_outside_its_fold() -> None:
     inputs, y = data()
-    model, folds = new_model(), folds_of(y)
-    model.embed(inputs)
-    batches = _Run(model, inputs, y, None, folds, 0, 20, 16, 1e-2, 0.0)._batches()
+    folds = folds_of(y)
+    batches = started(new_model(), inputs, y, folds)._batches()
     seen = torch.cat([next(batches) for _ in range(12)], dim=1)
     for m, rows in enumerate(seen):
         assert set(rows.tolist()) == set(torch.nonzero(folds != m % FOLDS)[:, 0].tolist())
 
 
-def test_out_of_fold_votes_equal_a_double_loop_over_members_and_voters() -> None:
+def test_part_of_a_fold_has_the_mean_distance_of_its_members() -> None:
     inputs, y = data(30)
     model, folds = new_model(), folds_of(y)
-    cross_fit(model, inputs, y, steps=10, rescale=False)
+    cross_fit(model, inputs, y, folds, steps=10, rescale=False)
     parts = model.backbone(*inputs).detach()  # (n, M, features)
     weight = model.embedding.weight.detach().view(10, 4, -1)
-    seen = 0
-    for rows, held in out_of_fold(model, embed(model, inputs), y, folds):
-        p = held.judge([1.0]).losses[0].neg().exp()
-        for place, i in enumerate(rows.tolist()):
-            votes = [0.0, 0.0]
-            for j in range(30):
-                if folds[j] == folds[i]:
-                    continue
-                apart = [
-                    float((weight[m] @ (parts[i, m] - parts[j, m])).double().square().sum())
-                    for m in range(10)
-                    if m % FOLDS == int(folds[i])
-                ]
-                votes[int(y[j])] += math.exp(-sum(apart) / len(apart))
-            assert float(p[place]) == pytest.approx(votes[int(y[i])] / sum(votes), rel=1e-3)
-            seen += 1
-    assert seen == 30
+    part = part_of(embed(model, inputs), 3, 10).double()
+    for i, j in ((0, 1), (4, 17)):
+        apart = [(weight[m] @ (parts[i, m] - parts[j, m])).double().square().sum() for m in (3, 8)]
+        assert float((part[i] - part[j]).square().sum()) == pytest.approx(float(sum(apart)) / 2, rel=1e-4)
+
+
+def test_chosen_votes_have_the_loss_of_a_double_loop() -> None:
+    inputs, y = data(40, signal=1.0)
+    model, folds = new_model(), folds_of(y)
+    cross_fit(model, inputs, y, folds, steps=20, rescale=False)
+    found = fit_votes(model, inputs, y, folds)
+    h, losses, wrong = embed(model, inputs), 0.0, 0.0
+    for i in range(40):
+        own = part_of(h, int(folds[i]), 10).double()
+        votes = [0.0, 0.0]
+        for j in range(40):
+            if folds[j] != folds[i]:
+                votes[int(y[j])] += math.exp(-float((own[i] - own[j]).square().sum())) + found.base
+        p = votes[int(y[i])] / sum(votes)
+        losses, wrong = losses - math.log(p), wrong - math.log(1 - p) / 40
+    assert found.loss == pytest.approx((losses + wrong) / 41, rel=1e-3)
 
 
 def test_labels_without_meaning_are_judged_near_chance() -> None:
@@ -98,56 +105,98 @@ def test_labels_without_meaning_are_judged_near_chance() -> None:
     generator = torch.Generator().manual_seed(2)
     numeric = torch.randn(200, 3, generator=generator)
     y = torch.randint(0, 2, (200,), generator=generator)
-    history = cross_fit(new_model(), (numeric, torch.zeros(200, 1, dtype=torch.int64)), y, steps=100)
-    found = history.attrs
-    assert abs(found["out_of_fold_accuracy"] - 0.5) < 4 * math.sqrt(0.25 / 200)
-    assert found["out_of_fold_loss"] < 0.75  # the scale says that nothing is known: log 2 = 0.693
+    inputs = numeric, torch.zeros(200, 1, dtype=torch.int64)
+    model = new_model()
+    cross_fit(model, inputs, y, folds_of(y), steps=100)
+    p = model(inputs).detach().exp()
+    assert float(p.amax(dim=1).mean()) < 0.75  # though every row votes for itself here
+    assert fit_votes(model, inputs, y, folds_of(y)).loss < 0.75  # nothing is known: log 2 = 0.693
 
 
-def test_all_rows_vote_with_all_members_at_the_scale_of_the_out_of_fold_votes() -> None:
+def test_a_curve_is_left_to_the_members_that_see_bins_and_a_line_to_the_others() -> None:
+    generator = torch.Generator().manual_seed(3)
+    numeric = torch.randn(300, 3, generator=generator)
+    inputs = numeric, torch.zeros(300, 1, dtype=torch.int64)
+    shares = []
+    for y in ((numeric[:, 0].abs() < 0.7).long(), (numeric.sum(dim=1) > 0).long()):
+        model, folds = new_model(), folds_of(y)
+        cross_fit(model, inputs, y, folds, steps=5, rescale=False)
+        apart = [embed(model, inputs).view(300, 2, -1)[:, view].var(dim=0).sum() for view in (0, 1)]
+        scales = fit_votes(model, inputs, y, folds).scales
+        parts = [float(scale * spread) for scale, spread in zip(scales, apart, strict=True)]
+        shares.append(parts[1] / sum(parts))
+    assert shares[0] > 0.6
+    assert shares[1] < 0.5
+
+
+def test_all_rows_vote_with_all_members() -> None:
     inputs, y = data()
     model = new_model()
-    history = cross_fit(model, inputs, y, steps=30)
+    history = cross_fit(model, inputs, y, folds_of(y), steps=30)
     assert len(model.references) == 60
     torch.testing.assert_close(model.references.embeddings, embed(model, inputs))
-    again = fit_out_of_fold(model, inputs, y, folds_of(y), rescale=False)
-    assert float(again.losses.mean()) == pytest.approx(history.attrs["out_of_fold_loss"], rel=1e-4)
     assert len(history) == 10
     assert history.attrs["ended"] == "finished"
 
 
-def test_a_row_alone_in_its_class_is_not_judged() -> None:
+def test_a_row_alone_in_its_class_and_a_single_class_are_no_problem() -> None:
     inputs, y = data()
     y[7] = 2
-    model = new_model()
-    model.n_classes = 3
-    model.eval()
-    rows = torch.cat([rows for rows, _ in out_of_fold(model, embed(model, inputs), y, folds_of(y))])
-    assert sorted(rows.tolist()) == [row for row in range(60) if row != 7]
+    model = new_model(n_classes=3)
+    cross_fit(model, inputs, y, folds_of(y), steps=5)
+    assert model(inputs).isfinite().all()
+    model = new_model(n_classes=1)
+    cross_fit(model, inputs, torch.zeros_like(y), folds_of(y), steps=5)
+    assert (model(inputs) == 0).all()
 
 
 def test_too_few_rows_and_other_ensembles_are_refused() -> None:
     inputs, y = data(12)
     with pytest.raises(ShapeError, match="at least 20 training rows; got 12"):
-        cross_fit(new_model(), inputs, y)
+        cross_fit(new_model(), inputs, y, folds_of(y))
     inputs, y = data()
-    with pytest.raises(InputError, match="multiple of 5"):
-        cross_fit(new_model(members=4), inputs, y)
-    with pytest.raises(InputError, match="wide ensemble"):
-        cross_fit(WeightedAverage(Ensemble([torch.nn.Linear(3, 2)] * 5), 2), inputs, y)
+    for model in (new_model(members=4), WeightedAverage(Ensemble([torch.nn.Linear(3, 2)] * 10), 2)):
+        with pytest.raises(InputError, match="wide ensemble of 10 networks"):
+            cross_fit(model, inputs, y, folds_of(y))
+
+
+def test_linear_start_is_the_same_whether_columns_or_rows_are_more() -> None:
+    generator = torch.Generator().manual_seed(4)
+    x, y = torch.randn(30, 12, generator=generator).double(), torch.arange(30) % 3
+    some = _ridge(x, y, 3, 8)
+    wide = _ridge(torch.cat([x, torch.zeros(30, 40).double()], dim=1), y, 3, 8)[:, :12]
+    assert some.shape == (3, 12)
+    directions = [part / part.norm() for part in (some, wide)]
+    assert float((directions[0] * directions[1]).sum()) > 0.95  # the penalty depends on the number of columns
+    assert _ridge(x, y, 3, 2).shape == (2, 12)
+    assert _ridge(x, y % 2, 2, 8).shape == (1, 12)
+    h = (x - x.mean(dim=0)) @ some.T
+    assert float(h.square().sum(dim=1).mean()) == pytest.approx(1.5**2)
 
 
 def test_wide_ensemble_computes_what_its_networks_would() -> None:
     inputs, _ = data()
     torch.manual_seed(0)
-    ensemble = WideEnsemble(3, WideNetwork(3, [2], 8, dropout=0.3)).eval()
+    ensemble = WideEnsemble(3, WideNetwork(EDGES, 0, [2], 8, dropout=0.3)).eval()
     features = ensemble(*inputs)
-    assert features.shape == (60, 3, 3 + 2 + 8)
+    assert features.shape == (60, 3, 3 + 2 + 6 + 8)
     for m in range(3):
-        alone = WideNetwork(3, [2], 8, dropout=0.3).eval()
+        alone = WideNetwork(EDGES, 0, [2], 8, dropout=0.3).eval()
         with torch.no_grad():
-            alone.weight.copy_(ensemble.weight[m].T)
+            alone.weight.copy_(ensemble.weight[m])
             alone.bias.copy_(ensemble.bias[m, 0])
-        torch.testing.assert_close(features[:, m], alone(*inputs))
+            if m == 0:  # the first of three does not see the bins
+                alone.weight[5:] = 0
+                assert not features[:, 0, 5:11].any()
+        seen = slice(None) if m else [*range(5), *range(11, 19)]
+        torch.testing.assert_close(features[:, m, seen], alone(*inputs)[:, seen])
     codes = features[:, 0, 3:5]
     torch.testing.assert_close(codes.sum(dim=1), (inputs[1][:, 0] > 0).float())  # an unknown category is all zeros
+
+
+def test_bins_rise_from_0_to_1_between_their_edges() -> None:
+    network = WideNetwork(EDGES, 0, [], 4, dropout=0.0)
+    numeric = torch.tensor([[-9.0, 0.0, 0.0], [-1.0, 0.5, 0.0], [9.0, 2.0, 0.0]])
+    bins = network.numbers(numeric, torch.zeros(3, 0, dtype=torch.int64))[:, 3:]
+    expected = [[0, 0, 0, 1, 0, 0], [0.5, 0, 0, 1, 0.5, 0], [1, 1, 1, 1, 1, 0.5]]
+    torch.testing.assert_close(bins, torch.tensor(expected))

@@ -230,7 +230,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = row_ids(X, ids, n)
         weights = row_weights(sample_weight, n)
         rng = check_random_state(self.random_state)
-        crossed = cross_fitted(self.get_params(deep=False), encoder, n, _width(X))
+        crossed = cross_fitted(self.get_params(deep=False), encoder, n, _width(X) if encoder.kind == "tabular" else 0)
         if crossed:
             encoder, parts = TabularEncoder(network="wide"), everybody(n)
         else:

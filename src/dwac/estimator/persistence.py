@@ -33,7 +33,7 @@ from dwac.storage import Stored, decode_value, encode_value
 from dwac.training.cross_fit import FOLDS
 
 _NETWORK = ("backbone", "embedding", "logits")
-_WHOLE = ("ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows")  # tensors of whole numbers
+_WHOLE = ("ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows", "folds")  # of whole numbers
 _LABELS = "OUSiufbmM"  # NumPy's letters for objects, texts, bytes, numbers, booleans, durations and dates
 _MOST_BYTES = 2**28  # of labels, and of a network's numbers that are computed rather than stored
 
