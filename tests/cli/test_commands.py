@@ -479,6 +479,26 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
     assert "asks for 0.9" in shown
 
 
+def test_classes_are_calibrated_separately_on_demand_and_offered_where_one_falls_short(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rare = rng.random(3000) < 0.15
+    x = rng.normal(size=(3000, 2)) + 1.2 * rare[:, None]
+    frame = pd.DataFrame(x, columns=["a", "b"]).assign(y=np.where(rare, "rare", "common"))
+    frame[:1200].to_csv(tmp_path / "known.csv", index=False)
+    frame[1200:].to_csv(tmp_path / "new.csv", index=False)
+    words = ("train", tmp_path / "known.csv", "--target", "y", "--epochs", "4", "-o")
+    run(*words, tmp_path / "plain")
+    run(*words, tmp_path / "by_class", "--class-conditional")
+    assert load(tmp_path / "by_class").clf.class_conditional
+    shown, other = (
+        " ".join(run("evaluate", tmp_path / name, tmp_path / "new.csv", "-e", "0.1").output.split())
+        for name in ("plain", "by_class")
+    )
+    assert "rows of class rare: less than chance explains" in shown
+    assert "--class-conditional" in shown
+    assert "--class-conditional" not in other
+
+
 def test_evaluate_says_that_rows_were_trained_on(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")

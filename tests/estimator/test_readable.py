@@ -170,8 +170,12 @@ def test_rows_that_cannot_be_read_are_flagged_and_change_no_other(kind: str, hea
     assert np.flatnonzero(trust.unreadable).tolist() == bad
     np.testing.assert_array_equal(trust.p_values[fine], expected.p_values)
     np.testing.assert_array_equal(trust.confidence[fine], expected.confidence)
-    for column in (trust.p_values, trust.credibility, trust.confidence, trust.typicality):
+    for column in (trust.p_values, trust.credibility, trust.confidence):
         assert not column[bad].any()
+    assert (trust.typicality is None) == (clf.head == "softmax")
+    if trust.typicality is not None:
+        assert not trust.typicality[bad].any()
+        np.testing.assert_array_equal(trust.typicality[fine], expected.typicality)
     assert not trust.label_sets(0.2)[bad].any()
     assert not clf.predict_set(given.asked, 0.2)[bad].any()
 
