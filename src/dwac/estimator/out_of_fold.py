@@ -43,10 +43,7 @@ def out_of_fold_votes(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Fl
     >>> bool(np.mean(votes.argmax(axis=1) == (X[:, 0] > 0.5)) > 0.9)
     True
     """
-    if isinstance(X, Dataset):
-        X, labels = gathered(X)
-        y = labels if y is None else y
-    X = rows_of(list(X) if isinstance(X, tuple) and choose(clf.encoder, X).kind != "module" else X)
+    X, y = rows_and_labels(clf, X, y)
     codes, classes = encode_labels(y, count(X))
     rng = check_random_state(clf.random_state)
     fold_of = stratified_folds(codes, folds, rng)
@@ -55,7 +52,11 @@ def out_of_fold_votes(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Fl
         for fold in range(folds):
             inside, outside = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
             other = clone(clf).set_params(
-                calibration_size=0, checkpoint=None, voters="all", verbose=False, random_state=int(rng.randint(2**31 - 1))
+                calibration_size=0,
+                checkpoint=None,
+                voters="all",
+                verbose=False,
+                random_state=int(rng.randint(2**31 - 1)),
             )
             other.fit(take(X, outside), classes[codes[outside]])
             columns = encode_known(other.classes_, len(other.classes_), classes)
@@ -63,6 +64,14 @@ def out_of_fold_votes(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Fl
             log.info("fold %d of %d: trained on %d rows, votes on %d", fold + 1, folds, len(outside), len(inside))
             done(fold + 1)
     return votes
+
+
+def rows_and_labels(clf: DWACClassifier, X: Any, y: Any) -> tuple[Any, Any]:
+    """X and y as `fit` reads them: X something with rows to take, y from a Dataset that has labels."""
+    if isinstance(X, Dataset):
+        X, labels = gathered(X)
+        y = labels if y is None else y
+    return rows_of(list(X) if isinstance(X, tuple) and choose(clf.encoder, X).kind != "module" else X), y
 
 
 def stratified_folds(codes: Ints, folds: int, rng: np.random.RandomState) -> Ints:

@@ -1,7 +1,7 @@
 """Which labels are wrong, and which are only hard to predict: a rule for labels and their out-of-fold probabilities.
 
 noise = label_noise(log_probabilities, y)      # (n, K) and (n,); arrays in, arrays out: knows no model
-noise.issues                                   # rows whose label is more likely wrong than right, the least likely first
+noise.issues                                   # rows whose label is more likely wrong than right
 
 A label that the votes find unlikely is no mistake where the votes themselves are uncertain: one man in ten earns more
 than men like him. So the threshold follows from the data, in three steps over all n K pairs of a row and a class.
