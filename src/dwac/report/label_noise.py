@@ -14,8 +14,9 @@ than men like him. So the threshold follows from the data, in three steps over a
 3. Of the labels seen at p, the share r / g(p) is noise. A label is an issue if that is at least a half: a local false
    discovery rate.
 
-If nowhere the votes exclude a label, they cannot tell noise from uncertainty. Then r would be the share of the class,
-and every rare label an issue. So of no class more than a third of the labels are taken for noise.
+Votes that exclude a class nowhere cannot tell noise from uncertainty. Then r would be the share of that class, and
+every rare label an issue. So of a class at most a third of the labels are taken for noise, unless another class, of
+which it is less than a third, shows as much.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import gamma
 from sklearn.isotonic import IsotonicRegression
 
 from dwac import _checks as checks
@@ -34,6 +36,7 @@ Ints = NDArray[np.int64]
 
 _LOWEST = (0.05, 0.1, 0.2, 0.4)  # shares of the pairs, of lowest probability, that may show the noise
 _MOST = 1 / 3  # of the labels of a class may be noise
+_LIMIT = 0.8413  # of the normal distribution lies below one standard deviation above its mean
 
 
 class LabelNoise(NamedTuple):
@@ -75,9 +78,8 @@ def label_noise(log_probabilities: ArrayLike, y: ArrayLike) -> LabelNoise:
     own = log_p[np.arange(n), labels]
     seen = np.arange(n_classes) == labels[:, None]
     floor = _floor(log_p, seen)
-    shares = np.bincount(labels, minlength=n_classes) / n
     frequency = _frequency(log_p, seen)[np.arange(n), labels]
-    wrong = np.minimum(np.minimum(floor, _MOST * shares[labels]) / frequency, 1.0)
+    wrong = np.minimum(np.minimum(floor, _believed(log_p, seen))[labels] / frequency, 1.0)
     wrong[own == log_p.max(axis=1)] = 0.0
     issues = np.flatnonzero(wrong >= 0.5)
     return LabelNoise(issues[np.argsort(own[issues], kind="stable")], wrong, min((n_classes - 1) * floor, 1.0))
@@ -94,12 +96,19 @@ def _frequency(log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
 
 
 def _floor(log_p: Floats, seen: NDArray[np.bool_]) -> float:
-    """r: how often a row has a label of the lowest probabilities, plus one standard error.
+    """r: how often a row has a label of the lowest probabilities; an upper limit, one standard error above.
 
-    The more pairs, the more precise; the fewer, the less uncertainty there is beside the noise: the least of a few.
+    The more pairs, the more precise; the fewer, the less uncertainty there is beside the noise: the least of a few. The
+    limit is that of a Poisson count, which is not 0 if nothing was seen: few rows show little.
     """
     order = np.argsort(log_p, axis=None, kind="stable")
     hits = np.cumsum(seen.reshape(-1)[order])
     sizes = np.array([max(int(share * len(hits)), 1) for share in _LOWEST])
-    found = hits[sizes - 1]
-    return float(((found + np.sqrt(found + 1)) / sizes).min())
+    return float((gamma.ppf(_LIMIT, hits[sizes - 1] + 1) / sizes).min())
+
+
+def _believed(log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
+    """(K,): the most noise believed of each class: a third of its labels, or what a class with less than that shows."""
+    most = _MOST * seen.mean(axis=0)
+    shown = np.array([_floor(log_p[:, k], seen[:, k]) for k in range(len(most))])
+    return np.asarray(np.maximum(most, shown[shown <= most].max(initial=0.0)))
