@@ -207,7 +207,8 @@ def write(rows: list[dict[str, Any]], folder: Path) -> None:
     import cleanlab
 
     table = pd.DataFrame(rows).groupby(["dataset", "rule"], sort=False)
-    means = table.mean().assign(seeds=table.size()).reset_index()
+    means = table.mean().round(4).assign(seeds=table.size()).reset_index()
+    means = means.astype({"rows": int, "flipped": int, "flagged": int})
     stored = [np.load(path) for path in sorted(folder.glob("*.npz"))]
     config = {
         "flipped": RATE,

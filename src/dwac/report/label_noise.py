@@ -15,8 +15,8 @@ than men like him. So the threshold follows from the data, in three steps over a
    discovery rate.
 
 Votes that exclude a class nowhere cannot tell noise from uncertainty. Then r would be the share of that class, and
-every rare label an issue. So of a class at most a third of the labels are taken for noise, unless another class, of
-which it is less than a third, shows as much.
+every rare label an issue. So at most a third of the labels of a class are taken for noise, unless the noise shows (at
+least half of it) in a class of which it is less than a third.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def label_noise(log_probabilities: ArrayLike, y: ArrayLike) -> LabelNoise:
     seen = np.arange(n_classes) == labels[:, None]
     floor = _floor(log_p, seen)
     frequency = _frequency(log_p, seen)[np.arange(n), labels]
-    wrong = np.minimum(np.minimum(floor, _believed(log_p, seen))[labels] / frequency, 1.0)
+    wrong = np.minimum(_believed(floor, log_p, seen)[labels] / frequency, 1.0)
     wrong[own == log_p.max(axis=1)] = 0.0
     issues = np.flatnonzero(wrong >= 0.5)
     return LabelNoise(issues[np.argsort(own[issues], kind="stable")], wrong, min((n_classes - 1) * floor, 1.0))
@@ -107,8 +107,10 @@ def _floor(log_p: Floats, seen: NDArray[np.bool_]) -> float:
     return float((gamma.ppf(_LIMIT, hits[sizes - 1] + 1) / sizes).min())
 
 
-def _believed(log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
-    """(K,): the most noise believed of each class: a third of its labels, or what a class with less than that shows."""
+def _believed(floor: float, log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
+    """(K,): how much of r is believed of each class: all if a class shows at least half of it, itself within limits."""
     most = _MOST * seen.mean(axis=0)
     shown = np.array([_floor(log_p[:, k], seen[:, k]) for k in range(len(most))])
-    return np.asarray(np.maximum(most, shown[shown <= most].max(initial=0.0)))
+    if ((shown <= most) & (shown >= floor / 2)).any():
+        return np.full(len(most), floor)
+    return np.asarray(np.minimum(floor, most))
