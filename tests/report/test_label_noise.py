@@ -30,7 +30,7 @@ def flipped(y: Ints, n_classes: int, rate: float, seed: int) -> tuple[Ints, NDAr
 def learned(log_p: Floats, rate: float) -> Floats:
     """What a calibrated model would say if it had learned from labels of which a share is wrong."""
     other = rate / (log_p.shape[1] - 1)
-    return np.log((1 - rate - other) * np.exp(log_p) + other)
+    return np.asarray(np.log((1 - rate - other) * np.exp(log_p) + other))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 10])

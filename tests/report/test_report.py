@@ -500,12 +500,12 @@ def test_votes_out_of_fold_that_the_model_has_are_used(clf: DWACClassifier) -> N
     labels = refs.labels.numpy()
     votes = np.where(np.arange(2) == labels[:, None], 0.0, -9.0)
     votes[[3, 5]] = votes[[3, 5], ::-1]
-    other.out_of_fold_ = votes  # type: ignore[attr-defined]
+    other.out_of_fold_ = votes
     issues = report.label_issues(other)
     assert set(issues["id"]) == set(refs.ids[[3, 5]])
     assert issues.attrs["judged"] == "out of fold"
     assert set(report.label_issues(other, rows=np.arange(5, 280))["id"]) == {refs.ids[5]}
-    other.out_of_fold_ = votes[1:]  # type: ignore[attr-defined]  # of other voters
+    other.out_of_fold_ = votes[1:]  # of other voters
     assert report.label_issues(other).attrs["judged"] == "in sample"
 
 
