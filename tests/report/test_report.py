@@ -2,6 +2,7 @@
 
 import io
 import re
+from copy import copy
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from typer.testing import CliRunner
 from dwac import DWACClassifier, ReferenceSet, load, metrics, report
 from dwac.cli.app import app
 from dwac.drawing.records import data_url
-from dwac.errors import HeadError, LabelError, StorageError
+from dwac.errors import HeadError, InputError, LabelError, StorageError
 from dwac.explain import privacy
 from dwac.kernels import KERNELS, get_kernel
 from dwac.report import card, cases, markup, words
@@ -438,18 +439,25 @@ def test_relabelled_examples_are_the_first_suspects(clf: DWACClassifier, tmp_pat
     assert row["label"] == changed.classes_[1 - codes[0]]
     assert row["suggested"] == changed.classes_[codes[0]]
     assert row["log_odds"] == pytest.approx(np.log(row["suggested_probability"] / row["probability"]), rel=1e-6)
-    assert issues["log_odds"].is_monotonic_decreasing
+    assert issues["probability"].is_monotonic_increasing
+    assert (issues["wrong"] >= 0.5).all()
     assert (issues["log_odds"] > 0).all()
 
 
-def test_a_suspicious_label_is_one_that_all_other_voters_would_change(clf: DWACClassifier) -> None:
+def test_suspicious_labels_are_those_that_the_votes_of_all_others_make_noise() -> None:
+    X, y = table(250)
+    y = np.where(np.arange(250) % 12 == 0, np.where(y == "yes", "no", "yes"), y)
+    clf = DWACClassifier(epochs=8, random_state=0, device="cpu").fit(X, y)
     refs = clf.references_
-    suspects = set(report.label_issues(clf)["id"])
-    h, labels, ids = refs.embeddings, refs.labels, refs.ids
-    for row in range(0, len(refs), 7):
-        stays = torch.arange(len(refs)) != row
-        others = ReferenceSet(h[stays], labels[stays], n_classes=2)
-        assert (int(others.log_class_weights(h[row : row + 1]).argmax()) != labels[row]) == (ids[row] in suspects)
+    h, labels, rows = refs.embeddings, refs.labels, torch.arange(len(refs))
+    others = [ReferenceSet(h[rows != row], labels[rows != row], n_classes=2) for row in range(len(refs))]
+    votes = [one.log_class_weights(h[row : row + 1])[0].numpy() for row, one in enumerate(others)]
+    noise = report.label_noise(np.stack(votes), labels.numpy())
+    suspects = report.label_issues(clf)
+    assert len(suspects) > 0
+    assert set(suspects["id"]) == set(refs.ids[noise.issues])
+    assert suspects.attrs["judged"] == "in sample"
+    assert suspects.attrs["checked"] == len(refs)
 
 
 def test_without_suspects_there_are_columns_and_a_sentence() -> None:
@@ -459,7 +467,84 @@ def test_without_suspects_there_are_columns_and_a_sentence() -> None:
     assert issues.empty
     assert list(issues.columns)[:3] == ["id", "label", "suggested"]
     sentence = words.issues(SimpleNamespace(issues=issues, clf=model, count=int))  # type: ignore[arg-type]
-    assert sentence.startswith("No training example")
+    assert sentence == f"No label of the 4 training examples looks wrong. {words.LEARNED}"
+
+
+def mislabelled() -> tuple[pd.DataFrame, Any, Any]:
+    """Rows whose label is clear, some labels of which are wrong: rows, labels, and which."""
+    X, y = table(480)
+    X["signal"] += 4 * (y == "yes")
+    wrong = np.arange(480) % 15 == 0
+    return X, np.where(wrong, np.where(y == "yes", "no", "yes"), y), wrong
+
+
+def test_wrong_labels_are_found_out_of_fold_among_all_rows_given(tmp_path: Path) -> None:
+    X, y, wrong = mislabelled()
+    clf = DWACClassifier(epochs=15, random_state=0, device="cpu", checkpoint=tmp_path / "c").fit(X, y)
+    (tmp_path / "c").unlink(missing_ok=True)
+    before = clf.predict_proba(X)
+    issues = report.label_issues(clf, X, y, folds=3)
+    assert issues.attrs["judged"] == "out of fold"
+    assert issues.attrs["checked"] == 480  # training, validation and calibration rows
+    assert issues.attrs["folds"] == 3
+    found = issues["id"].isin(X.index[wrong])
+    assert found.mean() > 0.9
+    assert found.sum() > 0.8 * wrong.sum()
+    assert (issues["suggested"] != issues["label"]).all()
+    assert (clf.predict_proba(X) == before).all()  # the model is as it was
+    assert not (tmp_path / "c").exists()  # and its checkpoint is not written by others
+
+
+def test_votes_out_of_fold_that_the_model_has_are_used(clf: DWACClassifier) -> None:
+    refs, other = clf.references_, copy(clf)
+    labels = refs.labels.numpy()
+    votes = np.where(np.arange(2) == labels[:, None], 0.0, -9.0)
+    votes[[3, 5]] = votes[[3, 5], ::-1]
+    other.out_of_fold_ = votes
+    issues = report.label_issues(other)
+    assert set(issues["id"]) == set(refs.ids[[3, 5]])
+    assert issues.attrs["judged"] == "out of fold"
+    assert set(report.label_issues(other, rows=np.arange(5, 280))["id"]) == {refs.ids[5]}
+    other.out_of_fold_ = votes[1:]  # of other voters
+    assert report.label_issues(other).attrs["judged"] == "in sample"
+
+
+def test_y_and_rows_need_what_they_refer_to(clf: DWACClassifier) -> None:
+    X, y = table(50)
+    with pytest.raises(InputError, match="give X"):
+        report.label_issues(clf, y=y)
+    with pytest.raises(InputError, match="rows"):
+        report.label_issues(clf, X, y, rows=np.arange(3))
+    with pytest.raises(InputError, match="folds"):
+        report.label_issues(clf, X, y, folds=1)
+
+
+def test_the_report_says_who_judged_the_labels(clf: DWACClassifier, page: str, tmp_path: Path) -> None:
+    X, y = table(100, seed=1)
+    issues = pd.DataFrame({"id": [9], "label": "no", "suggested": "yes", "suggested_probability": 0.9})
+    issues.attrs.update(judged="out of fold", checked=700, folds=5)
+    text = Reader(report.write(clf, X, y, tmp_path / "r.html", issues=issues).read_text()).words
+    assert "1 of 700 training examples" in text
+    assert words.UNSEEN in text
+    assert words.LEARNED not in text
+    assert words.UNSEEN not in Reader(page).words
+
+
+def test_the_command_checks_labels_out_of_fold(tmp_path: Path) -> None:
+    X, y, wrong = mislabelled()
+    X.assign(label=y).to_csv(tmp_path / "train.csv", index_label="name")
+    new, truth = table(60, seed=3)
+    new.assign(label=truth).to_csv(tmp_path / "new.csv", index_label="name")
+    model, page = str(tmp_path / "model"), tmp_path / "r.html"
+    train = ["train", str(tmp_path / "train.csv"), "--target", "label", "--id", "name", "-o", model, "--epochs", "15"]
+    assert CliRunner().invoke(app, [*train, "--seed", "0", "--device", "cpu"]).exit_code == 0
+    asked = ["report", model, str(tmp_path / "new.csv"), "--check-labels", str(tmp_path / "train.csv")]
+    made = CliRunner().invoke(app, [*asked, "-o", str(page), "--device", "cpu", "--epsilon", "0.2"])
+    assert made.exit_code == 0, made.output
+    text = Reader(page.read_text()).words
+    assert words.UNSEEN in text
+    assert re.search(r"\d+ of 480 training examples", text)
+    assert str(X.index[wrong][0]) in text
 
 
 # Words

@@ -24,7 +24,8 @@ from dwac.cli.app import app
 from dwac.errors import HeadError, InputError
 from dwac.explain import explain
 from dwac.kernels import get_kernel
-from dwac.report import label_issues
+from dwac.report import label_issues, label_noise, leave_one_out
+from dwac.report.words import LEARNED
 from dwac.server.explorer import Explorer, explorer_app
 from dwac.server.explorer.edits import edited, voters
 from dwac.server.explorer.points import NONE
@@ -161,17 +162,20 @@ def test_a_search_finds_ids_first_then_words(page: Reader) -> None:
 
 def test_suspicious_labels_are_those_of_the_report(page: Reader, table: DWACClassifier) -> None:
     answer, wanted = page.get("issues"), label_issues(table)
+    assert answer["judged"] == LEARNED  # in sample
     assert answer["n"] == len(wanted)
     assert [each["id"] for each in answer["issues"]] == wanted["id"].tolist()
     assert [table.references_.ids[each["point"]] for each in answer["issues"]] == wanted["id"].tolist()
 
 
 def test_some_training_examples_can_be_asked_about_their_labels(table: DWACClassifier) -> None:
-    every = label_issues(table).set_index("id")
-    rows = np.arange(0, len(table.references_), 3)
-    some = label_issues(table, rows).set_index("id")
-    assert set(some.index) == set(every.index) & set(table.references_.ids[rows])
-    assert np.allclose(some["log_odds"], every.loc[some.index, "log_odds"])
+    refs, rows = table.references_, np.arange(0, len(table.references_), 3)
+    votes, labels = leave_one_out(refs)[rows], refs.labels.cpu().numpy()[rows]
+    some = label_issues(table, rows=rows)
+    noise = label_noise(votes, labels)  # of these rows alone
+    assert some["id"].tolist() == refs.ids[rows][noise.issues].tolist()
+    assert np.allclose(some["log_odds"], (votes.max(axis=1) - votes[np.arange(len(rows)), labels])[noise.issues])
+    assert some.attrs["checked"] == len(rows)
 
 
 # Edits

@@ -39,6 +39,13 @@ def report(
     unlike: Annotated[
         str | None, typer.Option(metavar="DATA", help="Data of another kind, to see whether its typicality is low.")
     ] = None,
+    check_labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Judge the labels of these rows, usually the training data, out of fold. Five models are trained.",
+        ),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="The heading; by default the name of the model.")] = None,
     epsilon: EpsilonOption = 0.05,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples to show per prediction.")] = 5,
@@ -58,12 +65,16 @@ def report(
     """Write a report to read, mail or print: one HTML file that needs no network.
 
     It shows results on DATA, which must have labels; a map; explained predictions; and training labels that look wrong.
+    The model was trained on those labels, and misses wrong ones that it has memorised. --check-labels finds them.
+
     Rows of DATA that were used in training are left out, so you may give the file that was trained on with --test-size.
     Rows that cannot be read are left out, too; the exit code is then 3.
 
     Examples:
 
     dwac report model/ test.csv -o report.html
+
+    dwac report model/ test.csv --check-labels train.csv
 
     dwac report model/ people.csv --unlike martians.csv --title "Who earns more?"
     """
@@ -81,6 +92,13 @@ def report(
     if unlike is not None:
         others = read(unlike, like=loaded, labelled=False, encoding=encoding)
         strange = _readable(loaded.clf, others, strict=strict)[0].X
+    issues = None
+    if check_labels is not None:
+        judged = read(
+            check_labels, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding
+        )
+        judged = _readable(loaded.clf, judged, strict=strict)[0]
+        issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)
     with console.status(f"predicting {len(rows):,} rows …"):
         written = reports.write(
             loaded.clf,
@@ -95,6 +113,7 @@ def report(
             cases=cases,
             private=hidden,
             note=note,
+            issues=issues,
         )
     size = written.stat().st_size / 1e6
     console.print(f"written: {written}, on {len(rows):,} rows, {size:.1f} MB", highlight=False, soft_wrap=True)

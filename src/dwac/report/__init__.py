@@ -1,7 +1,8 @@
 """The report: accuracy, calibration, prediction sets and typicality of a model, in one HTML file.
 
 write(clf, X_test, y_test, "report.html", unlike=X_strange)    # to mail, print, or open offline
-label_issues(clf)                                              # training labels that look wrong
+label_issues(clf, X, y)                                        # labels that look wrong, judged out of fold
+label_noise(log_probabilities, y)                              # the rule behind it, for probabilities from anywhere
 embedding_map(clf, X_test, y_test)                             # a matplotlib figure, like the other plots
 
 Needs the extra `dwac[report]`.
@@ -14,10 +15,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from dwac.errors import StorageError
 from dwac.estimator.classifier import DWACClassifier
 from dwac.report.findings import find
 from dwac.report.label_issues import label_issues, leave_one_out
+from dwac.report.label_noise import LabelNoise, label_noise
 from dwac.report.maps import embedding_map
 from dwac.report.page import page
 from dwac.report.plots import history, reliability, sets, typicality
@@ -25,9 +29,11 @@ from dwac.report.seen import seen
 from dwac.storage.files import replace_file
 
 __all__ = [
+    "LabelNoise",
     "embedding_map",
     "history",
     "label_issues",
+    "label_noise",
     "leave_one_out",
     "reliability",
     "seen",
@@ -51,6 +57,7 @@ def write(
     cases: int = 3,
     private: bool | None = None,
     note: str = "",
+    issues: pd.DataFrame | None = None,
 ) -> Path:
     """Write a report on a classifier, as measured on test examples X with true labels y, to one HTML file.
 
@@ -68,8 +75,10 @@ def write(
         private: show only labels and numbers in whole per cent: no id or record of a training or test example, no map
             and no list of suspicious labels. The default for a model saved without its training examples.
         note: shown at the top, such as where the test examples come from.
+        issues: labels to check, from `label_issues(clf, X_train, y_train)`: out of fold, for the time of a few fits.
+            By default the model's own votes judge its training examples, at no cost.
     """
-    found = find(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
+    found = find(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, issues=issues)
     content = page(found, title=title, k=k, n_cases=cases, note=note)
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))

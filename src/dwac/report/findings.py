@@ -36,6 +36,7 @@ class Findings:
     predictions: Predictions
     outside: Predictions | None  # of out-of-distribution examples
     result: Evaluation
+    judged: pd.DataFrame | None = None  # suspicious labels, if they were looked for already
 
     @property
     def private(self) -> bool:
@@ -107,8 +108,8 @@ class Findings:
 
     @cached_property
     def issues(self) -> pd.DataFrame:
-        """Suspicious training labels."""
-        return label_issues(self.clf)
+        """Suspicious labels: those given, else those that the model's own votes find in its training examples."""
+        return label_issues(self.clf) if self.judged is None else self.judged
 
     def set_curve(self, epsilons: Iterable[float] | None = None) -> pd.DataFrame | None:
         """Coverage and set sizes per ε, by default for every ε that can exclude a label; None if not calibrated."""
@@ -180,10 +181,12 @@ def find(
     unlike: Any = None,
     epsilon: float = 0.05,
     private: bool | None = None,
+    issues: pd.DataFrame | None = None,
 ) -> Findings:
     """Predict test examples X with true labels y, and out-of-distribution examples `unlike`.
 
     private: show only labels and rounded numbers; the default for a model saved without its training examples.
+    issues: the result of `label_issues`, if it is there already.
     """
     clf.references_  # noqa: B018 - raises for a softmax head, which has no votes to report on
     X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
@@ -196,4 +199,4 @@ def find(
         rows = np.flatnonzero(predictions.readable)
         X, names, truth, predictions = take(X, rows), names[rows], truth[rows], predictions.part(rows)
     outside = None if outside is None or not outside.readable.any() else outside.part(outside.readable)
-    return Findings(clf, X, names, truth, predictions, outside, result)
+    return Findings(clf, X, names, truth, predictions, outside, result, issues)

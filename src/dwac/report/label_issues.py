@@ -1,6 +1,11 @@
-"""Training labels that look wrong: examples whose neighbours vote for another label.
+"""Training labels that look wrong, judged out of sample where that can be had.
 
-The votes on each training example exclude its own:
+label_issues(clf, X, y)        # out of fold: each label by a classifier trained on the other four of five folds
+label_issues(clf)              # what is free: out-of-fold votes if the classifier has them, else in-sample ones
+
+Which labels are listed is decided by `label_noise`, which knows that some labels are only hard to predict.
+
+In-sample votes on a training example exclude its own:
 
     L_k = log Σ_{i≠j} I(y_i=k) w(h_j, h_i)
 
@@ -14,6 +19,7 @@ summed directly, in float64.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -22,46 +28,98 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac.errors import InputError
 from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.out_of_fold import out_of_fold_votes, rows_and_labels
+from dwac.estimator.preparation import encode_labels, row_ids
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet
+from dwac.report.label_noise import label_noise
 
-COLUMNS = ("id", "label", "suggested", "probability", "suggested_probability", "log_odds")
+COLUMNS = ("id", "label", "suggested", "probability", "suggested_probability", "log_odds", "wrong")
+OUT_OF_FOLD, IN_SAMPLE = "out of fold", "in sample"
 _LEAST = 0.25  # of the own vote: if the others weigh more, the difference is exact to about 1e-4
 _CELLS = 2**22  # weights in memory at once
 
 
-def label_issues(clf: DWACClassifier, rows: NDArray[np.int64] | None = None) -> pd.DataFrame:
-    """Training examples that are outvoted by their neighbours, the most doubtful first; one row per example.
+def label_issues(
+    clf: DWACClassifier,
+    X: Any = None,
+    y: Any = None,
+    folds: int = 5,
+    *,
+    ids: Iterable[Hashable] | None = None,
+    rows: NDArray[np.int64] | None = None,
+) -> pd.DataFrame:
+    """Labels that are more likely wrong than right, the least probable first; one row per example.
 
-    Columns: `id`; its `label`; the label `suggested` by the others; the `probability` that they give to its own label;
-    the `suggested_probability`; and `log_odds`, the log of the ratio of the suggested and the own probability.
+    Columns: `id`; its `label`; the label `suggested` by the votes; the `probability` that they give to its own label;
+    the `suggested_probability`; `log_odds`, the log of the ratio of the suggested and the own probability; and `wrong`,
+    the estimated probability that the label is wrong. Each is worth a look; some are right and rare.
 
-    Not every one is mislabelled: an example may be rare, or lie between classes. Each is worth a look. Nor is every
-    wrong label listed: the network was trained on all labels, and may have memorised some wrong ones.
+    `attrs["judged"]` says how: "out of fold", by votes of a model that was not trained on the label, or "in sample".
+    In-sample votes miss wrong labels that the network has memorised. `attrs["checked"]` is the number of labels that
+    were judged, `attrs["noise_rate"]` the estimated share of wrong ones, cautiously high.
 
-    rows: which training examples to check, by position in `references_`; by default all.
+    Args:
+        clf: a classifier; unless X is given, fitted and with the head "dwac".
+        X: examples whose labels y to judge out of fold, usually those of fit. `folds` classifiers with the settings of
+            `clf` are trained, each on all folds but one: about four times the time of fit. Without X, the training
+            examples are judged by the votes that are there: out-of-fold ones if `clf.out_of_fold_` has them.
+        y: their labels.
+        folds: in how many parts to divide X.
+        ids: names of the rows of X; by default the index of a DataFrame or Series, else 0 … n-1.
+        rows: without X: which training examples to check, by position in `references_`; by default all.
     """
+    if X is None:
+        if y is not None or ids is not None:
+            raise InputError("y and ids belong to X; give X too, or neither for the training examples of the model")
+        return _of_training(clf, rows)
+    if rows is not None:
+        raise InputError("rows are positions among the training examples; with X, leave out rows of X instead")
+    X, y = rows_and_labels(clf, X, y)
+    votes = out_of_fold_votes(clf, X, y, folds)
+    codes, classes = encode_labels(y, len(votes))
+    found = _frame(votes, codes, classes, row_ids(X, ids, len(votes)))
+    found.attrs.update(judged=OUT_OF_FOLD, folds=folds)
+    return found
+
+
+def _of_training(clf: DWACClassifier, rows: NDArray[np.int64] | None) -> pd.DataFrame:
+    """The same by votes that cost no training."""
     references = clf.references_
     rows = np.arange(len(references)) if rows is None else rows
-    votes = leave_one_out(references, rows)
-    labels = references.labels.cpu().numpy()[rows]
-    suggested, each = votes.argmax(axis=1), np.arange(len(rows))
-    log_p = votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)
-    own, best = log_p[each, labels], log_p[each, suggested]
+    known: Any = getattr(clf, "out_of_fold_", None)
+    free = known is not None and len(known) == len(references)
+    votes = np.asarray(known, dtype=np.float64)[rows] if free else leave_one_out(references, rows)
+    found = _frame(votes, references.labels.cpu().numpy()[rows], clf.classes_, references.ids[rows])
+    found.attrs["judged"] = OUT_OF_FOLD if free else IN_SAMPLE
+    return found
+
+
+def _frame(votes: NDArray[np.float64], labels: NDArray[Any], classes: NDArray[Any], ids: Any) -> pd.DataFrame:
+    """The issues among labels (n,), given as codes, by votes (n, K); a row without any vote is not judged."""
+    judged = np.isfinite(votes.max(axis=1))
+    votes, labels, ids = votes[judged], labels[judged], ids[judged]
+    noise = label_noise(votes, labels)
+    listed = noise.issues
+    log_p = votes[listed] - np.logaddexp.reduce(votes[listed], axis=1, keepdims=True)
+    suggested, each = log_p.argmax(axis=1), np.arange(len(listed))
+    own, best = log_p[each, labels[listed]], log_p[each, suggested]
     issues = pd.DataFrame(
         {
-            "id": pd.Series(list(references.ids[rows]), dtype=object),
-            "label": clf.classes_[labels],
-            "suggested": clf.classes_[suggested],
+            "id": pd.Series(list(ids[listed]), dtype=object),
+            "label": classes[labels[listed]],
+            "suggested": classes[suggested],
             "probability": np.exp(own),
             "suggested_probability": np.exp(best),
             "log_odds": best - own,
+            "wrong": noise.wrong[listed],
         },
         columns=list(COLUMNS),
     )
-    outvoted: pd.DataFrame = issues[best > own]
-    return outvoted.sort_values("log_odds", ascending=False, kind="stable", ignore_index=True)
+    issues.attrs.update(checked=len(labels), noise_rate=noise.rate)
+    return issues
 
 
 def leave_one_out(references: ReferenceSet, rows: NDArray[np.int64] | None = None) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from dwac.report import card, plots, words
 from dwac.report.cases import brief, case
 from dwac.report.findings import EPSILONS, Findings
 from dwac.report.grouped import largest
+from dwac.report.label_issues import OUT_OF_FOLD
 from dwac.report.maps import embedding_map
 from dwac.report.markup import Html, joined, table, tag
 from dwac.report.style import CSS
@@ -290,5 +291,10 @@ def _labels(found: Findings) -> Html:
     for row, name in zip(rows, found.issues["id"], strict=False):
         row.append(brief(found.clf.examples_.get(name)))
     caption = f"{len(rows)} of {len(found.issues):,}, the most doubtful first"
-    note = "Votes exclude the example itself. `dwac.report.label_issues(clf)` lists all of them."
+    note = (
+        "`dwac.report.label_issues(clf, X, y)` lists all of them, judged out of fold."
+        if found.issues.attrs.get("judged") == OUT_OF_FOLD
+        else "Votes exclude the example itself. `dwac.report.label_issues(clf)` lists all of them, and with the "
+        "training data, `label_issues(clf, X, y)`, those that are found out of fold."
+    )
     return joined((summary, table(head, rows, caption=caption, numbers=[3]), tag("p", note, class_="note")))

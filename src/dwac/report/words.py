@@ -13,6 +13,7 @@ from dwac.metrics import AgainstChance, Agreement
 from dwac.report.chance import likely_share
 from dwac.report.findings import Findings
 from dwac.report.grouped import Deciding
+from dwac.report.label_issues import IN_SAMPLE, OUT_OF_FOLD
 
 LEAD = (
     "Every prediction of this model is a vote. Each training example votes for its own label; the more similar it is "
@@ -31,8 +32,10 @@ PRIVATE = (
 )
 LEARNED = (  # a limit of checking the labels of training examples
     "The network was trained on these labels, including wrong ones, so wrong labels that it has memorised are not "
-    "found."
+    "found; judged out of fold, by a model not trained on them, they would be."
 )
+UNSEEN = "Each label was judged by votes of a model that was not trained on it."
+JUDGED = {OUT_OF_FOLD: UNSEEN, IN_SAMPLE: LEARNED}
 GROUPS = (
     "Training examples of one class that vote alike form a group. Its share of a vote is the exact sum of its members' "
     "votes."
@@ -219,14 +222,16 @@ def outside(found: Findings) -> str:
 
 
 def issues(found: Findings) -> str:
-    """How many training labels look wrong."""
-    n, m = found.count(len(found.issues)), found.count(len(found.clf.references_))
-    who = "representative" if found.clf.references_.weighted else "training example"
+    """How many labels look wrong, and who judged them."""
+    how_judged = found.issues.attrs
+    n, m = found.count(len(found.issues)), found.count(how_judged.get("checked", len(found.clf.references_)))
+    who = "representative" if found.clf.references_.weighted and "folds" not in how_judged else "training example"
+    how = JUDGED[how_judged.get("judged", IN_SAMPLE)]
     if n == 0:
-        return f"No {who} is outvoted by the others. {LEARNED}"
+        return f"No label of the {m:,} {who}s looks wrong. {how}"
     return (
-        f"{n:,} of {m:,} {who}s ({percent(n / m)}) would get another label from the others. Some are "
-        f"mislabelled, some are rare or lie between two classes. Check the first ones first. {LEARNED}"
+        f"{n:,} of {m:,} {who}s ({percent(n / m)}) have labels that are more likely wrong than right, by the votes of "
+        f"others and by how often labels occur that the votes exclude. Check the first ones first. {how}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,19 +19,11 @@ def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Itera
     show: True, False, or "auto": only in a terminal or a notebook.
     """
     console = Console(stderr=True)
-    if not (console.is_terminal or console.is_jupyter if show == "auto" else show):
+    if not _shown(console, show):
         yield {}
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
     done = 0
-    with Progress(*columns, console=console, transient=True) as progress:
+    with _bar(console) as progress:
         task = progress.add_task(title, total=float(epochs), state="")
 
         def on_batch(batch: int, batches: int) -> None:
@@ -46,3 +38,35 @@ def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Itera
             progress.update(task, completed=done, state=state)
 
         yield {"on_epoch": on_epoch, "on_batch": on_batch}
+
+
+@contextmanager
+def folds_bar(title: str, folds: int, *, show: bool | str = "auto") -> Iterator[Callable[[int], None]]:
+    """A function to call with the number of folds done; it moves a progress bar inside the context."""
+    console = Console(stderr=True)
+    if not _shown(console, show):
+        yield lambda _: None
+        return
+    with _bar(console) as progress:
+        task = progress.add_task(title, total=float(folds), state=f"fold 1/{folds}")
+
+        def done(fold: int) -> None:
+            progress.update(task, completed=fold, state=f"fold {min(fold + 1, folds)}/{folds}")
+
+        yield done
+
+
+def _shown(console: Console, show: bool | str) -> bool:
+    return bool(console.is_terminal or console.is_jupyter if show == "auto" else show)
+
+
+def _bar(console: Console) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, transient=True)

@@ -12,6 +12,7 @@ import pandas as pd
 from dwac.drawing.records import plain, written
 from dwac.estimator.evaluation import Predictions, as_csv
 from dwac.report.label_issues import label_issues
+from dwac.report.words import JUDGED
 from dwac.server.explorer.edits import Edit
 from dwac.server.explorer.points import NONE
 from dwac.server.explorer.state import Explorer
@@ -89,13 +90,14 @@ def issues(explorer: Explorer, session: str) -> dict[str, Any]:
     clf = explorer.view(session).clf
     m = len(clf.references_)
     rows = None if m <= MOST else np.linspace(0, m - 1, MOST).astype(np.int64)
-    found = label_issues(clf, rows)
+    found = label_issues(clf, rows=rows)
     places = explorer.points.references.positions(found["id"].head(LISTED).tolist()).tolist()
     listed = [
         {"point": place, **{name: plain(value) for name, value in row.items()}}
         for place, row in zip(places, found.head(LISTED).to_dict("records"), strict=True)
     ]
-    return {"issues": listed, "n": len(found), "asked": m if rows is None else len(rows), "n_references": m}
+    counts = {"n": len(found), "asked": m if rows is None else len(rows), "n_references": m}
+    return {"issues": listed, **counts, "judged": JUDGED[found.attrs["judged"]]}
 
 
 def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:

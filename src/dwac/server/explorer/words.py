@@ -44,8 +44,8 @@ GUIDE = {
         "anything seen. Drag over the bars to show only those examples on the map."
     ),
     "issues": (
-        "Training examples that are outvoted by the others, the most doubtful first. Some are mislabelled, some are "
-        "rare or lie between two classes. Wrong labels that the network has memorised are not found."
+        "Training examples whose labels are more likely wrong than right, the least probable first: others outvote "
+        "them where labels are hardly ever so uncertain."
     ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its label, so the others may agree with "
@@ -69,8 +69,8 @@ REPRESENTED = {  # instead of the same entries, where few represent all
     "share": "The share of this representative, with all it votes for, in the whole vote.",
     "weight": "exp(−distance²) for the default kernel, times the number of votes that the representative has.",
     "issues": (
-        "Representatives that are outvoted by the others, the most doubtful first. Some are mislabelled, some are rare "
-        "or lie between two classes. Wrong labels that the network has memorised are not found."
+        "Representatives whose labels are more likely wrong than right, the least probable first: others outvote them "
+        "where labels are hardly ever so uncertain."
     ),
     "training": (
         "The votes exclude this representative and all it votes for. But the network was trained on its label, so the "

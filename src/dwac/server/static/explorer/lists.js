@@ -45,7 +45,7 @@ export async function showIssues(app) {
   fill(place, el("p", { class: "note" }, "Checking the label of every training example …"));
   const found = await get("/explorer/issues");
   const asked = found.asked < found.n_references ? ` ${found.asked.toLocaleString("en")} of ${found.n_references.toLocaleString("en")} were checked.` : "";
-  fill(place, el("p", { class: "note" }, app.start.guide.issues),
+  fill(place, el("p", { class: "note" }, `${app.start.guide.issues} ${found.judged}`),
     el("p", {}, `${plural(found.n, "label")} to check.${asked}`),
     found.issues.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "label", "suggested label", "odds"]), el("tbody", {},
       found.issues.map((issue) => el("tr", {}, el("td", {}, go(app, issue.point, issue.id)), el("td", {}, chip(app, issue.label)),

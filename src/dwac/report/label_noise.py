@@ -1,0 +1,116 @@
+"""Which labels are wrong, and which are only hard to predict: a rule for labels and their out-of-fold probabilities.
+
+noise = label_noise(log_probabilities, y)      # (n, K) and (n,); arrays in, arrays out: knows no model
+noise.issues                                   # rows whose label is more likely wrong than right
+
+A label that the votes find unlikely is no mistake where the votes themselves are uncertain: one man in ten earns more
+than men like him. So the threshold follows from the data, in three steps over all n K pairs of a row and a class.
+
+1. g(p), how often a row has a label that the votes give the probability p: the monotone curve fitted to all pairs
+   (isotonic regression). Only the order of the probabilities matters, not their calibration.
+2. r, how often a row has a label that the votes all but exclude: the frequency among the pairs of lowest probability.
+   What is left there is not uncertainty. It is noise, and if a wrong label is as likely to be any of the K-1 others,
+   noise gives every row each wrong label with this frequency, and a share ε = (K-1) r of the labels is wrong.
+3. Of the labels seen at p, the share r / g(p) is noise. A label is an issue if that is at least a half: a local false
+   discovery rate.
+
+Votes that exclude a class nowhere cannot tell noise from uncertainty. Then r would be the share of that class, and
+every rare label an issue. So at most a third of the labels of a class are taken for noise, unless the noise shows (at
+least half of it) in a class of which it is less than a third.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import gamma
+from sklearn.isotonic import IsotonicRegression
+
+from dwac import _checks as checks
+from dwac.errors import InputError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_LOWEST = (0.05, 0.1, 0.2, 0.4)  # shares of the pairs, of lowest probability, that may show the noise
+_MOST = 1 / 3  # of the labels of a class may be noise
+_LIMIT = 0.8413  # of the normal distribution lies below one standard deviation above its mean
+
+
+class LabelNoise(NamedTuple):
+    """What is wrong with n labels.
+
+    `issues`: the rows whose label is more likely wrong than right, that of lowest probability first. `wrong`: (n,) the
+    estimated probability that each label is wrong. `rate`: the estimated share of wrong labels, cautiously high.
+    """
+
+    issues: Ints
+    wrong: Floats
+    rate: float
+
+
+def label_noise(log_probabilities: ArrayLike, y: ArrayLike) -> LabelNoise:
+    """Find the wrong ones among labels y (n,), from log-probabilities (n, K) of models that were not trained on them.
+
+    Log class weights will do: each row is normalised. -inf is allowed, not for all classes of a row. A label that is
+    the most probable one is never an issue. The noise is assumed to be the same for all rows and classes, and votes to
+    be nearly certain of some rows.
+
+    >>> p = np.full(1000, 0.999)
+    >>> y = np.repeat([0, 1], 500)
+    >>> log_p = np.log(np.where(np.arange(2) == y[:, None], p[:, None], 1 - p[:, None]))
+    >>> y[[3, 700]] = [1, 0]
+    >>> label_noise(log_p, y).issues
+    array([  3, 700])
+    """
+    votes = np.asarray(log_probabilities, dtype=np.float64)
+    if votes.ndim != 2 or votes.shape[1] < 2:
+        raise InputError(f"log_probabilities must be (n, K) with two classes or more; got shape {votes.shape}")
+    if np.isnan(votes).any() or not np.isfinite(votes.max(axis=1, initial=-np.inf)).all():
+        raise InputError("log_probabilities must not be NaN, and each row needs a finite one; drop the other rows")
+    n, n_classes = votes.shape
+    labels = checks.class_labels(y, "y", n=n, n_classes=n_classes)
+    if n == 0:
+        return LabelNoise(np.zeros(0, dtype=np.int64), np.zeros(0), 0.0)
+    log_p = votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)
+    own = log_p[np.arange(n), labels]
+    seen = np.arange(n_classes) == labels[:, None]
+    floor = _floor(log_p, seen)
+    frequency = _frequency(log_p, seen)[np.arange(n), labels]
+    wrong = np.minimum(_believed(floor, log_p, seen)[labels] / frequency, 1.0)
+    wrong[own == log_p.max(axis=1)] = 0.0
+    issues = np.flatnonzero(wrong >= 0.5)
+    return LabelNoise(issues[np.argsort(own[issues], kind="stable")], wrong, min((n_classes - 1) * floor, 1.0))
+
+
+def _frequency(log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
+    """(n, K): g, how often a row has a label of so low a probability; monotone in the probability."""
+    values, place = np.unique(log_p, return_inverse=True)
+    place = place.reshape(-1)
+    counts = np.bincount(place)
+    hits = np.bincount(place, weights=seen.reshape(-1))
+    curve = IsotonicRegression().fit_transform(np.arange(len(values)), hits / counts, sample_weight=counts)
+    return np.asarray(curve[place].reshape(log_p.shape))
+
+
+def _floor(log_p: Floats, seen: NDArray[np.bool_]) -> float:
+    """r: how often a row has a label of the lowest probabilities; an upper limit, one standard error above.
+
+    The more pairs, the more precise; the fewer, the less uncertainty there is beside the noise: the least of a few. The
+    limit is that of a Poisson count, which is not 0 if nothing was seen: few rows show little.
+    """
+    order = np.argsort(log_p, axis=None, kind="stable")
+    hits = np.cumsum(seen.reshape(-1)[order])
+    sizes = np.array([max(int(share * len(hits)), 1) for share in _LOWEST])
+    return float((gamma.ppf(_LIMIT, hits[sizes - 1] + 1) / sizes).min())
+
+
+def _believed(floor: float, log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
+    """(K,): how much of r is believed of each class: all if a class shows at least half of it, itself within limits."""
+    most = _MOST * seen.mean(axis=0)
+    shown = np.array([_floor(log_p[:, k], seen[:, k]) for k in range(len(most))])
+    if ((shown <= most) & (shown >= floor / 2)).any():
+        return np.full(len(most), floor)
+    return np.asarray(np.minimum(floor, most))

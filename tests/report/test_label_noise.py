@@ -1,0 +1,146 @@
+"""Which labels are wrong and which are only hard to predict: the rule, on data whose truth is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dwac.errors import DwacError, InputError
+from dwac.report import label_noise
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def drawn(n: int, n_classes: int, spread: float, seed: int) -> tuple[Floats, Ints]:
+    """True log-probabilities, sharper with a larger spread, and labels drawn from them: nothing but uncertainty."""
+    rng = np.random.default_rng(seed)
+    logits = spread * rng.normal(size=(n, n_classes))
+    log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    return log_p, (np.exp(log_p).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1).clip(max=n_classes - 1)
+
+
+def flipped(y: Ints, n_classes: int, rate: float, seed: int) -> tuple[Ints, NDArray[np.bool_]]:
+    rng = np.random.default_rng(seed)
+    bad = rng.random(len(y)) < rate
+    return np.where(bad, (y + rng.integers(1, n_classes, len(y))) % n_classes, y), bad
+
+
+def learned(log_p: Floats, rate: float) -> Floats:
+    """What a calibrated model would say if it had learned from labels of which a share is wrong."""
+    other = rate / (log_p.shape[1] - 1)
+    return np.asarray(np.log((1 - rate - other) * np.exp(log_p) + other))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+@pytest.mark.parametrize("spread", [2.0, 4.0])
+def test_labels_that_are_only_uncertain_are_left_alone(n_classes: int, spread: float) -> None:
+    log_p, y = drawn(5000, n_classes, spread, seed=1)
+    assert np.mean(log_p.argmax(axis=1) != y) > 0.05  # so many would be flagged for being outvoted
+    assert len(label_noise(log_p, y).issues) < 0.01 * len(y)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+@pytest.mark.parametrize("model_knows_noise", [True, False])
+def test_flipped_labels_are_found_and_most_that_are_flagged_were_flipped(
+    n_classes: int, model_knows_noise: bool
+) -> None:
+    log_p, truth = drawn(5000, n_classes, 6.0, seed=2)
+    y, bad = flipped(truth, n_classes, 0.08, seed=3)
+    noise = label_noise(learned(log_p, 0.08) if model_knows_noise else log_p, y)
+    assert bad[noise.issues].mean() > 0.7
+    assert bad[noise.issues].sum() > 0.5 * bad.sum()
+    assert 0.07 < noise.rate < 0.13
+
+
+def test_what_is_flagged_is_as_often_wrong_as_is_said() -> None:
+    log_p, truth = drawn(40_000, 4, 5.0, seed=4)
+    y, bad = flipped(truth, 4, 0.08, seed=5)
+    noise = label_noise(learned(log_p, 0.08), y)
+    said, true = noise.wrong[noise.issues].mean(), bad[noise.issues].mean()
+    assert abs(said - true) < 0.05
+    assert noise.wrong[noise.issues].min() >= 0.5
+
+
+def test_votes_that_know_nothing_flag_nothing() -> None:
+    rng = np.random.default_rng(0)
+    rare = (rng.random(4000) < 0.05).astype(np.int64)
+    even = rng.integers(2, size=4000)
+    for y in (rare, even):
+        p = np.clip(y.mean() + 0.01 * rng.normal(size=4000), 0.001, 0.999)
+        noise = label_noise(np.log(np.stack([1 - p, p], axis=1)), y)
+        assert len(noise.issues) < 0.005 * 4000
+
+
+def test_wrong_labels_of_a_rare_class_are_found_where_other_classes_show_the_noise() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.choice(5, 6000, p=[0.5, 0.3, 0.17, 0.02, 0.01])
+    y, bad = flipped(truth, 5, 0.08, seed=0)
+    right = np.arange(5) == truth[:, None]
+    log_p = np.log(np.where(right, 0.92, 0.02) + 0.01 * rng.random((6000, 5)))
+    noise = label_noise(log_p, y)
+    rare = bad & (y == 4)
+    assert rare.sum() > (y == 4).sum() / 2  # most labels of that class are wrong
+    assert set(np.flatnonzero(rare)) <= set(noise.issues)
+    assert bad[noise.issues].all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_order_of_rows_and_classes_does_not_matter(seed: int) -> None:
+    log_p, truth = drawn(300, 3, 5.0, seed)
+    y, _ = flipped(truth, 3, 0.1, seed)
+    wanted = label_noise(log_p, y)
+    rng = np.random.default_rng(seed)
+    rows, classes = rng.permutation(300), rng.permutation(3)
+    found = label_noise(log_p[rows][:, classes], np.argsort(classes)[y[rows]])
+    assert sorted(rows[found.issues]) == sorted(wanted.issues)
+    assert np.allclose(found.wrong, wanted.wrong[rows])
+
+
+@pytest.mark.parametrize("power", [0.3, 3.0])
+def test_with_two_classes_overconfident_votes_flag_the_same_labels(power: float) -> None:
+    log_p, truth = drawn(2000, 2, 6.0, seed=7)
+    y, _ = flipped(truth, 2, 0.08, seed=7)
+    assert label_noise(power * log_p, y).issues.tolist() == label_noise(log_p, y).issues.tolist()
+
+
+def test_issues_are_outvoted_and_come_with_the_least_probable_first() -> None:
+    log_p, truth = drawn(2000, 3, 5.0, seed=8)
+    y, _ = flipped(truth, 3, 0.08, seed=8)
+    noise = label_noise(log_p + 7.0, y)  # log class weights, not normalised
+    own = log_p[np.arange(2000), y]
+    assert (np.diff(own[noise.issues]) >= 0).all()
+    assert (log_p.argmax(axis=1)[noise.issues] != y[noise.issues]).all()
+    assert set(noise.issues) == set(np.flatnonzero(noise.wrong >= 0.5))
+
+
+def test_a_class_that_nobody_else_votes_for_and_few_rows_are_defined() -> None:
+    log_p = np.log(np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.5, 0.5, 0.0]]) + 1e-300)
+    log_p[:, 2] = -np.inf
+    noise = label_noise(log_p, [0, 1, 2])
+    assert np.isfinite(noise.wrong).all()
+    assert 0 <= noise.rate <= 1
+    empty = label_noise(np.zeros((0, 2)), np.zeros(0, dtype=int))
+    assert len(empty.issues) == 0
+    assert empty.rate == 0
+
+
+@pytest.mark.parametrize(
+    ("log_p", "y", "said"),
+    [
+        (np.zeros(3), [0, 0, 0], "shape"),
+        (np.zeros((2, 1)), [0, 0], "two classes"),
+        (np.full((2, 2), -np.inf), [0, 1], "finite"),
+        (np.full((2, 2), np.nan), [0, 1], "NaN"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(log_p: Floats, y: list[int], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        label_noise(log_p, y)
+
+
+def test_labels_beyond_the_classes_are_refused() -> None:
+    with pytest.raises(DwacError, match="y"):
+        label_noise(np.zeros((2, 2)), [0, 2])
