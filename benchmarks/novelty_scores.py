@@ -1,0 +1,327 @@
+"""Claim: one score of how strange a row is, from its embedding h against the voters, is as good as any other.
+
+First, encoders are trained: for each pair of known and unknown data a DWAC and its softmax twin. What scores need is
+saved. Then every score is judged by its AUROC: the probability that an unknown row scores higher than a test row.
+
+    python -m benchmarks.novelty_scores train FOLDER digits-3 fashion_mnist …      # best on a GPU
+    python -m benchmarks.novelty_scores score FOLDER
+
+No score sees strangers. Pairs named `look` are those on which choices were made: classes held out that are not among
+the others, and validation rows made strange (mixtures of two images or texts of different classes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+
+from dwac import DWACClassifier, datasets
+from dwac.datasets import mnist
+from dwac.datasets.files import read
+from dwac.nn import batches
+from dwac.nn.ensemble import features_of
+from dwac.nn.heads import WeightedAverage
+from dwac.paper import settings
+from dwac.paper.fit import build_encoder
+from dwac.paper.rows import Library
+from dwac.paper.rows import rows as take
+
+HEADS = ("dwac", "softmax")
+MOST = 10_000  # rows of each kind
+KS = (1, 5, 10, 50, 200)
+WIDTHS = (32, 64, 128)  # of random projections
+Ints = NDArray[np.int64]
+Parts = dict[str, Any]
+
+
+# Pairs of known and unknown data
+
+
+@dataclass
+class Pair:
+    """Rows to learn, test rows like them, and strangers by name; settings of the classifier."""
+
+    X: Any
+    y: Ints
+    X_test: Any
+    y_test: Ints
+    strangers: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def pair(name: str) -> Pair:
+    """A pair by name; `digits-3`: the digit 3 is unknown; `stackoverflow-tags-0`: tags 0, 4, 8, … are."""
+    kind, _, held = name.partition("-")
+    if kind == "digits":
+        return _digits(int(held))
+    library = Library()
+    data = library.load(kind.removesuffix("_small"))
+    values = settings.estimator_settings(kind.removesuffix("_small"), "best")
+    values |= {"encoder": build_encoder(values["encoder"], library), "look_alikes": True}
+    if kind in ("fashion_mnist", "fashion_mnist_small", "cifar10"):
+        unknown = library.load("cifar100").X_test if kind == "cifar10" else _handwritten()
+        found = Pair(data.X_train, data.y_train, data.X_test, data.y_test, {"images": unknown}, values)  # type: ignore[arg-type]
+        return _fewer(found, 6000, 2000) if kind.endswith("_small") else found
+    data = data if data.y_test is not None else data.split(0.1, seed=0)
+    assert data.y_test is not None
+    if held.startswith("tags-"):
+        return _tags(data, int(held.removeprefix("tags-")), values)
+    if kind == "covertype":
+        return _covertype(data, values)
+    strangers = (
+        {"shuffled": shuffled(data.X_test)}
+        if kind == "adult"
+        else {"words": datasets.random_sentences(data.X_train, len(data.y_test), seed=0)}
+    )
+    return Pair(data.X_train, data.y_train, data.X_test, data.y_test, strangers, values)
+
+
+def _handwritten() -> NDArray[np.uint8]:
+    """The test images of MNIST, without reading the others."""
+    file = mnist.MNIST_FILES[2]
+    return mnist.parse(read(file), file.name)
+
+
+def _digits(held: int) -> Pair:
+    digits = load_digits()
+    known = digits.target != held
+    y = digits.target - (digits.target > held)
+    X, X_test, y, y_test = train_test_split(digits.images[known], y[known], test_size=0.3, random_state=0)
+    return Pair(X, y, X_test, y_test, {"digit": digits.images[~known]})
+
+
+def _tags(data: datasets.Dataset, rest: int, values: dict[str, Any]) -> Pair:
+    """Every fourth tag is unknown."""
+    known, known_test = data.y_train % 4 != rest, data.y_test % 4 != rest  # type: ignore[operator]
+    number = np.cumsum(np.arange(len(data.classes)) % 4 != rest) - 1
+    strangers = {"tags": take(data.X_test, np.flatnonzero(~known_test))}
+    X, X_test = take(data.X_train, np.flatnonzero(known)), take(data.X_test, np.flatnonzero(known_test))
+    return Pair(X, number[data.y_train[known]], X_test, number[data.y_test[known_test]], strangers, values)  # type: ignore[index]
+
+
+def _covertype(data: datasets.Dataset, values: dict[str, Any]) -> Pair:
+    data, unknown = data.without(6)
+    assert data.y_test is not None
+    whole = Pair(data.X_train, data.y_train, data.X_test, data.y_test, {"class 7": unknown}, values | {"epochs": 20})
+    return _fewer(whole, 60_000, MOST)
+
+
+def _fewer(whole: Pair, most: int, test: int) -> Pair:
+    kept, tested = (_drawn(len(y), n) for y, n in ((whole.y, most), (whole.y_test, test)))
+    strangers = {name: take(X, _drawn(len(X), test)) for name, X in whole.strangers.items()}
+    X, X_test = take(whole.X, kept), take(whole.X_test, tested)
+    return Pair(X, whole.y[kept], X_test, whole.y_test[tested], strangers, whole.settings)
+
+
+def _drawn(n: int, most: int) -> Ints:
+    return np.sort(np.random.default_rng(0).permutation(n)[:most])
+
+
+def shuffled(X: pd.DataFrame) -> pd.DataFrame:
+    """Each column in an order of its own: every value is usual, every row is not."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({name: X[name].to_numpy()[rng.permutation(len(X))] for name in X.columns}).astype(X.dtypes)
+
+
+def made_strange(X: Any, y: Ints) -> dict[str, Any]:
+    """Strangers made of known rows: each row is mixed with one of another class."""
+    rng = np.random.default_rng(1)
+    order = rng.permutation(len(y))
+    other = order[np.array([int(rng.choice(np.flatnonzero(y[order] != label))) for label in y])]
+    if isinstance(X, pd.DataFrame):
+        half = rng.random((len(X), X.shape[1])) < 0.5
+        columns = enumerate(X.columns)
+        mixed = {c: np.where(half[:, j], X[c].to_numpy(), X[c].to_numpy()[other]) for j, c in columns}
+        return {"mixed": pd.DataFrame(mixed).astype(X.dtypes)}
+    if isinstance(X, np.ndarray) and X.ndim >= 3:
+        partner, (height, width) = X[other], X.shape[1:3]
+        quarters = X.copy()
+        quarters[:, : height // 2, : width // 2] = partner[:, : height // 2, : width // 2]
+        quarters[:, height // 2 :, width // 2 :] = partner[:, height // 2 :, width // 2 :]
+        mean = ((X.astype(np.float64) + partner) / 2).astype(X.dtype)
+        return {"mixed": mean, "quarters": quarters, "turned": np.ascontiguousarray(np.rot90(X, axes=(1, 2)))}
+    words = [str(text).split() for text in X]
+    mixed_words = [[w for w in words[i] + words[j] if rng.random() < 0.5] for i, j in enumerate(other)]
+    return {"mixed": [" ".join(rng.permutation(w or ["the"])) for w in mixed_words]}
+
+
+# Training, and what is saved
+
+
+def train(name: str, head: str, folder: Path) -> None:
+    """Fit one model, and save embeddings and all that is computed from features before h."""
+    start, given = time.perf_counter(), pair(name)
+    clf = DWACClassifier(**given.settings, head=head, random_state=0, verbose=False).fit(given.X, given.y)
+    model = clf.model_
+    fitted = time.perf_counter() - start
+    held = np.union1d(clf.validation_ids_, clf.calibration_ids_)
+    learned = np.setdiff1d(np.arange(len(given.y)), held)
+    X_held, y_held = take(given.X, held), given.y[held]
+    test = _drawn(len(given.y_test), MOST)
+    parts = {"train": take(given.X, learned), "held": X_held, "test": take(given.X_test, test)}
+    parts |= {f"out {key}": take(X, _drawn(len(X), MOST)) for key, X in given.strangers.items()}
+    parts |= {f"made {key}": X for key, X in made_strange(X_held, y_held).items()}
+    inputs = {key: clf.encoder_.transform(X) for key, X in parts.items()}
+    h = {key: batches.embed(model, x)[:, : model.embedding_size] for key, x in inputs.items()}
+    features = {key: _features(model, x) for key, x in inputs.items()}
+    saved: dict[str, Any] = {"y train": given.y[learned], "y held": y_held, "y test": given.y_test[test]}
+    saved |= {f"h {key}": value for key, value in h.items()} if head == "dwac" else {}
+    saved["members"] = model.ensemble_size
+    if head == "dwac":
+        vectors = {key: batches.embed(model, x) for key, x in inputs.items() if key != "train"}
+        saved |= {f"votes {key}": batches.votes(model, value) for key, value in vectors.items()}
+    linear, logits = _linear(model, h)
+    if logits is not None:
+        saved |= {f"logits {key}": value for key, value in logits.items()}
+        saved |= _with_logits(features, logits, linear)
+    if head == "softmax":
+        saved |= _neighbours("h", {key: value[:, None] for key, value in h.items()})
+    saved |= _neighbours("f", features)
+    saved |= _projected(features)
+    arrays = {key: _array(value, key) for key, value in saved.items()}
+    np.savez_compressed(folder / f"{name}.{head}.npz", **arrays)
+    correct = clf.score(parts["test"], given.y_test[test])
+    print(f"{name} {head}: fit {fitted:.0f} s, all {time.perf_counter() - start:.0f} s, accuracy {correct:.4f}, "
+          f"features {tuple(features['train'].shape)}", flush=True)
+
+
+def _array(value: Any, key: str) -> NDArray[Any]:
+    array = np.asarray(value.cpu() if isinstance(value, Tensor) else value)
+    if array.dtype.kind != "f":
+        return array.astype(np.int32)
+    return array.astype(np.float16 if key.startswith("h ") else np.float32)
+
+
+@torch.no_grad()
+def _features(model: Any, x: Any) -> Tensor:
+    """What the embedding layer reads, (n, M, f)."""
+    size = batches._rows_at_once(model, x)
+    found = batches._mapped(model, lambda part: features_of(model.backbone(*part)), x, size)
+    return (found if found.ndim == 3 else found[:, None]).float()
+
+
+@torch.no_grad()
+def _linear(model: Any, h: dict[str, Tensor]) -> tuple[Tensor | None, dict[str, Tensor] | None]:
+    """The map from features to logits (K, M·f), without its bias, and the logits; of a DWAC, those that guide it."""
+    last = getattr(model, "auxiliary_head", None) if isinstance(model, WeightedAverage) else model.logits
+    if last is None:
+        return None, None
+    logits = {key: last(value.to(model.device)) for key, value in h.items()}
+    zero = last(torch.zeros_like(h["test"][:1]))
+    columns = model.embedding.weight.T.reshape(-1, model.ensemble_size, model.embedding_size // model.ensemble_size)
+    blocks = []
+    for member in range(model.ensemble_size):
+        joined = torch.zeros(len(columns), model.ensemble_size, columns.shape[2], device=zero.device)
+        joined[:, member] = columns[:, member] / model.ensemble_size**0.5
+        blocks.append((last(joined.flatten(1)) - zero).T)
+    return torch.cat(blocks, dim=1), logits
+
+
+def _normal(features: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(features, dim=-1)
+
+
+def _nearest(reference: Tensor, queries: Tensor, k: int) -> Tensor:
+    """Distances to the k nearest, (n, k)."""
+    parts = [torch.cdist(part, reference, compute_mode="use_mm_for_euclid_dist").topk(k, largest=False).values
+             for part in queries.split(1000)]
+    return torch.cat(parts)
+
+
+def _neighbours(name: str, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Distances to the nearest training rows: of normalised and plain features, joined and by member."""
+    found: dict[str, Tensor] = {}
+    spaces: dict[str, Callable[[Tensor], Tensor]] = {
+        f"{name}n": lambda f: _normal(f).flatten(1), f"{name}p": lambda f: f.flatten(1)}
+    members = features["train"].shape[1]
+    if members > 1:
+        spaces |= {f"{name}n{m}": lambda f, m=m: _normal(f[:, m]) for m in range(members)}
+    ks = [k for k in KS if k < len(features["train"]) // 2]
+    for space, function in spaces.items():
+        reference = function(features["train"])
+        for key, value in features.items():
+            queries = function(value)
+            if key == "train":  # each without itself
+                some = queries[:: max(1, len(queries) // 3000)]
+                distances = _nearest(reference, some, ks[-1] + 1)[:, 1:]
+            else:
+                distances = _nearest(reference, queries, ks[-1])
+            found[f"near {space} {key}"] = distances[:, [k - 1 for k in ks]]
+    return found
+
+
+def _projected(features: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A random projection of normalised features: distances to the nearest in it, and at 64 dimensions itself."""
+    found: dict[str, Tensor] = {}
+    normal = {key: _normal(value).flatten(1) for key, value in features.items()}
+    for width in WIDTHS:
+        generator = torch.Generator().manual_seed(0)
+        by = torch.randn(normal["train"].shape[1], width, generator=generator).to(normal["train"].device) / width**0.5
+        small = {key: value @ by for key, value in normal.items()}
+        found |= {f"near r{width} {key}": _nearest(small["train"], small[key], 50)[:, [0, 4, 9, 49]]
+                  for key in small if key != "train"}
+    return found
+
+
+def _with_logits(features: dict[str, Tensor], logits: dict[str, Tensor], linear: Any) -> dict[str, Tensor]:
+    """ViM, NNGuide and fDBD, high = strange, from joined features (n, M·f)."""
+    flat = {key: value.flatten(1) / value.shape[1] for key, value in features.items()}
+    linear = linear * features["train"].shape[1]
+    train, found = flat["train"], {}
+    energy = {key: value.double().logsumexp(1) for key, value in logits.items()}
+    # ViM: the norm of the residual outside the principal space, scaled to the logits
+    width = train.shape[1]
+    kept = width // 2 if width < 1000 else 512
+    origin = train.mean(dim=0)
+    basis = torch.linalg.eigh((train - origin).double().T @ (train - origin).double()).eigenvectors[:, : width - kept]
+    residual = {key: ((value - origin).double() @ basis).norm(dim=1) for key, value in flat.items()}
+    alpha = logits["train"].max(dim=1).values.double().mean() / residual["train"].mean()
+    # NNGuide: energy times the mean similarity to the 10 nearest, weighted by their energy
+    bank = torch.nn.functional.normalize(train, dim=1)
+    for key, value in flat.items():
+        if key == "train":
+            continue
+        guided = []
+        for part in torch.nn.functional.normalize(value, dim=1).split(1000):
+            near = (part @ bank.T * energy["train"].float()).topk(10, dim=1).values
+            guided.append(near.mean(dim=1))
+        top = logits[key].argmax(dim=1)
+        gaps = logits[key].gather(1, top[:, None]) - logits[key]
+        norms = (linear[top][:, None] - linear[None]).norm(dim=2).clamp(min=1e-12)
+        others = torch.ones_like(gaps, dtype=torch.bool).scatter(1, top[:, None], False)
+        boundary = (gaps / norms)[others].view(len(top), -1).mean(dim=1)
+        found[f"rival vim {key}"] = alpha * residual[key] - energy[key]
+        found[f"rival nnguide {key}"] = -energy[key] * torch.cat(guided)
+        found[f"rival fdbd {key}"] = -boundary / (value - origin).norm(dim=1)
+    return found
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("what", choices=("train", "score"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--heads", nargs="*", default=HEADS)
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    if asked.what == "train":
+        for name in asked.names:
+            for head in asked.heads:
+                train(name, head, asked.folder)
+
+
+if __name__ == "__main__":
+    main()
