@@ -37,11 +37,12 @@ from dwac.paper import settings
 from dwac.paper.fit import build_encoder
 from dwac.paper.rows import Library
 from dwac.paper.rows import rows as take
+from dwac.reference import ReferenceSet, novelty
 
 HEADS = ("dwac", "softmax")
 MOST = 10_000  # rows of each kind
 KS = (1, 5, 10, 50, 200)
-WIDTHS = (32, 64, 128)  # of random projections
+WIDTHS = (32, 64, 128, 256)  # of random projections
 Ints = NDArray[np.int64]
 Parts = dict[str, Any]
 
@@ -189,7 +190,7 @@ def train(name: str, head: str, folder: Path) -> None:
     if head == "softmax":
         saved |= _neighbours("h", {key: value[:, None] for key, value in h.items()})
     saved |= _neighbours("f", features)
-    saved |= _projected(features)
+    saved |= _novelties(features, given.y[learned]) if head == "dwac" else {}
     arrays = {key: _array(value, key) for key, value in saved.items()}
     np.savez_compressed(folder / f"{name}.{head}.npz", **arrays)
     correct = clf.score(parts["test"], given.y_test[test])
@@ -262,17 +263,21 @@ def _neighbours(name: str, features: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _projected(features: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A random projection of normalised features: distances to the nearest in it, and at 64 dimensions itself."""
+def _novelties(features: dict[str, Tensor], y: Ints) -> dict[str, Tensor]:
+    """Novelty of features before h, and of random projections of them to fewer dimensions."""
+    flat = {key: value.flatten(1) / value.shape[1] ** 0.5 for key, value in features.items()}
     found: dict[str, Tensor] = {}
-    normal = {key: _normal(value).flatten(1) for key, value in features.items()}
-    for width in WIDTHS:
-        generator = torch.Generator().manual_seed(0)
-        by = torch.randn(normal["train"].shape[1], width, generator=generator).to(normal["train"].device) / width**0.5
-        small = {key: value @ by for key, value in normal.items()}
-        found |= {f"near r{width} {key}": _nearest(small["train"], small[key], 50)[:, [0, 4, 9, 49]]
-                  for key in small if key != "train"}
+    for width in (None, *WIDTHS):
+        parts = flat if width is None else {key: value @ _projection(value, width) for key, value in flat.items()}
+        voters = ReferenceSet(parts["train"], y)
+        name = "f" if width is None else f"f{width}"
+        found |= {f"novelty {name} {key}": novelty(voters, value) for key, value in parts.items() if key != "train"}
     return found
+
+
+def _projection(features: Tensor, width: int) -> Tensor:
+    drawn = torch.randn(features.shape[1], width, generator=torch.Generator().manual_seed(0))
+    return drawn.to(features) / width**0.5
 
 
 def _with_logits(features: dict[str, Tensor], logits: dict[str, Tensor], linear: Any) -> dict[str, Tensor]:
