@@ -4,7 +4,8 @@ First, encoders are trained: for each pair of known and unknown data a DWAC and 
 saved. Then every score is judged by its AUROC: the probability that an unknown row scores higher than a test row.
 
     python -m benchmarks.novelty_scores train FOLDER digits-3 fashion_mnist …      # best on a GPU
-    python -m benchmarks.novelty_scores score FOLDER
+    python -m benchmarks.novelty_scores score FOLDER                               # and writes record and lab note
+    python -m benchmarks.novelty_scores note                                       # only the tables of the note
 
 No score sees strangers. Pairs named `look` are those on which choices were made: classes held out that are not among
 the others, and validation rows made strange (mixtures of two images or texts of different classes).
@@ -13,6 +14,7 @@ the others, and validation rows made strange (mixtures of two images or texts of
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +29,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from dwac import DWACClassifier, datasets
+from benchmarks import record
+from dwac import DWACClassifier, datasets, metrics
 from dwac.datasets import mnist
 from dwac.datasets.files import read
 from dwac.nn import batches
@@ -40,11 +43,10 @@ from dwac.paper.rows import rows as take
 from dwac.reference import ReferenceSet, novelty
 
 HEADS = ("dwac", "softmax")
-MOST = 10_000  # rows of each kind
+MOST, SOME = 10_000, 4_000  # rows of each kind: at most saved, and judged
 KS = (1, 5, 10, 50, 200)
-WIDTHS = (32, 64, 128, 256)  # of random projections
+WIDTHS = (32, 64, 128)  # of random projections
 Ints = NDArray[np.int64]
-Parts = dict[str, Any]
 
 
 # Pairs of known and unknown data
@@ -130,7 +132,7 @@ def _drawn(n: int, most: int) -> Ints:
     return np.sort(np.random.default_rng(0).permutation(n)[:most])
 
 
-def shuffled(X: pd.DataFrame) -> pd.DataFrame:
+def shuffled(X: Any) -> pd.DataFrame:
     """Each column in an order of its own: every value is usual, every row is not."""
     rng = np.random.default_rng(0)
     return pd.DataFrame({name: X[name].to_numpy()[rng.permutation(len(X))] for name in X.columns}).astype(X.dtypes)
@@ -190,12 +192,15 @@ def train(name: str, head: str, folder: Path) -> None:
     if head == "softmax":
         saved |= _neighbours("h", {key: value[:, None] for key, value in h.items()})
     saved |= _neighbours("f", features)
-    saved |= _novelties(features, given.y[learned]) if head == "dwac" else {}
+    saved |= _projected(features)
     arrays = {key: _array(value, key) for key, value in saved.items()}
-    np.savez_compressed(folder / f"{name}.{head}.npz", **arrays)
+    np.savez_compressed(folder / f"{name}.{head}.npz", **arrays)  # type: ignore[arg-type]
     correct = clf.score(parts["test"], given.y_test[test])
-    print(f"{name} {head}: fit {fitted:.0f} s, all {time.perf_counter() - start:.0f} s, accuracy {correct:.4f}, "
-          f"features {tuple(features['train'].shape)}", flush=True)
+    print(
+        f"{name} {head}: fit {fitted:.0f} s, all {time.perf_counter() - start:.0f} s, accuracy {correct:.4f}, "
+        f"features {tuple(features['train'].shape)}",
+        flush=True,
+    )
 
 
 def _array(value: Any, key: str) -> NDArray[Any]:
@@ -236,19 +241,20 @@ def _normal(features: Tensor) -> Tensor:
 
 def _nearest(reference: Tensor, queries: Tensor, k: int) -> Tensor:
     """Distances to the k nearest, (n, k)."""
-    parts = [torch.cdist(part, reference, compute_mode="use_mm_for_euclid_dist").topk(k, largest=False).values
-             for part in queries.split(1000)]
+    parts = [
+        torch.cdist(part, reference, compute_mode="use_mm_for_euclid_dist").topk(k, largest=False)[0]
+        for part in queries.split(1000)
+    ]
     return torch.cat(parts)
 
 
 def _neighbours(name: str, features: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Distances to the nearest training rows: of normalised and plain features, joined and by member."""
+    """Distances to the nearest training rows: of features normalised in each network, and of plain ones."""
     found: dict[str, Tensor] = {}
     spaces: dict[str, Callable[[Tensor], Tensor]] = {
-        f"{name}n": lambda f: _normal(f).flatten(1), f"{name}p": lambda f: f.flatten(1)}
-    members = features["train"].shape[1]
-    if members > 1:
-        spaces |= {f"{name}n{m}": lambda f, m=m: _normal(f[:, m]) for m in range(members)}
+        f"{name}n": lambda f: _normal(f).flatten(1),
+        f"{name}p": lambda f: f.flatten(1),
+    }
     ks = [k for k in KS if k < len(features["train"]) // 2]
     for space, function in spaces.items():
         reference = function(features["train"])
@@ -263,21 +269,15 @@ def _neighbours(name: str, features: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _novelties(features: dict[str, Tensor], y: Ints) -> dict[str, Tensor]:
-    """Novelty of features before h, and of random projections of them to fewer dimensions."""
-    flat = {key: value.flatten(1) / value.shape[1] ** 0.5 for key, value in features.items()}
+def _projected(features: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Distances to the nearest training row by random projections of normalised features to fewer dimensions."""
     found: dict[str, Tensor] = {}
-    for width in (None, *WIDTHS):
-        parts = flat if width is None else {key: value @ _projection(value, width) for key, value in flat.items()}
-        voters = ReferenceSet(parts["train"], y)
-        name = "f" if width is None else f"f{width}"
-        found |= {f"novelty {name} {key}": novelty(voters, value) for key, value in parts.items() if key != "train"}
+    normal = {key: _normal(value).flatten(1) for key, value in features.items()}
+    for width in WIDTHS:
+        drawn = torch.randn(normal["train"].shape[1], width, generator=torch.Generator().manual_seed(0)) / width**0.5
+        small = {key: value @ drawn.to(value) for key, value in normal.items()}
+        found |= {f"near r{width} {key}": _nearest(small["train"], small[key], 1) for key in small if key != "train"}
     return found
-
-
-def _projection(features: Tensor, width: int) -> Tensor:
-    drawn = torch.randn(features.shape[1], width, generator=torch.Generator().manual_seed(0))
-    return drawn.to(features) / width**0.5
 
 
 def _with_logits(features: dict[str, Tensor], logits: dict[str, Tensor], linear: Any) -> dict[str, Tensor]:
@@ -292,7 +292,7 @@ def _with_logits(features: dict[str, Tensor], logits: dict[str, Tensor], linear:
     origin = train.mean(dim=0)
     basis = torch.linalg.eigh((train - origin).double().T @ (train - origin).double()).eigenvectors[:, : width - kept]
     residual = {key: ((value - origin).double() @ basis).norm(dim=1) for key, value in flat.items()}
-    alpha = logits["train"].max(dim=1).values.double().mean() / residual["train"].mean()
+    alpha = logits["train"].amax(dim=1).double().mean() / residual["train"].mean()
     # NNGuide: energy times the mean similarity to the 10 nearest, weighted by their energy
     bank = torch.nn.functional.normalize(train, dim=1)
     for key, value in flat.items():
@@ -300,7 +300,7 @@ def _with_logits(features: dict[str, Tensor], logits: dict[str, Tensor], linear:
             continue
         guided = []
         for part in torch.nn.functional.normalize(value, dim=1).split(1000):
-            near = (part @ bank.T * energy["train"].float()).topk(10, dim=1).values
+            near = (part @ bank.T * energy["train"].float()).topk(10, dim=1)[0]
             guided.append(near.mean(dim=1))
         top = logits[key].argmax(dim=1)
         gaps = logits[key].gather(1, top[:, None]) - logits[key]
@@ -313,19 +313,166 @@ def _with_logits(features: dict[str, Tensor], logits: dict[str, Tensor], linear:
     return found
 
 
+# Scores, and their AUROC
+
+# Which strangers the reports show; the others are those on which choices were made.
+REPORTED = {
+    "digits-3": "digit 3, held out",
+    "fashion_mnist_small": "Fashion-MNIST (6,000 rows), MNIST",
+    "fashion_mnist": "Fashion-MNIST, MNIST",
+    "cifar10": "CIFAR-10, CIFAR-100",
+    "stackoverflow-tags-0": "Stack Overflow, held-out tags",
+    "stackoverflow": "Stack Overflow, random words",
+    "subjectivity": "Subjectivity, random words",
+    "adult": "Adult, shuffled columns",
+    "covertype": "Covertype (60,000 rows), class 7",
+}
+OURS = ("novelty, h", "novelty, features", "novelty, both")
+TWINS = ("twin: probability", "twin: energy", "twin: 50th, features", "twin: ViM", "twin: NNGuide", "twin: fDBD")
+
+
+def scores(folder: Path, name: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """For each kind of strangers of a pair: the AUROC of every score, by name."""
+    own, twin = (_loaded(folder / f"{name}.{head}.npz") for head in HEADS)
+    parts = [key.removeprefix("votes ") for key in own if key.startswith("votes ")]
+    found = {key: _all_scores(own, twin, key) for key in parts}
+    for key in parts:
+        if key not in ("held", "test"):
+            inside = found["test" if key.startswith("out") else "held"]
+            yield key, {score: auroc(inside[score], found[key][score]) for score in inside}
+
+
+def _loaded(path: Path) -> dict[str, NDArray[Any]]:
+    """What was saved, of each part at most `SOME` rows drawn at random; the voters are complete."""
+    saved = dict(np.load(path))
+    whole = {key for key in saved if key.endswith(" train") or saved[key].ndim == 0}
+    return {key: value if key in whole else value[_drawn(len(value), SOME)] for key, value in saved.items()}
+
+
+def _all_scores(own: dict[str, Any], twin: dict[str, Any], key: str) -> dict[str, Any]:
+    """High = strange."""
+    voters = own.setdefault("voters", ReferenceSet(own["h train"].astype(np.float32), own["y train"]))
+    h = own[f"h {key}"].astype(np.float32)
+    votes, near = own[f"votes {key}"], voters.nearest(h, 5).squared_distances
+    found: dict[str, Any] = {
+        "class weight": -votes.max(axis=1),
+        "probability": _total(votes) - votes.max(axis=1),
+        "1st, h": near[:, 0],
+        "5th, h": near[:, -1],
+        "1st, features": own[f"near fn {key}"][:, 0],
+        "5th, features": own[f"near fn {key}"][:, 1],
+        "50th, features": own[f"near fn {key}"][:, 3],
+        "novelty, h": novelty(voters, h).numpy(),
+    }
+    direction, distance = (own[f"near {space} {key}"][:, 0] ** 2 / own["members"] for space in ("fn", "fp"))
+    found["novelty, features"] = np.log(direction + 1e-4) + np.log(distance + 1e-4)
+    found["novelty, both"] = found["novelty, h"] + found["novelty, features"]
+    found |= {f"1st, features in {width} dimensions": own[f"near r{width} {key}"][:, 0] for width in WIDTHS}
+    for which, saved in (("guide: ", own), ("twin: ", twin)):
+        if f"logits {key}" in saved:
+            logits = saved[f"logits {key}"].astype(np.float64)
+            found[f"{which}probability"] = _total(logits) - logits.max(axis=1)
+            found[f"{which}energy"] = -_total(logits)
+            named = {"ViM": "vim", "NNGuide": "nnguide", "fDBD": "fdbd"}
+            found |= {f"{which}{title}": saved[f"rival {rival} {key}"] for title, rival in named.items()}
+    return found | {"twin: 50th, features": twin[f"near fn {key}"][:, 3]}
+
+
+def _total(votes: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(np.logaddexp.reduce(votes.astype(np.float64), axis=1))
+
+
+def auroc(inside: NDArray[Any], outside: NDArray[Any]) -> float:
+    """The probability that a stranger scores higher."""
+    return metrics.ood_scores(-np.asarray(inside, dtype=float), -np.asarray(outside, dtype=float)).auroc
+
+
+def report(folder: Path, names: list[str]) -> None:
+    """Measure all pairs that are in the folder, and write the record."""
+    names = names or sorted(path.name.removesuffix(".dwac.npz") for path in folder.glob("*.dwac.npz"))
+    rows = []
+    for name in names:
+        for key, found in scores(folder, name):
+            look = name not in REPORTED or key.startswith("made")
+            rows.append({"pair": name, "strangers": key, "chosen on": look} | found)
+            print(name, key, {score: round(value, 3) for score, value in found.items()}, flush=True)
+    claim = (
+        "AUROC of novelty scores: the probability that a stranger scores higher than a test row; of rows made strange "
+        "(made …), than a validation row. Choices were made where `chosen on` is True."
+    )
+    config = {"rows of each kind": SOME, "voters": "all training rows", "encoders": "trained on one NVIDIA H200"}
+    record.write("novelty_scores", claim, config, pd.DataFrame(rows).sort_values("chosen on", kind="stable"))
+
+
+def note() -> None:
+    """Put the tables of the record into the lab note, between its marks."""
+    saved = json.loads((record.RESULTS / "novelty_scores.json").read_text())
+    table = pd.DataFrame(saved["rows"])
+    path = record.RESULTS.parent / "notes" / "novelty-scores.md"
+    text = path.read_text()
+    for mark, written in (("reported", _reported(table)), ("chosen", _chosen(table))):
+        start, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->"
+        before, rest = text.split(start)
+        text = before + start + written + end + rest.split(end)[1]
+    path.write_text(text)
+
+
+def _columns(table: pd.DataFrame) -> list[str]:
+    own = [name for name in table.columns[3:] if name not in (*OURS, *TWINS)]
+    return [*own, *OURS, *TWINS]
+
+
+def _reported(table: pd.DataFrame) -> str:
+    """One row per score, one column per reported pair, the highest on the encoder of a DWAC in bold."""
+    table = table[~table["chosen on"].astype(bool)].set_index("pair")
+    names = [name for name in REPORTED if name in table.index]
+    best = table.loc[names, [c for c in _columns(table.reset_index()) if c not in TWINS]].max(axis=1).round(3)
+    rows = []
+    for score in _columns(table.reset_index()):
+        cells = []
+        for name in names:
+            value = float(table[score][name])
+            text = "–" if np.isnan(value) else f"{value:.3f}"
+            cells.append(f"**{text}**" if score not in TWINS and round(value, 3) == best[name] else text)
+        rows.append({"score": score} | {REPORTED[name]: cell for name, cell in zip(names, cells, strict=True)})
+    return record.markdown(pd.DataFrame(rows))
+
+
+def _chosen(table: pd.DataFrame) -> str:
+    """How far each score of a DWAC is behind the best one, where choices were made; and on the reported pairs."""
+    scores = [c for c in _columns(table) if c not in TWINS and not c.startswith("guide")]
+    behind = table[scores].sub(table[scores].max(axis=1), axis=0)
+    look = table["chosen on"].astype(bool)
+    rows = [
+        {
+            "score": score,
+            "behind the best, chosen on: mean": f"{behind.loc[look, score].mean():.4f}",
+            "most": f"{behind.loc[look, score].min():.3f}",
+            "reported: mean": f"{behind.loc[~look, score].mean():.4f}",
+            "most ": f"{behind.loc[~look, score].min():.3f}",
+        }
+        for score in scores
+    ]
+    return record.markdown(pd.DataFrame(rows))
+
+
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("what", choices=("train", "score"))
-    parser.add_argument("folder", type=Path)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("train", "score", "note"))
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("novelty"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--heads", nargs="*", default=HEADS)
     asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
     if asked.what == "train":
+        asked.folder.mkdir(parents=True, exist_ok=True)
         for name in asked.names:
             for head in asked.heads:
                 train(name, head, asked.folder)
+    elif asked.what == "score":
+        report(asked.folder, asked.names)
+    if asked.what != "train":
+        note()
 
 
 if __name__ == "__main__":

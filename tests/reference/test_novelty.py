@@ -39,7 +39,8 @@ def oracle(points: NDArray[Any], queries: NDArray[Any]) -> NDArray[Any]:
 def test_novelty_is_that_of_a_double_loop(dtype: Any, kernel: str) -> None:
     points, queries = POINTS.astype(dtype), QUERIES.astype(dtype)
     found = novelty(ReferenceSet(points, LABELS, kernel=kernel), queries)
-    assert found.shape == (11,) and found.dtype == torch.float64
+    assert found.shape == (11,)
+    assert found.dtype == torch.float64
     np.testing.assert_allclose(found, oracle(points.astype(float), queries.astype(float)), atol=1e-4)
 
 
@@ -47,7 +48,8 @@ def test_a_voter_is_least_novel_and_its_copy_elsewhere_is_not() -> None:
     references = ReferenceSet(POINTS, LABELS)
     known, longer, opposite = (novelty(references, factor * POINTS[:5]) for factor in (1.0, 3.0, -1.0))
     np.testing.assert_allclose(known, 2 * np.log(1e-4), atol=1e-4)
-    assert (longer > known + 1).all() and (opposite > known + 1).all()
+    assert (longer > known + 1).all()
+    assert (opposite > known + 1).all()
 
 
 def test_between_classes_near_the_origin_is_novel_though_near() -> None:
@@ -64,7 +66,8 @@ def test_far_queries_are_finite_and_further_ones_more_novel(dtype: torch.dtype) 
     direction = torch.as_tensor(POINTS[:1], dtype=dtype)  # of a voter: the direction is known
     far = direction * 10.0 ** exponents[:, None].to(dtype)
     scores = novelty(ReferenceSet(POINTS.astype(np.float32), LABELS), far)
-    assert scores.isfinite().all() and (scores.diff() > 0).all()
+    assert scores.isfinite().all()
+    assert (scores.diff() > 0).all()
     inside = novelty(ReferenceSet(POINTS.astype(np.float32), LABELS), QUERIES[:5])
     assert scores[1:].min() > inside.max()
 

@@ -32,7 +32,7 @@ def novelty(references: ReferenceSet, h: Any, *, own: bool = False) -> Tensor:
 
     >>> references = ReferenceSet([[0.0, 1.0], [2.0, 0.0]], [0, 1])
     >>> novelty(references, [[0.0, 1.0], [0.0, 2.0], [1.5, 1.5], [-9.0, 0.0]])
-    tensor([-18.4207,  -9.2102,   0.3809,   5.0877], dtype=torch.float64)
+    tensor([-18.4207,  -9.2102,   0.3817,   5.0999], dtype=torch.float64)
     """
     queries = checks.float_tensor(h, "h").to(references.embeddings.device)
     near = _nearest(references.each_once, queries, own)
