@@ -119,6 +119,12 @@ def test_voters_themselves_are_compared_with_the_others() -> None:
     assert novelty(ReferenceSet(POINTS[:1], [0]), POINTS[:1], own=True).isfinite().all()
 
 
+def test_half_precision_is_computed_in_float32() -> None:
+    points, queries = POINTS.astype(np.float16), QUERIES.astype(np.float16)
+    found = novelty(ReferenceSet(torch.as_tensor(points), LABELS), torch.as_tensor(queries))
+    np.testing.assert_allclose(found, oracle(points.astype(float), queries.astype(float)), atol=1e-4)
+
+
 def test_a_row_scores_the_same_alone() -> None:
     references = ReferenceSet(POINTS.astype(np.float32), LABELS)
     together = novelty(references, QUERIES.astype(np.float32))

@@ -74,8 +74,9 @@ class State:
     @cached_property
     def each_once(self) -> State:
         """The same with one vote for each reference: the nearest then comes first."""
-        plain = replace(self, weights=None, sizes=None, class_weights=None, look_alikes=None, members=None)
-        return self if self.weights is None else plain
+        if self.weights is None:
+            return self
+        return replace(self, weights=None, sizes=None, members=None, division=None)
 
     @cached_property
     def directions(self) -> State:
@@ -364,6 +365,7 @@ def _differences(h: Tensor, ref_h: Tensor) -> Tensor:
 
 def unit(h: Tensor) -> Tensor:
     """h / ‖h‖, (n, d), however large or small; 0 stays 0."""
+    h = h.to(torch.promote_types(h.dtype, torch.float32))
     largest = h.abs().amax(dim=1, keepdim=True)
     scaled = h / torch.where(largest > 0, largest, 1)
     return torch.nn.functional.normalize(scaled, dim=1)
