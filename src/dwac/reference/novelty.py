@@ -19,11 +19,10 @@ _LEAST = 0.01
 def novelty(references: ReferenceSet, h: Any, *, own: bool = False) -> Tensor:
     """ν(h) = log (min_i ‖h - h_i‖² + ε²) + log (min_i ‖u - u_i‖² + ε²), u = h / ‖h‖, ε = 0.01: (n,) float64, exact.
 
-    Far from every voter, and in a direction that none has: networks embed strangers either beyond the voters or, more
-    often, near the origin between classes, where only directions tell them from rows that are hard to classify. The
-    nearest voter may be another one for each; its weight does not matter. Each of the two terms has no scale, so
-    nothing is fitted. Any vectors of the voters will do: features before h give more than h where h has few dimensions,
-    and the sum of both is a score too (docs/notes/novelty-scores.md).
+    Far from every voter, and in a direction that none has. In most measured pairs the h of strangers was shorter than
+    that of test rows, where distances are small and directions still differ; in one it was longer, and directions
+    misled (docs/notes/novelty-scores.md). The nearest voter may be another one for each term; weights do not matter.
+    Nothing is fitted. Any vectors of the voters will do, such as features before h, and scores of several may be added.
 
     Args:
         references: the voters.
