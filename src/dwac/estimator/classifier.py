@@ -297,7 +297,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """How novelty is measured: of a table, also by what its voters, given as inputs, are compared by."""
         model = self.model_
         if not isinstance(model, WeightedAverage) or not self.raw_features or model.n_compared_features == 0:
-            return Novelty()
+            return Novelty(directions=self.encoder_.kind != "tabular")
         return Novelty(Known(batches.compared(model, inputs), model.references.index_of_ids))
 
     def _fitted_novelty(self) -> Novelty:

@@ -52,6 +52,7 @@ class Novelty:
 
     known: Known | None = None  # of a table: what its voters are compared by
     usual: tuple[Usual, Usual] | None = None  # scores by embedding, and as they are; None where only one is measured
+    directions: bool = False  # whether directions of embeddings count too, as they do for images and texts
     voters: ReferenceSet | None = None  # measured against these whoever votes; by default against those who vote
 
     def fit(self, references: ReferenceSet, rows: HeldOutRows) -> Novelty:
@@ -68,7 +69,10 @@ class Novelty:
         if len(h) == 0:
             return self
         apart = self.known.distance(z, references.index_of_ids, own=own)
-        return replace(self, usual=(Usual.of(novelty(references, h, own=own)), Usual.of(apart.square())))
+        return replace(
+            self,
+            usual=(Usual.of(novelty(references, h, own=own, directions=self.directions)), Usual.of(apart.square())),
+        )
 
     def fixed(self, references: ReferenceSet) -> Novelty:
         """The same, but measured against these whoever votes."""
@@ -80,7 +84,7 @@ class Novelty:
         own: the rows vote themselves, and are compared with the others.
         """
         references = references if self.voters is None else self.voters
-        found = novelty(references, h, own=own)
+        found = novelty(references, h, own=own, directions=self.directions)
         if self.known is not None and self.usual is not None:
             apart = self.known.to(z.device).distance(z, references.index_of_ids, own=own)
             found = torch.maximum(EMBEDDED * self.usual[0].units(found), self.usual[1].units(apart.square()))

@@ -250,7 +250,8 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
     ids = clf.validation_ids_ if stored_rows else clf.validation_ids_[:0]
     clf._validation_rows = _unpack_rows("validation", validation, ids, len(clf.classes_), model, device)
     clf._agreement, clf._agreed = _agreement(config["agreement"]), None
-    clf.examples_, clf._novelty, clf._folds = Examples(), Novelty(), None
+    clf.examples_, clf._folds = Examples(), None
+    clf._novelty = Novelty(directions=encoder.kind != "tabular")
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)
         clf._folds = _folds(tensors, calibration_ids, model)

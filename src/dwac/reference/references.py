@@ -207,6 +207,16 @@ class ReferenceSet:
         """The engine's layout of this set: immutable, built once, replaced by the next edit."""
         return self._state.index
 
+    @property
+    def each_once(self) -> ReferenceSet:
+        """The same examples with one vote each, so that `nearest` goes by distance alone; built once, as the index."""
+        return _of(self._state.each_once)
+
+    @property
+    def directions(self) -> ReferenceSet:
+        """The same with embeddings of length 1, h / ‖h‖, and one vote each; built once, replaced by the next edit."""
+        return _of(self._state.directions)
+
     def snapshot(self) -> ReferenceSet:
         """This set as it is now, unaffected by later edits, for consistent reads. Nothing is copied."""
         return _of(self._state)

@@ -76,6 +76,18 @@ class State:
         return engine.build_cells(engine.build_index(exact, self.labels, self.n_classes, self.kernel))
 
     @cached_property
+    def each_once(self) -> State:
+        """The same with one vote for each reference: the nearest then comes first."""
+        if self.weights is None:
+            return self
+        return replace(self, weights=None, sizes=None, members=None, division=None)
+
+    @cached_property
+    def directions(self) -> State:
+        """The same with embeddings of length 1, and one vote each."""
+        return replace(self.each_once, embeddings=unit(self.embeddings), look_alikes=None, members=None, division=None)
+
+    @cached_property
     def groups(self) -> Groups:
         """The division that was given, or the default one."""
         if self.division is None:
@@ -358,6 +370,14 @@ def _differences(h: Tensor, ref_h: Tensor) -> Tensor:
     for own, theirs in zip(h.double().T, ref_h.double().T, strict=True):
         squared = squared + (own[:, None] - theirs).square()
     return squared
+
+
+def unit(h: Tensor) -> Tensor:
+    """h / ‖h‖, (n, d), however large or small; 0 stays 0."""
+    h = h.to(torch.promote_types(h.dtype, torch.float32))
+    largest = h.abs().amax(dim=1, keepdim=True)
+    scaled = h / torch.where(largest > 0, largest, 1)
+    return torch.nn.functional.normalize(scaled, dim=1)
 
 
 def filled(rows: Tensor, size: int) -> Tensor:
