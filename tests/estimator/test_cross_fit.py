@@ -214,7 +214,7 @@ def test_table_of_categories_alone_and_of_rare_labels_is_cross_fitted() -> None:
 
 
 def test_prediction_sets_of_small_tables_keep_their_coverage() -> None:
-    """More than is certain (1 - 2ε and less): about 1 - ε, over 8 tables of 100 rows; and typicality keeps to its law."""
+    """About 1 - ε, more than is certain, over 8 tables of 100 rows; and typicality keeps to its law."""
     covered, atypical = [], []
     for seed in range(8):
         (X, y), (new, truth) = table(100, seed=10 + seed), table(500, seed=50 + seed)
