@@ -329,7 +329,8 @@ class ExpectedSets:
         if self.mean_size is not None and self.full_share is not None:
             text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average"
             text += f" ({self.full_share:.0%} of the sets hold every label), " if self.full_share >= 0.005 else ", "
-        return text + f"expect a coverage between {low:.1%} and {high:.1%}"
+        certain = "" if self.guarantee is None else f"; certain, on average, are {self.guarantee:.1%}"
+        return text + f"expect a coverage between {low:.1%} and {high:.1%}{certain}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,7 +80,7 @@ def _check(clf: DWACClassifier, folder: Path, size: int | None) -> None:
         raise InputError(
             f"--size must be less than the {everybody:,} training examples that {folder} holds; got {size:,}"
         )
-    if size is None and len(clf.validation_y_) == 0:
+    if size is None and len(clf.validation_y_) == 0 and not clf.cross_fitted_:
         raise InputError(
             f"{folder} has no validation rows to choose the number of voters by; give a number with --size N"
         )

@@ -78,6 +78,14 @@ def train(
             "to 20,000, beyond that as few as validation rows allow. Few make a small and fast model.",
         ),
     ] = "all",
+    cross_fit: Annotated[
+        bool | None,
+        typer.Option(
+            help="Cross-fit a small table: every row trains, votes and calibrates. By default below 4,000 rows, "
+            "unless an option says how to train.",
+            show_default=False,
+        ),
+    ] = None,
     class_conditional: Annotated[
         bool,
         typer.Option(
@@ -122,6 +130,7 @@ def train(
         epochs=epochs,
         ensemble_size=ensemble_size,
         voters=int(voters) if voters.isdecimal() else voters,
+        cross_fit="auto" if cross_fit is None else cross_fit,
         class_conditional=class_conditional,
         device=device,
         random_state=seed,
@@ -227,13 +236,7 @@ def show_training(
     clf: DWACClassifier, seconds: float, test: Evaluation | None, validation: Rows, output: Path, console: Console
 ) -> None:
     """Print how training went and how good the model is."""
-    history = clf.history_
-    console.print(
-        f"trained {len(history)} epochs in {seconds:.0f} s: {_who_votes(clf)}, "
-        f"{len(clf.validation_ids_):,} for early stopping, {len(clf.calibration_ids_):,} for calibration",
-        highlight=False,
-        soft_wrap=True,
-    )
+    console.print(f"trained {_how(clf, seconds)}", highlight=False, soft_wrap=True)
     if clf.references_.weighted:
         console.print(agreement_line(clf), highlight=False, soft_wrap=True)
     if len(clf.calibration_ids_):
@@ -247,6 +250,21 @@ def show_training(
             highlight=False,
         )
     console.print(f"written: {output}", highlight=False, soft_wrap=True)
+
+
+def _how(clf: DWACClassifier, seconds: float) -> str:
+    if clf.cross_fitted_:
+        text = f"{clf.model_.ensemble_size} networks in {seconds:.0f} s, each without a fifth of the rows: "
+        text += f"{_who_votes(clf)} and calibrate"
+        judged = clf.out_of_fold_
+        if judged is None:
+            return text
+        right = judged.argmax(axis=1) == clf.references_.labels.cpu().numpy()
+        return f"{text}; accuracy {number(right.mean())}, each judged by those that left it out"
+    return (
+        f"{len(clf.history_)} epochs in {seconds:.0f} s: {_who_votes(clf)}, {len(clf.validation_ids_):,} for early "
+        f"stopping, {len(clf.calibration_ids_):,} for calibration"
+    )
 
 
 def _who_votes(clf: DWACClassifier) -> str:
@@ -283,6 +301,7 @@ def summary(
         "agreement": None if clf.agreement_ is None else clf.agreement_._asdict(),
         "validation": len(clf.validation_ids_),
         "calibration": len(clf.calibration_ids_),
+        "cross_fitted": clf.cross_fitted_,
         "expected_sets": asdict(clf.expected_sets(0.05)) if len(clf.calibration_ids_) else None,
         "test": None if test is None else test.to_dict(),
     }

@@ -501,6 +501,12 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found if ids is None else self._folds.repeated(found, ids)
 
     @property
+    def cross_fitted_(self) -> bool:
+        """Whether every voter calibrates, judged by networks that left it out."""
+        check_is_fitted(self, "model_")
+        return self._folds is not None
+
+    @property
     def out_of_fold_(self) -> Floats | None:
         """(m, K): log class weights of each voter by the networks and voters that left it out; None if there are none.
 

@@ -69,7 +69,7 @@ def data(found: Findings) -> list[Fact]:
         Fact("Kind", kind, "The form of an example."),
         Fact(f"{len(names)} classes", written(", ".join(written(name) for name in names), 200), balance),
         Fact("Training", f"{n:,} examples", f"The network was trained on these, and {_who_votes(found)}."),
-        Fact("Validation", f"{found.count(len(clf.validation_ids_)):,} examples", "Held out for early stopping."),
+        Fact("Validation", f"{found.count(len(clf.validation_ids_)):,} examples", _validation(clf)),
         Fact("Calibration", f"{found.count(len(clf.calibration_y_)):,} examples", _calibration(clf)),
         Fact("Test", f"{found.result.n:,} examples", new),
     ]
@@ -79,9 +79,18 @@ def _who_votes(found: Findings) -> str:
     return "some of them vote for all" if found.represented else "these vote"
 
 
+def _validation(clf: DWACClassifier) -> str:
+    return "Not needed: cross-fitted." if clf.cross_fitted_ else "Held out for early stopping."
+
+
 def _calibration(clf: DWACClassifier) -> str:
     if len(clf.calibration_y_) == 0:
         return "None, so there are no prediction sets, confidence or typicality. `clf.recalibrate(X, y)` adds them."
+    if clf.cross_fitted_:
+        return (
+            "The training examples, each judged by networks and voters that left it out (cross-conformal prediction): "
+            "the basis of prediction sets and typicality."
+        )
     if len(clf.validation_ids_) and clf.calibration_ids_.equals(clf.validation_ids_):
         return "The validation examples are used here, too, which makes guarantees a little too optimistic."
     return "Held out to learn how unusual an ordinary example can look: the basis of prediction sets and typicality."

@@ -76,9 +76,10 @@ class Findings:
     def met(self) -> NDArray[np.bool_]:
         """(n,): which test examples were used in training, although they should be new.
 
-        Calibration rows are allowed: accuracy is fair on them.
+        Calibration rows are allowed, unless they were trained on (cross-fitting): accuracy is fair on them.
         """
-        return seen(self.clf, self.ids, self.h) & ~self.ids.isin(self.clf.calibration_ids_)
+        known = seen(self.clf, self.ids, self.h)
+        return known if self.clf.cross_fitted_ else known & ~self.ids.isin(self.clf.calibration_ids_)
 
     @cached_property
     def calibration(self) -> metrics.CalibrationTest:
