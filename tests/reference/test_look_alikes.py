@@ -96,8 +96,31 @@ def test_edits_and_copies_keep_the_kernel_and_a_crowd_has_none() -> None:
 
 @pytest.mark.parametrize("values", [(1.0, 2.0), (0.5, 1.0), (2.0, 0.0), (2.0, np.inf), (2.0,), (2.0, -1.0)])
 def test_values_without_a_meaning_are_refused(values) -> None:
-    with pytest.raises(InputError, match="a factor above 1 and a weight above 0"):
+    with pytest.raises(InputError, match="a factor above 1, or 0 for a base vote, and a weight above 0"):
         ReferenceSet(H, Y, look_alikes=values)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_base_vote_is_added_at_any_distance(kernel: str) -> None:
+    base, counts = 0.03, np.linspace(1, 5, 40)
+    squared = np.square(QUERIES[:, None] - H).sum(axis=2)
+    for some, n in (
+        (ReferenceSet(H, Y, kernel=kernel, look_alikes=(0.0, base)), np.ones(40)),
+        (ReferenceSet(H, Y, kernel=kernel, look_alikes=(0.0, base), weights=counts), counts),
+    ):
+        w = (KERNELS[kernel](squared) + base) * n
+        want = np.log(np.stack([w[:, k == Y].sum(axis=1) for k in range(3)], axis=1))
+        np.testing.assert_allclose(some.log_class_weights(QUERIES), want, atol=1e-6)
+        np.testing.assert_allclose(some.log_class_weights_within(QUERIES, 1e-3).log_class_weights, want, atol=2e-3)
+        np.testing.assert_allclose(some.log_votes(torch.tensor(QUERIES[0])), np.log(w[0]), atol=1e-6)
+        grouped = np.log(np.stack([w[:, some.groups.of == g].sum(axis=1) for g in range(len(some.groups))], axis=1))
+        np.testing.assert_allclose(some.log_group_weights(QUERIES), grouped, atol=1e-6)
+        shares = np.stack([n[k == Y].sum() for k in range(3)]) / n.sum()
+        if kernel == "gaussian":
+            np.testing.assert_allclose(some.probabilities(np.full((1, 3), 1e4))[0], shares, atol=1e-9)
+        few = some.condensed()
+        assert few.look_alikes == some.crowd().look_alikes == (0.0, base)
+    assert isinstance(few.members, ReferenceSet)
 
 
 def test_representatives_have_no_look_alikes() -> None:

@@ -2,7 +2,6 @@
 
 import io
 import re
-from copy import copy
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -495,18 +494,31 @@ def test_wrong_labels_are_found_out_of_fold_among_all_rows_given(tmp_path: Path)
     assert not (tmp_path / "c").exists()  # and its checkpoint is not written by others
 
 
-def test_votes_out_of_fold_that_the_model_has_are_used(clf: DWACClassifier) -> None:
-    refs, other = clf.references_, copy(clf)
+def test_votes_out_of_fold_that_the_model_has_are_used(clf: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    refs = clf.references_
     labels = refs.labels.numpy()
     votes = np.where(np.arange(2) == labels[:, None], 0.0, -9.0)
     votes[[3, 5]] = votes[[3, 5], ::-1]
-    other.out_of_fold_ = votes
-    issues = report.label_issues(other)
+    monkeypatch.setattr(DWACClassifier, "out_of_fold_", votes)
+    issues = report.label_issues(clf)
     assert set(issues["id"]) == set(refs.ids[[3, 5]])
     assert issues.attrs["judged"] == "out of fold"
-    assert set(report.label_issues(other, rows=np.arange(5, 280))["id"]) == {refs.ids[5]}
-    other.out_of_fold_ = votes[1:]  # of other voters
-    assert report.label_issues(other).attrs["judged"] == "in sample"
+    assert set(report.label_issues(clf, rows=np.arange(5, 280))["id"]) == {refs.ids[5]}
+    monkeypatch.setattr(DWACClassifier, "out_of_fold_", None)
+    assert report.label_issues(clf).attrs["judged"] == "in sample"
+
+
+def test_a_cross_fitted_model_judges_labels_out_of_fold_at_no_cost() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(500) % 2
+    X, wrong = rng.normal(size=(500, 3)) + 2.5 * y[:, None], rng.choice(500, 40, replace=False)
+    given = y.copy()
+    given[wrong] = 1 - y[wrong]
+    issues = report.label_issues(DWACClassifier(random_state=0, device="cpu").fit(X, given))
+    assert issues.attrs["judged"] == "out of fold"
+    found = set(issues["id"])
+    assert len(found & set(wrong.tolist())) > 0.6 * len(wrong)
+    assert len(found & set(wrong.tolist())) > 0.8 * len(found)
 
 
 def test_y_and_rows_need_what_they_refer_to(clf: DWACClassifier) -> None:

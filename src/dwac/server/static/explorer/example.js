@@ -73,13 +73,14 @@ function changed(app, { before, explanation }) {
 
 function facts(app, { explanation: e, facts: said, few_suffice: few }) {
   const guide = app.start.guide;
-  const [first, second] = said.decided;
+  const [first, second, words] = said.decided;
   const rows = [
     ["Probability", number("probability", e.probability), guide.probability],
     ["Confidence", e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence), guide.confidence],
     ["Typicality", e.private && e.typicality === 1 ? el("b", {}, "over 10 %") : number("typicality", e.typicality), guide.typicality],
     ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
     ...(few ? [] : [["Decided by", [number("deciding_groups", e.deciding_groups), e.deciding_groups === 1 ? " group" : " groups"], second]]),
+    ...(words ? [["In words", "", words]] : []),
     [few ? "Decided by" : "One by one", number("deciding", e.deciding), first],
     ["To change it", number("flip_size", e.flip_size), said.flipped],
     ...(e.agreement && !e.private ? [["Agreement", number("agreement", e.agreement.share), said.agreed]] : said.agreed ? [["Voters", "", said.agreed]] : []),
