@@ -79,6 +79,12 @@ def _who_votes(found: Findings) -> str:
     return "some of them vote for all" if found.represented else "these vote"
 
 
+def _training(clf: DWACClassifier) -> str:
+    if clf.cross_fitted_:
+        return "Of training steps, of all networks together, each without a fifth of the examples."
+    return "Passes through the training examples."
+
+
 def _validation(clf: DWACClassifier) -> str:
     return "Not needed: cross-fitted." if clf.cross_fitted_ else "Held out for early stopping."
 
@@ -110,7 +116,7 @@ def model(found: Findings) -> list[Fact]:
         Fact("Embedding", f"a point of {references.embeddings.shape[1]} numbers", near),
         Fact("Kernel", references.kernel, "How votes decrease with distance."),
         *groups(found),
-        Fact("Training", f"{len(history)} epochs, {ended}", "Passes through the training examples."),
+        Fact("Training", f"{len(history)} {'rounds' if clf.cross_fitted_ else 'epochs'}, {ended}", _training(clf)),
         Fact("Settings", ", ".join(_changed(clf)) or "defaults", by_hand),
     ]
 

@@ -23,6 +23,8 @@ from dwac.report.words import percent
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _PIXELS = 112  # per inch of a plot; 96 on paper
 _MOST_ISSUES = 24
+_USUAL = 0.05  # error rate
+_STOPPED = " Training stops when the loss on validation examples, which are not trained on, stops improving."
 _MOST_CLASSES = 60
 _MOST_GROUPS = 36  # rows of a table
 _KINDS = {
@@ -106,8 +108,8 @@ def _model(found: Findings) -> Html:
             _figure(
                 plots.history(history),
                 f"Loss and accuracy over {len(history)} epochs of training",
-                "Training by epoch. The loss is large if the true label has a low probability; lower is better. "
-                "Training stops when the loss on validation examples, which are not trained on, stops improving.",
+                "Training by epoch. The loss is large if the true label has a low probability; lower is better."
+                + ("" if found.clf.cross_fitted_ else _STOPPED),
             )
         )
     return joined(parts)
@@ -200,6 +202,12 @@ def _sets(found: Findings) -> Html | None:
         "error rate ε that you allow. A smaller ε is safer and gives larger sets. "
         f"With {n:,} calibration examples, sets at an ε below {1 / (n + 1):.2g} contain every label."
     )
+    if found.clf.cross_fitted_:
+        least = found.clf.expected_sets(_USUAL).guarantee
+        what += (
+            " As every training example calibrates, judged by networks that left it out, the error rate is about ε, and "
+            f"certain to be at most {percent(1 - (least or 0))} at ε = {_USUAL:g}."
+        )
     alt = "Coverage, mean set size, and shares of sets with one, several and no labels, against the allowed error rate"
     caption = "Coverage is as guaranteed if the solid line is on or above the dashed one, up to chance."
     outcome = table(head, body, caption="Prediction sets on the test examples", numbers=range(6))

@@ -80,7 +80,7 @@ function facts(app, { explanation: e, facts: said, few_suffice: few }) {
     ["Typicality", e.private && e.typicality === 1 ? el("b", {}, "over 10 %") : number("typicality", e.typicality), guide.typicality],
     ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
     ...(few ? [] : [["Decided by", [number("deciding_groups", e.deciding_groups), e.deciding_groups === 1 ? " group" : " groups"], second]]),
-    ...(words ? [["In words", "", words]] : []),
+    ...(words ? [["The vote", "", words]] : []),
     [few ? "Decided by" : "One by one", number("deciding", e.deciding), first],
     ["To change it", number("flip_size", e.flip_size), said.flipped],
     ...(e.agreement && !e.private ? [["Agreement", number("agreement", e.agreement.share), said.agreed]] : said.agreed ? [["Voters", "", said.agreed]] : []),
