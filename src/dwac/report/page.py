@@ -205,8 +205,8 @@ def _sets(found: Findings) -> Html | None:
     if found.clf.cross_fitted_:
         least = found.clf.expected_sets(_USUAL).guarantee
         what += (
-            " As every training example calibrates, judged by networks that left it out, the error rate is about ε, and "
-            f"certain to be at most {percent(1 - (least or 0))} at ε = {_USUAL:g}."
+            " As every training example calibrates, judged by networks that left it out, the error rate is about ε, "
+            f"and certain to be at most {percent(1 - (least or 0))} at ε = {_USUAL:g}."
         )
     alt = "Coverage, mean set size, and shares of sets with one, several and no labels, against the allowed error rate"
     caption = "Coverage is as guaranteed if the solid line is on or above the dashed one, up to chance."
