@@ -271,7 +271,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             inputs, codes, names, parts.validation if votes else parts.validation[:0]
         )
         self.validation_ids_ = names[parts.validation]
-        self._folds = Folds(names, folds_of(n, seed=seed).numpy(), ensemble_size) if crossed else None
+        self._folds = (
+            Folds(names, folds_of(torch.as_tensor(codes), seed=seed).numpy(), ensemble_size) if crossed else None
+        )
         if isinstance(encoder, TabularEncoder) and crossed:
             inputs, held = encoder.transform_left_out(X), parts.training
         self._calibrate(self._held_out(inputs, codes, names, held))
@@ -401,7 +403,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 cast(WeightedAverage, model),
                 inputs,
                 y,
-                folds_of(len(y), seed=seed),
+                folds_of(y, seed=seed),
                 weights=None if (weights == 1).all() else torch.as_tensor(weights),
                 class_weights=None if by_class is None else by_class.tolist(),
                 rescale=self.rescale,

@@ -1,6 +1,6 @@
 """Cross-fitting, for tables of few rows: every member of an ensemble leaves out one fold of the training rows.
 
-history = cross_fit(model, x, y, folds_of(len(y)))
+history = cross_fit(model, x, y, folds_of(y))
 
 A member never saw the rows of its fold, so the members of a fold judge those rows honestly. All folds together judge
 all rows: no row has to be set aside for validation, and every row trains and votes.
@@ -38,19 +38,26 @@ _MEANWHILE = 0.03  # of a random part of the linear path, beside that start
 _SHARES = ((1.0, 0.0), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.0, 1.0))  # of the views in the squared distance
 _SCALES = tuple(np.geomspace(0.5, 60, 9).tolist())  # of the median squared distance
 _BASES = (0.0, *(10**exponent for exponent in np.arange(-6, 0.01, 0.5)))
+_USUAL = 1.5  # the log of such a scale, give or take 1
 _QUERIES = 400  # out-of-fold votes that choose those
 
 
-def folds_of(n: int, n_folds: int = FOLDS, *, seed: int = 0) -> Tensor:
+def folds_of(y: Tensor, n_folds: int = FOLDS, *, seed: int = 0) -> Tensor:
     """(n,): a random fold of each row; folds differ by at most one row.
 
-    Labels are not looked at: if each class were spread evenly, rows of rare classes would be judged by more voters of
-    their own than new rows have, and prediction sets would lose their guarantee.
+    Each class of at least as many rows as there are folds is spread evenly. Rarer ones are not: their rows would be
+    judged by more voters of their own than new rows have, and prediction sets would lose their coverage.
 
-    >>> folds_of(6, 3).sort().values
-    tensor([0, 0, 1, 1, 2, 2])
+    >>> folds_of(torch.tensor([0, 0, 0, 1, 1, 1]), 3).reshape(2, 3).sort().values.tolist()
+    [[0, 1, 2], [0, 1, 2]]
     """
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed)) % n_folds
+    generator = torch.Generator().manual_seed(seed)
+    classes = torch.where(torch.bincount(y)[y] < n_folds, -1, y).cpu()
+    order = torch.randperm(len(y), generator=generator)
+    order = order[torch.argsort(classes[order], stable=True)]
+    folds = torch.empty(len(y), dtype=torch.int64)
+    folds[order] = torch.randperm(n_folds, generator=generator)[torch.arange(len(y)) % n_folds]
+    return folds
 
 
 def part_of(h: Tensor, fold: int, members: int) -> Tensor:
@@ -264,13 +271,25 @@ def fit_votes(
     parts = [_distances(h[:, view * FOLDS : (view + 1) * FOLDS], folds, asked) for view in range(VIEWS)]
     judge = _Judge(model, parts, y, folds, asked, class_weights, _BASES if base_votes else _BASES[:1])
     usual = [float(part[part.isfinite()].median().clamp_min(1e-9)) for part in parts]
-    tried = [judge(tuple(scale * share / part for share, part in zip(shares, usual, strict=True)))
-             for shares in _SHARES for scale in _SCALES]  # fmt: skip
-    best = min(tried, key=lambda votes: votes.loss)
+
+    def doubt(votes: Votes) -> float:
+        """The loss, and what a few rows must not decide against: a usual scale, and both views."""
+        parts = [scale * part for scale, part in zip(votes.scales, usual, strict=True)]
+        unusual = (math.log(sum(parts)) - _USUAL) ** 2 / 2 + ((parts[0] - parts[1]) / sum(parts)) ** 2
+        return votes.loss + unusual / len(asked)
+
+    best = min(
+        (
+            judge(tuple(scale * share / part for share, part in zip(shares, usual, strict=True)))
+            for shares in _SHARES
+            for scale in _SCALES
+        ),
+        key=doubt,
+    )
     for step in (1.4, 1 / 1.4, 1.2, 1 / 1.2):
         for view in range(VIEWS):
             scales = tuple(scale * step if place == view else scale for place, scale in enumerate(best.scales))
-            best = min(best, judge(scales), key=lambda votes: votes.loss)
+            best = min(best, judge(scales), key=doubt)
     for view, scale in enumerate(best.scales):
         _scale_view(model, view, math.sqrt(VIEWS * scale))
     return best
