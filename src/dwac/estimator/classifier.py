@@ -267,13 +267,13 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._novelty = self._new_novelty(tuple(part[parts.training] for part in inputs))
         held = parts.calibration if len(parts.calibration) else parts.validation
         votes = isinstance(model, WeightedAverage)
-        self._validation_rows = self._held_out(
-            inputs, codes, names, parts.validation if votes else parts.validation[:0]
+        validation, folds = (
+            parts.validation if votes else parts.validation[:0],
+            folds_of(torch.as_tensor(codes), seed=seed),
         )
+        self._validation_rows = self._held_out(inputs, codes, names, validation)
         self.validation_ids_ = names[parts.validation]
-        self._folds = (
-            Folds(names, folds_of(torch.as_tensor(codes), seed=seed).numpy(), ensemble_size) if crossed else None
-        )
+        self._folds = Folds(names, folds.numpy(), ensemble_size) if crossed else None
         if isinstance(encoder, TabularEncoder) and crossed:
             inputs, held = encoder.transform_left_out(X), parts.training
         self._calibrate(self._held_out(inputs, codes, names, held))
