@@ -273,7 +273,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self._validation_rows = self._held_out(inputs, codes, names, validation)
         self.validation_ids_ = names[parts.validation]
-        self._folds = Folds(names, folds.numpy(), ensemble_size) if crossed else None
+        folds = folds_of(torch.as_tensor(codes), seed=seed).numpy()
+        self._folds = Folds(names, folds, ensemble_size) if crossed else None
         if isinstance(encoder, TabularEncoder) and crossed:
             inputs, held = encoder.transform_left_out(X), parts.training
         self._calibrate(self._held_out(inputs, codes, names, held))
