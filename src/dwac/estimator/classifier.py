@@ -267,10 +267,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._novelty = self._new_novelty(tuple(part[parts.training] for part in inputs))
         held = parts.calibration if len(parts.calibration) else parts.validation
         votes = isinstance(model, WeightedAverage)
-        validation, folds = (
-            parts.validation if votes else parts.validation[:0],
-            folds_of(torch.as_tensor(codes), seed=seed),
-        )
+        validation = parts.validation if votes else parts.validation[:0]
         self._validation_rows = self._held_out(inputs, codes, names, validation)
         self.validation_ids_ = names[parts.validation]
         folds = folds_of(torch.as_tensor(codes), seed=seed).numpy()
