@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_matrix
 from sklearn.preprocessing import QuantileTransformer
 
-from dwac.encoders.tabular import TabularEncoder
+from dwac.encoders.tabular import Scale, TabularEncoder
 from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.nn import WeightedAverage
@@ -489,3 +489,23 @@ def test_scaling_keeps_the_order_of_numbers(X):
     if numeric.shape[1]:
         order = np.argsort(X[:, 0], kind="stable")
         assert (numeric[order, 0].diff() >= -1e-6).all()
+
+
+def test_left_out_training_rows_are_as_far_outside_as_if_the_others_alone_had_been_seen() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {"t": rng.standard_t(2, 30), "twice": [9.0, 9.0, *rng.normal(size=28)], "gap": rng.normal(size=30)}
+    )
+    X.loc[4, "gap"], X["binary"], X["day"] = np.nan, np.arange(30) % 2, pd.date_range("2024-01-01", periods=30)
+    whole = TabularEncoder("wide").fit(X)
+    numeric, _ = whole.transform_left_out(X)
+    rest = [row for row in range(30) if row != 4]  # where the only gap would be a new one
+    expected = [TabularEncoder("wide").fit(X.drop(row)).transform(X.loc[[row]])[0][0, -1] for row in rest]
+    np.testing.assert_allclose(numeric[rest, -1], expected, rtol=1e-5)
+    assert (numeric[rest, -1] > 0).sum() >= 4
+    np.testing.assert_array_equal(numeric[:, :-1], whole.transform(X)[0][:, :-1])
+
+
+def test_a_left_out_value_among_constant_others_is_outside_no_range() -> None:
+    scale = Scale("robust", [0.0] * 16 + [1.0], 0.0)
+    np.testing.assert_array_equal(scale.beyond_others(np.array([0.0, 0.0, 0.0, 1.0])), 0.0)

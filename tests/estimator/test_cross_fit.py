@@ -236,3 +236,15 @@ def test_class_conditional_sets_hold_within_each_class() -> None:
         own = y[600:] == label
         n = int((y[:600] == label).sum())
         assert sets[own, label].mean() > 0.8 - 3.3 * np.sqrt(0.16 * (1 / n + 1 / own.sum()))
+
+
+def test_typicality_of_small_tables_with_long_tails_keeps_its_promise() -> None:
+    """New rows often exceed the range of a few training rows; so would these, had they been left out."""
+    atypical, tables = [], 10
+    for seed in range(tables):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_t(2, size=(340, 10))
+        clf = DWACClassifier(random_state=seed, device="cpu").fit(X[:40], X[:40, 0] > 0)
+        atypical.append(np.mean(clf.conformal(X[40:]).atypical(0.1)))
+    chance = np.sqrt(0.1 * 0.9 / 42 / tables)  # of the beta distribution with 40 calibration rows
+    assert np.mean(atypical) < 0.1 + 3 * chance

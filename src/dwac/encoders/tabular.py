@@ -105,6 +105,19 @@ class Scale:
         with np.errstate(over="ignore"):
             return np.clip(2 * _EDGE * np.maximum(low - x, x - high) / (high - low), 0, _FARTHEST)
 
+    def beyond_others(self, x: Floats) -> Floats:
+        """(n,): the same for the training values x themselves, each against the range of the others."""
+        if self.form not in ("quantile", "robust"):
+            return np.zeros(len(x))
+        ordered = np.sort(x[~np.isnan(x)])
+        x = np.where(np.isnan(x), self.fill, x)
+        low = np.where(x == ordered[0], ordered[1], ordered[0])
+        high = np.where(x == ordered[-1], ordered[-2], ordered[-1])
+        out, span = np.maximum(low - x, x - high), high - low
+        with np.errstate(over="ignore"):
+            far = 2 * _EDGE * out / np.where(span > 0, span, 1.0)
+        return np.where(span > 0, np.clip(far, 0, _FARTHEST), 0.0)  # others that do not vary have no range
+
     @property
     def span(self) -> float:
         """The range of most training values: between the quantiles .05 and .95, or of all if those are equal."""
@@ -199,6 +212,11 @@ class Column:
             known = {value: i for i, value in enumerate(self.categories, start=UNKNOWN + 1)}
             found.indices.append(np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes])
         return found
+
+    def beyond_others(self, series: pd.Series[Any]) -> Floats:
+        """(n,): how far the training values of a column of numbers are outside the range of the others."""
+        scale = self.scales[0]
+        return np.zeros(len(series)) if scale is None else scale.beyond_others(_numbers(series, self.name))
 
     @property
     def used(self) -> bool:
@@ -335,6 +353,21 @@ class TabularEncoder(Encoder):
             numeric.append(_beyond(features, len(frame)))
         indices = [index for part in features for index in part.indices]
         return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
+
+    def transform_left_out(self, X: Any) -> Inputs:
+        """`transform` of the training rows, where each is as far outside the training data as if it had been left out.
+
+        The rows that hold the extremes of a column set its range, so that none of them is outside it, while new rows
+        are: in one of p columns with a probability of up to 2p / (n + 1). Rows that calibrate must not have that
+        advantage.
+        """
+        numeric, categorical = self.transform(X)
+        if numeric.shape[1] and self.settings["network"] != "paper":
+            frame = self.records(X)
+            beyond = [c.beyond_others(frame.iloc[:, i]) for i, c in enumerate(self.columns) if c.kind == "numeric"]
+            found = np.sqrt(np.sum(np.square(beyond), axis=0)) * np.ones(len(frame))
+            numeric[:, -1] = torch.from_numpy(found).to(numeric)
+        return numeric, categorical
 
     def _features(self, frame: pd.DataFrame) -> list[Features]:
         """The features of every column; an error carries all rows that do not fit, of any column."""

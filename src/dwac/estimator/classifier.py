@@ -272,7 +272,9 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self.validation_ids_ = names[parts.validation]
         self._folds = Folds(names, folds_of(n, seed=seed).numpy(), ensemble_size) if crossed else None
-        self._calibrate(self._held_out(inputs, codes, names, parts.training if crossed else held))
+        if isinstance(encoder, TabularEncoder) and crossed:
+            inputs, held = encoder.transform_left_out(X), parts.training
+        self._calibrate(self._held_out(inputs, codes, names, held))
         if votes:
             self._novelty = self._fitted_novelty()
         self._agreement: Agreement | None = None  # of a model that was saved without those it represents
