@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import dwac
 from dwac import DWACClassifier
-from dwac.errors import DwacError, IdError, InputError
+from dwac.errors import CalibrationError, DwacError, IdError, InputError
 
 
 def table(n: int = 120, seed: int = 0) -> tuple[pd.DataFrame, Any]:
@@ -248,3 +248,46 @@ def test_typicality_of_small_tables_with_long_tails_keeps_its_promise() -> None:
         atypical.append(np.mean(clf.conformal(X[40:]).atypical(0.1)))
     chance = np.sqrt(0.1 * 0.9 / 42 / tables)  # of the beta distribution with 40 calibration rows
     assert np.mean(atypical) < 0.1 + 3 * chance
+
+
+def test_a_forgotten_id_that_is_added_again_is_new_to_every_fold(tmp_path: Path) -> None:
+    X, y = table()
+    clf = fitted().forget(["row7"]).add_references(X.loc[["row7"]], y[[7]])
+    clf.save(tmp_path / "model")
+    again = dwac.load(tmp_path / "model", device="cpu")
+    np.testing.assert_array_equal(again.conformal(X).p_values, clf.conformal(X).p_values)
+    assert all("row7" in voters.ids for voters in clf._folds.sets(clf.references_))
+
+
+def test_p_values_need_voters_in_two_folds() -> None:
+    X, _ = table()
+    clf = fitted()
+    folds = clf._folds.numbers(clf.calibration_ids_)
+    clf.forget(clf.calibration_ids_[folds != 2])
+    assert len(clf.predict(X)) == 120
+    with pytest.raises(CalibrationError, match="recalibrate"):
+        clf.conformal(X)
+    with pytest.raises(CalibrationError, match="at least two folds"):
+        clf.explain(X.iloc[:1])
+
+
+def test_voters_have_the_typicality_that_they_calibrate_with(clf: DWACClassifier) -> None:
+    own = clf.novelty_of_voters(clf.references_, np.arange(120))
+    np.testing.assert_allclose(own, np.repeat(clf._calibration_novelty()[:, None], 5, axis=1))
+
+
+def test_a_voter_added_to_the_references_alone_is_known_by_its_embedding() -> None:
+    X, _ = table()
+    clf = fitted()
+    before = clf.novelty_of_voters(clf.references_, np.arange(120))
+    clf.references_.add(clf.embed(X.iloc[:2]) + 50, [0, 1], ["one", "two"])
+    found = clf.novelty_of_voters(clf.references_, np.arange(122))
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found[:120], before)
+
+
+def test_the_explorer_shows_a_condensed_model_its_own_p_values() -> None:
+    from dwac.server.explorer.edits import alone
+
+    few, (X, _) = fitted().condense(8), table(50, seed=3)
+    np.testing.assert_allclose(alone(few).conformal(X).p_values, few.conformal(X).p_values)

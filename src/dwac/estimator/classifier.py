@@ -471,10 +471,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         z = h[:, :0] if self._novelty.known is None else batches.compared(self.model_, inputs)
         return self._novelty_scores(h, z)
 
-    def _novelty_scores(self, h: torch.Tensor, z: torch.Tensor) -> Floats:
+    def _novelty_scores(self, h: torch.Tensor, z: torch.Tensor, measure: Novelty | None = None) -> Floats:
+        """The same from features z (n, q); measure: how, by default as everywhere."""
         if self._folds is None:
             return self._novelty.scores(self.references_, h, z)
-        measure = replace(self._novelty, voters=None)
+        measure = replace(measure or self._novelty, voters=None)
         sets = self._folds.sets(self._novelty.voters or self.references_)
         found = [measure.scores(voters, part_of(h, f, self._folds.members), z) for f, voters in enumerate(sets)]
         return np.stack(found, axis=1)
@@ -485,11 +486,18 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._novelty.of_voters(references, places)
         names = references.index_of_ids[places]
         h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
-        known = self._novelty.known
-        z = h[:, :0] if known is None else known.of(names).z
-        if len(z) != len(h):  # whoever was added to the references alone is known by its embedding only
-            z = torch.zeros(len(h), 0, device=h.device)
-        return self._folds.repeated(self._novelty_scores(h, z), names)
+        rows, known = self._calibration_rows, self._novelty.known
+        if known is None:
+            return self._folds.repeated(self._novelty_scores(h, h[:, :0]), names)
+        # As they calibrate: compared by what was measured without them. Those added later have no fold.
+        known = known.joined(rows.z, rows.ids)
+        here = names.isin(known.ids)  # whoever was added to the references alone is known by its embedding only
+        found = np.empty((len(places), FOLDS))
+        for some, measure in ((here, self._novelty), (~here, replace(self._novelty, known=None))):
+            if some.any():
+                part = torch.as_tensor(some, device=h.device)
+                found[some] = self._novelty_scores(h[part], known.of(names[some]).z, measure)
+        return self._folds.repeated(found, names)
 
     def fold_votes(self, h: Any, ids: pd.Index[Any] | None = None, references: ReferenceSet | None = None) -> Any:
         """(n, F, K): votes on embeddings (n, d) by the models of the folds; None where the model is not cross-fitted.
@@ -992,6 +1000,8 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.examples_.remove(names.tolist())
         if self._novelty.known is not None:
             self._novelty = replace(self._novelty, known=self._novelty.known.without(names))
+        if self._folds is not None:
+            self._folds = self._folds.without(names)
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
         self._validation_rows = self._validation_rows.without(names)
         self._calibrate(self._calibration_rows.without(names))

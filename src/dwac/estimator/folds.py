@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac.errors import CalibrationError
 from dwac.reference import ReferenceSet
 from dwac.training.cross_fit import FOLDS, part_of
 
@@ -37,6 +38,17 @@ class Folds:
         places = self.ids.get_indexer(ids)
         return np.where(places >= 0, self.of[places], -1) if len(self.ids) else np.full(len(ids), -1)
 
+    def without(self, ids: pd.Index[Any]) -> Folds:
+        """The same without these: whoever has such an id later is new, and votes in every fold's model."""
+        stays = ~self.ids.isin(ids)
+        outside = None if self.outside is None else self.outside[~self.outside.index.isin(ids)]
+        return Folds(self.ids[stays], self.of[stays], self.members, outside)
+
+    def alone(self, references: ReferenceSet) -> Folds:
+        """The same for representatives without those whom they represent."""
+        votes = pd.DataFrame(self.votes_outside(references), index=references.index_of_ids)
+        return Folds(self.ids, self.of, self.members, votes)
+
     def votes_outside(self, references: ReferenceSet) -> Floats:
         """(m, F): how many votes each reference has in the model of each fold."""
         everybody = references.members or references
@@ -53,10 +65,17 @@ class Folds:
 
     def sets(self, references: ReferenceSet) -> list[ReferenceSet]:
         """The voters of each fold's model."""
-        if self._sets is None or self._sets[0] is not references.index:
+        known = self._sets  # a local name: other threads may ask about other references meanwhile
+        if known is None or known[0] is not references.index:
             votes = self.votes_outside(references)
-            self._sets = references.index, [self._set(references, fold, votes[:, fold]) for fold in range(FOLDS)]
-        return self._sets[1]
+            if not (votes > 0).any(axis=0).all():
+                raise CalibrationError(
+                    "p-values of a cross-fitted model need voters in at least two folds; all that are left are in one; "
+                    "call recalibrate(X, y) with rows that it was not trained on"
+                )
+            known = references.index, [self._set(references, fold, votes[:, fold]) for fold in range(FOLDS)]
+            self._sets = known
+        return known[1]
 
     def _set(self, references: ReferenceSet, fold: int, votes: Floats) -> ReferenceSet:
         here = np.flatnonzero(votes > 0)

@@ -98,6 +98,8 @@ def alone(clf: DWACClassifier) -> DWACClassifier:
         return clf
     descriptions, agreement = clf.descriptions_, clf.agreement_
     other = _voting(clf, clf.references_.alone(), descriptions)
+    if clf._folds is not None:
+        other._folds = clf._folds.alone(clf.references_)
     other._agreement = agreement
     return other
 
