@@ -291,3 +291,15 @@ def test_the_explorer_shows_a_condensed_model_its_own_p_values() -> None:
 
     few, (X, _) = fitted().condense(8), table(50, seed=3)
     np.testing.assert_allclose(alone(few).conformal(X).p_values, few.conformal(X).p_values)
+
+
+def test_labels_added_later_are_judged_without_their_own_votes(clf: DWACClassifier) -> None:
+    X, _ = table(40, seed=5)
+    right = clf.predict(X)
+    wrong = np.where(right == "red", "blue", "red")
+    other = fitted().add_references(X.set_axis([f"new{i}" for i in range(40)]), wrong)
+    votes = other.out_of_fold_
+    assert votes is not None
+    assert np.isfinite(votes).all()
+    assert np.mean(other.classes_[votes[120:].argmax(axis=1)] == right) > 0.8
+    assert len(other.references_) == 160  # nothing was removed

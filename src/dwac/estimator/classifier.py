@@ -524,8 +524,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if self._folds is None or self.references_.weighted:
             return None
-        references = self.references_
-        return self._folds.own(self._folds.votes(references, references.embeddings), references.index_of_ids)
+        return self._folds.out_of_fold(self.references_)
 
     def _embedded(self, rows: Sifted) -> tuple[Sifted, torch.Tensor]:
         """h of the rows that can be read; a row whose h is not finite counts as unreadable."""

@@ -6,6 +6,7 @@ It scores the rows of f for calibration, and new rows for comparison with these 
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +99,23 @@ class Folds:
             for fold, voters in enumerate(self.sets(references))
         ]
         return np.stack(found, axis=1)
+
+    def out_of_fold(self, references: ReferenceSet) -> Floats:
+        """(m, K): log class weights of each reference by the model without its fold, so that it never votes on itself.
+
+        Those added later are judged by the first fold's model, without the votes of any that were added.
+        """
+        h, ids = references.embeddings, references.index_of_ids
+        found, new = self.own(self.votes(references, h), ids), self.numbers(ids) < 0
+        if new.any():
+            first = copy(self.sets(references)[0])
+            added = self.numbers(first.index_of_ids) < 0
+            found[new] = -np.inf  # unless others are left, nobody can judge them
+            if not added.all():
+                first.remove(first.index_of_ids[added].tolist())
+                asked = part_of(h[torch.as_tensor(new, device=h.device)], 0, self.members)
+                found[new] = first.log_class_weights(asked).cpu().numpy()
+        return found
 
     def own(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
         """Of answers by fold, (n, F, …), those of each row's own fold; of a row without one, those of the first."""
