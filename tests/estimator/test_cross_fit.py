@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
 import dwac
 from dwac import DWACClassifier
@@ -303,3 +304,8 @@ def test_labels_added_later_are_judged_without_their_own_votes(clf: DWACClassifi
     assert np.isfinite(votes).all()
     assert np.mean(other.classes_[votes[120:].argmax(axis=1)] == right) > 0.8
     assert len(other.references_) == 160  # nothing was removed
+
+
+def test_the_weight_of_a_class_is_not_undone_where_votes_are_fitted() -> None:
+    """With weights of 1,000 and 0.0001, nearly all predictions must be of the first class."""
+    check_class_weight_classifiers("DWACClassifier", DWACClassifier(random_state=0, device="cpu"))

@@ -252,7 +252,8 @@ def fit_votes(
 
     A view that does not help gets the scale 0. The base vote is what every example has at any distance: where nobody
     is near, the classes have their shares of the training rows. The loss is -log P(y) with one wrong row more than was
-    seen (Laplace's rule of succession), so that a table without errors is not taken for one without doubt.
+    seen (Laplace's rule of succession), so that a table without errors is not taken for one without doubt; rows count
+    as their classes do.
     """
     h = members_of(embed(model, inputs_of(x)), model.ensemble_size)
     several = torch.bincount(y, minlength=model.n_classes)[y] > 1  # otherwise nobody could vote for the label
@@ -294,7 +295,9 @@ class _Judge:
         self.kernel = get_kernel(model.kernel)
         self.own = torch.nn.functional.one_hot(y, model.n_classes).to(parts[0])
         self.log_counts = ((~self.silent).to(self.own) @ self.own).log()
-        self.factors = vote_factors(model, class_weights).to(self.own).log()
+        factors = vote_factors(model, class_weights).to(self.own)
+        self.factors = factors.log()
+        self.weights = factors[self.y] / factors[self.y].mean()  # otherwise the loss would undo those of the votes
 
     def __call__(self, scales: tuple[float, ...]) -> Votes:
         squared = sum(scale * part for scale, part in zip(scales, self.parts, strict=True) if scale)
@@ -311,7 +314,7 @@ class _Judge:
         votes = torch.logaddexp(sums, self.log_counts + bases) + self.factors
         log_p = votes.log_softmax(dim=2)[:, torch.arange(len(self.y)), self.y].clamp_min(-20)
         wrong = -torch.log1p(-log_p.exp()).clamp_min(-20)
-        return (wrong.mean(dim=1) - log_p.sum(dim=1)) / (len(self.y) + 1)
+        return ((wrong * self.weights).mean(dim=1) - (log_p * self.weights).sum(dim=1)) / (len(self.y) + 1)
 
 
 def _distances(h: Tensor, folds: Tensor, asked: Tensor) -> Tensor:
