@@ -16,7 +16,7 @@ from dwac.estimator.classifier import DWACClassifier
 from dwac.reading import Model, load
 
 _EPSILON = 0.05
-_NO_FEWER = "no fewer would do for the validation rows; to have fewer all the same, give a number with --size N"
+_NO_FEWER = "no fewer would do as well; to have fewer all the same, give a number with --size N"
 
 
 def condense(

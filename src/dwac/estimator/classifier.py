@@ -876,7 +876,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if strict:
                 raise InputError(
                     f"no number of voters up to {max([0, *condenser.sizes()]):,} keeps 99.5 % of labels and the "
-                    "log-loss; all vote as before; give a number to have so many anyway: size=…"
+                    "log-loss; all vote as before; give a number to have so many anyway: size=… (--size)"
                 )
             return
         model.references = few

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from dwac.reference.references import ReferenceSet
 
+_LATEST = 8  # sets of voters to keep: each fold of a cross-fitted model has its own
+
 
 class Known:
     """Features z (m, q) of examples, by id; never changed, only replaced.
@@ -26,7 +28,9 @@ class Known:
 
     def __init__(self, z: Tensor, ids: Iterable[Hashable]) -> None:
         self.z, self.ids = z.detach(), pd.Index(list(ids), tupleize_cols=False)
-        self._counting: tuple[pd.Index[Any], ReferenceSet | None] | None = None
+        self._counting: list[
+            tuple[pd.Index[Any], ReferenceSet | None]
+        ] = []  # for the latest voters
 
     def __len__(self) -> int:
         """The number of examples, whether they vote or not."""
@@ -58,12 +62,19 @@ class Known:
 
         own: the examples vote themselves, and are compared with the others.
         """
-        if self._counting is None or self._counting[0] is not voters:
-            count = self if voters.equals(self.ids) else self.of(voters)
-            labels = torch.zeros(len(count), dtype=torch.int64, device=count.z.device)
-            self._counting = voters, ReferenceSet(count.z, labels, n_classes=1) if len(count) else None
-        known = self._counting[1]
+        known = self._voting(voters)
         if known is None or len(known) <= own:
             return z.new_zeros(len(z), dtype=torch.float64)
         nearest = known.nearest(z, 1 + own).squared_distances[:, -1]
         return torch.as_tensor(nearest, device=z.device).sqrt()
+
+    def _voting(self, voters: pd.Index[Any]) -> ReferenceSet | None:
+        """Those who are known and vote; None if there are none."""
+        for latest, known in self._counting:
+            if latest is voters:
+                return known
+        count = self if voters.equals(self.ids) else self.of(voters)
+        labels = torch.zeros(len(count), dtype=torch.int64, device=count.z.device)
+        found = ReferenceSet(count.z, labels, n_classes=1) if len(count) else None
+        self._counting = [(voters, found), *self._counting[: _LATEST - 1]]
+        return found
