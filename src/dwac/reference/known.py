@@ -28,9 +28,7 @@ class Known:
 
     def __init__(self, z: Tensor, ids: Iterable[Hashable]) -> None:
         self.z, self.ids = z.detach(), pd.Index(list(ids), tupleize_cols=False)
-        self._counting: list[
-            tuple[pd.Index[Any], ReferenceSet | None]
-        ] = []  # for the latest voters
+        self._counting: list[tuple[pd.Index[Any], ReferenceSet | None]] = []  # for the latest voters
 
     def __len__(self) -> int:
         """The number of examples, whether they vote or not."""
