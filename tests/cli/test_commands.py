@@ -219,6 +219,7 @@ def test_predict_gives_what_python_gives(folder: Path) -> None:
     assert frame["label"].tolist() == model.clf.predict(rows.X).tolist()
     np.testing.assert_allclose(frame["probability"], model.clf.predict_proba(rows.X).max(axis=1), atol=1e-12)
     np.testing.assert_allclose(frame["credibility"], conformal.credibility, atol=1e-12)
+    assert conformal.typicality is not None
     np.testing.assert_allclose(frame["typicality"], conformal.typicality, atol=1e-12)
     np.testing.assert_allclose(frame["confidence"], conformal.confidence, atol=1e-12)
     sets = [set(str(cell).split("|")) if isinstance(cell, str) else set() for cell in frame["set"]]
@@ -454,6 +455,7 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
     codes = np.searchsorted(model.clf.classes_, np.asarray(rows.y, dtype=str))
     p, sets = model.clf.predict_proba(rows.X), model.clf.predict_set(rows.X, 0.1)
     found = json.loads(run("evaluate", folder / "model", folder / "new.csv", "--json", "-e", "0.1").stdout)
+    trust: Any = model.clf.conformal(rows.X)
     expected = {
         "n": 40,
         "accuracy": model.clf.score(rows.X, rows.y),
@@ -463,7 +465,7 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
         "coverage": dwac.metrics.coverage(codes, sets),
         "mean_set_size": sets.sum(axis=1).mean(),
         "credibility": model.clf.conformal(rows.X).credibility.mean(),
-        "typicality": model.clf.conformal(rows.X).typicality.mean(),
+        "typicality": trust.typicality.mean(),
         "unreadable": 0,
         "unseen": 0,
     }

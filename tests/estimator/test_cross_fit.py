@@ -116,7 +116,7 @@ def test_damaged_folds_are_refused(clf: DWACClassifier, tmp_path: Path, damage: 
 
 def test_explanations_and_batches_give_the_same_p_values(clf: DWACClassifier) -> None:
     X, _ = table(30, seed=4)
-    c = clf.conformal(X)
+    c: Any = clf.conformal(X)
     for row, explanation in enumerate(clf.explain(X, k=3)):
         assert explanation.label == clf.predict(X)[row]
         assert explanation.credibility == c.credibility[row]
@@ -127,11 +127,12 @@ def test_explanations_and_batches_give_the_same_p_values(clf: DWACClassifier) ->
 def test_p_values_are_those_of_the_definition(clf: DWACClassifier) -> None:
     """A double loop over folds and rows, with votes by the networks and voters that a fold's model has."""
     X, _ = table(12, seed=5)
-    references, folds, h = clf.references_, clf._folds, torch.as_tensor(clf.embed(X))
+    folds: Any = clf._folds
+    references, h = clf.references_, torch.as_tensor(clf.embed(X))
     of, y = folds.numbers(references.index_of_ids), references.labels.numpy()
     base = references.look_alikes.weight if references.look_alikes is not None else 0.0
 
-    def shares(fold: int, query: torch.Tensor) -> np.ndarray:
+    def shares(fold: int, query: torch.Tensor) -> Any:
         members = [m for m in range(10) if m % 5 == fold]
         columns = np.concatenate([np.arange(8 * m, 8 * m + 8) for m in members])
         apart = (5 * (query - references.embeddings)[:, columns].double().square()).sum(1).numpy()
@@ -148,7 +149,10 @@ def test_p_values_are_those_of_the_definition(clf: DWACClassifier) -> None:
 
 def test_out_of_fold_votes_know_nothing_of_the_row_itself(clf: DWACClassifier) -> None:
     X, y = table()
-    fits = [clf, DWACClassifier(random_state=0, device="cpu").fit(X, np.where(np.arange(120) == 7, "green", y))]
+    fits: list[Any] = [
+        clf,
+        DWACClassifier(random_state=0, device="cpu").fit(X, np.where(np.arange(120) == 7, "green", y)),
+    ]
     assert fits[0].out_of_fold_ is not None
     assert fits[0].out_of_fold_.shape == (120, 2)
     accuracy = (clf.classes_[fits[0].out_of_fold_.argmax(axis=1)] == y).mean()
@@ -257,13 +261,15 @@ def test_a_forgotten_id_that_is_added_again_is_new_to_every_fold(tmp_path: Path)
     clf.save(tmp_path / "model")
     again = dwac.load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(again.conformal(X).p_values, clf.conformal(X).p_values)
-    assert all("row7" in voters.ids for voters in clf._folds.sets(clf.references_))
+    folds: Any = clf._folds
+    assert all("row7" in voters.ids for voters in folds.sets(clf.references_))
 
 
 def test_p_values_need_voters_in_two_folds() -> None:
     X, _ = table()
     clf = fitted()
-    folds = clf._folds.numbers(clf.calibration_ids_)
+    known: Any = clf._folds
+    folds = known.numbers(clf.calibration_ids_)
     clf.forget(clf.calibration_ids_[folds != 2])
     assert len(clf.predict(X)) == 120
     with pytest.raises(CalibrationError, match="recalibrate"):

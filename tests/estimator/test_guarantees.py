@@ -146,7 +146,13 @@ def test_a_row_scores_the_same_alone_as_among_others(kind: str, head: str) -> No
 
 def test_calibration_rows_tie_with_themselves_when_asked_alone() -> None:
     X, y = load_digits(return_X_y=True)
-    settings = {"epochs": 2, "random_state": 0, "device": "cpu", "verbose": False, "nonconformity": "weights"}
+    settings: dict[str, Any] = {
+        "epochs": 2,
+        "random_state": 0,
+        "device": "cpu",
+        "verbose": False,
+        "nonconformity": "weights",
+    }
     clf = DWACClassifier("tabular", **settings).fit(X, y)
     own = -np.concatenate([clf.log_class_weights(X[[i]]) for i in clf.calibration_ids_])
     own = own[np.arange(len(own)), clf.calibration_y_]
@@ -183,7 +189,7 @@ def test_too_few_calibration_rows_are_reported_before_and_with_the_answer(n_cali
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     y = rng.integers(2, size=300)  # noise: some calibration row fits its label badly
-    settings = {"epochs": 1, "random_state": 0, "device": "cpu", "nonconformity": score}
+    settings: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "nonconformity": score}
     clf = DWACClassifier(calibration_size=n_calibration, **settings).fit(X, y)
     expected = clf.expected_sets(0.05)
     assert (expected.n_calibration, expected.n_labels) == (n_calibration, 2)

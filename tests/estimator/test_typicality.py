@@ -160,7 +160,7 @@ def test_one_gap_lowers_typicality_a_little_and_gaps_alone_leave_nothing() -> No
     assert all_ < 0.05
     assert 0.5 * usual < two <= usual + 0.05
     assert five < two
-    one = [typical(clf, X.assign(**{name: np.nan})).mean() for name in X]
+    one = [typical(clf, X.assign(**{str(name): np.nan})).mean() for name in X]
     assert 0.5 * usual < np.mean(one) <= usual + 0.05
 
 
@@ -190,7 +190,7 @@ def test_five_standard_deviations_in_one_column_are_noticed(clf: DWACClassifier)
     X, _ = two_sides(1000, seed=4)
     inside = typical(clf, X)
     for name in X:
-        moved = typical(clf, X.assign(**{name: X[name] + 5 * X[name].std()}))
+        moved = typical(clf, X.assign(**{str(name): X[name] + 5 * X[name].std()}))
         assert metrics.ood_scores(inside, moved).auroc >= 0.98
 
 
@@ -433,8 +433,10 @@ def test_explanations_and_predictions_show_the_same_typicality(clf: DWACClassifi
     X, _ = two_sides(6, seed=1)
     found = typical(clf, X)
     assert [e.typicality for e in clf.explain(X)] == found.tolist()
-    assert evaluation.predict(clf, X).conformal.typicality.tolist() == found.tolist()
-    private = evaluation.predict(clf, X, private=True).conformal.typicality
+    shown: Any = evaluation.predict(clf, X).conformal
+    assert shown.typicality.tolist() == found.tolist()
+    rounded: Any = evaluation.predict(clf, X, private=True).conformal
+    private = rounded.typicality
     assert [e.typicality for e in clf.explain(X, private=True)] == private.tolist()
     assert ((private >= found) | (private == 1)).all()
     np.testing.assert_allclose(private * 100, np.round(private * 100))

@@ -236,7 +236,7 @@ def test_conformal_numbers_come_from_the_calibration() -> None:
 
 def test_an_example_of_low_typicality_is_called_unlike_the_training_data() -> None:
     refs = ReferenceSet([[0.0], [5.0]], [0, 1])
-    given = {"calibration": Calibration([0.0, 0.1, 0.2, 0.3]), "typicality": np.array([0.4, 0.05])}
+    given: dict[str, Any] = {"calibration": Calibration([0.0, 0.1, 0.2, 0.3]), "typicality": np.array([0.4, 0.05])}
     usual, strange = explain(refs, [[0.0], [99.0]], **given)
     assert usual.typicality == usual.to_dict()["typicality"] == 0.4
     assert "Typicality 0.400: 40 % of calibration examples are at least as unlike the training examples." in str(usual)

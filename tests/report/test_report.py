@@ -136,7 +136,7 @@ def test_the_report_says_what_the_library_measures(clf: DWACClassifier, page: st
     text, codes = Reader(page).words, np.searchsorted(clf.classes_, y)
     assert f"Accuracy {100 * clf.score(X, y):.1f}".rstrip("0").rstrip(".") in text
     assert f"Calibration error {metrics.calibration_error(codes, clf.predict_proba(X)):.4f}" in text
-    trust = clf.conformal(X)
+    trust: Any = clf.conformal(X)
     assert f"Mean typicality {trust.typicality.mean():.3f}" in text
     covered = metrics.coverage(codes, trust.label_sets(0.1))
     assert f"0.1 90 % {words.percent(covered)}".replace("\u00a0", " ") in text
@@ -176,7 +176,8 @@ def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
     y[:6] = np.where(y[:6] == "yes", "no", "yes")
     found = find(clf, X, y)
     chosen = found.cases(3)
-    predicted, trust = clf.predict(X), clf.conformal(X)
+    predicted = clf.predict(X)
+    trust: Any = clf.conformal(X)
     assert all(predicted[row] == y[row] for row in chosen["typical"])
     assert {y[row] for row in chosen["typical"]} == {"yes", "no"}
     assert all(predicted[row] != y[row] for row in chosen["wrong"])

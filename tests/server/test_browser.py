@@ -388,7 +388,8 @@ def test_search_and_keys_lead_where_the_mouse_does(browser: Any, explorers: dict
 
 def test_the_histogram_filters_the_map(browser: Any, explorers: dict[str, Explorer]) -> None:
     explorer = explorers["image"]
-    typicality = explorer.first.predictions.conformal.typicality  # type: ignore[union-attr]
+    trust: Any = explorer.first.predictions.conformal
+    typicality = trust.typicality
     with visit(browser, explorer) as seen:
         seen.page.fill("#high", "0.3")
         seen.page.keyboard.press("Tab")

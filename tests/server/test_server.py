@@ -179,7 +179,7 @@ def rows_of(n: int, start: int = 700) -> list[Any]:
 def test_predictions_are_those_of_python(client: Client, digits: DWACClassifier, n: int) -> None:
     X = DIGITS.images[700 : 700 + n]
     answers = client.post("/v1/predict", {"rows": X.tolist(), "epsilon": 0.1}).json
-    trust = digits.conformal(X)
+    trust: Any = digits.conformal(X)
     probabilities, sets = digits.predict_proba(X), digits.predict_set(X, epsilon=0.1)
     assert answers["epsilon"] == 0.1
     assert [row["label"] for row in answers["predictions"]] == digits.predict(X).tolist()
