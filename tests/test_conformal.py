@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
 from dwac import conformal
-from dwac.conformal import Calibration, class_conditional_p_values, label_sets, nonconformity, p_values
+from dwac.conformal import (
+    Calibration,
+    CrossCalibration,
+    class_conditional_p_values,
+    label_sets,
+    nonconformity,
+    p_values,
+)
 from dwac.errors import (
     CalibrationWarning,
     DwacError,
@@ -742,3 +749,46 @@ def test_probability_ignores_a_common_offset_and_weights_does_not(rows: Any, off
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(-nonconformity(votes + offset, "probability"), probabilities, atol=1e-8)
     np.testing.assert_array_equal(nonconformity(votes + offset), -(votes + offset))
+
+
+# Cross-conformal p-values
+
+
+def by_definition(scores: Any, folds: Any, asked: Any) -> Any:
+    """(n,): a double loop; asked: (n, F)."""
+    return np.array(
+        [
+            (1 + sum(own >= row[fold] for own, fold in zip(scores, folds, strict=True))) / (len(scores) + 1)
+            for row in asked
+        ]
+    )
+
+
+def test_cross_conformal_p_values_are_those_of_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    scores, folds, asked = rng.integers(0, 9, 40), rng.choice([0, 1, 3], 40), rng.integers(0, 9, (25, 4, 3))
+    labels = rng.integers(0, 3, 40)  # fold 2 is empty
+    whole, by_class = CrossCalibration(scores, folds), CrossCalibration(scores, folds, labels)
+    for k in range(3):
+        np.testing.assert_allclose(whole.p_values(asked)[:, k], by_definition(scores, folds, asked[:, :, k]))
+        own = labels == k
+        expected = by_definition(scores[own], folds[own], asked[:, :, k])
+        np.testing.assert_allclose(by_class.p_values(asked)[:, k], expected)
+    np.testing.assert_allclose(whole.p_values(asked[:, :, 0]), by_definition(scores, folds, asked[:, :, 0]))
+
+
+def test_cross_conformal_sets_say_what_is_certain() -> None:
+    calibration = CrossCalibration(np.arange(100.0), np.arange(100) % 5, table=np.arange(300.0).reshape(100, 3))
+    assert calibration.guarantee(0.05) == pytest.approx(1 - 0.1 - min(2 * 0.8 / 21, 0.95 / 6))
+    assert calibration.expected_sets(0.05).guarantee == calibration.guarantee(0.05)
+    assert f"at least {calibration.guarantee(0.05):.1%} is certain on average" in str(calibration.expected_sets(0.05))
+    few = CrossCalibration([0.1, 0.2, 0.3], [0, 1, 4])  # the others were forgotten
+    assert few.guarantee(0.1) <= 1 - 2 * 0.1
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"), [(np.zeros(4), {}), (np.zeros((4, 1)), {}), (np.zeros((4, 2)), {"smoothed": True})]
+)
+def test_cross_conformal_p_values_need_scores_by_fold(asked: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        CrossCalibration([0.1, 0.2], [0, 1]).p_values(asked, **options)

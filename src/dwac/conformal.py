@@ -223,8 +223,7 @@ class CrossCalibration(Calibration):
     Args:
         scores: (n,) η_i, the score of each example's true label by the model without its fold.
         folds: (n,) the fold of each example, from 0.
-        labels, tolerance: as for `Calibration`. table: (n, F, K), the scores of every label by every model; an
-            example's own fold counts.
+        labels, tolerance, table: as for `Calibration`; the table too is by the models without each example's fold.
 
     >>> CrossCalibration([0.1, 0.2, 0.3, 0.9], [0, 0, 1, 1]).p_values(np.array([[0.15, 0.5]]))
     array([0.6])
@@ -239,7 +238,7 @@ class CrossCalibration(Calibration):
         tolerance: float = 0.0,
         table: ArrayLike | None = None,
     ) -> None:
-        super().__init__(scores, labels, tolerance=tolerance)
+        super().__init__(scores, labels, tolerance=tolerance, table=table)
         values = checks.scores(scores, "calibration scores", ndim=1)
         self.folds = checks.class_labels(folds, "folds", n=len(values))
         y = None if labels is None else np.asarray(labels)
@@ -247,13 +246,10 @@ class CrossCalibration(Calibration):
             None if not own.any() else Calibration(values[own], None if y is None else y[own], tolerance=tolerance)
             for own in (self.folds == fold for fold in range(int(self.folds.max()) + 1))
         ]
-        self._by_fold = None if table is None else checks.scores(table, "table", ndim=3)
-        if self._by_fold is not None:
-            self._table = self._by_fold[np.arange(len(values)), self.folds]
 
     def guarantee(self, epsilon: float) -> float:
         """The coverage that sets at error rate ε have at least, on average over draws of the data."""
-        n, n_folds = len(self.folds), len(self._parts)
+        n, n_folds = len(self.folds), len(np.unique(self.folds))
         less = min(2 * (1 - 1 / n_folds) / (n / n_folds + 1), (1 - n_folds / n) / (n_folds + 1))
         return max(0.0, 1 - 2 * checks.epsilon(epsilon) - less)
 
@@ -286,9 +282,9 @@ class CrossCalibration(Calibration):
         return replace(super().expected_sets(epsilon), guarantee=self.guarantee(epsilon))
 
     def _sizes(self, epsilon: float) -> NDArray[np.int64]:
-        assert self._by_fold is not None
-        # An example's own fold alone knows nothing of it, so its scores stand for those of all.
-        repeated = np.repeat(self._table[:, None, :], len(self._parts), axis=1)  # type: ignore[index]
+        assert self._table is not None
+        # The model without its fold alone knows nothing of an example, so these scores stand for those of all.
+        repeated = np.repeat(self._table[:, None, :], len(self._parts), axis=1)
         return np.asarray((self.p_values(repeated) > epsilon).sum(axis=1))
 
 

@@ -249,8 +249,11 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ensemble_size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
             ensemble_size = FOLDS * VIEWS if crossed else ensemble_size
             model = self._new_model(encoder, len(classes), ensemble_size).to(device)
-            train = self._cross_fit if crossed else self._train
-            history = train(model, encoder, inputs, codes, weights, by_class, parts, seed)
+            folds = folds_of(torch.as_tensor(codes), seed=seed)
+            if crossed:
+                history = self._cross_fit(model, inputs, codes, weights, by_class, folds, seed)
+            else:
+                history = self._train(model, encoder, inputs, codes, weights, by_class, parts, seed)
         # Only now, so that a fit that fails or is interrupted outside of training leaves the estimator unchanged.
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
@@ -270,8 +273,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validation = parts.validation if votes else parts.validation[:0]
         self._validation_rows = self._held_out(inputs, codes, names, validation)
         self.validation_ids_ = names[parts.validation]
-        folds = folds_of(torch.as_tensor(codes), seed=seed).numpy()
-        self._folds = Folds(names, folds, ensemble_size) if crossed else None
+        self._folds = Folds(names, folds.numpy(), ensemble_size) if crossed else None
         if isinstance(encoder, TabularEncoder) and crossed:
             inputs, held = encoder.transform_left_out(X), parts.training
         self._calibrate(self._held_out(inputs, codes, names, held))
@@ -386,22 +388,20 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _cross_fit(
         self,
         model: training.Model,
-        encoder: Encoder,
         inputs: Inputs,
         codes: NDArray[np.int64],
         weights: Floats,
         by_class: Floats | None,
-        parts: Parts,
+        folds: torch.Tensor,
         seed: int,
     ) -> pd.DataFrame:
-        del encoder, parts
-        weights, y = weights if by_class is None else weights * by_class[codes], torch.as_tensor(codes)
+        weights = weights if by_class is None else weights * by_class[codes]
         with progress_bar("training", 10, show=self.verbose) as watch:
             return training.cross_fit(
                 cast(WeightedAverage, model),
                 inputs,
-                y,
-                folds_of(y, seed=seed),
+                torch.as_tensor(codes),
+                folds,
                 weights=None if (weights == 1).all() else torch.as_tensor(weights),
                 class_weights=None if by_class is None else by_class.tolist(),
                 rescale=self.rescale,
@@ -447,17 +447,17 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         h = torch.zeros(0, 1)
         if rows.inputs:
             rows, h = self._embedded(rows)
-        n, shares = len(rows.reasons), self._log_shares()
-        votes, by_fold = np.tile(shares, (n, 1)), np.tile(shares, (n, FOLDS, 1))
-        strange = np.full(n if self._folds is None else (n, FOLDS), np.inf)
+        n, shares, crossed = len(rows.reasons), self._log_shares(), self._folds is not None
+        votes = np.tile(shares, (n, 1))
+        by_fold = np.tile(shares, (n, FOLDS, 1)) if folds and crossed else None
+        strange = np.full((n, FOLDS) if crossed else n, np.inf) if novelty else None
         if len(h):
             votes[rows.readable] = self._counted(h)
-            if novelty:
+            if strange is not None:
                 strange[rows.readable] = self._novelty_of(h, rows.inputs)
-            if folds and self._folds is not None:
-                by_fold[rows.readable] = self._folds.votes(self.references_, h)
-        crossed = folds and self._folds is not None
-        return Evidence(votes, rows.reasons, strange if novelty else None, by_fold if crossed else None)
+            if by_fold is not None:
+                by_fold[rows.readable] = self.fold_votes(h)
+        return Evidence(votes, rows.reasons, strange, by_fold)
 
     def _counted(self, h: torch.Tensor) -> Floats:
         votes: Floats = batches.votes(self.model_, h).cpu().numpy()
@@ -507,8 +507,10 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._folds is None:
             return None
         references = self.references_ if references is None else references
-        found = self._folds.votes(references, torch.as_tensor(h, device=references.embeddings.device))
-        return found if ids is None else self._folds.repeated(found, ids)
+        h = torch.as_tensor(h, device=references.embeddings.device)
+        if ids is None:
+            return self._folds.votes(references, h)
+        return np.repeat(self._folds.judged(references, h, ids)[:, None], FOLDS, axis=1)
 
     @property
     def cross_fitted_(self) -> bool:
@@ -584,7 +586,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return batches.embed(self.model_, self._read(X)[1]).cpu().numpy()
 
     def embed_with_novelty(self, X: Any) -> tuple[NDArray[np.float32], Floats]:
-        """(n, d) and (n,): the embeddings, and the novelty of the rows, as `conformal_of` takes it."""
+        """The embeddings, (n, d), and the novelty of the rows, as in `evidence`."""
         inputs = self._read(X)[1]
         h = batches.embed(self.model_, inputs)
         return h.cpu().numpy(), self._novelty_of(h, inputs)
@@ -907,7 +909,7 @@ class DWACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """(n,): the labels that references give to the calibration rows, whose h (n, d) these are, out of sample."""
         if self._folds is None:
             return np.asarray(references.log_class_weights(h).argmax(dim=1).cpu().numpy())
-        return np.asarray(self._folds.own(self._folds.votes(references, h), self.calibration_ids_).argmax(axis=1))
+        return np.asarray(self._folds.judged(references, h, self.calibration_ids_).argmax(axis=1))
 
     @property
     def descriptions_(self) -> list[str | None] | None:

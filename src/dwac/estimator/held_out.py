@@ -72,20 +72,19 @@ class HeldOutRows:
                 "the model has no calibration rows (fit set none aside, or all were forgotten); "
                 "call recalibrate(X, y) with rows that it was not trained on"
             )
-        options: dict[str, Any] = {"tolerance": _ROUNDING[score]}
         if folds is None:
-            scores = options["table"] = nonconformity(batches.votes(model, self.h).cpu().numpy(), score)
+            votes = batches.votes(model, self.h).cpu().numpy()
         else:
             assert isinstance(model, WeightedAverage)
-            by_fold = options["table"] = nonconformity(folds.votes(model.references, self.h), score)
-            scores, numbers = folds.own(by_fold, self.ids), folds.numbers(self.ids)
+            votes = folds.judged(model.references, self.h, self.ids)
+        scores = nonconformity(votes, score)
         known = self.y >= 0
         own = np.full(len(self.y), np.inf)
         own[known] = true_label_scores(scores[known], self.y[known])
         by_class = class_conditional and known.any()
         rows = known if by_class else np.full(len(known), True)
         labels = self.y[rows] if by_class else None
+        options: dict[str, Any] = {"tolerance": _ROUNDING[score], "table": scores}
         if folds is None:
             return Calibration(own[rows], labels, **options)
-        options["table"] = options["table"][rows]
-        return CrossCalibration(own[rows], numbers[rows], labels, **options)
+        return CrossCalibration(own[rows], folds.numbers(self.ids)[rows], labels, **options)

@@ -195,7 +195,8 @@ def _sets(found: Findings) -> Html | None:
         )
         for row in asked.to_dict("records")
     ]
-    head = ("allowed error rate ε", "guaranteed", "coverage", "labels per set", "one label", "no label")
+    promised = "asked for" if found.clf.cross_fitted_ else "guaranteed"
+    head = ("allowed error rate ε", promised, "coverage", "labels per set", "one label", "no label")
     n = found.count(len(found.clf.calibration_y_))
     what = (
         "Instead of one label, the model can give a set of labels that misses the true one no more often than the "
@@ -209,7 +210,7 @@ def _sets(found: Findings) -> Html | None:
             f"and certain to be at most {percent(1 - (least or 0))} at ε = {_USUAL:g}."
         )
     alt = "Coverage, mean set size, and shares of sets with one, several and no labels, against the allowed error rate"
-    caption = "Coverage is as guaranteed if the solid line is on or above the dashed one, up to chance."
+    caption = f"Coverage is as {promised} if the solid line is on or above the dashed one, up to chance."
     outcome = table(head, body, caption="Prediction sets on the test examples", numbers=range(6))
     return joined((tag("p", what), outcome, _figure(plots.sets(curve), alt, caption)))
 
