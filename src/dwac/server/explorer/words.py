@@ -34,7 +34,7 @@ GUIDE = {
     ),
     "share": "The share of this example in the whole vote.",
     "weight": "exp(−distance²) for the default kernel: 1 for an identical example, near 0 for a distant one.",
-    "set": "All labels with a p-value above ε. Such sets miss the true label at a rate of at most ε.",
+    "set": "All labels with a p-value above ε. Such sets are built to miss the true label at a rate of at most ε.",
     "sets": (
         "Prediction sets of the loaded examples at this ε. One label is a clear answer; with several, the model cannot "
         "decide between them; with none, no label fits."
