@@ -306,7 +306,8 @@ class ExpectedSets:
 
     The guarantee is an average over calibration sets. For a given calibration set, coverage lies in `coverage_range`
     with probability 0.9, whatever the data (a beta distribution, if scores are distinct). If class-conditional, this is
-    for the class with the fewest calibration examples.
+    for the class with the fewest calibration examples. Where every training example calibrates (`CrossCalibration`), no
+    such law is known: the range is then that of calibration examples of their own, as an approximation.
     """
 
     epsilon: float
