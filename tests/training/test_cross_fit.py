@@ -159,14 +159,14 @@ def test_too_few_rows_and_other_ensembles_are_refused() -> None:
 
 def test_linear_start_is_the_same_whether_columns_or_rows_are_more() -> None:
     generator = torch.Generator().manual_seed(4)
-    x, y = torch.randn(30, 12, generator=generator).double(), torch.arange(30) % 3
-    some = _ridge(x, y, 3, 8)
-    wide = _ridge(torch.cat([x, torch.zeros(30, 40).double()], dim=1), y, 3, 8)[:, :12]
+    x, y = torch.randn(30, 12, generator=generator).double(), torch.eye(3).double()[torch.arange(30) % 3]
+    some = _ridge(x, y, 8)
+    wide = _ridge(torch.cat([x, torch.zeros(30, 40).double()], dim=1), y, 8)[:, :12]
     assert some.shape == (3, 12)
     directions = [part / part.norm() for part in (some, wide)]
     assert float((directions[0] * directions[1]).sum()) > 0.95  # the penalty depends on the number of columns
-    assert _ridge(x, y, 3, 2).shape == (2, 12)
-    assert _ridge(x, y % 2, 2, 8).shape == (1, 12)
+    assert _ridge(x, y, 2).shape == (2, 12)
+    assert _ridge(x, y[:, :1], 8).shape == (1, 12)
     h = (x - x.mean(dim=0)) @ some.T
     assert float(h.square().sum(dim=1).mean()) == pytest.approx(1.5**2)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
 from dwac.cli.options import DeviceOption, ModelArgument
 from dwac.errors import InputError
-from dwac.estimator.classifier import load
+from dwac.estimator import load
 
 
 def serve(

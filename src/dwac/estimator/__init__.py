@@ -1,8 +1,10 @@
-"""The scikit-learn interface: DWACClassifier, what happens to data before and after training, and the model on disk.
+"""The scikit-learn interface: DWACClassifier and DWACRegressor, their data before and after training, and on disk.
 
-`dwac.DWACClassifier` and `dwac.load` are public; the rest of this package is internal.
+`dwac.DWACClassifier`, `dwac.DWACRegressor` and `dwac.load` are public; the rest of this package is internal.
 """
 
-from dwac.estimator.classifier import DWACClassifier, load
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.loading import load
+from dwac.estimator.regressor import DWACRegressor
 
-__all__ = ["DWACClassifier", "load"]
+__all__ = ["DWACClassifier", "DWACRegressor", "load"]

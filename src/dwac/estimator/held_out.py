@@ -29,36 +29,46 @@ class HeldOutRows:
     z: Tensor  # (n, q): what rows of a table are compared by, or (n, 0)
     y: NDArray[np.int64]  # (n,): codes of their labels; -1 for a label that training did not have
     ids: pd.Index[Any]
+    exact: NDArray[np.float64]  # (n, T) their numbers, or (n, L) labels as 0 and 1; (n, 0) for classes
 
     @classmethod
     def none(cls) -> HeldOutRows:
         """No rows."""
-        return cls(torch.zeros(0, 1), torch.zeros(0, 0), np.zeros(0, dtype=np.int64), pd.Index([]))
+        return cls(torch.zeros(0, 1), torch.zeros(0, 0), np.zeros(0, dtype=np.int64), pd.Index([]), np.zeros((0, 0)))
 
     @classmethod
     def of(
-        cls, model: Model, inputs: batches.Inputs, y: NDArray[np.int64], ids: pd.Index[Any], *, compared: bool
+        cls,
+        model: Model,
+        inputs: batches.Inputs,
+        y: NDArray[np.int64],
+        ids: pd.Index[Any],
+        exact: NDArray[np.float64],
+        *,
+        compared: bool,
     ) -> HeldOutRows:
         """Embed the rows. compared: keep what rows of a table are compared by."""
         if len(y) == 0:
             width = getattr(model, "n_compared_features", 0) if compared else 0
             h, z = (torch.zeros(0, size, device=model.device) for size in (model.vector_size, width))
-            return cls(h, z, y, ids)
+            return cls(h, z, y, ids, exact)
         h = batches.embed(model, inputs)
-        return cls(h, batches.compared(model, inputs) if compared else h[:, :0], y, ids)
+        return cls(h, batches.compared(model, inputs) if compared else h[:, :0], y, ids, exact)
 
     def without(self, ids: pd.Index[Any]) -> HeldOutRows:
         """All except those with these ids."""
         stays = ~self.ids.isin(ids)
         rows = torch.as_tensor(stays, device=self.h.device)
-        return replace(self, h=self.h[rows], z=self.z[rows], y=self.y[stays], ids=self.ids[stays])
+        return replace(
+            self, h=self.h[rows], z=self.z[rows], y=self.y[stays], ids=self.ids[stays], exact=self.exact[stays]
+        )
 
     def of_fold(self, folds: Folds, fold: int) -> HeldOutRows:
         """The rows of a fold, as the model that left them out embeds them."""
         here = folds.numbers(self.ids) == fold
         rows = torch.as_tensor(here, device=self.h.device)
         h = part_of(self.h[rows], fold, folds.members)
-        return replace(self, h=h, z=self.z[rows], y=self.y[here], ids=self.ids[here])
+        return replace(self, h=h, z=self.z[rows], y=self.y[here], ids=self.ids[here], exact=self.exact[here])
 
     def calibration(
         self, model: Model, score: str, *, class_conditional: bool, folds: Folds | None = None

@@ -1,4 +1,4 @@
-"""What a model folder stores of a fitted classifier, and how it is restored: plain values, tensors and records.
+"""What a model folder stores of a fitted estimator, and how it is restored: plain values, tensors and records.
 
 A folder may come from anywhere. So everything is checked before it is used: it must be valid, fit the rest, and take no
 more memory than the files do.
@@ -22,10 +22,12 @@ from torch.overrides import TorchFunctionMode
 from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
+from dwac.estimator import targets
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import Novelty, Usual
 from dwac.estimator.preparation import Examples
+from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
 from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.reference import Known, ReferenceSet
@@ -51,12 +53,14 @@ def pack(
     """(config, tensors, examples) of a fitted classifier."""
     # The settings as fitted: later changes, other than for prediction sets, are for the next fit.
     live = clf.get_params(deep=False)
-    fitted = {**getattr(clf, "_fitted", live), **{name: live[name] for name in ("nonconformity", "class_conditional")}}
+    later = [name for name in ("nonconformity", "class_conditional", "average") if name in live]
+    fitted = {**getattr(clf, "_fitted", live), **{name: live[name] for name in later}}
     settings = {name: _packed(value) for name, value in fitted.items() if name != "encoder"}
     settings |= {"random_state": clf.random_state if isinstance(clf.random_state, int) else None}
     settings |= {"checkpoint": None, "device": str(clf.device)}
-    classes = [encode_value(label) for label in clf.classes_]
-    _classes(classes, clf.classes_.dtype.str)  # refuses to save what could not be loaded
+    target = clf.target_
+    names = [encode_value(label) for label in target.names]
+    _classes(names, target.names.dtype.str)  # refuses to save what could not be loaded
     config = {
         "settings": settings,
         "encoder": {
@@ -64,8 +68,10 @@ def pack(
             "kind": clf.encoder_.kind,
             "config": clf.encoder_.config(),
         },
-        "classes": classes,
-        "classes_type": clf.classes_.dtype.str,
+        "task": target.kind,
+        "listed": target.listed,
+        "classes": names,
+        "classes_type": target.names.dtype.str,
         "features": [encode_value(name) for name in getattr(clf, "feature_names_in_", [])],
         "n_features": getattr(clf, "n_features_in_", None),
         "validation_ids": [encode_value(name) for name in clf.validation_ids_],
@@ -87,6 +93,8 @@ def pack(
         if hasattr(clf.model_, part)
         for name, value in getattr(clf.model_, part).state_dict().items()
     }
+    if target.kind in (LABELS, NUMBERS):
+        tensors |= {"target_table": torch.as_tensor(target.table), "target_scale": torch.as_tensor(target.scale)}
     tensors |= _pack_rows("calibration", clf._calibration_rows, include_examples)
     if clf._folds is not None:
         tensors["folds"] = torch.as_tensor(clf._folds.numbers(clf.calibration_ids_))
@@ -97,6 +105,8 @@ def pack(
     config["descriptions"] = clf.descriptions_ if include_examples else None
     references = clf.references_.members if config["condensed"] else clf.references_
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
+    if references.targets is not None:
+        tensors["ref_target"] = references.targets
     tensors |= {"ref_leaf": torch.as_tensor(references.groups.leaves)}
     tensors |= {"leaf_group": torch.as_tensor(references.groups.parents)}
     tensors |= {"leaf_factor": torch.as_tensor(references.leaf_factors)}
@@ -117,7 +127,7 @@ def pack(
         config["novelty"] = None if measured.usual is None else [list(pair) for pair in measured.usual]
         tensors["known_z"] = measured.known.of(references.index_of_ids).z
         tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.index_of_ids.isin(measured.known.ids)))
-    if fitted["class_weight"] is not None:
+    if fitted.get("class_weight") is not None:
         tensors["class_weights"] = torch.as_tensor(references.class_weights)
     # The ids are the index of the records; without records, of a frame without columns.
     ids = pd.Index(list(references.ids), tupleize_cols=False)
@@ -132,7 +142,8 @@ def pack(
 
 def _pack_rows(part: str, rows: HeldOutRows, include_examples: bool) -> dict[str, Tensor]:
     z = rows.z if include_examples else rows.z[:, :0]
-    return {f"{part}_h": rows.h, f"{part}_y": torch.as_tensor(rows.y), f"{part}_z": z}
+    found = {f"{part}_h": rows.h, f"{part}_y": torch.as_tensor(rows.y), f"{part}_z": z}
+    return found if rows.exact.shape[1] == 0 else found | {f"{part}_exact": torch.as_tensor(rows.exact)}
 
 
 # Reading
@@ -185,10 +196,30 @@ def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
     return {**settings, "encoder": encoder if asked is None else asked, "checkpoint": None}
 
 
-class Sizes(NamedTuple):
-    """Sizes of a stored model: K, the number of networks, the size of h of each, and the width of its features."""
+def target_of(stored: Stored) -> Target:
+    """What the model predicts."""
+    config, tensors = stored.config, stored.tensors
+    kind, names = config.get("task", CLASSES), _classes(config["classes"], config["classes_type"])
+    if kind in (CLASSES, ORDERED):
+        return targets.classes(names, ordered=kind == ORDERED)
+    if kind not in (LABELS, NUMBERS):
+        raise StorageError(f"its task must be classes, ordered, labels or numbers; got {kind!r:.50}")
+    table, scale = tensors["target_table"].double().numpy(), tensors["target_scale"].double().numpy()
+    width = len(names) if kind == NUMBERS else 0
+    if table.ndim != 2 or len(table) == 0 or table.shape[1] != len(names) or scale.shape != (2, width):
+        raise StorageError(
+            f"its table of targets must have {len(names)} columns and a scale for each; got shapes {table.shape} and "
+            f"{scale.shape}"
+        )
+    known = np.isin(table, (0.0, 1.0)).all() if kind == LABELS else np.isfinite(table).all()
+    if not known or not np.isfinite(scale).all() or (scale[1] <= 0).any():
+        raise StorageError("its table of targets must hold finite numbers, of labels 0 and 1 alone; it does not")
+    return targets.restored(kind, names, table, scale, listed=config.get("listed") is True)
 
-    n_classes: int
+
+class Sizes(NamedTuple):
+    """Sizes of a stored model: the number of networks, the size of h of each, and the width of its features."""
+
     ensemble_size: int
     embedding_size: int
     n_features: int
@@ -197,7 +228,7 @@ class Sizes(NamedTuple):
 def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     """The sizes of the network to build; an error if they differ from those of the stored tensors."""
     config, tensors = stored.config, stored.tensors
-    encoder, n_classes = encoder_of(config), len(config["classes"])
+    encoder, outputs = encoder_of(config), len(config["classes"])
     ensemble_size = checks.positive_int(config["ensemble_size"], "ensemble_size")
     held = _stored_networks(tensors)
     if ensemble_size > 1 and ensemble_size != held:
@@ -207,13 +238,13 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     size = config["settings"]["embedding_size"] or len(tensors["embedding.bias"]) // joined
     n_features = int(tensors["embedding.weight"].shape[1])
     _check_shapes("embedding", {"weight": (joined * size, n_features), "bias": (joined * size,)}, tensors)
-    if config["settings"]["head"] == "softmax" and size != n_classes:
-        _check_shapes("logits", {"weight": (joined * n_classes, size), "bias": (joined * n_classes,)}, tensors)
+    if config["settings"]["head"] != "dwac" and size != outputs:
+        _check_shapes("logits", {"weight": (joined * outputs, size), "bias": (joined * outputs,)}, tensors)
     encoder.check()
     _check_numbers(tensors)
     if not isinstance(encoder, ModuleEncoder):
         _rehearse(encoder, ensemble_size, tensors)
-    return Sizes(n_classes, ensemble_size, size, n_features)
+    return Sizes(ensemble_size, size, n_features)
 
 
 def _stored_networks(tensors: Mapping[str, Tensor]) -> int:
@@ -224,8 +255,8 @@ def _stored_networks(tensors: Mapping[str, Tensor]) -> int:
     return len({name.split(".")[2] for name in tensors if name.startswith("backbone.members.")})
 
 
-def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch.device) -> None:
-    """Fill a new classifier with the stored state."""
+def unpack(clf: Any, stored: Stored, encoder: Encoder, target: Target, model: Any, device: torch.device) -> None:
+    """Fill a new classifier or regressor with the stored state."""
     config, tensors = stored.config, stored.tensors
     clf._check_settings()
     for part in _NETWORK:
@@ -235,20 +266,23 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
             network.load_state_dict(_of(part, tensors))
             _check_weights(part, network)
     clf.encoder_, clf.model_ = encoder, model.to(device).eval()
-    clf.classes_ = _classes(config["classes"], config["classes_type"])
+    clf.target_ = target
+    clf._named()
     clf.history_ = pd.DataFrame(config["history"])
     clf.history_.attrs["ended"] = config["ended"]
     _unpack_features(clf, config, encoder)
     clf.validation_ids_, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     if isinstance(model, WeightedAverage):
         model.raw_feature_weight = _share(config["raw_feature_weight"], "raw_feature_weight", model.n_raw_features > 0)
-    clf._calibrate(_unpack_rows("calibration", tensors, calibration_ids, len(clf.classes_), model, device))
+    clf._calibrate(_unpack_rows("calibration", tensors, calibration_ids, target, model, device))
     stored_rows = "validation_h" in tensors
     validation = (
         tensors if stored_rows else {f"validation_{name}": tensors[f"calibration_{name}"][:0] for name in "hyz"}
     )
+    if not stored_rows and "calibration_exact" in tensors:
+        validation["validation_exact"] = tensors["calibration_exact"][:0]
     ids = clf.validation_ids_ if stored_rows else clf.validation_ids_[:0]
-    clf._validation_rows = _unpack_rows("validation", validation, ids, len(clf.classes_), model, device)
+    clf._validation_rows = _unpack_rows("validation", validation, ids, target, model, device)
     clf._agreement, clf._agreed = _agreement(config["agreement"]), None
     clf.examples_, clf._folds = Examples(), None
     clf._novelty = Novelty(directions=encoder.kind != "tabular")
@@ -263,15 +297,22 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, model: Any, device: torch
 
 
 def _unpack_rows(
-    part: str, tensors: Mapping[str, Tensor], ids: pd.Index[Any], n_classes: int, model: Any, device: torch.device
+    part: str, tensors: Mapping[str, Tensor], ids: pd.Index[Any], target: Target, model: Any, device: torch.device
 ) -> HeldOutRows:
     """Rows that were held out: their scores are computed again, against the current references."""
     h, y, z = (tensors[f"{part}_{name}"] for name in "hyz")
-    _check_rows(part, h, y, len(ids), n_classes, model.vector_size)
+    _check_rows(part, h, y, len(ids), target.n_codes, model.vector_size)
     width = model.n_compared_features if "known_z" in tensors else 0
     if z.ndim != 2 or len(z) != len(h) or (len(h) and z.shape[1] != width):
         raise StorageError(f"the features of its {len(h)} {part} rows do not fit the model; got shape {tuple(z.shape)}")
-    return HeldOutRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), ids)
+    exact = tensors.get(f"{part}_exact", torch.zeros(len(h), 0)).double().numpy()
+    width = target.table.shape[1]
+    fits = np.isin(exact, (0.0, 1.0)).all() if target.kind == LABELS else np.isfinite(exact).all()
+    if exact.shape != (len(h), width) or not fits:
+        raise StorageError(
+            f"the targets of its {len(h)} {part} rows must be {width} finite numbers each; got shape {exact.shape}"
+        )
+    return HeldOutRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), ids, exact)
 
 
 def _folds(tensors: Mapping[str, Tensor], ids: pd.Index[Any], model: WeightedAverage) -> Folds | None:
@@ -353,7 +394,11 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
             f"condensed must be true or false, and false where voters have weights; got {condensed!r:.100}"
         )
     sizes = None if weights is None else tensors["ref_size"]
-    references = ReferenceSet(ref_h, ref_y, ids, len(clf.classes_), clf.kernel, by_class, weights, sizes)
+    n_codes, numbers = clf.target_.n_codes, clf.target_.kind == NUMBERS
+    exact = tensors["ref_target"] if numbers else None
+    if exact is not None and exact.shape != (len(ref_h), clf.target_.table.shape[1]):
+        raise StorageError(f"its voters must have one target each; got shape {tuple(exact.shape)}")
+    references = ReferenceSet(ref_h, ref_y, ids, n_codes, clf.kernel, by_class, weights, sizes, targets=exact)
     if "look_alikes" in tensors:
         references = references.replaced(look_alikes=tuple(tensors["look_alikes"].tolist()))
     references = references.divided(tensors["ref_leaf"], tensors["leaf_group"], tensors["leaf_factor"])

@@ -26,6 +26,8 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "look_alikes": (True, False),
     "class_conditional": (True, False),
     "cross_fit": (True, False, "auto"),
+    "ordered": (True, False, "auto"),
+    "average": ("mean", "median"),
 }
 # Settings of the training loop, which cross-fitting does without.
 _OTHER_WAYS = (
@@ -39,11 +41,14 @@ _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise an error that names the first invalid setting."""
-    if settings["head"] not in ("dwac", "softmax"):
-        raise HeadError(f"unknown head {settings['head']!r}; choose 'dwac' or 'softmax'")
+    other = "softmax" if "nonconformity" in settings else "linear"
+    if settings["head"] not in ("dwac", other):
+        raise HeadError(f"unknown head {settings['head']!r}; choose 'dwac' or {other!r}")
     get_kernel(settings["kernel"])
     for name, choices in _CHOICES.items():
-        if not any(type(settings[name]) is type(choice) and settings[name] == choice for choice in choices):
+        if name in settings and not any(
+            type(settings[name]) is type(choice) and settings[name] == choice for choice in choices
+        ):
             raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {settings[name]!r}")
     for name in _WHOLE:
         if settings[name] is not None:  # in a batch of one there is nobody to vote

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dwac import _checks as checks
 from dwac.errors import (
@@ -29,7 +30,15 @@ from dwac.errors import (
 )
 from dwac.kernels import get_kernel
 from dwac.nn.ensemble import Ensemble, EnsembleLogits, cross_entropy, features_of, joined, members_of, memberwise
-from dwac.nn.loss import Support, check_finite, check_labels, check_tensors, check_weights, leave_one_out_loss
+from dwac.nn.loss import (
+    Support,
+    check_finite,
+    check_labels,
+    check_tensors,
+    check_weights,
+    leave_one_out_loss,
+    weighted_mean,
+)
 from dwac.reference import ReferenceSet
 
 
@@ -138,6 +147,8 @@ class WeightedAverage(_Head):
         auxiliary_weight: weight of an auxiliary loss, the cross-entropy of a softmax over h. It helps training where
             images vary much, and takes no part in predictions.
         n_features: the backbone's number of features; by default taken from the first batch.
+        averaged: (K, B) what is averaged of an example of each label, for numbers, ordered or several labels; see
+            `leave_one_out_loss`. Only training uses it.
 
     >>> model = WeightedAverage(nn.Linear(4, 8), n_classes=3)
     >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
@@ -146,6 +157,8 @@ class WeightedAverage(_Head):
     >>> model(x).exp().sum(dim=1).allclose(torch.ones(12))
     True
     """
+
+    averaged: Tensor | None
 
     # Differs from the paper, which has neither the penalty on ‖h‖² (docs/decisions/0003) nor the auxiliary loss (0009).
     def __init__(
@@ -158,8 +171,10 @@ class WeightedAverage(_Head):
         penalty: float = 1e-3,
         auxiliary_weight: float = 0.0,
         n_features: int | None = None,
+        averaged: Tensor | None = None,
     ) -> None:
         super().__init__(backbone, n_classes, embedding_size, n_features)
+        self.register_buffer("averaged", _as_table(averaged, self.n_classes), persistent=False)
         for name, weight in (("penalty", penalty), ("auxiliary_weight", auxiliary_weight)):
             if not isinstance(weight, int | float | np.number) or not 0 <= weight < float("inf"):
                 raise InputError(f"{name} must be a finite number of at least 0; got {weight!r}")
@@ -205,7 +220,7 @@ class WeightedAverage(_Head):
         backbone: Any = self.backbone
         features = backbone.apart(x).transpose(0, 1).to(self.embedding.weight.dtype)
         h = memberwise(features, self.embedding.weight, self.embedding.bias).transpose(0, 1)
-        vote = leave_one_out_loss(h, y, kernel=self.kernel, weights=weights)
+        vote = leave_one_out_loss(h, y, kernel=self.kernel, weights=weights, averaged=self.averaged)
         return vote + self.penalty * h.square().sum(dim=2).mean()
 
     def embed(self, x: Any) -> Tensor:
@@ -244,8 +259,9 @@ class WeightedAverage(_Head):
         self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None
     ) -> Tensor:
         """The leave-one-out loss; for an ensemble, the mean over its networks, each alone."""
+        options: dict[str, Any] = {"ids": ids, "kernel": self.kernel, "weights": weights, "averaged": self.averaged}
         if self.ensemble_size == 1:
-            return leave_one_out_loss(h, y, ids=ids, support=support, kernel=self.kernel, weights=weights)
+            return leave_one_out_loss(h, y, support=support, **options)
         supports = [support] * self.ensemble_size
         if support is not None:
             if support.h.ndim != 2 or support.h.shape[1] != self.embedding_size:
@@ -253,7 +269,7 @@ class WeightedAverage(_Head):
                 raise ShapeError(f"support.h must be (s, {self.embedding_size}), joined as h is; got shape {shape}")
             supports = [support._replace(h=part) for part in members_of(support.h, self.ensemble_size).unbind(1)]
         losses = [
-            leave_one_out_loss(part.contiguous(), y, ids=ids, support=heard, kernel=self.kernel, weights=weights)
+            leave_one_out_loss(part.contiguous(), y, support=heard, **options)
             for part, heard in zip(members_of(h, self.ensemble_size).unbind(1), supports, strict=True)
         ]
         return torch.stack(losses).mean()
@@ -373,7 +389,12 @@ class SoftmaxTwin(_Head):
     """The same network with a softmax instead of the vote, behind the same interface, for comparison.
 
     If |h| = K (the default), h are the logits; otherwise a linear layer maps h to them.
+
+    targets: (K, T) numbers or truth values, what the labels stand for. The network then has T outputs: numbers are
+    fitted by squared error, truth values by a logistic function each.
     """
+
+    targets: Tensor | None
 
     def __init__(
         self,
@@ -382,12 +403,19 @@ class SoftmaxTwin(_Head):
         embedding_size: int | None = None,
         *,
         n_features: int | None = None,
+        targets: Tensor | None = None,
     ) -> None:
         super().__init__(backbone, n_classes, embedding_size, n_features)
-        size = self.embedding_size // self.ensemble_size
-        self.logits: nn.Module = nn.Identity() if size == self.n_classes else nn.Linear(size, self.n_classes)
+        self.register_buffer("targets", _as_table(targets, self.n_classes), persistent=False)
+        size, outputs = self.embedding_size // self.ensemble_size, self.n_outputs
+        self.logits: nn.Module = nn.Identity() if size == outputs else nn.Linear(size, outputs)
         if self.ensemble_size > 1:
-            self.logits = EnsembleLogits(self.ensemble_size, size, self.n_classes, linear=size != self.n_classes)
+            self.logits = EnsembleLogits(self.ensemble_size, size, outputs, linear=size != outputs)
+
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers the network computes of an example."""
+        return self.n_classes if self.targets is None else self.targets.shape[1]
 
     def loss(
         self,
@@ -398,7 +426,7 @@ class SoftmaxTwin(_Head):
         support: Support | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Cross-entropy of a batch: Σ_j weight_j loss_j / Σ_j weight_j, or 0 where all weights are 0.
+        """Cross-entropy of a batch, or the loss of its targets: Σ_j weight_j loss_j / Σ_j weight_j, or 0 if all are 0.
 
         ids and support are ignored.
         """
@@ -407,9 +435,21 @@ class SoftmaxTwin(_Head):
         check_labels(y, len(h), self.n_classes)
         check_finite(h, "the batch's embeddings")
         check_weights(weights, len(h))
+        if self.targets is not None:
+            each = self.logits.each(h) if isinstance(self.logits, EnsembleLogits) else self.logits(h)[:, None]
+            losses = self.target_losses(each.float().transpose(0, 1), y).mean(dim=0)
+            return losses.mean() if weights is None else weighted_mean(losses, weights.to(losses.dtype))
         if isinstance(self.logits, EnsembleLogits):
             return self.logits.loss(h, y, weights)
         return cross_entropy(self.logits(h).float(), y, weights)
+
+    def target_losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """(…, n): squared error, or logistic loss, of outputs (…, n, T) for labels (n,), averaged over T."""
+        assert self.targets is not None
+        wanted = self.targets[y].to(outputs.dtype).expand_as(outputs)
+        if self.targets.dtype == torch.bool:
+            return F.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(dim=-1)
+        return (outputs - wanted).square().mean(dim=-1)
 
     def _scale(self, factor: float) -> None:
         last = list(self.logits.parameters())
@@ -423,15 +463,26 @@ class SoftmaxTwin(_Head):
         """A softmax needs no references: this does nothing."""
 
     def log_class_weights(self, x: Any) -> Tensor:
-        """The logits, (n, K) float64, in place of the votes; their softmax is the probability."""
+        """The logits, (n, K) float64, in place of the votes; their softmax is the probability. Of targets, (n, T)."""
         return self.logits(self.embed(x)).double()  # type: ignore[no-any-return]
 
     def forward(self, x: Any) -> Tensor:
-        """log P(y=k given x), (n, K)."""
-        return torch.log_softmax(self.log_class_weights(x), dim=1).float()
+        """log P(y=k given x), (n, K); with targets, the outputs (n, T)."""
+        votes = self.log_class_weights(x)
+        return (votes if self.targets is not None else torch.log_softmax(votes, dim=1)).float()
 
 
 Model = WeightedAverage | SoftmaxTwin
+
+
+def _as_table(table: Tensor | None, n_classes: int) -> Tensor | None:
+    """(K, B), one row per label."""
+    if table is None:
+        return None
+    check_tensors(averaged=table)
+    if table.ndim != 2 or len(table) != n_classes or table.shape[1] == 0:
+        raise ShapeError(f"averaged must have one row per label: ({n_classes}, B) required, got {tuple(table.shape)}")
+    return table
 
 
 def _arguments(x: Any) -> tuple[Any, ...]:

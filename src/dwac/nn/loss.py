@@ -7,6 +7,10 @@
 >>> h.grad.flatten() > 0  # a step against the gradient moves the two classes apart
 tensor([ True,  True, False, False])
 
+What the voters average may be other than classes. Given `averaged`, a table of values for each label, the loss is how
+far the average of the voters' values is from the example's own. Numbers, ordered labels and several labels at once differ
+from classes in nothing else (docs/decisions/0022).
+
 Implementations of the same loss: a fused CUDA kernel (`dwac.nn.fused_loss`), an explicit gradient (`_GaussianVote`,
 and `_MemberVotes` for several networks with a batch each), and plain autograd for everything else.
 """
@@ -48,6 +52,7 @@ def leave_one_out_loss(
     support: Support | None = None,
     kernel: str = "gaussian",
     weights: Tensor | None = None,
+    averaged: Tensor | None = None,
 ) -> Tensor:
     """Mean over j of -log P̂(y_j), where the other members of the minibatch vote on each example j.
 
@@ -58,6 +63,14 @@ def leave_one_out_loss(
 
     An example whose class has no other member among the references cannot be classified correctly: it is left out of
     the mean, though it still votes on the others. If no example remains, the loss is 0 with gradient 0.
+
+    With `averaged`, the loss of j is the squared distance between the average of the voters' values and its own:
+
+        ‖Σ_{i≠j} p_ji v(y_i) - v(y_j)‖²,    p_ji = w(h_j, h_i) / Σ_{l≠j} w(h_j, h_l)
+
+    A 1 for each label that an example has makes this the Brier score; a 1 for each threshold that a number does not
+    exceed, weighted by the width to the next, the continuous ranked probability score. Every example with a voter
+    counts.
 
     With the gaussian kernel the gradient is computed explicitly; autograd is used only if the gradient itself is
     differentiated (`create_graph=True`).
@@ -73,25 +86,27 @@ def leave_one_out_loss(
         kernel: see `dwac.kernels`.
         weights: (n,) how much each example's loss counts, at least 0: the mean becomes Σ_j weight_j loss_j /
             Σ_j weight_j. They weight the loss, not the vote: an example of weight 0 still votes on the others.
+        averaged: (K, B) v, the values of an example of each label; by default its class is what counts.
     """
     name = get_kernel(kernel).name
     if h.ndim == 3:
         _check_members(h, y, ids, support, weights)
-        return _members_loss(h, y, name, weights)
+        return _members_loss(h, y, name, weights, averaged)
     _check_batch(h, y, ids, support)
     check_weights(weights, len(h))
     h = h.to(torch.promote_types(h.dtype, torch.float32))
     recorded = torch.is_grad_enabled()
     voters = _Voters.of(y, ids, support)
     extra = None if support is None else support.h.to(h)
+    averaged = None if averaged is None else averaged.to(h)
     if name != "gaussian" or (recorded and weights is not None and weights.requires_grad):
-        return _plain_loss(h, extra, voters, name, weights)
+        return _plain_loss(h, extra, voters, name, weights, averaged)
     weights = None if weights is None else weights.detach().to(h.dtype)
-    if extra is None and (fused := _fused(h)) is not None:
+    if extra is None and averaged is None and (fused := _fused(h)) is not None:
         plain = partial(_plain_loss, extra=None, voters=voters, kernel=name, weights=weights)
         return fused.leave_one_out_loss(h, y, ids, weights, plain)  # type: ignore[no-any-return]
     wanted = recorded and (h.requires_grad or (extra is not None and extra.requires_grad))
-    loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, wanted)  # type: ignore[no-untyped-call]
+    loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, averaged, wanted)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -100,12 +115,25 @@ def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
     return (weights * losses).sum() / weights.sum().clamp_min(torch.finfo(losses.dtype).tiny)
 
 
-def _plain_loss(h: Tensor, extra: Tensor | None, voters: _Voters, kernel: str, weights: Tensor | None) -> Tensor:
+def _plain_loss(
+    h: Tensor,
+    extra: Tensor | None,
+    voters: _Voters,
+    kernel: str,
+    weights: Tensor | None,
+    averaged: Tensor | None = None,
+) -> Tensor:
     """The definition in operations that autograd can differentiate: any kernel, any order."""
     ref_h = h if extra is None else torch.cat([h, extra])
     own = voters.own(slice(None))
     if own is None:
         own = torch.eye(len(h), dtype=torch.bool, device=h.device)
+    if averaged is not None:
+        heard = (~own).any(dim=1, keepdim=True)
+        p = torch.softmax(log_weights(h, ref_h, kernel).masked_fill(own & heard, -torch.inf), dim=1)
+        missed = p @ averaged[voters.ref_y] - averaged[voters.y]
+        counted = heard[:, 0].to(p.dtype)
+        return weighted_mean(missed.square().sum(dim=1), counted if weights is None else counted * weights.to(p.dtype))
     same_class = (voters.y[:, None] == voters.ref_y) & ~own
     has_same = same_class.any(dim=1, keepdim=True)
     # If no voter has the label, the two sums are over the same terms: loss and gradient vanish.
@@ -144,12 +172,20 @@ class _GaussianVote(torch.autograd.Function):
         ∂ loss_j / ∂ log w_ji = P_ji - Q_ji,    log w_ji = -‖h_j - h_i‖²,    G_ji = (P_ji - Q_ji) weight_j / Σ weight
         ∂ loss / ∂ h_j = 2 Σ_i (G_ji + G_ij) (h_i - h_j)
 
+    Of averages, ∂ loss_j / ∂ log w_ji = P_ji (s_ji - Σ_l P_jl s_jl), s_ji = 2 v(y_i) · (Σ_l P_jl v(y_l) - v(y_j)).
+
     It is computed together with the loss, one block of rows at a time: no (n, m) matrix is kept for the backward pass.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, extra: Tensor | None, voters: _Voters, weights: Tensor | None, wanted: bool
+        ctx: Any,
+        h: Tensor,
+        extra: Tensor | None,
+        voters: _Voters,
+        weights: Tensor | None,
+        averaged: Tensor | None,
+        wanted: bool,
     ) -> Tensor:
         n = len(h)
         masks = _Masks(voters, h.dtype)
@@ -164,21 +200,27 @@ class _GaussianVote(torch.autograd.Function):
             for rows in (slice(start, min(start + step, n)) for start in range(0, n, step)):
                 log_w = masks.others(ref_h, squared, rows)
                 p, nearest = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
-                log_w = masks.same_class(log_w, rows)
-                q, nearest_same = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
-                # log Σ w is the largest log w minus the log of its softmax, which is never below 1/m.
-                losses.append(nearest - nearest_same + (q.amax(dim=1) / p.amax(dim=1)).log())
-                has_same = (nearest_same > masks.silent / 2).to(h.dtype)
-                counted.append(has_same if weights is None else has_same * weights[rows])
+                if averaged is None:
+                    log_w = masks.same_class(log_w, rows)
+                    q, nearest_same = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
+                    # log Σ w is the largest log w minus the log of its softmax, which is never below 1/m.
+                    losses.append(nearest - nearest_same + (q.amax(dim=1) / p.amax(dim=1)).log())
+                    difference, heard = p.sub_(q), nearest_same
+                else:
+                    loss, difference = _averaged(p, averaged[voters.ref_y], averaged[voters.y[rows]])
+                    losses.append(loss)
+                    heard = nearest
+                has_voters = (heard > masks.silent / 2).to(h.dtype)
+                counted.append(has_voters if weights is None else has_voters * weights[rows])
                 if wanted:
-                    difference, counts = p.sub_(q), counted[-1][:, None]
+                    counts = counted[-1][:, None]
                     pulls[rows].addcmul_(difference @ lifted, counts)
                     pulls.addmm_(difference.mT, lifted[rows] * counts)
             counts = torch.cat(counted)
             if wanted:
                 total = counts.sum().clamp_min(torch.finfo(h.dtype).tiny)
                 ctx.save_for_backward(h, extra, (pulls[:, :-1] - pulls[:, -1:] * ref_h) * (2 / total))
-                ctx.voters, ctx.weights = voters, weights
+                ctx.voters, ctx.weights, ctx.averaged = voters, weights, averaged
             return weighted_mean(torch.cat(losses), counts)
 
     @staticmethod
@@ -186,29 +228,41 @@ class _GaussianVote(torch.autograd.Function):
         h, extra, grad = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
-            loss = _plain_loss(h, extra, ctx.voters, "gaussian", ctx.weights)
+            loss = _plain_loss(h, extra, ctx.voters, "gaussian", ctx.weights, ctx.averaged)
             inputs = [part for part, asked in zip((h, extra), wanted, strict=True) if asked]
             found = iter(torch.autograd.grad(loss, inputs, grads[0], create_graph=True))
-            return *(next(found) if asked else None for asked in wanted), None, None, None
+            return *(next(found) if asked else None for asked in wanted), *[None] * 4
         grad = grad * grads[0]
-        return grad[: len(h)] if wanted[0] else None, grad[len(h) :] if wanted[1] else None, None, None, None
+        return grad[: len(h)] if wanted[0] else None, grad[len(h) :] if wanted[1] else None, *[None] * 4
 
 
-def _members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None) -> Tensor:
+def _averaged(p: Tensor, ref_v: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """The losses (…, n) of shares p (…, n, m) of voters with values (…, m, B) for examples with values (…, n, B).
+
+    And their gradient in the logs of the weights, (…, n, m), for which the memory of p is used.
+    """
+    missed = p @ ref_v - v
+    slopes = (2 * missed) @ ref_v.mT
+    slopes.sub_((p * slopes).sum(dim=-1, keepdim=True))
+    return missed.square().sum(dim=-1), p.mul_(slopes)
+
+
+def _members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, averaged: Tensor | None) -> Tensor:
     """The mean over members of each one's loss: h (M, n, d), y and weights (M, n)."""
     h = h.to(torch.promote_types(h.dtype, torch.float32))
+    averaged = None if averaged is None else averaged.to(h)
     if kernel != "gaussian" or (weights is not None and weights.requires_grad and torch.is_grad_enabled()):
-        return _plain_members_loss(h, y, kernel, weights)
+        return _plain_members_loss(h, y, kernel, weights, averaged)
     weights = None if weights is None else weights.detach().to(h.dtype)
-    loss: Tensor = _MemberVotes.apply(h, y, weights)  # type: ignore[no-untyped-call]
+    loss: Tensor = _MemberVotes.apply(h, y, weights, averaged)  # type: ignore[no-untyped-call]
     return loss
 
 
-def _plain_members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None) -> Tensor:
+def _plain_members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, averaged: Tensor | None) -> Tensor:
     every = [None] * len(h) if weights is None else weights.unbind(0)
     parts = zip(h.unbind(0), y.unbind(0), every, strict=True)
     return torch.stack(
-        [_plain_loss(part, None, _Voters.of(own, None, None), kernel, weight) for part, own, weight in parts]
+        [_plain_loss(part, None, _Voters.of(own, None, None), kernel, weight, averaged) for part, own, weight in parts]
     ).mean()
 
 
@@ -219,7 +273,7 @@ class _MemberVotes(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    def forward(ctx: Any, h: Tensor, y: Tensor, weights: Tensor | None, averaged: Tensor | None) -> Tensor:
         silent = torch.finfo(h.dtype).min / 4
         with full_precision(h.device):
             ref_h = h - h.mean(dim=1, keepdim=True)
@@ -229,27 +283,32 @@ class _MemberVotes(torch.autograd.Function):
             torch.minimum(log_w, squared[:, :, None], out=log_w)
             log_w.diagonal(dim1=1, dim2=2).fill_(silent)
             p, nearest = torch.softmax(log_w, dim=2), log_w.amax(dim=2)
-            log_w.masked_fill_(y[:, :, None] != y[:, None, :], silent)
-            q, nearest_same = torch.softmax(log_w, dim=2), log_w.amax(dim=2)
-            losses = nearest - nearest_same + (q.amax(dim=2) / p.amax(dim=2)).log()
-            counts = (nearest_same > silent / 2).to(h.dtype)
+            if averaged is None:
+                log_w.masked_fill_(y[:, :, None] != y[:, None, :], silent)
+                q, nearest_same = torch.softmax(log_w, dim=2), log_w.amax(dim=2)
+                losses = nearest - nearest_same + (q.amax(dim=2) / p.amax(dim=2)).log()
+                difference, heard = p.sub_(q), nearest_same
+            else:
+                losses, difference = _averaged(p, averaged[y], averaged[y])
+                heard = nearest
+            counts = (heard > silent / 2).to(h.dtype)
             counts = counts if weights is None else counts * weights
             shares = counts / counts.sum(dim=1, keepdim=True).clamp_min(torch.finfo(h.dtype).tiny) / len(h)
             if h.requires_grad:
-                g = p.sub_(q).mul_(shares[:, :, None])
+                g = difference.mul_(shares[:, :, None])
                 pulls = torch.bmm(g, ref_h) + torch.bmm(g.mT, ref_h)
                 grad = 2 * (pulls - (g.sum(dim=2) + g.sum(dim=1))[:, :, None] * ref_h)
                 ctx.save_for_backward(h, grad)
-                ctx.y, ctx.weights = y, weights
+                ctx.y, ctx.weights, ctx.averaged = y, weights, averaged
             return (shares * losses).sum()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         h, grad = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
-            loss = _plain_members_loss(h, ctx.y, "gaussian", ctx.weights)
-            return *torch.autograd.grad(loss, [h], grads[0], create_graph=True), None, None
-        return grad * grads[0], None, None
+            loss = _plain_members_loss(h, ctx.y, "gaussian", ctx.weights, ctx.averaged)
+            return *torch.autograd.grad(loss, [h], grads[0], create_graph=True), None, None, None
+        return grad * grads[0], None, None, None
 
 
 class _Masks:

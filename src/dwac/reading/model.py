@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 
 from dwac.errors import StorageError
-from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.classifier import load as load_classifier
+from dwac.estimator import DWACClassifier
+from dwac.estimator import load as load_classifier
 from dwac.reading.rows import Columns
 from dwac.storage.files import read_file, replace_file
 

@@ -26,7 +26,7 @@ from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.ensemble import members_of
 from dwac.training.rescale import vote_factors
 from dwac.training.step import one_cycle
-from dwac.training.validation import sample
+from dwac.training.validation import average_losses, sample
 
 logger = logging.getLogger(__name__)
 
@@ -173,8 +173,15 @@ class _Run:
         weight[:, :, :fan_in].normal_(std=_MEANWHILE / math.sqrt(max(fan_in, 1)))
         for member in range(members):
             rows = self.rows[member % FOLDS]
-            lines = _ridge(self.x[rows] * backbone.seen[member], self.y[rows], self.model.n_classes, weight.shape[1])
+            wanted = self._wanted(self.y[rows]).to(self.x)
+            lines = _ridge(self.x[rows] * backbone.seen[member], wanted, weight.shape[1])
             weight[member, : len(lines), :fan_in] += lines
+
+    def _wanted(self, y: Tensor) -> Tensor:
+        """(n, B): what is averaged of labels; of two classes, one of them."""
+        if self.model.averaged is not None:
+            return self.model.averaged[y]
+        return torch.nn.functional.one_hot(y, self.model.n_classes)[:, : 1 if self.model.n_classes == 2 else None]
 
     def rounds(self, on_batch: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
         """Train; a row of the history after each round."""
@@ -212,23 +219,20 @@ class _Run:
         return loss.detach()
 
 
-def _ridge(x: Tensor, y: Tensor, n_classes: int, size: int) -> Tensor:
-    """(at most size, p): in which directions labels are linear in x (n, p), so that h has a root mean square of 1.5.
+def _ridge(x: Tensor, wanted: Tensor, size: int) -> Tensor:
+    """(at most size, p): in which directions wanted (n, B) is linear in x (n, p); ‖h‖ has a root mean square of 1.5.
 
-    Two classes have one direction; where classes are more than h is long, the principal directions.
+    Where B is more than h is long, the principal directions.
     """
     x, p = x - x.mean(dim=0), x.shape[1]
     if p == 0:
         return x.new_zeros(0, 0)
-    wanted = torch.nn.functional.one_hot(y, n_classes).to(x)
     wanted = wanted - wanted.mean(dim=0)
     penalty = _RIDGE * x.square().sum() / p + torch.finfo(x.dtype).tiny
     if p <= len(x):
         lines = torch.linalg.solve(x.T @ x + penalty * torch.eye(p).to(x), x.T @ wanted)
     else:
         lines = x.T @ torch.linalg.solve(x @ x.T + penalty * torch.eye(len(x)).to(x), wanted)
-    if n_classes == 2:
-        lines = lines[:, :1]
     if lines.shape[1] > size:
         left, values, _ = torch.linalg.svd(lines, full_matrices=False)
         lines = (left * values)[:, :size]
@@ -260,11 +264,11 @@ def fit_votes(
     A view that does not help gets the scale 0. The base vote is what every example has at any distance: where nobody
     is near, the classes have their shares of the training rows. The loss is -log P(y) with one wrong row more than was
     seen (Laplace's rule of succession), so that a table without errors is not taken for one without doubt; rows count
-    as their classes do.
+    as their classes do. Where `model.averaged` are averaged, it is the squared distance of the average to a row's own.
     """
     h = members_of(embed(model, inputs_of(x)), model.ensemble_size)
     several = torch.bincount(y, minlength=model.n_classes)[y] > 1  # otherwise nobody could vote for the label
-    asked = torch.nonzero(several)[:, 0]
+    asked = torch.nonzero(several)[:, 0] if model.averaged is None else torch.arange(len(y), device=y.device)
     if len(asked) == 0:
         return Votes((1.0,) * VIEWS, 0.0, 0.0)
     asked = asked[sample(y[asked], _QUERIES, torch.Generator().manual_seed(0)).to(asked.device)]
@@ -309,7 +313,7 @@ class _Judge:
         class_weights: Sequence[float] | None,
         bases: Sequence[float],
     ) -> None:
-        self.parts, self.y, self.bases = parts, y[asked], bases
+        self.parts, self.y, self.bases, self.averaged = parts, y[asked], bases, model.averaged
         self.silent = folds[asked][:, None] == folds[None, :]
         self.kernel = get_kernel(model.kernel)
         self.own = torch.nn.functional.one_hot(y, model.n_classes).to(parts[0])
@@ -331,6 +335,9 @@ class _Judge:
         """(B,): the loss with each base vote."""
         bases = torch.tensor(self.bases, device=sums.device).log()[:, None, None].to(sums)
         votes = torch.logaddexp(sums, self.log_counts + bases) + self.factors
+        if self.averaged is not None:
+            losses = average_losses(votes.softmax(dim=2), self.y, self.averaged)
+            return (losses * self.weights).mean(dim=1)
         log_p = votes.log_softmax(dim=2)[:, torch.arange(len(self.y)), self.y].clamp_min(-20)
         wrong = -torch.log1p(-log_p.exp()).clamp_min(-20)
         return ((wrong * self.weights).mean(dim=1) - (log_p * self.weights).sum(dim=1)) / (len(self.y) + 1)

@@ -129,7 +129,7 @@ def train(
         held_out = (on(inputs_of(validation[0]), model.device), validation[1])
         _check_data(held_out[0], held_out[1], model.n_classes, "validation", least=1)
         unseen = set(held_out[1].unique().tolist()) - set(y.unique().tolist())
-        if unseen:
+        if unseen and not _tables(model):
             raise LabelError(f"validation has class {min(unseen)}, of which training has no example")
     inputs, y = on(inputs, model.device), y.to(model.device)
     weights = None if weights is None else weights.to(model.device, torch.float32)
@@ -216,7 +216,9 @@ class _Run:
             start = time.perf_counter()
             row: dict[str, Any] = {"epoch": epoch, "loss": self._epoch(on_batch)}
             if self.validation is not None:
-                row["validation_loss"], row["validation_accuracy"] = self._validate(*self.validation)
+                row["validation_loss"], accuracy = self._validate(*self.validation)
+                if not _tables(self.model):  # a label is either right or wrong
+                    row["validation_accuracy"] = accuracy
                 self.waited += 1
                 if row["validation_loss"] < self.best_loss:
                     self.best_loss, self.waited = row["validation_loss"], 0
@@ -323,7 +325,8 @@ class _Run:
     def _fingerprint(self) -> dict[str, Any]:
         """What identifies a training: settings, network and data."""
         held_out = () if self.validation is None else (*self.validation[0], self.validation[1])
-        data = (*self.x, self.y, *held_out, self.class_weights, *([] if self.weights is None else [self.weights]))
+        data = (*self.x, self.y, *held_out, self.class_weights, *_tables(self.model))
+        data += () if self.weights is None else (self.weights,)
         return {
             "settings": asdict(self.settings),
             "head": [
@@ -340,6 +343,12 @@ def _state(model: Model) -> Iterator[tuple[str, Tensor]]:
     """All that training changes: parameters and buffers, not the references."""
     yield from model.named_parameters()
     yield from model.named_buffers()
+
+
+def _tables(model: Model) -> list[Tensor]:
+    """What the labels stand for, if they are not classes."""
+    tables = (getattr(model, name, None) for name in ("averaged", "targets"))
+    return [table for table in tables if table is not None]
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

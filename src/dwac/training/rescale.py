@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dwac.nn import Model, WeightedAverage
+from dwac.nn import Model, SoftmaxTwin, WeightedAverage
 from dwac.nn.batches import Inputs, embed, inputs_of, on
 from dwac.reference import ReferenceSet
 from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, sample
@@ -29,6 +29,8 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     1,000 examples are used, and about 8,192 references vote on them. The factor becomes part of the embedding layer, so
     weights, shares and explanations still add up. For a softmax it scales the logits: temperature scaling.
     """
+    if isinstance(model, SoftmaxTwin) and model.targets is not None:
+        return 1.0
     generator = torch.Generator().manual_seed(0)
     rows = sample(y, 1000, generator)
     x, y = tuple(part[rows.to(part.device)] for part in inputs_of(x)), y[rows.to(y.device)].to(model.device)
@@ -72,7 +74,7 @@ def fit_raw_features(
     def judge(factor: float, weight: float) -> Tensor:
         voters, queries = joined(factor, weight)
         heard = ReferenceSet(voters, references.labels, None, model.n_classes, model.kernel, class_weights)
-        return judge_votes(heard.probabilities(queries), y)
+        return judge_votes(heard.probabilities(queries), y, model.averaged)
 
     tried = [(1.0, 0.0), *((factor, weight) for weight in _WEIGHTS for factor in _FACTORS)]
     judged = Judged(*torch.stack([judge(*candidate) for candidate in tried], dim=1))
@@ -102,7 +104,7 @@ def fit_look_alikes(
     y = held_y[rows.to(held_y.device)].to(model.device)
     wide, factors = references.log_class_weights(h), vote_factors(model, class_weights).double().log()
     tried: list[tuple[float, float] | None] = [None]
-    judged = [judge_votes(torch.softmax(wide + factors, dim=1), y)]
+    judged = [judge_votes(torch.softmax(wide + factors, dim=1), y, model.averaged)]
     for factor in _NARROWER:
         scaled = references.replaced(embeddings=factor * references.embeddings)
         narrow = scaled.log_class_weights(factor * h)
@@ -110,7 +112,7 @@ def fit_look_alikes(
         for part in _LOUDER:
             votes = torch.logaddexp(wide, narrow + equal + math.log(part)) + factors
             tried.append((factor, part * math.exp(equal)))
-            judged.append(judge_votes(torch.softmax(votes, dim=1), y))
+            judged.append(judge_votes(torch.softmax(votes, dim=1), y, model.averaged))
     chosen = tried[Judged(*torch.stack(judged, dim=1)).choose(0, [0.0] * len(tried))]
     if chosen is not None:
         model.references = references.replaced(look_alikes=chosen)

@@ -24,8 +24,8 @@ class Judged(NamedTuple):
     Shares of the vote below 10⁻³⁰ count as 10⁻³⁰, so that a single outlier cannot dominate the loss.
     """
 
-    losses: Tensor  # -log P(y)
-    rivals: Tensor  # -log P of the most likely other label: what a wrong answer would cost
+    losses: Tensor  # -log P(y), or how far the average of the voters' values is from its own
+    rivals: Tensor  # -log P of the most likely other label: what a wrong answer would cost; 0 where values are averaged
     right: Tensor  # whether y is the predicted label
 
     def choose(self, usual: int, prior: Sequence[float]) -> int:
@@ -47,13 +47,21 @@ class Judged(NamedTuple):
         return best if gain.mean() - dearer > gain.std() / math.sqrt(n) else usual
 
 
-def judge_votes(votes: Tensor, y: Tensor) -> Tensor:
-    """`Judged`, (3, n), of votes (n, K) with labels (n,)."""
+def judge_votes(votes: Tensor, y: Tensor, averaged: Tensor | None = None) -> Tensor:
+    """`Judged`, (3, n), of votes (n, K) with labels (n,); averaged: (K, B) what is, of an example of each."""
     p = (votes / votes.sum(dim=1, keepdim=True)).double()
+    if averaged is not None:
+        losses = average_losses(p, y, averaged)
+        return torch.stack([losses, torch.zeros_like(losses), (votes.argmax(dim=1) == y).double()])
     own = p.gather(1, y[:, None])
     rival = p.scatter(1, y[:, None], -1.0).amax(dim=1).clamp_min(1e-30)
     right = (votes.argmax(dim=1) == y).double()
     return torch.stack([-own[:, 0].clamp_min(1e-30).log(), -rival.log(), right])
+
+
+def average_losses(p: Tensor, y: Tensor, averaged: Tensor) -> Tensor:
+    """(…, n): ‖Σ_k p_k v(k) - v(y)‖² of probabilities (…, n, K), as the leave-one-out loss has it."""
+    return (p @ averaged.to(p) - averaged.to(p)[y]).square().sum(dim=-1)
 
 
 class HeldOut(NamedTuple):
@@ -72,9 +80,14 @@ class HeldOut(NamedTuple):
 
     def judge(self, factors: Sequence[float]) -> Judged:
         """How well each factor predicts every example."""
+        if isinstance(self.model, SoftmaxTwin) and self.model.targets is not None:  # these are not scaled
+            losses = self.model.target_losses(self.model.logits(self.h).float(), self.y).double()
+            same = losses.expand(len(factors), -1)
+            return Judged(same, torch.zeros_like(same), torch.zeros_like(same))
+        averaged = getattr(self.model, "averaged", None)
         size = _CELLS.get(self.h.device.type, 2**22) // (1 if self.voters is None else len(self.voters[1]))
         parts = [
-            torch.stack([judge_votes(votes, y) for votes in self._votes(h, factors)], dim=1)
+            torch.stack([judge_votes(votes, y, averaged) for votes in self._votes(h, factors)], dim=1)
             for h, y in zip(self.h.split(max(1, size)), self.y.split(max(1, size)), strict=True)
         ]
         return Judged(*torch.cat(parts, dim=2))

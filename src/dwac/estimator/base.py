@@ -1,0 +1,432 @@
+"""What classifier and regressor share once they are fitted: reading rows, votes, novelty, calibration rows, saving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch.utils.data import Dataset
+
+from dwac import storage, training
+from dwac.conformal import typicality
+from dwac.encoders import Encoder
+from dwac.encoders.module import gathered
+from dwac.errors import HeadError, IdError, NonFiniteError
+from dwac.estimator import persistence
+from dwac.estimator.folds import Folds
+from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.novelty import ROUNDING, Novelty
+from dwac.estimator.preparation import Examples, count, row_ids, rows_of, take
+from dwac.estimator.readable import Reasons, Sifted, sift
+from dwac.estimator.settings import check_settings
+from dwac.estimator.targets import Target
+from dwac.explain import privacy
+from dwac.metrics import Agreement
+from dwac.nn import WeightedAverage, batches
+from dwac.nn.batches import Inputs
+from dwac.reference import Known, ReferenceSet
+from dwac.training.cross_fit import FOLDS, part_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Evidence(NamedTuple):
+    """All that the model says of n rows, from which p-values, intervals and typicality are found."""
+
+    votes: Floats  # (n, K) log class weights
+    reasons: Reasons  # (n,) why a row could not be read, None for others
+    novelty: Floats | None  # (n,), or by fold (n, F); None for a softmax, which has no voters to compare rows with
+    fold_votes: Floats | None  # (n, F, K), of a cross-fitted model
+
+
+class Voting(BaseEstimator):  # type: ignore[misc]
+    """A fitted estimator whose training examples vote."""
+
+    encoder: Any
+    raw_features: bool
+    private_: bool
+    target_: Target
+    encoder_: Encoder
+    model_: training.Model
+    history_: pd.DataFrame
+    examples_: Examples
+    validation_ids_: pd.Index[Any]
+    _fitted: dict[str, Any]
+    _novelty: Novelty
+    _folds: Folds | None
+    _validation_rows: HeldOutRows
+    _calibration_rows: HeldOutRows
+    _measured: tuple[Any, Novelty, Floats] | None
+    _agreement: Agreement | None  # of a model that was saved without those it represents
+    _agreed: tuple[Any, HeldOutRows, Agreement | None] | None
+    _described: tuple[list[str | None] | None, Any] | None
+
+    def _named(self) -> None:
+        """Say what is predicted, in attributes that follow from the target."""
+        raise NotImplementedError
+
+    # Rows
+
+    def _read(self, X: Any) -> tuple[Any, Inputs]:
+        """The rows of X, and the tensors that the network takes; an error names a column or row that does not fit."""
+        check_is_fitted(self, "model_")
+        X = self._checked(X)
+        return X, self.encoder_.transform(X)
+
+    def _checked(self, X: Any) -> Any:
+        """The rows of X, if it has the columns of fit."""
+        X = rows_for(X, self.encoder_)
+        if has_columns(X, self.encoder_):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return X
+
+    def _sift(self, X: Any) -> Sifted:
+        """The rows that can be read, and why the others cannot; an error if none can."""
+        check_is_fitted(self, "model_")
+        return sift(self.encoder_, X, self._checked)
+
+    def _embedded(self, rows: Sifted) -> tuple[Sifted, torch.Tensor]:
+        """h of the rows that can be read; a row whose h is not finite counts as unreadable."""
+        h = batches.embed(self.model_, rows.inputs)
+        finite = h.isfinite().all(dim=1)
+        if not finite.all():
+            rows = rows.only(finite.cpu().numpy(), "the network gives it no finite embedding")
+        return rows, h[finite]
+
+    def unreadable(self, X: Any) -> dict[int, str]:
+        """The numbers of the rows of X that cannot be read, and why."""
+        rows = self._sift(X)
+        if rows.inputs:
+            rows = self._embedded(rows)[0]
+        return {row: why for row, why in enumerate(rows.reasons) if why is not None}
+
+    def embed(self, X: Any) -> NDArray[np.float32]:
+        """(n, d): the embeddings that vote: of all networks of the ensemble, with raw features where these count."""
+        return batches.embed(self.model_, self._read(X)[1]).cpu().numpy()
+
+    def embed_with_novelty(self, X: Any) -> tuple[NDArray[np.float32], Floats]:
+        """The embeddings, (n, d), and the novelty of the rows, as in `evidence`."""
+        inputs = self._read(X)[1]
+        h = batches.embed(self.model_, inputs)
+        return h.cpu().numpy(), self._novelty_of(h, inputs)
+
+    def _shown(self, X: Any) -> list[dict[str, Any]]:
+        """Each row as a person would see it, for `explain_of`."""
+        attention, frame = self.encoder_.attention(self.model_.backbone, X), self.encoder_.records(X)
+        records: list[dict[Any, Any]] = frame.to_dict("records") or [{}] * len(frame)  # pandas 2: none without columns
+        return [
+            {"record": record or None} | ({} if attention is None else {"attention": attention[row]})
+            for row, record in enumerate(records)
+        ]
+
+    @property
+    def _comparable(self) -> bool:
+        """Whether training examples can be compared with others in the input; a folder keeps none of a module's."""
+        return len(self.examples_) > 0 and self.encoder_.kind != "module"
+
+    def _differences(self, X: Any, row: int, ids: list[Any]) -> Floats:
+        """How different training examples are from a row of X in the input."""
+        rows = self.examples_.rows(ids)
+        if rows is None:
+            return np.zeros(len(ids))
+        return self.encoder_.input_distances(take(X, np.array([row])), rows)
+
+    # Votes
+
+    @property
+    def references_(self) -> ReferenceSet:
+        """The training examples that vote: their embeddings, labels (as codes into `classes_`) and ids."""
+        check_is_fitted(self, "model_")
+        if not isinstance(self.model_, WeightedAverage):
+            raise HeadError("a softmax has no voting examples; fit with head='dwac' to have them")
+        return self.model_.references
+
+    def votes(self, X: Any) -> tuple[Floats, Reasons]:
+        """(log_class_weights (n, K), reasons (n,)): a reason says why a row could not be read, and is None for others.
+
+        A row that could not be read, such as an empty text or a damaged file, gets the log of each class's share of the
+        references, times the class weight.
+        """
+        return self._asked(X)[:2]
+
+    def evidence(self, X: Any) -> Evidence:
+        """The same, and what p-values and typicality are computed from; an unreadable row has novelty inf."""
+        return self._asked(X, novelty=isinstance(self.model_, WeightedAverage), folds=True)
+
+    def _asked(self, X: Any, *, novelty: bool = False, folds: bool = False) -> Evidence:
+        rows = self._sift(X)
+        h = torch.zeros(0, 1)
+        if rows.inputs:
+            rows, h = self._embedded(rows)
+        n, shares, crossed = len(rows.reasons), self._log_shares(), self._folds is not None
+        votes = np.tile(shares, (n, 1))
+        by_fold = np.tile(shares, (n, FOLDS, 1)) if folds and crossed else None
+        strange = np.full((n, FOLDS) if crossed else n, np.inf) if novelty else None
+        if len(h):
+            votes[rows.readable] = self._counted(h)
+            if strange is not None:
+                strange[rows.readable] = self._novelty_of(h, rows.inputs)
+            if by_fold is not None:
+                by_fold[rows.readable] = self.fold_votes(h)
+        return Evidence(votes, rows.reasons, strange, by_fold)
+
+    def _counted(self, h: torch.Tensor) -> Floats:
+        votes: Floats = batches.votes(self.model_, h).cpu().numpy()
+        # A class without voters has -inf; a softmax has a number for every class.
+        if not np.isfinite(votes.max(axis=1) if isinstance(self.model_, WeightedAverage) else votes).all():
+            raise NonFiniteError("the network gives no finite votes for some rows")
+        return votes
+
+    def _log_shares(self) -> Floats:
+        """(K,), finite: the log of each class's share of the vote if all voters were equally near.
+
+        A softmax has no voters; its shares are those of the calibration rows, plus one row per class.
+        """
+        if isinstance(self.model_, WeightedAverage):
+            references = self.references_
+            voters = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
+            counts: NDArray[Any] = voters * references.class_weights
+        else:
+            counts = np.bincount(self.calibration_y_[self.calibration_y_ >= 0], minlength=self.target_.n_codes) + 1.0
+        return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
+
+    def fold_votes(self, h: Any, ids: pd.Index[Any] | None = None, references: ReferenceSet | None = None) -> Any:
+        """(n, F, K): votes on embeddings (n, d) by the models of the folds; None where the model is not cross-fitted.
+
+        ids: of rows that vote, who are judged by the model that left them out.
+        """
+        if self._folds is None:
+            return None
+        references = self.references_ if references is None else references
+        h = torch.as_tensor(h, device=references.embeddings.device)
+        if ids is None:
+            return self._folds.votes(references, h)
+        return np.repeat(self._folds.judged(references, h, ids)[:, None], FOLDS, axis=1)
+
+    @property
+    def cross_fitted_(self) -> bool:
+        """Whether every voter calibrates, judged by networks that left it out."""
+        check_is_fitted(self, "model_")
+        return self._folds is not None
+
+    @property
+    def out_of_fold_(self) -> Floats | None:
+        """(m, K): log class weights of each voter by the networks and voters that left it out; None if there are none.
+
+        In the order of `references_`. A cross-fitted model has them, and they judge the labels of the training rows.
+        """
+        if self._folds is None or self.references_.weighted:
+            return None
+        return self._folds.out_of_fold(self.references_)
+
+    # Novelty
+
+    def _new_novelty(self, inputs: Inputs) -> Novelty:
+        """How novelty is measured: of a table, also by what its voters, given as inputs, are compared by."""
+        model = self.model_
+        if not isinstance(model, WeightedAverage) or not self.raw_features or model.n_compared_features == 0:
+            return Novelty(directions=self.encoder_.kind != "tabular")
+        return Novelty(Known(batches.compared(model, inputs), model.references.index_of_ids))
+
+    def _fitted_novelty(self) -> Novelty:
+        """Novelty that knows what is usual among rows that do not vote: validation rows, or those of a fold."""
+        if self._folds is None:
+            return self._novelty.fit(self.references_, self._validation_rows)
+        rows, voters = self._calibration_rows, self._folds.sets(self.references_)[0]
+        return self._novelty.fit(voters, rows.of_fold(self._folds, 0))
+
+    def _novelty_of(self, h: torch.Tensor, inputs: Inputs) -> Floats:
+        """The novelty of rows with embeddings h (n, d): (n,), or by fold (n, F)."""
+        z = h[:, :0] if self._novelty.known is None else batches.compared(self.model_, inputs)
+        return self._novelty_scores(h, z)
+
+    def _novelty_scores(self, h: torch.Tensor, z: torch.Tensor, measure: Novelty | None = None) -> Floats:
+        """The same from features z (n, q); measure: how, by default as everywhere."""
+        if self._folds is None:
+            return self._novelty.scores(self.references_, h, z)
+        measure = replace(measure or self._novelty, voters=None)
+        sets = self._folds.sets(self._novelty.voters or self.references_)
+        found = [measure.scores(voters, part_of(h, f, self._folds.members), z) for f, voters in enumerate(sets)]
+        return np.stack(found, axis=1)
+
+    def novelty_of_voters(self, references: ReferenceSet, places: NDArray[np.int64]) -> Floats:
+        """The novelty of voters, by position among the references, compared with the others; as in `evidence`."""
+        if self._folds is None:
+            return self._novelty.of_voters(references, places)
+        names = references.index_of_ids[places]
+        h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
+        rows, known = self._calibration_rows, self._novelty.known
+        if known is None:
+            return self._folds.repeated(self._novelty_scores(h, h[:, :0]), names)
+        # As they calibrate: compared by what was measured without them. Those added later have no fold.
+        known = known.joined(rows.z, rows.ids)
+        here = names.isin(known.ids)  # whoever was added to the references alone is known by its embedding only
+        found = np.empty((len(places), FOLDS))
+        for some, measure in ((here, self._novelty), (~here, replace(self._novelty, known=None))):
+            if some.any():
+                part = torch.as_tensor(some, device=h.device)
+                found[some] = self._novelty_scores(h[part], known.of(names[some]).z, measure)
+        return self._folds.repeated(found, names)
+
+    def _calibration_novelty(self) -> Floats:
+        """(n,): the novelty of the calibration rows against the references as they are now."""
+        references, known = self.references_, self._measured
+        if known is None or known[0] is not references.index or known[1] is not self._novelty:
+            rows = self._calibration_rows
+            scores = self._novelty_scores(rows.h, rows.z)
+            scores = scores if self._folds is None else self._folds.own(scores, rows.ids)
+            known = references.index, self._novelty, scores
+            self._measured = known
+        return known[2]
+
+    def _typicality(self, novelty: Floats, *, private: bool) -> Floats:
+        """(n,): the typicality of rows of a novelty (n,), or by fold (n, F)."""
+        if private:
+            novelty = privacy.novelty(novelty)
+        folds = None if self._folds is None else self._folds.numbers(self.calibration_ids_)
+        found = typicality(self._calibration_novelty(), novelty, tolerance=ROUNDING, folds=folds)
+        return privacy.p_values(found) if private else found
+
+    # Calibration rows
+
+    def _held_out(self, inputs: Inputs, codes: Ints, exact: Floats, names: pd.Index[Any], rows: Ints) -> HeldOutRows:
+        return self._rows_of(tuple(part[rows] for part in inputs), codes[rows], exact[rows], names[rows])
+
+    def _rows_of(self, inputs: Inputs, codes: Ints, exact: Floats, names: pd.Index[Any]) -> HeldOutRows:
+        return HeldOutRows.of(self.model_, inputs, codes, names, exact, compared=self._novelty.known is not None)
+
+    def _calibrate(self, rows: HeldOutRows) -> None:
+        self._calibration_rows = rows
+        self._calibrated: tuple[Any, Any, Any] | None = None
+        self._measured = None
+
+    def _calibrated_with(self, state: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+        """What `compute` gives, against the references as they are now; computed again only if those or state change.
+
+        Holding the index keeps its id unique.
+        """
+        index = self.references_.index if isinstance(self.model_, WeightedAverage) else None
+        state = (id(index), *state)
+        if self._calibrated is None or self._calibrated[0] != state:
+            self._calibrated = (state, compute(), index)
+        return self._calibrated[1]
+
+    @property
+    def calibration_ids_(self) -> pd.Index[Any]:
+        """The ids of the calibration rows."""
+        return self._calibration_rows.ids
+
+    @property
+    def calibration_y_(self) -> NDArray[np.int64]:
+        """Their labels, as codes into `classes_`; -1 for a label that training did not have."""
+        return self._calibration_rows.y
+
+    @property
+    def validation_y_(self) -> NDArray[np.int64]:
+        """The labels of the validation rows, as codes; none of a model that was saved with representatives alone."""
+        return self._validation_rows.y
+
+    @property
+    def calibration_h_(self) -> torch.Tensor:
+        """Their embeddings."""
+        return self._calibration_rows.h
+
+    def _known(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
+        """(codes (n,), exact (n, T)) of new rows; if not `strict`, an unknown outcome has code -1."""
+        raise NotImplementedError
+
+    def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
+        """Calibrate with these rows instead of those that `fit` set aside. They must not be training rows.
+
+        Do not drop rows whose labels training did not have: they count as misses here, as they will among new rows.
+
+        ids: as for `add_references`.
+        """
+        X, inputs = self._read(X)
+        n = count(X)
+        codes, exact = self._known(y, n, strict=False)
+        names = self._new_ids(X, ids, n)
+        shared = names[names.isin(self._voter_ids())]
+        if len(shared):
+            raise IdError(
+                f"calibration rows must not be training rows; {shared.tolist()[0]!r} votes; give rows that were not "
+                "trained on"
+            )
+        self._folds = None  # these rows took no part in training
+        self._calibrate(self._rows_of(inputs, codes, exact, names))
+        return self
+
+    def _voter_ids(self) -> pd.Index[Any]:
+        """Of all who vote, or are represented in the vote."""
+        ids: Any = []
+        if isinstance(self.model_, WeightedAverage):
+            ids = (self.references_.members or self.references_).ids
+        index: pd.Index[Any] = pd.Index(ids, tupleize_cols=False)
+        return index
+
+    def _new_ids(self, X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
+        """Ids of new rows: those given, the index of a frame, or numbers not used before."""
+        if ids is not None or isinstance(X, pd.DataFrame | pd.Series):
+            return row_ids(X, ids, n)
+        held = [*self._voter_ids(), *self.calibration_ids_, *self.validation_ids_]
+        first = 1 + max((int(i) for i in held if isinstance(i, int | np.integer)), default=-1)
+        return pd.RangeIndex(first, first + n)
+
+    # Settings, the page and the folder
+
+    def _check_settings(self) -> None:
+        check_settings(self.get_params(deep=False))
+
+    def explore(self, X: Any = None, y: Any = None, **options: Any) -> Any:
+        """Open a local page to see and question every prediction: `dwac.explore(self, X, y, …)`."""
+        from dwac import explore  # late: the explorer knows the classifier, not the other way round
+
+        return explore(self, X, y, **options)
+
+    def save(self, path: str | PathLike[str], *, include_examples: bool = True, include_members: bool = False) -> Path:
+        """Write the model to a folder: settings as JSON, numbers as safetensors, training examples as Parquet.
+
+        include_examples: False saves no training record and makes the saved model private: it only shows labels and
+        rounded shares. Embeddings, labels and ids of the voters are saved, so examples can still be forgotten by id.
+        (Where raw features vote, the embeddings of a table hold its numbers.) Typicality is then measured by embeddings
+        alone, and may differ; nothing else does.
+
+        include_members: of a condensed model, save also those who are represented, so that each can still be forgotten.
+        By default the folder holds the representatives alone.
+        """
+        check_is_fitted(self, "model_")
+        config, tensors, examples = persistence.pack(
+            self, include_examples=include_examples, include_members=include_members
+        )
+        return storage.write_model(path, config, tensors, examples)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def rows_for(X: Any, encoder: Encoder) -> Any:
+    """X in the form that everything below works on."""
+    if isinstance(X, Dataset):
+        X = gathered(X)[0]
+    return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else X)
+
+
+def has_columns(X: Any, encoder: Encoder) -> bool:
+    """Whether X has columns that must be the same at predict time."""
+    return (encoder.kind == "tabular" and getattr(X, "ndim", 2) == 2) or (
+        encoder.kind == "module" and isinstance(X, pd.DataFrame)
+    )

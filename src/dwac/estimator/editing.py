@@ -1,0 +1,214 @@
+"""Who votes, and how it is changed without training: few voters for all, more voters, forgotten ones."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterable
+from copy import copy
+from dataclasses import replace
+from typing import Any, Self, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from dwac import _checks as checks
+from dwac.encoders import TabularEncoder
+from dwac.errors import IdError, InputError
+from dwac.estimator.base import Voting
+from dwac.estimator.condensing import Condenser, agreement_on
+from dwac.estimator.preparation import count
+from dwac.explain.descriptions import describe
+from dwac.metrics import Agreement
+from dwac.nn import WeightedAverage, batches
+from dwac.reference import ReferenceSet
+
+
+class Editable(Voting):
+    """Few voters, and edits of who votes."""
+
+    # Few voters
+
+    def condense(self, size: int | None = None) -> Self:
+        """The same classifier with few voters: real examples, each with the votes of those like it.
+
+        They explain a prediction in few lines, and predict in a fraction of the time. Calibration follows, so
+        prediction sets keep their guarantee. `agreement_` says how often the label stays the same. Saved, the model
+        holds the representatives' records alone; until then `forget` and `add_references` act on everybody: when a
+        representative is forgotten, another takes its place.
+
+        size: how many vote; by default as few as validation rows allow: 99.5 % keep their label, and log-loss grows by
+        at most 0.5 %.
+        """
+        self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
+        if size is not None:
+            checks.positive_int(size, "size")
+        if self._alone:
+            raise InputError("this model was condensed and saved without the others; condense the model it came from")
+        other = copy(self)
+        other.examples_ = copy(self.examples_)  # edits of one must not change the records of the other
+        other._represent(size)
+        return other
+
+    def _represent(self, size: int | None, *, strict: bool = True) -> None:
+        """Let few vote for all, in a model of their own. Novelty is then the distance to the few.
+
+        strict: raise an error if no number keeps labels and probabilities; otherwise all vote.
+        """
+        model, references = copy(cast(WeightedAverage, self.model_)), self.references_
+        rows = self._validation_rows
+        if size is None and len(rows.y) == 0 and self._folds is None:
+            raise InputError(
+                "choosing the number of voters needs validation rows, and the model has none; give a number: size=…"
+            )
+        condenser = Condenser(references, rows.h, rows.y)
+        few = condenser.fewest() if size is None else condenser.represented(size)
+        if few is None:
+            if strict:
+                raise InputError(
+                    f"no number of voters up to {max([0, *condenser.sizes()]):,} keeps 99.5 % of labels and the "
+                    "log-loss; all vote as before; give a number to have so many anyway: size=… (--size)"
+                )
+            return
+        model.references = few
+        self._calibrate(self._calibration_rows)
+        self.model_, self._described, self._agreed = model, None, None
+        self._novelty = self._fitted_novelty()
+
+    @property
+    def _alone(self) -> bool:
+        """Whether few vote for others who are not there."""
+        return self.references_.weighted and self.references_.members is None
+
+    @property
+    def agreement_(self) -> Agreement | None:
+        """How often few voters give the label that all would, on the calibration rows; None where all vote."""
+        if not isinstance(self.model_, WeightedAverage) or not self.references_.weighted:
+            return None
+        references, rows = self.references_, self._calibration_rows
+        if references.members is None:
+            return self._agreement
+        known = self._agreed
+        if known is None or known[0] is not references.index or known[1] is not rows:
+            known = references.index, rows, agreement_on(references, rows.h, self._judge_rows)
+        self._agreed = known
+        return known[2]
+
+    def _judge_rows(self, references: ReferenceSet, h: torch.Tensor) -> NDArray[np.int64]:
+        """(n,): the labels that references give to the calibration rows, whose h (n, d) these are, out of sample."""
+        if self._folds is None:
+            return np.asarray(references.log_class_weights(h).argmax(dim=1).cpu().numpy())
+        return np.asarray(self._folds.judged(references, h, self.calibration_ids_).argmax(axis=1))
+
+    @property
+    def descriptions_(self) -> list[str | None] | None:
+        """What sets each group of voters apart, in words; None where there is nothing to say."""
+        groups = self.references_.groups
+        if self._described is None or (self._described[1] is not groups and self._described[0] is not None):
+            self._described = self._describe(), groups
+        return self._described[0]
+
+    def _describe(self) -> list[str | None] | None:
+        if self.encoder_.kind not in ("tabular", "text", "huggingface") or self._alone:
+            return None  # who represents a group does not tell what all its members have in common
+        everybody = self.references_.members or self.references_
+        records = self.examples_.rows(everybody.ids) if len(self.examples_) else None
+        if records is None:
+            return None
+        kinds: Any = "text"
+        if isinstance(self.encoder_, TabularEncoder):
+            kinds = {column.name: column.kind for column in self.encoder_.columns}
+        return describe(records, everybody.groups.of, len(everybody.groups), kinds=kinds, sizes=False)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The settings; of a condensed model also how many vote for how many, and how often as all would."""
+        settings: str = super().__repr__(N_CHAR_MAX)
+        if not isinstance(getattr(self, "model_", None), WeightedAverage) or not self.references_.weighted:
+            return settings
+        few, known = self.references_, self.agreement_
+        voters = f"{len(few):,} representatives vote for {round(float(few.sizes.sum())):,} training examples"
+        return f"{settings}\n# {voters}" + ("" if known is None else f"; the label of all on {known}")
+
+    # Editing who votes, without training
+
+    def add_references(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
+        """Let more examples vote, without training. Calibration follows.
+
+        ids: names that are new to the model; by default the index of a DataFrame or Series, else new numbers.
+        """
+        references = self.references_
+        X, inputs = self._read(X)
+        n = count(X)
+        codes, exact = self._known(y, n, strict=True)
+        names = self._new_ids(X, ids, n)
+        shared = names[names.isin(self.calibration_ids_)]
+        if len(shared) and self._folds is None:  # cross-fitted rows do both, and ids that vote are refused below
+            raise IdError(
+                f"{shared.tolist()[0]!r} is a calibration row; if it voted too, prediction sets would lose their "
+                "guarantee; forget it first, or give the rows other ids"
+            )
+        targets = exact if references.targets is not None else None
+        references.add(batches.embed(self.model_, inputs), codes, names.tolist(), targets=targets)
+        self._agreement = None
+        if self._novelty.known is not None:
+            known = self._novelty.known.joined(batches.compared(self.model_, inputs), names)
+            self._novelty = replace(self._novelty, known=known)
+        self._keep(names, X)
+        return self
+
+    def _keep(self, ids: pd.Index[Any], X: Any) -> None:
+        """Keep examples for explanations: as given, except that files and pictures are kept as pixels."""
+        if self.encoder_.kind == "image" and isinstance(X, list | pd.Series):
+            self.examples_.add(ids, self.encoder_.records(X))
+        else:
+            self.examples_.add(ids, X, self.encoder_.records)
+
+    def forget(self, ids: Iterable[Hashable]) -> Self:
+        """Remove examples by id, wherever they are: among the voters or in calibration, which follows.
+
+        The network is not trained again: its weights hold no example, but all of them shaped it.
+        """
+        check_is_fitted(self, "model_")
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
+        names = pd.Index(list(ids), tupleize_cols=False)
+        voters = self._voter_ids()
+        known = names.isin(voters) | names.isin(self.calibration_ids_) | names.isin(self.validation_ids_)
+        alone = isinstance(self.model_, WeightedAverage) and self._alone
+        if not known.all():
+            unknown = (
+                "it was condensed and saved without those who are represented: forget them in the model that it came "
+                "from, condense and save that again"
+            )
+            raise IdError(
+                f"ids must be of examples that the model holds; {names[~known].tolist()[0]!r} is not; "
+                f"{f'{unknown}; ' if alone else ''}nothing was forgotten"
+            )
+        if alone and names.isin(voters).any():
+            self._warn_of_votes(names[names.isin(voters)].tolist())
+        if names.isin(voters).any():
+            self.references_.remove(names[names.isin(voters)].tolist())
+            self._agreement = None  # of a model saved without those it represents, before it was edited
+            self.examples_.remove(names.tolist())
+        if self._novelty.known is not None:
+            self._novelty = replace(self._novelty, known=self._novelty.known.without(names))
+        if self._folds is not None:
+            self._folds = self._folds.without(names)
+        self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
+        self._validation_rows = self._validation_rows.without(names)
+        self._calibrate(self._calibration_rows.without(names))
+        return self
+
+    def _warn_of_votes(self, ids: list[Any]) -> None:
+        """Say that representatives go with the votes of others, who are not there to take their place."""
+        votes = round(float(self.references_.sizes[self.references_.positions(ids)].sum()))
+        if votes > len(ids):
+            warnings.warn(
+                f"{len(ids):,} of the {len(self.references_):,} representatives are forgotten, and with them the votes "
+                f"of {votes:,} training examples: nobody can take their place, as the model was saved without the "
+                "others; to forget only these, use the model that it came from, or save with include_members=True",
+                UserWarning,
+                stacklevel=3,
+            )

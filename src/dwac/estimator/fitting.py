@@ -1,0 +1,289 @@
+"""Fitting: from X and y to a model that votes and is calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+from torch.utils.data import Dataset
+
+from dwac import training
+from dwac.encoders import Encoder, TabularEncoder, backbone, choose
+from dwac.encoders.module import gathered
+from dwac.errors import InputError
+from dwac.estimator.base import has_columns, rows_for
+from dwac.estimator.condensing import wanted
+from dwac.estimator.editing import Editable
+from dwac.estimator.folds import Folds
+from dwac.estimator.preparation import Examples, Parts, count, everybody, row_ids, row_weights, split, take
+from dwac.estimator.settings import cross_fitted, device_of
+from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
+from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.nn.batches import Inputs
+from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
+from dwac.training.progress import progress_bar
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Reading(NamedTuple):
+    """What y says of n rows."""
+
+    exact: Floats  # (n, T) numbers, or (n, L) labels as 0 and 1; (n, 0) for classes
+    strata: Ints  # (n,) what validation rows are spread over; the codes, except of numbers
+    target: Callable[[Ints], Target]  # given the training rows
+
+
+class Task(NamedTuple):
+    """What a network is trained for: a code for each row, and what codes stand for in its loss."""
+
+    codes: Ints  # (n,)
+    n_codes: int
+    averaged: torch.Tensor | None = None  # (K, B), for votes
+    targets: torch.Tensor | None = None  # (K, T), for a network without votes
+
+
+class DWACEstimator(Editable):
+    """What `DWACClassifier` and `DWACRegressor` have in common."""
+
+    head: str
+    kernel: str
+    embedding_size: int | None
+    ensemble_size: int | None
+    validation_size: float | None
+    calibration_size: float | None
+    rescale: bool
+    look_alikes: bool
+    voters: str | int
+    checkpoint: str | PathLike[str] | None
+    device: str
+    random_state: Any
+    verbose: bool | str
+
+    _base_votes = True  # whether a cross-fitted model may give every example a vote at any distance
+
+    def _read_target(self, y: Any, n: int) -> Reading:
+        """What y (n rows) says."""
+        raise NotImplementedError
+
+    def _class_weights(self, target: Target, codes: Ints) -> Floats | None:
+        """(K,) factors on the votes and losses of the outcomes, given the codes of the training rows."""
+        del target, codes
+        return None
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, ids: Iterable[Hashable] | None) -> Self:
+        self._check_settings()
+        if isinstance(X, Dataset):
+            X, labels = gathered(X)
+            y = labels if y is None else y
+        encoder = choose(self.encoder, X)
+        X = rows_for(X, encoder)
+        features = self._features(X, encoder)
+        n = count(X)
+        reading = self._read_target(y, n)
+        names = row_ids(X, ids, n)
+        weights = row_weights(sample_weight, n)
+        rng = check_random_state(self.random_state)
+        crossed = cross_fitted(self.get_params(deep=False), encoder, n, _width(X) if encoder.kind == "tabular" else 0)
+        if crossed:
+            encoder, parts = TabularEncoder(network="wide"), everybody(n)
+        else:
+            parts = split(reading.strata, self.validation_size, self.calibration_size, rng)
+        if not (weights[parts.training] > 0).any():
+            raise InputError(
+                "sample_weight must be positive for at least one training row; all rows with positive weights are in "
+                "validation or calibration"
+            )
+        target = reading.target(parts.training)
+        codes = reading.strata if target.kind != NUMBERS else target.codes(reading.exact)
+        by_class = self._class_weights(target, codes[parts.training])
+        seed = int(rng.randint(2**31 - 1))
+        inputs = self._encoded(encoder, X, codes, parts)
+        device = device_of(self.device)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            ensemble_size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
+            ensemble_size = FOLDS * VIEWS if crossed else ensemble_size
+            task = self._task(target, codes, reading.exact, parts.training)
+            model = self._new_model(encoder, target, ensemble_size, task=task).to(device)
+            folds = folds_of(torch.as_tensor(codes), seed=seed)
+            if crossed:
+                history = self._cross_fit(model, inputs, task.codes, weights, by_class, folds, seed)
+            else:
+                history = self._train(model, encoder, inputs, task.codes, weights, by_class, parts, seed)
+        # Only now, so that a fit that fails or is interrupted outside of training leaves the estimator unchanged.
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        for name, value in features.items():
+            setattr(self, name, value)
+        self.target_, self.encoder_, self.model_, self.history_ = target, encoder, model, history
+        self._named()
+        self._fitted = self.get_params(deep=False)
+        self.examples_, self.private_ = Examples(), False
+        if isinstance(model, WeightedAverage):
+            voter_ids = names[parts.training]
+            exact = reading.exact[parts.training] if target.kind == NUMBERS else None
+            model.references = model.references.replaced(ids=voter_ids.tolist(), class_weights=by_class, targets=exact)
+            self._keep(voter_ids, take(X, parts.training))
+        self._novelty = self._new_novelty(tuple(part[parts.training] for part in inputs))
+        held = parts.calibration if len(parts.calibration) else parts.validation
+        votes = isinstance(model, WeightedAverage)
+        validation = parts.validation if votes else parts.validation[:0]
+        self._validation_rows = self._held_out(inputs, codes, reading.exact, names, validation)
+        self.validation_ids_ = names[parts.validation]
+        self._folds = Folds(names, folds.numpy(), ensemble_size) if crossed else None
+        if isinstance(encoder, TabularEncoder) and crossed:
+            inputs, held = encoder.transform_left_out(X), parts.training
+        self._calibrate(self._held_out(inputs, codes, reading.exact, names, held))
+        if votes:
+            self._novelty = self._fitted_novelty()
+        self._agreement, self._agreed, self._described = None, None, None
+        n = len(self._validation_rows.y)
+        if isinstance(model, WeightedAverage) and wanted(self.voters, len(model.references), n):
+            self._represent(None if self.voters == "auto" else int(self.voters), strict=False)
+        return self
+
+    def _task(self, target: Target, codes: Ints, exact: Floats, training: Ints) -> Task:
+        """What the network is trained for: codes, and what these stand for in its loss."""
+        if self.head == "dwac":
+            return Task(codes, target.n_codes, averaged=target.averaged(codes[training]))
+        if target.kind == NUMBERS:  # every number as it is
+            distinct, own = np.unique(target.standard(exact), axis=0, return_inverse=True)
+            return Task(own.reshape(-1), len(distinct), targets=torch.as_tensor(distinct, dtype=torch.float32))
+        table = torch.as_tensor(target.table).bool() if target.kind == LABELS else None
+        return Task(codes, target.n_codes, targets=table)
+
+    def _features(self, X: Any, encoder: Encoder) -> dict[str, Any]:
+        """What scikit-learn keeps of the columns, found on another estimator: this one may already be fitted."""
+        if not has_columns(X, encoder):
+            return {}
+        probe = type(self)()
+        try:
+            validate_data(probe, X, reset=True, skip_check_array=True)
+        except TypeError as error:  # column names of several types
+            raise InputError(
+                f"the columns of X must be named by strings alone, or by whole numbers alone: {error}"
+            ) from None
+        return {name: value for name, value in vars(probe).items() if name in ("n_features_in_", "feature_names_in_")}
+
+    def _encoded(self, encoder: Encoder, X: Any, codes: NDArray[np.int64], parts: Parts) -> Inputs:
+        """Fit the encoder on the training rows alone, and encode all."""
+        try:
+            encoder.fit(take(X, parts.training), codes[parts.training])
+        except InputError:
+            encoder.fit(X)  # names the row as the caller counts it
+            raise
+        return encoder.transform(X)
+
+    def _new_model(
+        self,
+        encoder: Encoder,
+        target: Target,
+        ensemble_size: int,
+        size: int | None = None,
+        n_features: int | None = None,
+        *,
+        task: Task | None = None,
+    ) -> training.Model:
+        """A new network; with n_features given, one of a stored model's size, to be filled with its weights."""
+        outputs = target.n_codes if target.kind in (CLASSES, ORDERED) else target.table.shape[1]
+        size = size or self.embedding_size or encoder.recipe.embedding_size or max(outputs, target.least_size)
+        network = backbone(encoder, ensemble_size)
+        if self.head != "dwac":
+            n, targets = (target.n_codes, None) if task is None else (task.n_codes, task.targets)
+            if task is None and target.kind in (LABELS, NUMBERS):
+                n, targets = 1, torch.zeros(1, outputs, dtype=torch.bool if target.kind == LABELS else torch.float32)
+            return SoftmaxTwin(network, n, size, n_features=n_features, targets=targets)
+        terms = {
+            name: getattr(encoder.recipe, name) if getattr(self, name) is None else getattr(self, name)
+            for name in ("penalty", "auxiliary_weight")
+        }
+        if n_features is not None or target.kind != CLASSES:
+            terms["auxiliary_weight"] = 0.0  # no prediction needs the auxiliary head, and none is stored
+        averaged = None if task is None else task.averaged
+        return WeightedAverage(
+            network, target.n_codes, size, kernel=self.kernel, n_features=n_features, averaged=averaged, **terms
+        )
+
+    def _train(
+        self,
+        model: training.Model,
+        encoder: Encoder,
+        inputs: Inputs,
+        codes: NDArray[np.int64],
+        weights: Floats,
+        by_class: Floats | None,
+        parts: Parts,
+        seed: int,
+    ) -> pd.DataFrame:
+        recipe, cuda = encoder.recipe, model.device.type == "cuda"
+        settings = {
+            name: getattr(recipe, name) if getattr(self, name) is None else getattr(self, name)
+            for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "patience")
+        }
+        settings["beta2"] = recipe.beta2
+        for name in ("mixed_precision", "compiled"):
+            asked = getattr(self, name)
+            settings[name] = cuda and getattr(recipe, name) if asked == "auto" else asked
+        weights = weights if by_class is None else weights * by_class[codes]
+        y = torch.as_tensor(codes)
+        rows, held = torch.as_tensor(parts.training), torch.as_tensor(parts.validation)
+        validation = (tuple(part[held] for part in inputs), y[held]) if len(held) else None
+        title = "training" if self.head == "dwac" else f"training {self.head}"
+        with progress_bar(title, settings["epochs"], show=self.verbose) as watch:
+            return training.train(
+                model,
+                tuple(part[rows] for part in inputs),
+                y[rows],
+                validation=validation,
+                weights=None if (weights == 1).all() else torch.as_tensor(weights)[rows],
+                class_weights=None if by_class is None else by_class.tolist(),
+                augment=encoder.augment,
+                rescale=self.rescale,
+                raw_features=self.raw_features and self.embedding_size is None,
+                look_alikes=self.look_alikes,
+                checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
+                seed=seed,
+                **settings,
+                **watch,
+            )
+
+    def _cross_fit(
+        self,
+        model: training.Model,
+        inputs: Inputs,
+        codes: NDArray[np.int64],
+        weights: Floats,
+        by_class: Floats | None,
+        folds: torch.Tensor,
+        seed: int,
+    ) -> pd.DataFrame:
+        weights = weights if by_class is None else weights * by_class[codes]
+        with progress_bar("training", 10, show=self.verbose) as watch:
+            return training.cross_fit(
+                cast(WeightedAverage, model),
+                inputs,
+                torch.as_tensor(codes),
+                folds,
+                weights=None if (weights == 1).all() else torch.as_tensor(weights),
+                class_weights=None if by_class is None else by_class.tolist(),
+                rescale=self.rescale,
+                base_votes=self._base_votes,
+                seed=seed,
+                **watch,
+            )
+
+
+def _width(X: Any) -> int:
+    """The number of columns of a table."""
+    return int(X.shape[1]) if getattr(X, "ndim", 0) == 2 else len(X[0]) if isinstance(X, list) and X else 0

@@ -1,0 +1,37 @@
+"""`load`: a saved model, classifier or regressor, from its folder."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+import torch
+
+from dwac import storage
+from dwac.encoders import ModuleEncoder
+from dwac.estimator import persistence
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.regressor import DWACRegressor
+from dwac.estimator.settings import device_of
+from dwac.estimator.targets import NUMBERS
+
+
+def load(
+    path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Module | None = None
+) -> DWACClassifier | DWACRegressor:
+    """The model that `save` wrote to a folder. Nothing that the folder holds is ever executed.
+
+    module: the network, where the model was trained with one of your own.
+    """
+    stored = storage.read_model(path, most_examples=persistence.most_examples)
+    with persistence.reading(path):
+        encoder = persistence.encoder_of(stored.config)
+        if isinstance(encoder, ModuleEncoder):
+            encoder.module = module
+        target = persistence.target_of(stored)
+        kind = DWACRegressor if target.kind == NUMBERS else DWACClassifier
+        model = kind(**persistence.settings_of(stored.config, encoder))
+        model.device = device
+        model._fitted = model.get_params(deep=False)
+        network = model._new_model(encoder, target, *persistence.sizes_of(stored, module))
+        persistence.unpack(model, stored, encoder, target, network, device_of(device))
+    return model
