@@ -1,4 +1,4 @@
-"""ReferenceSet: the training examples that vote, with their labels and ids, editable without retraining."""
+"""ReferenceSet: the training examples that vote, with labels, targets and ids, editable without retraining."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dwac import _checks as checks
 from dwac import engine
 from dwac.errors import EmptyReferenceError, IdError, InputError, LabelError, ShapeError
 from dwac.kernels import get_kernel
+from dwac.reference import inputs
 from dwac.reference.groups import Division, Groups
 from dwac.reference.ids import as_ids
 from dwac.reference.state import LookAlikes, State
@@ -60,6 +61,7 @@ class ReferenceSet:
         sizes: (m,) how many examples each stands for; by default as many as it has votes.
         look_alikes: (factor, weight) of a second kernel: w = k(d) + weight · k(factor · d). A factor above 1 gives
             whoever is very near a louder voice; 0 gives everybody a base vote at any distance. By default none.
+        targets: (m,) or (m, T) numbers that each example votes for besides its label, for regression; by default none.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> refs.probabilities([[0.5]]).round(6)
@@ -83,6 +85,7 @@ class ReferenceSet:
         weights: Any = None,
         sizes: Any = None,
         look_alikes: tuple[float, float] | None = None,
+        targets: Any = None,
     ) -> None:
         chosen = get_kernel(kernel)
         h = checks.float_tensor(embeddings, "embeddings").detach()
@@ -98,13 +101,16 @@ class ReferenceSet:
         next_id = len(h) if ids is None else None
         # A copy: later edits of the caller's array must not change the votes.
         labels = torch.as_tensor(y, device=h.device)
-        factors = None if class_weights is None else _as_class_weights(class_weights, n_classes)
+        factors = None if class_weights is None else inputs.as_class_weights(class_weights, n_classes)
         votes, stands_for = (
-            None if values is None else torch.tensor(_as_weights(values, len(h), name), device=h.device)
+            None if values is None else torch.tensor(inputs.as_weights(values, len(h), name), device=h.device)
             for values, name in ((weights, "weights"), (sizes, "sizes"))
         )
-        near = None if look_alikes is None else _as_look_alikes(look_alikes, weighted=votes is not None)
-        self._state = State(h.clone(), labels, names, next_id, n_classes, chosen, factors, votes, stands_for, near)
+        near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted=votes is not None)
+        numbers = None if targets is None else inputs.as_targets(targets, len(h)).to(h.device)
+        self._state = State(
+            h.clone(), labels, names, next_id, n_classes, chosen, factors, votes, stands_for, near, targets=numbers
+        )
 
     # Contents
 
@@ -117,8 +123,9 @@ class ReferenceSet:
         state = self._state
         m, d = state.embeddings.shape
         for_all = f" for {state.counted.sum():,.6g}" if state.counted is not None else ""
+        numbers = "" if self.n_targets == 0 else f"{self.n_targets} target{'s' * (self.n_targets > 1)}, "
         return (
-            f"ReferenceSet({m:,} examples{for_all}, {d} dimensions, {state.n_classes} classes, "
+            f"ReferenceSet({m:,} examples{for_all}, {d} dimensions, {state.n_classes} classes, {numbers}"
             f"kernel={state.kernel.name!r})"
         )
 
@@ -131,6 +138,16 @@ class ReferenceSet:
     def labels(self) -> Tensor:
         """(m,) int64, read-only: change them with `relabel`."""
         return self._state.labels
+
+    @property
+    def targets(self) -> Tensor | None:
+        """(m, T) float64, read-only: the numbers examples vote for; None if they have labels alone."""
+        return self._state.targets
+
+    @property
+    def n_targets(self) -> int:
+        """T, the numbers that each example votes for; 0 if it has a label alone."""
+        return 0 if self._state.targets is None else self._state.targets.shape[1]
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -237,8 +254,8 @@ class ReferenceSet:
         state = self._state if self._state.members is None else self._state.members
         if leaves is None:
             return _of(state.condensed())
-        codes = _as_leaves(leaves, state.labels)
-        return _of(state.condensed(codes, _as_factors(factors, int(codes.max()) + 1)))
+        codes = inputs.as_leaves(leaves, state.labels)
+        return _of(state.condensed(codes, inputs.as_factors(factors, int(codes.max()) + 1)))
 
     def crowd(self) -> ReferenceSet:
         """The same set without a second, narrower kernel for look-alikes; base votes stay."""
@@ -253,12 +270,12 @@ class ReferenceSet:
 
         factors: (L,) by which the votes of a leaf are multiplied when one of its members casts them; by default 1.
         """
-        codes = _as_leaves(leaves, self._state.labels)
+        codes = inputs.as_leaves(leaves, self._state.labels)
         above = checks.class_labels(parents, "parents", n=int(codes.max()) + 1)
         labels = self._state.labels.cpu().numpy()
-        if len(np.unique(above)) != int(above.max()) + 1 or not _within(labels, above[codes]):
+        if len(np.unique(above)) != int(above.max()) + 1 or not inputs.within(labels, above[codes]):
             raise LabelError("parents must number groups from 0 without gaps, each within one class")
-        return _of(replace(self._state, division=Division(codes, above, _as_factors(factors, len(above)))))
+        return _of(replace(self._state, division=Division(codes, above, inputs.as_factors(factors, len(above)))))
 
     def replaced(
         self,
@@ -267,10 +284,13 @@ class ReferenceSet:
         ids: Iterable[Hashable] | None = None,
         class_weights: Any = None,
         look_alikes: tuple[float, float] | None = None,
+        labels: Any = None,
+        targets: Any = None,
     ) -> ReferenceSet:
-        """The same references with other embeddings (m, d), ids, class weights or kernel; this set stays as it is.
+        """The same references with other embeddings (m, d), ids, votes, labels or targets; this set stays as it is.
 
-        With other embeddings or ids they no longer have `members`.
+        Targets may be given to a set that had none. With anything but other class weights or look-alikes they no longer
+        have `members`; with other labels, `groups` are found anew.
         """
         state = self._state
         changes: dict[str, Any] = {}
@@ -282,14 +302,22 @@ class ReferenceSet:
         if ids is not None:
             changes |= {"ids": as_ids(ids, len(state.labels)), "next_id": None}
         if class_weights is not None:
-            changes["class_weights"] = _as_class_weights(class_weights, state.n_classes)
+            changes["class_weights"] = inputs.as_class_weights(class_weights, state.n_classes)
         if look_alikes is not None:
-            changes["look_alikes"] = _as_look_alikes(look_alikes, weighted=state.weights is not None)
-        if embeddings is None and ids is None and state.members is not None:
+            changes["look_alikes"] = inputs.as_look_alikes(look_alikes, weighted=state.weights is not None)
+        if labels is not None:
+            y = checks.class_labels(labels, "labels", n=len(state.labels), n_classes=state.n_classes)
+            changes["labels"] = torch.as_tensor(y, device=state.labels.device)
+        if targets is not None:
+            changes["targets"] = inputs.as_targets(targets, len(state.labels)).to(state.labels.device)
+        others = all(given is None for given in (embeddings, ids, labels, targets))
+        if others and state.members is not None:
             changes["members"] = replace(state.members, class_weights=changes.get("class_weights", state.class_weights))
         else:
             changes["members"] = None
         changes["division"] = state.divided if embeddings is None else state.division
+        if labels is not None:
+            changes["division"] = None  # its leaves may now mix classes
         return _of(replace(state, **changes))
 
     def to(self, device: torch.device | str) -> ReferenceSet:
@@ -322,7 +350,7 @@ class ReferenceSet:
         True
         """
         state = self._state
-        result = state.within(_as_queries(queries, state), tolerance)
+        result = state.within(inputs.as_queries(queries, state), tolerance)
         return Bounded(_like(queries, result.log_class_weights), _like(queries, result.bounds))
 
     def log_probabilities(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
@@ -343,7 +371,7 @@ class ReferenceSet:
     def query(self, queries: Any, *, k: int, backend: str = "auto") -> tuple[Any, Neighbors]:
         """Log class weights and the k nearest references from one pass over the set."""
         state = self._state  # read once: another thread may edit the set meanwhile
-        result = state.query(_as_queries(queries, state), checks.positive_int(k, "k"), backend)
+        result = state.query(inputs.as_queries(queries, state), checks.positive_int(k, "k"), backend)
         rows, labels = result.rows.cpu().numpy(), state.labels.cpu().numpy()
         neighbors = Neighbors(
             state.ids.to_numpy()[rows],
@@ -358,7 +386,7 @@ class ReferenceSet:
     def log_group_weights(self, queries: Any, *, backend: str = "auto") -> Any:
         """log Σ_{i in g} w(h, h_i): the votes of each group, (n, G) float64, exactly; weights included."""
         state = self._state
-        return _like(queries, state.group_sums(_as_queries(queries, state), backend))
+        return _like(queries, state.group_sums(inputs.as_queries(queries, state), backend))
 
     def log_votes(self, query: Any) -> NDArray[np.float64]:
         """(m,): log w(h, h_i), with its weight but not its class's, of every example on one query (d,)."""
@@ -368,8 +396,8 @@ class ReferenceSet:
         engine.check_tolerance(tolerance)
         state = self._state
         if tolerance > 0:
-            return state.within(_as_queries(queries, state), tolerance).log_class_weights
-        return state.query(_as_queries(queries, state), 0, backend).log_class_weights
+            return state.within(inputs.as_queries(queries, state), tolerance).log_class_weights
+        return state.query(inputs.as_queries(queries, state), 0, backend).log_class_weights
 
     # Edits: each is exact, gives the same set as rebuilding from the edited data, and happens completely or not at all.
     # Where examples represent others, edits act on all of them: who represents a leaf, and how many, follows.
@@ -382,10 +410,12 @@ class ReferenceSet:
     def _all(self) -> State:
         return self._state if self._state.members is None else self._state.members
 
-    def add(self, embeddings: Any, labels: Any, ids: Iterable[Hashable] | None = None) -> list[Any]:
+    def add(
+        self, embeddings: Any, labels: Any, ids: Iterable[Hashable] | None = None, targets: Any = None
+    ) -> list[Any]:
         """Add voters; returns their ids. Without `ids`, they get numbers that were never used before.
 
-        They are stored in the precision of the set.
+        They are stored in the precision of the set. They need targets if those of the set have them.
         """
         state = self._all
         h = checks.float_tensor(embeddings, "embeddings").detach()
@@ -396,11 +426,12 @@ class ReferenceSet:
                 f"got shape {tuple(h.shape)}"
             )
         y = checks.class_labels(labels, "labels", n=len(h), n_classes=self.n_classes)
+        numbers = inputs.as_new_targets(targets, len(h), state)
         next_id = state.next_id
         if ids is not None:
             names = as_ids(ids, len(h))
-            numbers = [int(i) for i in names if isinstance(i, int | np.integer)]
-            next_id = None if next_id is None else max([next_id, *(i + 1 for i in numbers)])
+            whole = [int(i) for i in names if isinstance(i, int | np.integer)]
+            next_id = None if next_id is None else max([next_id, *(i + 1 for i in whole)])
         elif next_id is not None:
             names = pd.RangeIndex(next_id, next_id + len(h))
             next_id += len(h)
@@ -409,7 +440,7 @@ class ReferenceSet:
         taken = names[names.isin(state.ids)]
         if len(taken):
             raise IdError(f"ids must be new; taken: {checks.listed(taken)}; remove them first or relabel them")
-        self._edit(lambda full: full.added(h, torch.as_tensor(y, device=h.device), names, next_id))
+        self._edit(lambda full: full.added(h, torch.as_tensor(y, device=h.device), names, next_id, numbers))
         return list(names)
 
     def remove(self, ids: Iterable[Hashable]) -> None:
@@ -421,12 +452,19 @@ class ReferenceSet:
             )
         self._edit(lambda full: full.removed(places))
 
-    def relabel(self, ids: Iterable[Hashable], labels: Any) -> None:
-        """Change the labels of examples: one label per id."""
-        places = _positions(self._all, ids)
-        y = checks.class_labels(labels, "labels", n=len(places), n_classes=self.n_classes)
-        changed = torch.as_tensor(y, device=self._state.labels.device)
-        self._edit(lambda full: full.relabelled(places, changed))
+    def relabel(self, ids: Iterable[Hashable], labels: Any = None, *, targets: Any = None) -> None:
+        """Change the labels of examples, one per id, or their targets, or both; what is not given stays."""
+        places, device = _positions(self._all, ids), self._state.labels.device
+        if labels is None and targets is None:
+            raise InputError("relabel needs labels or targets, one per id; got neither")
+        y = None if labels is None else checks.class_labels(labels, "labels", n=len(places), n_classes=self.n_classes)
+        numbers = None if targets is None else inputs.as_new_targets(targets, len(places), self._all)
+
+        def change(full: State) -> State:
+            full = full if y is None else full.relabelled(places, torch.as_tensor(y, device=device))
+            return full if numbers is None else full.retargeted(places, numbers)
+
+        self._edit(change)
 
     def positions(self, ids: Iterable[Hashable]) -> NDArray[np.int64]:
         """The positions of examples in the set, by id."""
@@ -445,24 +483,10 @@ def _positions(state: State, ids: Iterable[Hashable]) -> NDArray[np.int64]:
     return np.asarray(where, dtype=np.int64)
 
 
-def _as_queries(queries: Any, state: State) -> Tensor:
-    h, d = checks.float_tensor(queries, "queries"), state.embeddings.shape[1]
-    if h.shape[1] != d:
-        raise ShapeError(f"queries must have {d} columns, like the references; got shape {tuple(h.shape)}")
-    return h if isinstance(queries, Tensor) else h.to(state.embeddings.device)
-
-
 def _of(state: State) -> ReferenceSet:
     made = object.__new__(ReferenceSet)
     made._state = state
     return made
-
-
-def _as_weights(weights: Any, m: int, name: str) -> NDArray[np.float64]:
-    values = checks.scores(weights.cpu() if isinstance(weights, Tensor) else weights, name, ndim=1)
-    if len(values) != m or not ((values > 0) & np.isfinite(values)).all():
-        raise ShapeError(f"{name} must be {m} positive numbers, one per example; got {checks.listed(values.tolist())}")
-    return values
 
 
 def _per_example(values: Tensor | None, m: int) -> NDArray[np.float64]:
@@ -470,43 +494,6 @@ def _per_example(values: Tensor | None, m: int) -> NDArray[np.float64]:
     array = np.ones(m) if values is None else values.cpu().numpy().view()
     array.flags.writeable = False
     return array
-
-
-def _as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
-    codes = checks.class_labels(leaves, "leaves", n=len(labels))
-    if len(np.unique(codes)) != int(codes.max()) + 1 or not _within(labels.cpu().numpy(), codes):
-        raise LabelError("leaves must be numbered from 0 without gaps, each within one class")
-    return codes
-
-
-def _as_look_alikes(values: tuple[float, float], *, weighted: bool) -> LookAlikes:
-    given = checks.scores(list(values), "look_alikes", ndim=1)
-    if given.shape != (2,) or not np.isfinite(given).all() or not (given[0] > 1 or given[0] == 0) or given[1] <= 0:
-        raise InputError(
-            "look_alikes must be a factor above 1, or 0 for a base vote, and a weight above 0, such as (4.0, 100.0); "
-            f"got {given.tolist()}"
-        )
-    if weighted and given[0] > 1:
-        raise InputError("look_alikes are for examples that vote for themselves; these have weights; leave one out")
-    return LookAlikes(float(given[0]), float(given[1]))
-
-
-def _as_factors(factors: Any, n_leaves: int) -> NDArray[np.float64]:
-    return np.ones(n_leaves) if factors is None else _as_weights(factors, n_leaves, "factors")
-
-
-def _within(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> bool:
-    """Whether no group mixes classes."""
-    of = np.zeros(int(groups.max()) + 1, dtype=np.int64)
-    of[groups] = labels
-    return bool((of[groups] == labels).all())
-
-
-def _as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...]:
-    values = checks.scores(weights, "class_weights", ndim=1)
-    if values.shape != (n_classes,) or not ((values > 0) & np.isfinite(values)).all():
-        raise ShapeError(f"class_weights must be {n_classes} positive numbers, one per class; got {values.tolist()}")
-    return tuple(values.tolist())
 
 
 def _like(queries: Any, answer: Tensor) -> Any:

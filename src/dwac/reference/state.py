@@ -53,6 +53,7 @@ class State:
     look_alikes: LookAlikes | None = None
     division: Division | None = None
     members: State | None = None  # all examples, where these references represent them
+    targets: Tensor | None = None  # (m, T) float64: the numbers that are averaged; None where only labels are voted on
 
     # Votes
 
@@ -265,6 +266,7 @@ class State:
             sizes=None if self.sizes is None else self.sizes.to(device),
             division=self.divided,
             members=None if self.members is None else self.members.to(device),
+            targets=None if self.targets is None else self.targets.to(device),
         )
 
     @property
@@ -300,11 +302,14 @@ class State:
             look_alikes=self.base_vote,  # few are near enough to look alike
             division=Division(np.arange(len(rows)), groups.parents, division.factors),
             members=full,
+            targets=None if self.targets is None else self.targets[rows],  # its own, as its label and embedding are
         )
 
     # Edits
 
-    def added(self, h: Tensor, labels: Tensor, ids: pd.Index[Any], next_id: int | None) -> State:
+    def added(
+        self, h: Tensor, labels: Tensor, ids: pd.Index[Any], next_id: int | None, targets: Tensor | None = None
+    ) -> State:
         """With more references, of weight 1; each joins the leaf of its class whose representative is nearest."""
         one = torch.ones_like(labels, dtype=torch.float64)
         return replace(
@@ -316,6 +321,7 @@ class State:
             weights=None if self.weights is None else torch.cat([self.weights, one]),
             sizes=None if self.sizes is None else torch.cat([self.sizes, one]),
             division=self._joined(h, labels, np.arange(len(self.labels), len(self.labels) + len(h))),
+            targets=None if self.targets is None or targets is None else torch.cat([self.targets, targets]),
         )
 
     def removed(self, places: Ints) -> State:
@@ -331,6 +337,7 @@ class State:
             weights=None if self.weights is None else self.weights[mask],
             sizes=None if self.sizes is None else self.sizes[mask],
             division=None if division is None else division._replace(leaves=division.leaves[keep]).without_gaps(),
+            targets=None if self.targets is None else self.targets[mask],
         )
 
     def relabelled(self, places: Ints, labels: Tensor) -> State:
@@ -341,6 +348,13 @@ class State:
         changed = self.labels.clone()
         changed[where] = labels
         return replace(self, labels=changed, division=self._joined(self.embeddings[where], labels, places))
+
+    def retargeted(self, places: Ints, targets: Tensor) -> State:
+        """With other targets (n, T) at these places; labels and groups stay."""
+        assert self.targets is not None
+        changed = self.targets.clone()
+        changed[torch.as_tensor(places, device=changed.device)] = targets
+        return replace(self, targets=changed, division=self.divided)
 
     def _joined(self, h: Tensor, labels: Tensor, places: Ints) -> Division | None:
         """The division after references (n, d) come to these places; None where it is not known yet."""

@@ -1,0 +1,100 @@
+"""What callers give a reference set: checked, and in the form it is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac import _checks as checks
+from dwac.errors import InputError, LabelError, ShapeError
+from dwac.reference.state import LookAlikes, State
+
+
+def as_queries(queries: Any, state: State) -> Tensor:
+    """(n, d) queries, on the device of the references unless they are a tensor."""
+    h, d = checks.float_tensor(queries, "queries"), state.embeddings.shape[1]
+    if h.shape[1] != d:
+        raise ShapeError(f"queries must have {d} columns, like the references; got shape {tuple(h.shape)}")
+    return h if isinstance(queries, Tensor) else h.to(state.embeddings.device)
+
+
+def as_weights(weights: Any, m: int, name: str) -> NDArray[np.float64]:
+    """(m,) positive numbers."""
+    values = checks.scores(weights.cpu() if isinstance(weights, Tensor) else weights, name, ndim=1)
+    if len(values) != m or not ((values > 0) & np.isfinite(values)).all():
+        raise ShapeError(f"{name} must be {m} positive numbers, one per example; got {checks.listed(values.tolist())}")
+    return values
+
+
+def as_targets(targets: Any, m: int) -> Tensor:
+    """(m, T) float64: a copy, so that later edits of the caller's array do not change the votes."""
+    try:
+        array = np.asarray(targets.detach().cpu() if isinstance(targets, Tensor) else targets)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"targets must be an array of numbers: {error}") from None
+    if array.dtype.kind not in "biufO":
+        raise InputError(f"targets must be numbers; got {array.dtype}, such as {array.flat[:1].tolist()}; convert them")
+    values = checks.scores(array, "targets")
+    if values.ndim not in (1, 2) or len(values) != m or values.shape[1:] == (0,):
+        raise ShapeError(f"targets must be {m} numbers, one per example, or ({m}, T); got shape {values.shape}")
+    return checks.float_tensor(torch.tensor(values[:, None] if values.ndim == 1 else values), "targets")
+
+
+def as_new_targets(targets: Any, n: int, state: State) -> Tensor | None:
+    """(n, T) targets for examples of a set; None if its examples have none."""
+    if state.targets is None:
+        if targets is not None:
+            raise InputError("the examples of this set have labels but no targets; leave targets=… out")
+        return None
+    if targets is None:
+        raise InputError("the examples of this set have targets, so new ones need them too; got none; give targets=…")
+    numbers, columns = as_targets(targets, n).to(state.targets.device), state.targets.shape[1]
+    if numbers.shape[1] != columns:
+        given = tuple(numbers.shape)
+        raise ShapeError(f"targets must have {columns} columns, like those of the set; got shape {given}")
+    return numbers
+
+
+def as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
+    """(m,): the leaf of each reference, each within a class."""
+    codes = checks.class_labels(leaves, "leaves", n=len(labels))
+    if len(np.unique(codes)) != int(codes.max()) + 1 or not within(labels.cpu().numpy(), codes):
+        raise LabelError("leaves must be numbered from 0 without gaps, each within one class")
+    return codes
+
+
+def as_look_alikes(values: tuple[float, float], *, weighted: bool) -> LookAlikes:
+    """The factor and the weight of a second kernel."""
+    given = checks.scores(list(values), "look_alikes", ndim=1)
+    if given.shape != (2,) or not np.isfinite(given).all() or not (given[0] > 1 or given[0] == 0) or given[1] <= 0:
+        raise InputError(
+            "look_alikes must be a factor above 1, or 0 for a base vote, and a weight above 0, such as (4.0, 100.0); "
+            f"got {given.tolist()}"
+        )
+    if weighted and given[0] > 1:
+        raise InputError("look_alikes are for examples that vote for themselves; these have weights; leave one out")
+    return LookAlikes(float(given[0]), float(given[1]))
+
+
+def as_factors(factors: Any, n_leaves: int) -> NDArray[np.float64]:
+    """(L,): the factor on the votes of each leaf, by default 1."""
+    return np.ones(n_leaves) if factors is None else as_weights(factors, n_leaves, "factors")
+
+
+def within(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> bool:
+    """Whether no group mixes classes."""
+    of = np.zeros(int(groups.max()) + 1, dtype=np.int64)
+    of[groups] = labels
+    return bool((of[groups] == labels).all())
+
+
+def as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...]:
+    """(K,) positive numbers."""
+    values = checks.scores(weights, "class_weights", ndim=1)
+    if values.shape != (n_classes,) or not ((values > 0) & np.isfinite(values)).all():
+        raise ShapeError(f"class_weights must be {n_classes} positive numbers, one per class; got {values.tolist()}")
+    return tuple(values.tolist())
