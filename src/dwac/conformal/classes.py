@@ -1,26 +1,4 @@
-"""Conformal prediction: p-values, prediction sets with a guaranteed error rate, confidence and credibility.
-
-Let η(x, k) be a nonconformity score: high if example x fits label k badly. Calibration examples are examples not used
-for training; each has one score, that of its true label. The p-value of label k is the share of calibration scores at
-least as high as η(x, k). If the data are exchangeable, the true label's p-value is at most ε with probability at
-most ε, so the set {k : p(x, k) > ε} misses the true label at most that often.
-
-Whether an example is like anything known is another question, and has a p-value of its own. Let ν(x) be a novelty
-score, which knows no label. The typicality of x is the share of calibration examples at least as novel as x: for
-examples like those of calibration, it is at most ε with probability at most ε.
-
-Arrays in, arrays out: this module does not depend on any model.
-
->>> import numpy as np
->>> calibration = Calibration([0.1, 0.2, 0.2, 0.9])
->>> calibration.p_values(np.array([[0.2, 0.95]]))
-array([[0.8, 0.2]])
->>> prediction = calibration.predict(np.array([[0.2, 0.95]]))
->>> prediction.labels, prediction.credibility, prediction.confidence
-(array([0]), array([0.8]), array([0.8]))
->>> prediction.label_sets(0.3)
-array([[ True, False]])
-"""
+"""Prediction sets for classes: p-values, sets with a guaranteed error rate, confidence, credibility, typicality."""
 
 from __future__ import annotations
 
@@ -31,26 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta
 
 from dwac import _checks as checks
+from dwac.conformal.guarantees import coverage_range, cross_guarantee, smallest_calibration
 from dwac.errors import CalibrationWarning, InputError, NonFiniteError, ShapeError
-
-__all__ = [
-    "Calibration",
-    "ConformalPrediction",
-    "CrossCalibration",
-    "ExpectedSets",
-    "class_conditional_p_values",
-    "confidence",
-    "credibility",
-    "label_sets",
-    "nonconformity",
-    "p_values",
-    "smallest_calibration",
-    "true_label_scores",
-    "typicality",
-]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -163,14 +125,12 @@ class Calibration:
         """What prediction sets to expect at error rate ε, estimated from the calibration examples."""
         epsilon = checks.epsilon(epsilon)
         n = int(self.n_calibration(len(self._sorted) if self._table is None else self._table.shape[1]).min())
-        left_out = int(np.floor(epsilon * (n + 1) + 1e-9))  # how many of the highest scores may be missed
-        low, high = beta.ppf([0.05, 0.95], n + 1 - left_out, left_out) if left_out else (1.0, 1.0)
+        range_ = coverage_range(epsilon, n)
         if self._table is None:
-            return ExpectedSets(epsilon, n, self.class_conditional, (float(low), float(high)))
+            return ExpectedSets(epsilon, n, self.class_conditional, range_)
         sizes = self._sizes(epsilon)
         n_labels = self._table.shape[1]
         full = float((sizes == n_labels).mean()) if n_labels > 1 else 0.0
-        range_ = (float(low), float(high))
         return ExpectedSets(epsilon, n, self.class_conditional, range_, n_labels, float(sizes.mean()), full)
 
     def _sizes(self, epsilon: float) -> NDArray[np.int64]:
@@ -249,9 +209,7 @@ class CrossCalibration(Calibration):
 
     def guarantee(self, epsilon: float) -> float:
         """The coverage that sets at error rate ε have at least, on average over draws of the data."""
-        n, n_folds = len(self.folds), len(np.unique(self.folds))
-        less = min(2 * (1 - 1 / n_folds) / (n / n_folds + 1), (1 - n_folds / n) / (n_folds + 1))
-        return max(0.0, 1 - 2 * checks.epsilon(epsilon) - less)
+        return cross_guarantee(epsilon, self.folds)
 
     def p_values(
         self, scores: ArrayLike, *, finite_sample: bool = True, smoothed: bool = False, random_state: Any = None
@@ -478,17 +436,6 @@ def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[i
     if n_calibration is not None:
         _warn_if_too_small(n_calibration, p.shape[1], epsilon)
     return np.asarray(p > epsilon)
-
-
-def smallest_calibration(epsilon: float) -> int:
-    """The fewest calibration scores with which a label can be rejected at ε: the smallest n with 1/(n+1) ≤ ε.
-
-    >>> smallest_calibration(0.05)
-    19
-    """
-    epsilon = checks.epsilon(epsilon)
-    n = max(int(np.floor(1 / epsilon)) - 1, 1)
-    return n if 1 / (n + 1) <= epsilon else n + 1
 
 
 def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsilon: float) -> None:

@@ -1,0 +1,55 @@
+"""What calibration sets of a given size can promise: how many misses ε allows, and the coverage to expect."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from dwac import _checks as checks
+
+
+def allowed_misses(epsilon: float, n: int) -> int:
+    """The largest c with c / (n + 1) ≤ ε: how many of n + 1 exchangeable examples may be missed.
+
+    Compared as p-values are compared with ε, so that c / (n + 1) and a decimal ε of the same value are equal.
+
+    >>> [allowed_misses(0.05, n) for n in (18, 19, 38, 39)]
+    [0, 1, 1, 2]
+    """
+    c = int(np.floor(epsilon * (n + 1)))
+    if (c + 1) / (n + 1) <= epsilon:
+        return c + 1
+    return c if c / (n + 1) <= epsilon else c - 1
+
+
+def smallest_calibration(epsilon: float) -> int:
+    """The fewest calibration scores with which a label can be rejected at ε: the smallest n with 1/(n+1) ≤ ε.
+
+    >>> smallest_calibration(0.05)
+    19
+    """
+    epsilon = checks.epsilon(epsilon)
+    n = max(int(np.floor(1 / epsilon)) - 1, 1)
+    return n if 1 / (n + 1) <= epsilon else n + 1
+
+
+def coverage_range(epsilon: float, n: int) -> tuple[float, float]:
+    """Where the coverage of one calibration set of n scores lies with probability 0.9, whatever the data.
+
+    Coverage ~ Beta(n + 1 - c, c), c = `allowed_misses`, if scores are distinct; with ties it may be higher.
+    """
+    c = allowed_misses(epsilon, n)
+    low, high = beta.ppf([0.05, 0.95], n + 1 - c, c) if c else (1.0, 1.0)
+    return float(low), float(high)
+
+
+def cross_guarantee(epsilon: float, folds: NDArray[np.int64]) -> float:
+    """The coverage that cross-conformal sets have at least, on average over draws of the data.
+
+    1 - 2ε - min{2 (1 - 1/F) / (n/F + 1), (1 - F/n) / (F + 1)} for n examples in F folds (Vovk 2015; Barber, Candès,
+    Ramdas and Tibshirani 2021, theorem 4). folds: (n,) the fold of each example.
+    """
+    n, n_folds = len(folds), len(np.unique(folds))
+    less = min(2 * (1 - 1 / n_folds) / (n / n_folds + 1), (1 - n_folds / n) / (n_folds + 1))
+    return max(0.0, 1 - 2 * checks.epsilon(epsilon) - less)

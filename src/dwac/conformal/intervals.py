@@ -1,0 +1,361 @@
+"""Intervals for numbers: which tails of the votes to cut off, so that the rest holds the true number 1 - ε of the time.
+
+The votes on x are a distribution over the voters' own targets. A number y lies in its lower tail by the share of votes
+with a target ≤ y, and in its upper tail by the share with a target ≥ y. The nonconformity of y is high if the smaller
+of the two is small; the set {y : score ≤ s} is then an interval between two quantiles of the votes. Calibration says
+which s to take, as for classes: the set misses the true number of at most a share ε of exchangeable examples.
+
+>>> import numpy as np
+>>> shares = np.array([0.5, 0.2, 0.1, 0.05, 0.01])  # the smaller tail of five calibration numbers
+>>> calibration = IntervalCalibration(tail_scores(np.log(shares), np.log(1 - shares)))
+>>> log_tail, beyond = tails_of(calibration.score_at(0.4))
+>>> round(float(np.exp(log_tail)), 3), float(beyond)  # the set lies between the 5 % and the 95 % quantile of the votes
+(0.05, 0.0)
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dwac import _checks as checks
+from dwac.conformal.classes import Calibration, CrossCalibration, Floats
+from dwac.conformal.guarantees import allowed_misses, coverage_range, cross_guarantee, smallest_calibration
+from dwac.errors import CalibrationWarning, InputError, ShapeError
+
+_AT_ONCE = 2_000_000  # ends sorted at a time, so that memory stays small
+
+
+def tail_scores(log_at_most: ArrayLike, log_at_least: ArrayLike, beyond: ArrayLike = 0.0) -> Floats:
+    """The nonconformity of numbers y, from the logs of the shares of votes with a target ≤ y and ≥ y; any shape.
+
+    t = -log(2 min(share ≤ y, share ≥ y)), or 0 if negative, as where many targets equal y, is mapped to t / (1 + t)
+    in [0, 1): the order is that of the smaller tail, from 0 at the median of the votes. A number outside all targets
+    (one share is 0, its log -inf) scores 1 + beyond.
+
+    Args:
+        log_at_most: logs of the shares of votes with a target ≤ y.
+        log_at_least: logs of the shares with a target ≥ y.
+        beyond: how far y is outside the range of all targets (`distance_beyond`); read only where a share is 0.
+
+    >>> tail_scores(np.log([0.5, 0.1]), np.log([0.5, 0.9])).round(3), tail_scores(-np.inf, 0.0, beyond=0.25)
+    (array([0.   , 0.617]), array(1.25))
+    """
+    logs = [checks.scores(x, name) for x, name in ((log_at_most, "log_at_most"), (log_at_least, "log_at_least"))]
+    for log, name in zip(logs, ("log_at_most", "log_at_least"), strict=True):
+        if (log > 1e-6).any():
+            raise InputError(f"{name} must be logs of shares, at most 0; got {log.max():.6g}; divide by all votes")
+    out = checks.scores(beyond, "beyond")
+    if (out < 0).any():
+        raise InputError(f"beyond must be a distance, at least 0; got {out.min():.6g}")
+    smaller = np.minimum(*logs)
+    outside = np.isneginf(smaller)
+    t = np.maximum(-np.log(2) - np.where(outside, 0.0, smaller), 0.0)
+    further = np.maximum(1 + out, np.where(out > 0, np.nextafter(1, 2), 1.0))  # rounded up: outside is not at the end
+    return np.asarray(np.where(outside, further, t / (1 + t)))
+
+
+def tails_of(score: ArrayLike) -> tuple[Floats, Floats]:
+    """The inverse of `tail_scores`: the set {y : score(y) ≤ s} in terms of the votes, as (log_tail, beyond).
+
+    For s < 1 these are the y with a share of at least exp(log_tail) of the votes on either side, y included, and beyond
+    is 0. For s ≥ 1 log_tail is -inf, and the set is the range of all targets and s - 1 of its length more on both sides
+    (`extended_range`), for s = inf every number. Rounded so that a number with exactly this score is inside.
+
+    >>> tails_of(np.array([0.0, 1.25, np.inf]))
+    (array([-0.69314718,        -inf,        -inf]), array([0.  , 0.25,  inf]))
+    """
+    s = checks.scores(score, "score")
+    if (s < 0).any():
+        raise InputError(f"scores of numbers are at least 0; got {s.min():.6g}; take them from tail_scores")
+    inside = s < 1
+    up = np.nextafter(np.nextafter(np.where(inside, s, 0.0), 2), 2)  # t / (1 + t) was rounded by up to one step
+    with np.errstate(divide="ignore"):
+        t = np.where(up < 1, up / np.maximum(1 - up, 0), np.inf)
+    log_tail = np.where(inside, -np.log(2) - np.nextafter(t, np.inf), -np.inf)
+    beyond = np.where(s > 1, np.nextafter(np.nextafter(s, np.inf) - 1, np.inf), 0.0)
+    return np.asarray(np.nextafter(log_tail, -np.inf)), np.asarray(beyond)
+
+
+def distance_beyond(y: ArrayLike, lowest: ArrayLike, highest: ArrayLike) -> Floats:
+    """How far numbers y lie outside the range of all targets, in units of that range; 0 inside.
+
+    If all targets are equal there is no unit: every other number is infinitely far.
+
+    >>> distance_beyond([1.0, 5.0, 7.0], 1.0, 5.0), distance_beyond([3.0, 4.0], 3.0, 3.0)
+    (array([0. , 0. , 0.5]), array([ 0., inf]))
+    """
+    value, low, high = _range(y, lowest, highest)
+    # Halves, so that the range of very large numbers does not overflow.
+    outside = np.maximum(np.maximum(low / 2 - value / 2, value / 2 - high / 2), 0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.asarray(np.where(outside > 0, outside / (high / 2 - low / 2), 0.0))
+
+
+def extended_range(lowest: ArrayLike, highest: ArrayLike, beyond: ArrayLike) -> tuple[Floats, Floats]:
+    """The range of all targets, extended on both sides by `beyond` times its length; everything for inf. Never NaN.
+
+    >>> extended_range(1.0, 5.0, [0.0, 0.5, np.inf])
+    (array([  1.,  -1., -inf]), array([ 5.,  7., inf]))
+    """
+    out, low, high = _range(beyond, lowest, highest)
+    endless = np.isinf(out)
+    with np.errstate(over="ignore"):
+        # Outwards by more than rounding: a number at this distance is inside.
+        more = 2 * (np.where(endless, 0.0, out) * (1 + 1e-15) * (high / 2 - low / 2))
+        low, high = (
+            np.where(more > 0, np.nextafter(end, side), end)
+            for end, side in ((low - more, -np.inf), (high + more, np.inf))
+        )
+    return np.where(endless, -np.inf, low), np.where(endless, np.inf, high)
+
+
+def _range(value: ArrayLike, lowest: ArrayLike, highest: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    numbers, low, high = (
+        checks.scores(x, name) for x, name in ((value, "numbers"), (lowest, "lowest"), (highest, "highest"))
+    )
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
+        raise InputError(f"the range of all targets must be finite, lowest ≤ highest; got {low} and {high}")
+    return numbers, low, high
+
+
+@dataclass(frozen=True)
+class ExpectedIntervals:
+    """What intervals to expect at error rate ε; `str` gives it in words. `ExpectedSets` explains the range."""
+
+    epsilon: float
+    n_calibration: int  # in the smallest group, if by group
+    by_group: bool
+    coverage_range: tuple[float, float]
+    guarantee: float | None = None  # cross-conformal: the coverage that is certain on average; otherwise it is 1 - ε
+
+    def __str__(self) -> str:
+        low, high = self.coverage_range
+        where = " in the smallest group" if self.by_group else ""
+        text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
+        if self.n_calibration < (needed := smallest_calibration(self.epsilon)):
+            return text + f"intervals are infinite; at least {needed:,} examples are needed"
+        certain = "" if self.guarantee is None else f"; at least {self.guarantee:.1%} is certain on average"
+        return text + f"expect a coverage between {low:.1%} and {high:.1%}{certain}"
+
+
+class _CalibrationScores:
+    """Scores of calibration numbers, by group if asked, with the tolerance added."""
+
+    def __init__(self, scores: ArrayLike, groups: Iterable[Hashable] | None = None, *, tolerance: float = 0.0) -> None:
+        values = checks.scores(scores, "calibration scores", ndim=1)
+        if len(values) == 0:
+            raise InputError("calibration needs at least one score; got none; hold out some examples for calibration")
+        self.tolerance = float(tolerance)
+        # Rounding never makes a number inside the range of all targets one outside.
+        self.scores: Floats = np.where(values < 1, np.minimum(values + tolerance, 1.0), values + tolerance)
+        self.by_group = groups is not None
+        self._rows = _by_group(groups, len(values))
+
+    @property
+    def n_calibration(self) -> dict[Hashable, int]:
+        """How many calibration examples each group has; the group is None if there are no groups."""
+        return {name: len(rows) for name, rows in self._rows.items()}
+
+    def _asked(self, groups: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
+        """The rows of each group of n new examples."""
+        if (groups is not None) != self.by_group:
+            raise InputError(
+                "calibration is by group, so the groups of new examples are required; got none"
+                if self.by_group
+                else "calibration is not by group, so new examples have no groups; calibrate with groups, or give none"
+            )
+        return _by_group(groups, n)
+
+    def _own(self, name: Hashable) -> NDArray[np.int64]:
+        """The calibration examples of a group."""
+        return self._rows.get(name, np.zeros(0, dtype=np.int64))
+
+
+class IntervalCalibration(_CalibrationScores):
+    """Scores of calibration numbers (`tail_scores`); then the score at which to cut new intervals, for any ε.
+
+    Args:
+        scores: (n_cal,) the score of each calibration example's true number.
+        groups: (n_cal,) the group of each example, any hashable name. If given, an interval is calibrated with examples
+            of its own group alone (Mondrian), so that the guarantee holds in each group.
+        tolerance: scores that differ by no more than this count as equal, as for `Calibration`.
+
+    >>> calibration = IntervalCalibration([0.1, 0.2, 0.3, 0.4])
+    >>> float(calibration.score_at(0.2)), calibration.p_values([0.2, 0.45])
+    (0.4, array([0.8, 0.2]))
+    """
+
+    def score_at(self, epsilon: float, groups: Iterable[Hashable] | None = None) -> Floats:
+        """s, so that {y : score(y) ≤ s} misses the true number with probability at most ε.
+
+        The ⌈(1 - ε)(n_cal + 1)⌉-th smallest calibration score; inf if there are too few. A single number, of shape (),
+        or (n,) for the groups (n,) of new examples, where calibration is by group.
+        """
+        epsilon = checks.epsilon(epsilon)
+        names = None if groups is None else list(groups)
+        asked = self._asked(names, 1 if names is None else len(names))
+        _warn_if_infinite(self, epsilon, list(asked))
+        found = np.full(1 if names is None else len(names), np.inf)
+        for name, rows in asked.items():
+            own = self.scores[self._own(name)]
+            if missed := allowed_misses(epsilon, len(own)):
+                found[rows] = np.partition(own, len(own) - missed)[len(own) - missed]
+        return found if names is not None else found.reshape(())
+
+    def p_values(self, scores: ArrayLike, groups: Iterable[Hashable] | None = None) -> Floats:
+        """(#{calibration scores ≥ score} + 1) / (n_cal + 1), in the shape of `scores`; (n,) if by group.
+
+        A group without calibration examples has p-values of 1.
+        """
+        values = checks.scores(scores, "scores", ndim=1 if self.by_group else None)
+        p = np.ones(values.size)
+        for name, rows in self._asked(groups, values.size).items():
+            if len(own := self.scores[self._own(name)]):
+                p[rows] = Calibration(own).p_values(values.ravel()[rows])
+        return p.reshape(values.shape)
+
+    def expected(self, epsilon: float) -> ExpectedIntervals:
+        """What intervals to expect at error rate ε, in the smallest group if calibration is by group."""
+        n = min(self.n_calibration.values())
+        return ExpectedIntervals(checks.epsilon(epsilon), n, self.by_group, coverage_range(epsilon, n))
+
+
+class CrossIntervalCalibration(_CalibrationScores):
+    """Cross-conformal intervals: every training example calibrates, scored by a model that left out its fold.
+
+    p(y) = (1 + #{i : score_f(i)(x, y) ≤ score_i}) / (n + 1), where score_f is by the model without fold f, as for
+    `CrossCalibration`. Each comparison holds on an interval [low_i, high_i]; `ends` puts these together (CV+).
+
+    Args:
+        scores: (n_cal,) the score of each example's true number by the model without its fold.
+        folds: (n_cal,) the fold of each example, from 0.
+        groups, tolerance: as for `IntervalCalibration`. `scores` are then kept with the tolerance added: these are the
+            scores whose sets {y : score_f(i)(x, y) ≤ score_i} are to be found.
+    """
+
+    def __init__(
+        self,
+        scores: ArrayLike,
+        folds: ArrayLike,
+        groups: Iterable[Hashable] | None = None,
+        *,
+        tolerance: float = 0.0,
+    ) -> None:
+        super().__init__(scores, groups, tolerance=tolerance)
+        self.folds = checks.class_labels(folds, "folds", n=len(self.scores))
+
+    def guarantee(self, epsilon: float) -> float:
+        """The coverage that intervals have at least, on average over draws of the data; that of the worst group."""
+        return min(cross_guarantee(epsilon, self.folds[rows]) for rows in self._rows.values())
+
+    def expected(self, epsilon: float) -> ExpectedIntervals:
+        """What intervals to expect at error rate ε; the range is that of calibration examples of their own."""
+        n = min(self.n_calibration.values())
+        range_ = coverage_range(checks.epsilon(epsilon), n)
+        return ExpectedIntervals(epsilon, n, self.by_group, range_, self.guarantee(epsilon))
+
+    def p_values(self, scores: ArrayLike, groups: Iterable[Hashable] | None = None) -> Floats:
+        """(n,): the p-values of numbers with scores (n, F), by the model without each fold."""
+        values = checks.scores(scores, "scores", ndim=2)
+        p = np.ones(len(values))
+        for name, rows in self._asked(groups, len(values)).items():
+            if len(own := self._own(name)):
+                p[rows] = CrossCalibration(self.scores[own], self.folds[own]).p_values(values[rows])
+        return p
+
+    def ends(
+        self, lows: ArrayLike, highs: ArrayLike, epsilon: float, groups: Iterable[Hashable] | None = None
+    ) -> Floats:
+        """(n, 2): the ends of the smallest interval that holds {y : p(y) > ε}; (-inf, inf) with too few examples.
+
+        If no number has a p-value above ε, as where the models of the folds contradict one another, those with the
+        largest p-value are taken instead: an interval is never empty.
+
+        Args:
+            lows, highs: (n, n_cal) ends of {y : score_f(i)(x, y) ≤ score_i}, ±inf allowed. Ends in the wrong order, as
+                rounding may give at the median, are swapped.
+            epsilon: error rate.
+            groups: (n,) the groups of the new examples, where calibration is by group.
+        """
+        low, high = (checks.scores(x, name, ndim=2) for x, name in ((lows, "lows"), (highs, "highs")))
+        if low.shape != high.shape or low.shape[1] != len(self.scores):
+            raise ShapeError(
+                f"lows and highs must have one column for each of the {len(self.scores)} calibration examples; "
+                f"got {low.shape} and {high.shape}"
+            )
+        epsilon = checks.epsilon(epsilon)
+        asked = self._asked(groups, len(low))
+        _warn_if_infinite(self, epsilon, list(asked))
+        found = np.tile([-np.inf, np.inf], (len(low), 1))
+        for name, rows in asked.items():
+            own = self._own(name)
+            least = allowed_misses(epsilon, len(own))  # p(y) > ε: at least so many sets hold y
+            size = max(1, _AT_ONCE // max(len(own), 1))
+            for some in (rows[start : start + size] for start in range(0, len(rows), size) if least):
+                a, b = low[np.ix_(some, own)], high[np.ix_(some, own)]
+                found[some] = _hull(np.minimum(a, b), np.maximum(a, b), least)
+        return found
+
+
+def _hull(lows: Floats, highs: Floats, least: int) -> Floats:
+    """(n, 2): the lowest and the highest number that at least so many of the intervals (n, m) hold, or else the most.
+
+    >>> _hull(np.array([[0.0, 1.0, 5.0]]), np.array([[2.0, 3.0, 6.0]]), least=2)
+    array([[1., 2.]])
+    """
+    return np.stack([_first_held(lows, highs, least), -_first_held(-highs, -lows, least)], axis=1)
+
+
+def _first_held(lows: Floats, highs: Floats, least: int) -> Floats:
+    """(n,): the lowest number that at least so many of the intervals (n, m) hold, or else the most."""
+    first = np.partition(lows, least - 1, axis=1)[:, least - 1]
+    # So many intervals have begun there; if none has ended, all of these hold it.
+    some = np.flatnonzero(highs.min(axis=1) < first)
+    if len(some) == 0:
+        return np.asarray(first)
+    m = lows.shape[1]
+    ends = np.concatenate([lows[some], highs[some]], axis=1)
+    order = np.argsort(ends, axis=1, kind="stable")  # where one begins and another ends, both hold the number
+    held = np.where(order < m, 1, -1).cumsum(axis=1)
+    place = np.argmax(held >= np.minimum(held.max(axis=1), least)[:, None], axis=1)
+    first[some] = np.take_along_axis(ends, np.take_along_axis(order, place[:, None], axis=1), axis=1)[:, 0]
+    return np.asarray(first)
+
+
+def _by_group(groups: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
+    """The rows of each group, in order; without groups, all n rows are of the group None."""
+    if groups is None:
+        return {None: np.arange(n)}
+    rows: dict[Hashable, list[int]] = {}
+    names = list(groups)
+    if len(names) != n:
+        raise ShapeError(f"groups must have one entry per example: {n} required, got {len(names)}")
+    for row, name in enumerate(names):
+        if not isinstance(name, Hashable) or name != name:  # NaN is not equal to itself
+            raise InputError(f"groups must be names that can be compared, such as texts; got {name!r} at row {row}")
+        rows.setdefault(name, []).append(row)
+    return {name: np.array(some, dtype=np.int64) for name, some in rows.items()}
+
+
+def _warn_if_infinite(calibration: _CalibrationScores, epsilon: float, groups: list[Hashable]) -> None:
+    """Must be called directly by a public function, so that the warning points at the user's line."""
+    needed, sizes = smallest_calibration(epsilon), calibration.n_calibration
+    small = [name for name in groups if sizes.get(name, 0) < needed]
+    if not small:
+        return
+    if calibration.by_group:
+        who = "calibration examples of its group, and "
+        who += checks.listed(small, show=lambda name: f"group {name!r} has {sizes.get(name, 'none')}")
+    else:
+        who = f"calibration examples, and the calibration set has {sizes[None]}"
+    warnings.warn(
+        f"at epsilon={epsilon:g} an interval is finite only with at least {needed} {who}: the affected intervals are "
+        "infinite. Calibrate with more examples or use a larger epsilon",
+        CalibrationWarning,
+        stacklevel=3,
+    )
