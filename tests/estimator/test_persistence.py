@@ -89,7 +89,7 @@ def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path)
         (np.array([date(2020, 1, 1), object(), 3], dtype=object), "object"),
     ):
         clf = load(fitted.save(tmp_path / "other"))
-        clf.classes_ = classes
+        clf.target_ = replace(clf.target_, names=classes)
         with pytest.raises(InputError, match=message):
             clf.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()

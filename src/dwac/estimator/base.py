@@ -64,6 +64,7 @@ class Voting(BaseEstimator):  # type: ignore[misc]
     _fitted: dict[str, Any]
     _novelty: Novelty
     _folds: Folds | None
+    _group_of: pd.Series[Any] | None  # the groups of rows, by id, for guarantees within each
     _validation_rows: HeldOutRows
     _calibration_rows: HeldOutRows
     _measured: tuple[Any, Novelty, Floats] | None
@@ -300,9 +301,12 @@ class Voting(BaseEstimator):  # type: ignore[misc]
     # Calibration rows
 
     def _held_out(self, inputs: Inputs, codes: Ints, exact: Floats, names: pd.Index[Any], rows: Ints) -> HeldOutRows:
-        return self._rows_of(tuple(part[rows] for part in inputs), codes[rows], exact[rows], names[rows])
+        return self._rows_of(tuple(part[rows] for part in inputs), codes[rows], names[rows], exact[rows])
 
-    def _rows_of(self, inputs: Inputs, codes: Ints, exact: Floats, names: pd.Index[Any]) -> HeldOutRows:
+    def _rows_of(
+        self, inputs: Inputs, codes: Ints, names: pd.Index[Any], exact: Floats | None = None
+    ) -> HeldOutRows:
+        exact = np.zeros((len(codes), 0)) if exact is None else exact
         return HeldOutRows.of(self.model_, inputs, codes, names, exact, compared=self._novelty.known is not None)
 
     def _calibrate(self, rows: HeldOutRows) -> None:
@@ -363,7 +367,7 @@ class Voting(BaseEstimator):  # type: ignore[misc]
                 "trained on"
             )
         self._folds = None  # these rows took no part in training
-        self._calibrate(self._rows_of(inputs, codes, exact, names))
+        self._calibrate(self._rows_of(inputs, codes, names, exact))
         return self
 
     def _voter_ids(self) -> pd.Index[Any]:

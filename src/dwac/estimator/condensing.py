@@ -17,10 +17,14 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from dwac.engine.groups import divide
+from dwac.estimator.targets import LABELS, NUMBERS, Target
 from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
 from dwac.reference import ReferenceSet
 
+Floats = NDArray[np.float64]
+
+WITHIN = 0.1  # of the standard deviation of its votes: so near, a number counts as the same
 SAME_LABEL = 0.995  # the least share of rows that must keep their label, with a confidence of 90 %
 CHANGE = 0.005  # the most by which log-loss may grow, and the most divergence from all voters, as shares of log-loss
 _NOTHING = 1e-4  # nats: where all is predicted with certainty, a share of log-loss is less than rounding
@@ -33,9 +37,16 @@ _STEPS, _RATE, _RIDGE = 150, 0.02, 1e-4
 
 
 class Condenser:
-    """Represents references by few of them. h, y: (n, d) and (n,) held-out rows by which their number is chosen."""
+    """Represents references by few of them. h, y: (n, d) and (n,) held-out rows by which their number is chosen.
 
-    def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64]) -> None:
+    target: what is predicted. Labels must stay the same; numbers may move by a tenth of the spread of their votes.
+    """
+
+    def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64], target: Target) -> None:
+        self.target = target
+        counts = references.labels.cpu().numpy()
+        averaged = target.averaged(counts)
+        self.averaged = None if averaged is None else averaged.double().numpy()
         self.everybody = references if references.members is None else references.members
         self.whole = self.everybody.crowd()  # few are near enough to a query to be look-alikes
         most = int(np.clip(_PAIRS // len(self.whole), _ROWS // 2, 2 * _ROWS))
@@ -77,9 +88,11 @@ class Condenser:
     def keeps(self, few: ReferenceSet) -> bool:
         """Whether enough rows keep their label, and their probabilities are near enough to those of all."""
         log_p, full = few.log_probabilities(self.judging).cpu().numpy(), self.full
-        same = int((log_p.argmax(axis=1) == full.argmax(axis=1)).sum())
+        same = int(same_decision(log_p, full, self.target).sum())
         certain = binomtest(same, len(full)).proportion_ci(0.8).low >= SAME_LABEL  # one-sided: 90 %
         certain = certain or same == len(full)  # fewer than 460 rows cannot say more
+        if self.averaged is not None:
+            return bool(certain and self._keeps_averages(log_p))
         with np.errstate(invalid="ignore"):
             divergence = np.nansum(np.exp(full) * (full - log_p), axis=1).mean()
         n = len(self.y)
@@ -89,6 +102,19 @@ class Condenser:
         before, after = log_loss(self.y, full[:n]), log_loss(self.y, log_p[:n])
         change = max(CHANGE * before, _NOTHING)
         return bool(certain and after <= before + change and divergence <= change)
+
+    def _keeps_averages(self, log_p: Floats) -> bool:
+        """The same where values are averaged: by the squared distance of the averages to one another and to the truth."""
+        assert self.averaged is not None
+        few, full = (np.exp(part) @ self.averaged for part in (log_p, self.full))
+        n = len(self.y)
+        apart = np.square(few - full).sum(axis=1).mean()
+        if n == 0:  # a cross-fitted model: the variance of the votes stands for their loss
+            spread = (np.exp(self.full) @ np.square(self.averaged) - np.square(full)).sum(axis=1).mean()
+            return bool(apart <= max(CHANGE * spread, _NOTHING))
+        before, after = (np.square(part[:n] - self.averaged[self.y]).sum(axis=1).mean() for part in (full, few))
+        change = max(CHANGE * before, _NOTHING)
+        return bool(after <= before + change and apart <= change)
 
     def _factors(self, few: ReferenceSet) -> NDArray[np.float64]:
         """(R,): by which each weight is multiplied so that the few give the probabilities of all, as far as they can.
@@ -118,6 +144,19 @@ class Condenser:
         return np.asarray(factors.detach().exp().cpu().numpy())
 
 
+def same_decision(log_p: Floats, full: Floats, target: Target) -> NDArray[np.bool_]:
+    """(n,): whether two log probabilities (n, K) of outcomes lead to the same prediction."""
+    if target.kind == LABELS:
+        few, all_ = (np.exp(part) @ target.table >= 0.5 for part in (log_p, full))
+        return np.asarray((few == all_).all(axis=1))
+    if target.kind == NUMBERS:
+        p = np.exp(full)
+        mean = p @ target.table
+        spread = np.sqrt(np.maximum(p @ np.square(target.table) - np.square(mean), 0))
+        return np.asarray((np.abs(np.exp(log_p) @ target.table - mean) <= WITHIN * spread + 1e-12).all(axis=1))
+    return np.asarray(log_p.argmax(axis=1) == full.argmax(axis=1))
+
+
 def _spread(m: int, most: int) -> Tensor:
     """Rows 0 … m-1, or `most` of them drawn at random, always the same."""
     return torch.randperm(m, generator=torch.Generator().manual_seed(0))[:most]
@@ -129,13 +168,16 @@ def wanted(voters: Any, m: int, n_validation: int) -> bool:
 
 
 def agreement_on(
-    references: ReferenceSet, h: Tensor, label: Callable[[ReferenceSet, Tensor], NDArray[np.int64]]
+    references: ReferenceSet, h: Tensor, target: Target, judge: Callable[[ReferenceSet, Tensor], Floats]
 ) -> Agreement | None:
-    """How often those who vote give the label that all their members would, on rows h (n, d); None without rows.
+    """How often those who vote predict what all their members would, on rows h (n, d); None without rows.
 
-    label: the labels that references give to the rows.
+    judge: the log votes (n, K) that references give to the rows.
     """
     if references.members is None or len(h) == 0:
         return None
     with torch.no_grad():
-        return agreement(*(label(some, h) for some in (references, references.members)))
+        votes = [judge(some, h) for some in (references, references.members)]
+    few, full = (part - np.logaddexp.reduce(part, axis=1, keepdims=True) for part in votes)
+    same = same_decision(few, full, target)
+    return agreement(same, np.ones_like(same))

@@ -63,7 +63,7 @@ class Editable(Voting):
             raise InputError(
                 "choosing the number of voters needs validation rows, and the model has none; give a number: size=…"
             )
-        condenser = Condenser(references, rows.h, rows.y)
+        condenser = Condenser(references, rows.h, rows.y, self.target_)
         few = condenser.fewest() if size is None else condenser.represented(size)
         if few is None:
             if strict:
@@ -84,7 +84,10 @@ class Editable(Voting):
 
     @property
     def agreement_(self) -> Agreement | None:
-        """How often few voters give the label that all would, on the calibration rows; None where all vote."""
+        """How often few voters predict what all would, on the calibration rows; None where all vote.
+
+        A number counts as the same within a tenth of the standard deviation of its votes.
+        """
         if not isinstance(self.model_, WeightedAverage) or not self.references_.weighted:
             return None
         references, rows = self.references_, self._calibration_rows
@@ -92,15 +95,15 @@ class Editable(Voting):
             return self._agreement
         known = self._agreed
         if known is None or known[0] is not references.index or known[1] is not rows:
-            known = references.index, rows, agreement_on(references, rows.h, self._judge_rows)
+            known = references.index, rows, agreement_on(references, rows.h, self.target_, self._judge_rows)
         self._agreed = known
         return known[2]
 
-    def _judge_rows(self, references: ReferenceSet, h: torch.Tensor) -> NDArray[np.int64]:
-        """(n,): the labels that references give to the calibration rows, whose h (n, d) these are, out of sample."""
+    def _judge_rows(self, references: ReferenceSet, h: torch.Tensor) -> NDArray[np.float64]:
+        """(n, K): the votes of references on the calibration rows, whose h (n, d) these are, out of sample."""
         if self._folds is None:
-            return np.asarray(references.log_class_weights(h).argmax(dim=1).cpu().numpy())
-        return np.asarray(self._folds.judged(references, h, self.calibration_ids_).argmax(axis=1))
+            return np.asarray(references.log_class_weights(h).cpu().numpy())
+        return self._folds.judged(references, h, self.calibration_ids_)
 
     @property
     def descriptions_(self) -> list[str | None] | None:

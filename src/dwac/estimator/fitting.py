@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from dwac import training
 from dwac.encoders import Encoder, TabularEncoder, backbone, choose
 from dwac.encoders.module import gathered
-from dwac.errors import InputError
+from dwac.errors import InputError, ShapeError
 from dwac.estimator.base import has_columns, rows_for
 from dwac.estimator.condensing import wanted
 from dwac.estimator.editing import Editable
@@ -80,7 +80,14 @@ class DWACEstimator(Editable):
         del target, codes
         return None
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, ids: Iterable[Hashable] | None) -> Self:
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        ids: Iterable[Hashable] | None,
+        groups: Iterable[Hashable] | None = None,
+    ) -> Self:
         self._check_settings()
         if isinstance(X, Dataset):
             X, labels = gathered(X)
@@ -91,6 +98,7 @@ class DWACEstimator(Editable):
         n = count(X)
         reading = self._read_target(y, n)
         names = row_ids(X, ids, n)
+        group_of = None if groups is None else _grouped(groups, names)
         weights = row_weights(sample_weight, n)
         rng = check_random_state(self.random_state)
         crossed = cross_fitted(self.get_params(deep=False), encoder, n, _width(X) if encoder.kind == "tabular" else 0)
@@ -128,6 +136,7 @@ class DWACEstimator(Editable):
             setattr(self, name, value)
         self.target_, self.encoder_, self.model_, self.history_ = target, encoder, model, history
         self._named()
+        self._group_of = group_of
         self._fitted = self.get_params(deep=False)
         self.examples_, self.private_ = Examples(), False
         if isinstance(model, WeightedAverage):
@@ -282,6 +291,14 @@ class DWACEstimator(Editable):
                 seed=seed,
                 **watch,
             )
+
+
+def _grouped(groups: Iterable[Hashable], names: pd.Index[Any]) -> pd.Series[Any]:
+    """The groups of rows, by their ids."""
+    given = list(groups)
+    if len(given) != len(names):
+        raise ShapeError(f"groups must have one name per row; X has {len(names)} rows; got {len(given)}")
+    return pd.Series(given, index=names, dtype=object)
 
 
 def _width(X: Any) -> int:

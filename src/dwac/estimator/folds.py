@@ -90,6 +90,7 @@ class Folds:
             references.class_weights,
             votes[here] if references.weighted else None,
             look_alikes=references.look_alikes,
+            targets=None if references.targets is None else references.targets[rows],
         )
 
     def votes(self, references: ReferenceSet, h: Tensor) -> Floats:

@@ -70,6 +70,8 @@ def pack(
         },
         "task": target.kind,
         "listed": target.listed,
+        "single": target.single,
+        "groups": None if clf._group_of is None else [encode_value(name) for name in _groups(clf)],
         "classes": names,
         "classes_type": target.names.dtype.str,
         "features": [encode_value(name) for name in getattr(clf, "feature_names_in_", [])],
@@ -214,7 +216,8 @@ def target_of(stored: Stored) -> Target:
     known = np.isin(table, (0.0, 1.0)).all() if kind == LABELS else np.isfinite(table).all()
     if not known or not np.isfinite(scale).all() or (scale[1] <= 0).any():
         raise StorageError("its table of targets must hold finite numbers, of labels 0 and 1 alone; it does not")
-    return targets.restored(kind, names, table, scale, listed=config.get("listed") is True)
+    single = config.get("single") is True and len(names) == 1
+    return targets.restored(kind, names, table, scale, listed=config.get("listed") is True, single=single)
 
 
 class Sizes(NamedTuple):
@@ -238,7 +241,7 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     size = config["settings"]["embedding_size"] or len(tensors["embedding.bias"]) // joined
     n_features = int(tensors["embedding.weight"].shape[1])
     _check_shapes("embedding", {"weight": (joined * size, n_features), "bias": (joined * size,)}, tensors)
-    if config["settings"]["head"] != "dwac" and size != outputs:
+    if config["settings"]["head"] in ("softmax", "linear") and size != outputs:
         _check_shapes("logits", {"weight": (joined * outputs, size), "bias": (joined * outputs,)}, tensors)
     encoder.check()
     _check_numbers(tensors)
@@ -274,6 +277,7 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, target: Target, model: An
     clf.validation_ids_, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     if isinstance(model, WeightedAverage):
         model.raw_feature_weight = _share(config["raw_feature_weight"], "raw_feature_weight", model.n_raw_features > 0)
+    clf._group_of = _unpack_groups(config.get("groups"), calibration_ids)
     clf._calibrate(_unpack_rows("calibration", tensors, calibration_ids, target, model, device))
     stored_rows = "validation_h" in tensors
     validation = (
@@ -313,6 +317,19 @@ def _unpack_rows(
             f"the targets of its {len(h)} {part} rows must be {width} finite numbers each; got shape {exact.shape}"
         )
     return HeldOutRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), ids, exact)
+
+
+def _groups(clf: Any) -> list[Any]:
+    """The groups of the calibration rows."""
+    return list(clf._group_of.reindex(clf.calibration_ids_))
+
+
+def _unpack_groups(values: Any, ids: pd.Index[Any]) -> pd.Series[Any] | None:
+    if values is None:
+        return None
+    if not isinstance(values, list) or len(values) != len(ids):
+        raise StorageError(f"its groups must be a list of {len(ids)} names, one per calibration row; they are not")
+    return pd.Series([decode_value(value) for value in values], index=ids, dtype=object)
 
 
 def _folds(tensors: Mapping[str, Tensor], ids: pd.Index[Any], model: WeightedAverage) -> Folds | None:

@@ -8,14 +8,259 @@ print(reg.explain(X, k=5)[0])          # who voted, with which number, and how m
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Sequence
+from os import PathLike
+from typing import Any, Self
+
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from dwac.estimator.fitting import DWACEstimator
+from dwac import _checks as checks
+from dwac.conformal import ExpectedIntervals, IntervalCalibration
+from dwac.errors import InputError, ShapeError
+from dwac.estimator.distribution import PredictedDistribution
+from dwac.estimator.fitting import DWACEstimator, Reading
+from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
+from dwac.estimator.readable import Sifted, warn_of
+from dwac.estimator.targets import numbers, read_numbers
+from dwac.nn import WeightedAverage, batches
 
 Floats = NDArray[np.float64]
+_STRATA = 20  # parts of the range that validation rows are spread over
 
 
 class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
-    """TODO"""
+    """A deep regressor whose every prediction is a weighted vote of training examples.
+
+    Each training example votes for its own number with a weight that falls with distance. The votes are a whole
+    distribution: its mean is the prediction, its quantiles, calibrated on rows that took no part in training, are
+    intervals with a guarantee. Nothing has to be known of the numbers' scale: the network is trained by how far the
+    distribution is from the number (the continuous ranked probability score), in logs if the numbers are skewed.
+
+    Rows are divided as in `DWACClassifier`, and a table of fewer than 4,000 rows is cross-fitted there and here. The
+    settings that are not listed are those of `DWACClassifier`.
+
+    Args:
+        encoder, kernel, embedding_size, ensemble_size, penalty, epochs, batch_size, learning_rate, weight_decay,
+        patience, validation_size, calibration_size, cross_fit, rescale, raw_features, look_alikes, voters,
+        mixed_precision, compiled, checkpoint, device, random_state, verbose: see `DWACClassifier`.
+        head: "dwac", or "linear": the same network with a linear output and squared error, for comparison.
+        average: what `predict` returns of the votes: their "mean", or their "median".
+
+    Attributes:
+        target_: how numbers were divided for training. encoder_, model_, references_, history_, validation_ids_,
+        calibration_ids_, private_: see `DWACClassifier`.
+
+    >>> X = pd.DataFrame({"x": range(60)}, index=[f"row{i}" for i in range(60)])
+    >>> reg = DWACRegressor(random_state=0, device="cpu").fit(X, 2.0 * X["x"])
+    >>> bool(abs(reg.predict(X.iloc[[30]])[0] - 60) < 6)
+    True
+    """
+
+    def __init__(
+        self,
+        encoder: Any = "auto",
+        *,
+        head: str = "dwac",
+        average: str = "mean",
+        kernel: str = "gaussian",
+        embedding_size: int | None = None,
+        ensemble_size: int | None = None,
+        penalty: float | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        patience: int | None = None,
+        validation_size: float | None = None,
+        calibration_size: float | None = None,
+        cross_fit: bool | str = "auto",
+        rescale: bool = True,
+        raw_features: bool = True,
+        look_alikes: bool = True,
+        voters: str | int = "all",
+        mixed_precision: bool | str = "auto",
+        compiled: bool | str = "auto",
+        checkpoint: str | PathLike[str] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: bool | str = "auto",
+    ) -> None:
+        self.encoder = encoder
+        self.head = head
+        self.average = average
+        self.kernel = kernel
+        self.embedding_size = embedding_size
+        self.ensemble_size = ensemble_size
+        self.penalty = penalty
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.patience = patience
+        self.validation_size = validation_size
+        self.calibration_size = calibration_size
+        self.cross_fit = cross_fit
+        self.rescale = rescale
+        self.raw_features = raw_features
+        self.look_alikes = look_alikes
+        self.voters = voters
+        self.mixed_precision = mixed_precision
+        self.compiled = compiled
+        self.checkpoint = checkpoint
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # Training
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Iterable[Hashable] | None = None,
+        ids: Iterable[Hashable] | None = None,
+    ) -> Self:
+        """Train on X and y.
+
+        Args:
+            X: a table, images, texts, tensors or a Dataset; see `encoder`.
+            y: one finite number per row, or a table of several.
+            sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
+            groups: (n,) hashable names. `predict_interval(…, groups=…)` then has its guarantee within each group.
+            ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
+        """
+        return self._fit(X, y, sample_weight, ids, groups)
+
+    def _read_target(self, y: Any, n: int) -> Reading:
+        exact, names, single = read_numbers(y, n)
+        first = pd.Series(exact[:, 0]).rank(method="first").to_numpy()
+        strata = ((first - 1) * min(_STRATA, max(1, n // 5)) // n).astype(np.int64)
+        return Reading(exact, strata, lambda rows: numbers(exact[rows], names, single=single))
+
+    def _named(self) -> None:
+        """Numbers have no names."""
+
+    def _known(self, y: Any, n: int, *, strict: bool) -> tuple[NDArray[np.int64], Floats]:
+        del strict
+        exact = read_numbers(y, n)[0]
+        width = self.target_.table.shape[1]
+        if exact.shape[1] != width:
+            raise ShapeError(f"y must have {width} numbers per row, as in fit; got {exact.shape[1]}")
+        return self.target_.codes(exact), exact
+
+    # Predicting
+
+    def predict(self, X: Any) -> Floats:
+        """The mean (or the median: `average`) of the votes, (n,), or (n, T) for several numbers.
+
+        A row that cannot be read, such as an empty text, gets the average of all voters, with a warning.
+        """
+        rows, h = self._heard(X)
+        warn_of(rows.reasons, stacklevel=3)
+        found = np.asarray(self._averages(h))
+        full = np.tile(self._usual(), (len(rows.reasons), 1))
+        full[rows.readable] = found
+        return full[:, 0] if self.target_.single else full
+
+    def _heard(self, X: Any) -> tuple[Sifted, torch.Tensor]:
+        """The rows of X, and the embeddings of those that can be read."""
+        rows, h = self._sift(X), torch.zeros(0, self.model_.vector_size, device=self.model_.device)
+        return self._embedded(rows) if rows.inputs else (rows, h)
+
+    def _averages(self, h: torch.Tensor) -> Floats:
+        """(n, T): what `predict` gives to rows with embeddings h (n, d)."""
+        if not isinstance(self.model_, WeightedAverage):
+            outputs = batches.votes(self.model_, h).cpu().numpy()
+            return np.asarray(outputs * self.target_.scale[1] + self.target_.scale[0])
+        votes = self.references_.distribution(h)
+        return np.asarray(votes.median if self.average == "median" else votes.mean)
+
+    def _usual(self) -> Floats:
+        """(T,): the average of everyone."""
+        if not isinstance(self.model_, WeightedAverage):
+            return self.target_.scale[0]
+        unread = PredictedDistribution(self.references_, self.references_.embeddings[:0], np.array([False]), single=False)
+        return np.asarray((unread.median if self.average == "median" else unread.mean)[0])
+
+    def predict_distribution(self, X: Any) -> PredictedDistribution:
+        """The distribution of the votes for each row: mean, quantiles, cdf and crps, computed when asked for."""
+        references = self.references_
+        rows, h = self._heard(X)
+        warn_of(rows.reasons, stacklevel=3)
+        return PredictedDistribution(references.snapshot(), h, rows.readable, single=self.target_.single)
+
+    def predict_quantiles(self, X: Any, levels: ArrayLike = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Floats:
+        """(n, Q), or (n, T, Q): quantiles of the votes. `predict_interval` has a guarantee, these have none."""
+        return self.predict_distribution(X).quantiles(levels)
+
+    def predict_interval(self, X: Any, epsilon: float = 0.1, *, groups: Iterable[Hashable] | None = None) -> Floats:
+        """(n, 2), or (n, T, 2): lower and upper ends of intervals, which miss the truth with probability ≤ `epsilon`.
+
+        Quantiles of the votes, at tails that the calibration rows have shown to be safe. The guarantee holds on average
+        over draws of the data, for new rows like those of fit, and for each of several numbers alone. (A cross-fitted
+        model's is `expected_intervals(epsilon).guarantee`.) With too few calibration rows, and for rows that cannot be
+        read, intervals are infinite.
+
+        groups: (n,) the groups of the rows, where fit was given groups: the guarantee then holds within each.
+        """
+        epsilon = checks.epsilon(epsilon)
+        rows, h = self._heard(X)
+        warn_of(rows.reasons, stacklevel=3)
+        named = None if groups is None else self._group_names(groups, len(rows.reasons))
+        asked = None if named is None else [name for name, here in zip(named, rows.readable, strict=True) if here]
+        found = np.tile([-np.inf, np.inf], (len(rows.reasons), self.target_.table.shape[1], 1))
+        found[rows.readable] = self.intervals_of(h, epsilon, groups=asked)
+        return found[:, 0] if self.target_.single else found
+
+    def intervals_of(self, h: torch.Tensor, epsilon: float, *, groups: Sequence[Hashable] | None = None) -> Floats:
+        """(n, T, 2): the intervals of rows with embeddings h (n, d) that are already computed."""
+        calibrations = self._calibration(by_group=groups is not None)
+        if isinstance(self.model_, WeightedAverage):
+            return intervals(self.references_, h, calibrations, epsilon, self._folds, groups)
+        middle = self._averages(h)
+        reach = [np.broadcast_to(part.score_at(epsilon, groups), len(h)) for part in calibrations]  # type: ignore[union-attr]
+        return np.stack([middle - np.stack(reach, axis=1), middle + np.stack(reach, axis=1)], axis=2)
+
+    def _calibration(self, *, by_group: bool = False) -> IntervalCalibrations:
+        """The calibration of each number, against the references as they are now."""
+        rows = self._calibration_rows
+        groups = self._group_of.reindex(rows.ids).tolist() if by_group and self._group_of is not None else None
+
+        def compute() -> IntervalCalibrations:
+            if isinstance(self.model_, WeightedAverage):
+                return calibrated(self.references_, rows, self._folds, groups)
+            errors = np.abs(rows.exact - self._averages(rows.h))
+            return [IntervalCalibration(column, groups) for column in errors.T]
+
+        found: IntervalCalibrations = self._calibrated_with((by_group,), compute)
+        return found
+
+    def _group_names(self, groups: Iterable[Hashable], n: int) -> list[Hashable]:
+        if self._group_of is None:
+            raise InputError("intervals by group need the groups of the training rows; fit with groups=…")
+        named = list(groups)
+        if len(named) != n:
+            raise ShapeError(f"groups must have one name per row; X has {n} rows; got {len(named)}")
+        return named
+
+    def expected_intervals(self, epsilon: float = 0.1) -> ExpectedIntervals:
+        """What intervals at `epsilon` will be like: how far coverage may be from 1 - ε by chance; `str` says it."""
+        return self._calibration()[0].expected(epsilon)
+
+    def typicality(self, X: Any) -> Floats:
+        """(n,): the share of calibration rows at least as unlike the voters as each row; near 0: unlike anything seen.
+
+        At most a share δ of rows like those of fit have a typicality of at most δ. A row that cannot be read has 0.
+        """
+        self.references_  # noqa: B018 - raises an error for a network without votes
+        rows, h = self._heard(X)
+        found = np.zeros(len(rows.reasons))
+        if rows.inputs:
+            found[rows.readable] = self._typicality(self._novelty_of(h, rows.inputs), private=self.private_)
+        return found

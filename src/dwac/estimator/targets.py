@@ -43,6 +43,7 @@ class Target:
     table: Floats  # (K, L) of 0 and 1, or (K, T) mean numbers; (K, 0) for classes
     scale: Floats  # (2, T): the mean of numbers and their spread; (2, 0) for labels
     listed: bool = False  # whether rows come with lists of labels, and are answered so
+    single: bool = True  # whether one number is predicted, rather than a table of them
 
     @property
     def n_codes(self) -> int:
@@ -105,24 +106,26 @@ def several_labels(names: NDArray[Any], indicators: Floats, *, listed: bool = Fa
     return restored(LABELS, names, np.unique(indicators, axis=0), np.zeros((2, 0)), listed=listed)
 
 
-def numbers(exact: Floats, names: Sequence[Any], *, seed: int = 0) -> Target:
+def numbers(exact: Floats, names: Sequence[Any], *, single: bool = True) -> Target:
     """Numbers (n, T) of the training rows: their distinct values where these are few, else bins of them."""
     distinct = np.unique(exact, axis=0)
     if len(distinct) > _BINS:
-        distinct = _bins(exact[:, 0])[:, None] if exact.shape[1] == 1 else _clusters(exact, seed)
+        distinct = _bins(exact[:, 0])[:, None] if exact.shape[1] == 1 else _clusters(exact)
     spread = exact.std(axis=0)
     scale = np.stack([exact.mean(axis=0), np.where(spread > 0, spread, 1.0)])
-    return restored(NUMBERS, np.asarray(names, dtype=object), distinct, scale)
+    return restored(NUMBERS, np.asarray(names, dtype=object), distinct, scale, single=single)
 
 
-def restored(kind: str, names: NDArray[Any], table: Floats, scale: Floats, *, listed: bool = False) -> Target:
+def restored(
+    kind: str, names: NDArray[Any], table: Floats, scale: Floats, *, listed: bool = False, single: bool = True
+) -> Target:
     """Several labels or numbers, from the table of what their codes stand for."""
     outcomes = np.empty(len(table), dtype=object)
     if kind == LABELS:
         outcomes[:] = [tuple(names[row > 0].tolist()) for row in table]
     else:
         outcomes[:] = table[:, 0].tolist() if table.shape[1] == 1 else [tuple(row) for row in table.tolist()]
-    return Target(kind, outcomes, names, table, scale, listed)
+    return Target(kind, outcomes, names, table, scale, listed, single)
 
 
 def _bins(values: Floats) -> Floats:
@@ -137,12 +140,12 @@ def _bins(values: Floats) -> Floats:
     return np.asarray(np.bincount(code, values)[counts > 0] / counts[counts > 0])
 
 
-def _clusters(exact: Floats, seed: int) -> Floats:
+def _clusters(exact: Floats) -> Floats:
     """(K, T): the means of groups of rows with like numbers."""
     from sklearn.cluster import KMeans  # late: only several numbers need it
 
     spread = np.where(exact.std(axis=0) > 0, exact.std(axis=0), 1.0)
-    found = KMeans(_BINS, n_init=1, random_state=seed).fit(exact / spread)
+    found = KMeans(_BINS, n_init=1, random_state=0).fit(exact / spread)
     return np.asarray(found.cluster_centers_ * spread)
 
 

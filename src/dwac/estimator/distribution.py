@@ -1,0 +1,92 @@
+"""The distribution that `DWACRegressor` predicts: the votes, with their numbers; computed when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from dwac import _checks as checks
+from dwac.errors import ShapeError
+from dwac.reference import ReferenceSet, VoteDistribution
+
+Floats = NDArray[np.float64]
+
+
+class PredictedDistribution:
+    """The weighted distribution of the voters' numbers, for each of n rows; exact, and computed when asked for.
+
+    Everything is (n,), or (n, T) where several numbers are predicted. No matrix of rows and voters is kept. A row that
+    could not be read has the distribution of all voters.
+
+    references: who votes. h: (r, d) embeddings of the rows that can be read, `readable` (n,) says which.
+    single: whether a single number is predicted, which has no axis of its own.
+    """
+
+    def __init__(self, references: ReferenceSet, h: Tensor, readable: NDArray[np.bool_], *, single: bool) -> None:
+        self._votes: VoteDistribution = references.distribution(h)
+        self._readable, self._single = readable, single
+        self._everyone: VoteDistribution | None = None
+        if not readable.all():  # everyone is as near as everyone else
+            here = references.embeddings[:, :1] * 0
+            self._everyone = references.crowd().replaced(embeddings=here).distribution(here[:1])
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self._readable)
+
+    def _asked(self, ask: Callable[[VoteDistribution, Any], Any], rows: Floats | None = None) -> Any:
+        """What the votes answer, with that of everyone for rows that could not be read. rows: (n, T) per row."""
+        found = np.asarray(ask(self._votes, None if rows is None else rows[self._readable]))
+        if self._everyone is not None:
+            full = np.empty((len(self), *found.shape[1:]))
+            full[self._readable] = found
+            for row in np.flatnonzero(~self._readable):
+                full[row] = np.asarray(ask(self._everyone, None if rows is None else rows[[row]]))[0]
+            found = full
+        return found[:, 0] if self._single else found
+
+    @property
+    def mean(self) -> Floats:
+        """Σ_i w_i y_i / Σ_i w_i."""
+        return np.asarray(self._asked(lambda votes, _: votes.mean))
+
+    @property
+    def median(self) -> Floats:
+        """The smallest number with half of the votes at or below it."""
+        return np.asarray(self._asked(lambda votes, _: votes.median))
+
+    @property
+    def std(self) -> Floats:
+        """The standard deviation of the votes."""
+        return np.asarray(np.sqrt(self._asked(lambda votes, _: votes.variance)))
+
+    def quantiles(self, levels: ArrayLike) -> Floats:
+        """(n, Q), or (n, T, Q): the smallest numbers with at least such shares of the votes at or below them."""
+        return np.asarray(self._asked(lambda votes, _: votes.quantiles(levels)))
+
+    def cdf(self, y: ArrayLike) -> Floats:
+        """The share of votes at or below y: one number, or one per row."""
+        return np.asarray(self._asked(lambda votes, rows: votes.cdf(rows), self._per_row(y, "y")))
+
+    def crps(self, y: ArrayLike) -> Floats:
+        """The continuous ranked probability score of each row's true number: ∫ (F(t) - 1{y ≤ t})² dt."""
+        return np.asarray(self._asked(lambda votes, rows: votes.crps(rows), self._per_row(y, "y")))
+
+    def histogram(self, edges: ArrayLike) -> Floats:
+        """(n, B), or (n, T, B): the shares of the votes in bins between B + 1 edges; the last holds its upper edge."""
+        return np.asarray(self._asked(lambda votes, _: votes.histogram(edges)))
+
+    def _per_row(self, y: ArrayLike, name: str) -> Floats:
+        """(n, T)."""
+        given = checks.scores(y, name)
+        width = self._votes.mean.shape[1] if not self._single else 1
+        if given.ndim == 0:
+            return np.full((len(self), width), float(given))
+        wide = given[:, None] if given.ndim == 1 and width == 1 else given
+        if wide.shape != (len(self), width):
+            raise ShapeError(f"{name} must have one number per row, and {width} per row if several; got {given.shape}")
+        return wide
