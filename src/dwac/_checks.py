@@ -130,14 +130,12 @@ def p_values(value: ArrayLike, name: str = "p_values") -> Floats:
     return array
 
 
-def epsilon(value: float) -> float:
+def epsilon(value: float, name: str = "epsilon") -> float:
     """An error rate strictly between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or math.isnan(float(value)):
-        raise EpsilonError(f"epsilon must be a number in (0, 1); got {value!r}")
+        raise EpsilonError(f"{name} must be a number in (0, 1); got {value!r}")
     if not 0 < float(value) < 1:
-        raise EpsilonError(
-            f"epsilon must lie in (0, 1); got {value}; 0.05 gives sets with an error rate of at most 5 %"
-        )
+        raise EpsilonError(f"{name} must lie in (0, 1); got {value}; 0.05 gives sets with an error rate of at most 5 %")
     return float(value)
 
 

@@ -49,15 +49,21 @@ from dwac.conformal.intervals import (
     tail_scores,
     tails_of,
 )
+from dwac.conformal.labels import ExpectedDecisions, ExpectedMisses, LabelCalibration, LabelPrediction, MissControl
 
 __all__ = [
     "Calibration",
     "ConformalPrediction",
     "CrossCalibration",
     "CrossIntervalCalibration",
+    "ExpectedDecisions",
     "ExpectedIntervals",
+    "ExpectedMisses",
     "ExpectedSets",
     "IntervalCalibration",
+    "LabelCalibration",
+    "LabelPrediction",
+    "MissControl",
     "class_conditional_p_values",
     "confidence",
     "credibility",

@@ -1,0 +1,329 @@
+"""Several labels at once: for each label a decision with a guarantee, and sets that miss few of a row's labels.
+
+Label by label (`LabelCalibration`), "has it" and "has it not" are two classes, each compared with the calibration rows
+of its own kind: among rows that have a label, at most a share ε is told that they have it not, and the other way round.
+
+Row by row (`MissControl`), the set {l : P(l) ≥ t} misses at most a share α of a row's labels on average (conformal risk
+control: Angelopoulos, Bates, Fisch, Lei and Schuster 2024).
+
+>>> import numpy as np
+>>> P = np.array([[0.9, 0.2], [0.8, 0.3], [0.1, 0.1], [0.2, 0.6]])
+>>> Y = np.array([[1, 0], [1, 0], [0, 0], [0, 1]])
+>>> LabelCalibration(P, Y).predict([[0.85, 0.2]]).p_yes.round(2)
+array([[0.67, 0.5 ]])
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dwac import _checks as checks
+from dwac.conformal.classes import Bools, Calibration, CrossCalibration, Floats
+from dwac.conformal.guarantees import allowed_misses, cross_guarantee, smallest_calibration
+from dwac.errors import CalibrationWarning, InputError, LabelError, ShapeError
+
+Ints = NDArray[np.int64]
+
+
+class LabelCalibration:
+    """p-values of "has it" and "has it not" for each of L labels, from the probabilities of calibration rows.
+
+    p_yes compares -P(l) with the calibration rows that have label l, p_no compares -(1 - P(l)) with those that do not.
+    A label that no calibration row has (or lacks) can never be ruled out (or in): its p-value is 1.
+
+    Args:
+        probabilities: (n_cal, L) the probability of each label for each calibration row.
+        Y: (n_cal, L) which labels each row has: booleans, or 0 and 1.
+        folds: (n_cal,) the fold of each row, if every training row calibrates and its probabilities are by the model
+            that left out its fold (`CrossCalibration`). New rows then have probabilities by fold, (n, F, L).
+        tolerance: probabilities that differ by no more than this count as equal.
+    """
+
+    def __init__(
+        self, probabilities: ArrayLike, Y: ArrayLike, *, folds: ArrayLike | None = None, tolerance: float = 1e-6
+    ) -> None:
+        self._probabilities, self._has = _rows(probabilities, Y)
+        n, n_labels = self._has.shape
+        self.folds = None if folds is None else checks.class_labels(folds, "folds", n=n)
+        self.n_yes: Ints = self._has.sum(axis=0)
+        self.n_no: Ints = n - self.n_yes
+        self._labels = [self._label(label, tolerance) for label in range(n_labels)]
+
+    def _label(self, label: int, tolerance: float) -> Calibration:
+        p, has = self._probabilities[:, label], self._has[:, label]
+        scores, kinds = -np.where(has, p, 1 - p), has.astype(np.int64)
+        if self.folds is None:
+            return Calibration(scores, kinds, tolerance=tolerance)
+        return CrossCalibration(scores, self.folds, kinds, tolerance=tolerance)
+
+    def predict(
+        self,
+        probabilities: ArrayLike,
+        fold_probabilities: ArrayLike | None = None,
+        labels: NDArray[Any] | None = None,
+    ) -> LabelPrediction:
+        """p-values of every label for rows with these probabilities, (n, L).
+
+        Args:
+            probabilities: (n, L).
+            fold_probabilities: (n, F, L) the same by the model without each fold; required if there are folds.
+            labels: (L,) their names; None: they are 0 … L-1.
+        """
+        p = _shares(probabilities, "probabilities", 2, len(self._labels))
+        if (fold_probabilities is None) != (self.folds is None):
+            raise InputError(
+                "calibration has no folds, so fold_probabilities must be None"
+                if self.folds is None
+                else "calibration is by fold, so fold_probabilities (n, F, L) are required; got none"
+            )
+        if labels is not None and len(labels) != p.shape[1]:
+            raise ShapeError(f"labels must have one name per label: {p.shape[1]} required, got {len(labels)}")
+        asked = p
+        if fold_probabilities is not None:
+            asked = _shares(fold_probabilities, "fold_probabilities", 3, len(self._labels))
+            if len(asked) != len(p):
+                raise ShapeError(f"fold_probabilities must have one entry per row: {len(p)} required, got {len(asked)}")
+        _warn_of_absent(self.n_yes, self.n_no, labels)
+        p_no, p_yes = self._p_values(asked)
+        return LabelPrediction(p_yes, p_no, p, self.n_yes, self.n_no, labels)
+
+    def expected(self, epsilon: float, labels: NDArray[Any] | None = None) -> ExpectedDecisions:
+        """What decisions to expect at error rate ε, estimated from the calibration rows, each by its own fold."""
+        epsilon, own = checks.epsilon(epsilon), self._probabilities
+        if self.folds is not None:
+            own = np.repeat(own[:, None], int(self.folds.max()) + 1, axis=1)
+        p_no, p_yes = self._p_values(own)
+        decided = float((_decisions(p_yes, p_no, epsilon) >= 0).mean())
+        needed = smallest_calibration(epsilon)
+        rare = np.flatnonzero((self.n_yes < needed) | (self.n_no < needed))
+        names = tuple(_names(labels, len(self._labels))[label] for label in rare)
+        n, n_labels = self._has.shape
+        return ExpectedDecisions(epsilon, n, n_labels, decided, names, self._guarantee(epsilon))
+
+    def _guarantee(self, epsilon: float) -> float | None:
+        """Of those labels with examples of both kinds, the worst case of `cross_guarantee`; None without folds."""
+        if self.folds is None:
+            return None
+        kinds = [self.folds[rows] for label in self._has.T for rows in (label, ~label) if rows.any()]
+        return min(cross_guarantee(epsilon, folds) for folds in kinds)
+
+    def _p_values(self, p: Floats) -> tuple[Floats, Floats]:
+        """(p_no, p_yes), each (n, L), from probabilities (n, L) or (n, F, L)."""
+        both = np.stack([p - 1, -p], axis=-1)
+        found = [own.p_values(both[..., label, :]) for label, own in enumerate(self._labels)]
+        table = np.stack(found, axis=1)  # (n, L, 2)
+        return table[..., 0], table[..., 1]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPrediction:
+    """p-values (n, L) of "has it" and "has it not" for n rows and L labels, and the decisions they allow."""
+
+    p_yes: Floats
+    p_no: Floats
+    probabilities: Floats
+    n_yes: Ints  # (L,): calibration rows that have each label, with which p_yes compares
+    n_no: Ints  # (L,): those that do not
+    labels: NDArray[Any] | None = None  # (L,) names; None: they are 0 … L-1
+
+    def part(self, rows: Any) -> LabelPrediction:
+        """The same for some rows: a slice, row numbers or a mask."""
+        return replace(self, p_yes=self.p_yes[rows], p_no=self.p_no[rows], probabilities=self.probabilities[rows])
+
+    def decisions(self, epsilon: float) -> NDArray[np.int8]:
+        """(n, L): 1 has the label, 0 has it not, -1 undecided (both or neither can be rejected at error rate ε).
+
+        For exchangeable rows and each label, at most a share ε of those who have it gets a 0, and at most a share ε of
+        those who do not gets a 1. With folds, what is certain is a little more than 2ε (`CrossCalibration`).
+        """
+        epsilon = checks.epsilon(epsilon)
+        _warn_if_rare(self.n_yes, self.n_no, epsilon, self.labels)
+        return _decisions(self.p_yes, self.p_no, epsilon)
+
+
+@dataclass(frozen=True)
+class ExpectedDecisions:
+    """What decisions on several labels to expect at error rate ε; `str` gives it in words."""
+
+    epsilon: float
+    n_calibration: int
+    n_labels: int
+    decided: float  # the share of the calibration rows' labels on which there is a decision
+    rare: tuple[Any, ...]  # labels that too few calibration rows have, or lack, to be ruled out, or in
+    guarantee: float | None = None  # with folds: 1 - the share of wrong decisions that is certain; otherwise 1 - ε
+
+    def __str__(self) -> str:
+        text = f"{self.n_calibration:,} calibration examples: at epsilon={self.epsilon:g} expect a decision on "
+        text += f"{self.decided:.1%} of the labels, of which each is wrong for at most {self.epsilon:.1%} of those who "
+        text += "have it, and of those who do not"
+        if self.guarantee is not None:
+            text += f" (at most {1 - self.guarantee:.1%} is certain)"
+        if self.rare:
+            needed, few = smallest_calibration(self.epsilon), checks.listed(self.rare)
+            text += f"; fewer than {needed} examples have or lack {few}, so that these are often undecided"
+        return text
+
+
+class MissControl:
+    """Sets {l : P(l) ≥ t} that miss at most a share α of a row's labels, on average: conformal risk control.
+
+    A row's loss is the share of its labels with P < t, and 0 if it has none. The largest t with
+    (Σ_i loss_i(t) + 1) / (n_cal + 1) ≤ α keeps the expected loss of a new exchangeable row at α or below. Probabilities
+    by models that left out each row's fold also serve; what is said of α then is seen, not certain.
+
+    Args:
+        probabilities: (n_cal, L) of calibration rows.
+        Y: (n_cal, L) which labels each has.
+        tolerance: subtracted from t, so that probabilities that rounding makes a little smaller are still in the set.
+
+    >>> control = MissControl([[0.9, 0.2], [0.6, 0.7], [0.1, 0.8]], [[1, 0], [1, 1], [0, 1]], tolerance=0.0)
+    >>> control.threshold(0.25), control.threshold(0.5)
+    (0.6, 0.8)
+    """
+
+    def __init__(self, probabilities: ArrayLike, Y: ArrayLike, *, tolerance: float = 1e-6) -> None:
+        self._probabilities, has = _rows(probabilities, Y)
+        self.tolerance = float(tolerance)
+        loss = has / np.maximum(has.sum(axis=1, keepdims=True), 1)  # what each label costs, if missed
+        order = np.argsort(self._probabilities[has], kind="stable")
+        self._values = self._probabilities[has][order]
+        self._lost = np.concatenate([[0.0], loss[has][order].cumsum()])  # by the first 0, 1, 2, … of these
+
+    @property
+    def n_calibration(self) -> int:
+        """The number of calibration rows."""
+        return len(self._probabilities)
+
+    def threshold(self, alpha: float) -> float:
+        """t. 0 (every label) if there are too few rows for α, inf (no label) if even that misses few enough."""
+        alpha = checks.epsilon(alpha, "alpha")
+        _warn_if_too_few(self.n_calibration, alpha)
+        return self._threshold(alpha)
+
+    def sets(self, probabilities: ArrayLike, alpha: float) -> Bools:
+        """(n, L): which labels have a probability of at least `threshold`(α), from probabilities (n, L)."""
+        alpha = checks.epsilon(alpha, "alpha")
+        p = _shares(probabilities, "probabilities", 2, self._probabilities.shape[1])
+        _warn_if_too_few(self.n_calibration, alpha)
+        return np.asarray(p >= self._threshold(alpha))
+
+    def expected(self, alpha: float) -> ExpectedMisses:
+        """What sets to expect at a share α of missed labels, estimated from the calibration rows."""
+        t = self._threshold(checks.epsilon(alpha, "alpha"))
+        size = float((self._probabilities >= t).sum(axis=1).mean())
+        n, n_labels = self._probabilities.shape
+        return ExpectedMisses(float(alpha), n, n_labels, t, size)
+
+    def _threshold(self, alpha: float) -> float:
+        n = self.n_calibration
+        if allowed_misses(alpha, n) == 0:  # 1 / (n + 1) > α
+            return 0.0
+        spare = alpha * (n + 1) - 1 + 1e-9  # the sums of shares are rounded
+        if self._lost[-1] <= spare:
+            return float(np.inf)
+        # At t = v every label with P < v is missed, and none of those at v.
+        before = self._lost[np.searchsorted(self._values, self._values, side="left")]
+        t = self._values[np.searchsorted(before, spare, side="right") - 1]
+        return max(float(t) - self.tolerance, 0.0)
+
+
+@dataclass(frozen=True)
+class ExpectedMisses:
+    """What sets of labels to expect at a share α of missed labels; `str` gives it in words."""
+
+    alpha: float
+    n_calibration: int
+    n_labels: int
+    threshold: float
+    mean_size: float  # of the calibration rows' own sets
+
+    def __str__(self) -> str:
+        text = f"{self.n_calibration:,} calibration examples: at alpha={self.alpha:g} "
+        if self.n_calibration < (needed := smallest_calibration(self.alpha)):
+            return text + f"sets hold every label; at least {needed:,} examples are needed"
+        text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average, "
+        if np.isinf(self.threshold):
+            return text + f"as most rows have no label: missing all of them misses at most {self.alpha:.1%}"
+        return text + (
+            f"those with a probability of at least {self.threshold:.2g}, "
+            f"which miss at most {self.alpha:.1%} of a row's labels on average"
+        )
+
+
+def _decisions(p_yes: Floats, p_no: Floats, epsilon: float) -> NDArray[np.int8]:
+    yes, no = p_yes > epsilon, p_no > epsilon
+    return np.where(yes == no, -1, yes).astype(np.int8)
+
+
+def _shares(value: ArrayLike, name: str, ndim: int, n_labels: int | None = None) -> Floats:
+    """Numbers in [0, 1], with one column per label; they need not sum to 1."""
+    p = checks.scores(value, name, ndim=ndim)
+    if p.shape[-1] == 0 or (n_labels is not None and p.shape[-1] != n_labels):
+        raise ShapeError(f"{name} must have one column per label, {n_labels or 'at least one'}; got shape {p.shape}")
+    if ((p < -1e-6) | (p > 1 + 1e-6)).any():
+        wrong = p[(p < -1e-6) | (p > 1 + 1e-6)][0]
+        raise InputError(f"{name} must lie in [0, 1]; got {wrong:.6g}; give probabilities, not their logs")
+    return np.clip(p, 0, 1)
+
+
+def _rows(probabilities: ArrayLike, Y: ArrayLike) -> tuple[Floats, Bools]:
+    """Probabilities and labels of calibration rows, checked."""
+    p, has = _shares(probabilities, "probabilities", 2), np.asarray(Y)
+    if has.shape != p.shape:
+        raise ShapeError(f"Y must have the shape of the probabilities, {p.shape}; got {has.shape}")
+    if len(p) == 0:
+        raise InputError("calibration needs at least one row; got none; hold out some examples for calibration")
+    if has.dtype.kind not in "biuf" or not np.isin(has, (0, 1)).all():
+        raise LabelError("Y must say which labels each row has, by booleans or by 0 and 1; got other values")
+    return p, has.astype(bool)
+
+
+def _names(labels: NDArray[Any] | None, n_labels: int) -> list[Any]:
+    return list(range(n_labels)) if labels is None else np.asarray(labels).tolist()
+
+
+def _few(verb: str, counts: Ints, least: int, labels: NDArray[Any] | None) -> list[str]:
+    """In words, which labels have fewer rows than `least`, if any: "have 'a' (3), 'b' (0)"."""
+    names, few = _names(labels, len(counts)), np.flatnonzero(counts < least)
+    listed = checks.listed(few, show=lambda label: f"{names[label]!r} ({counts[label]})")
+    return [f"{verb} {listed}"] if len(few) else []
+
+
+def _warn_of_absent(n_yes: Ints, n_no: Ints, labels: NDArray[Any] | None) -> None:
+    """Must be called directly by a public function, so that the warning points at the user's line."""
+    if parts := _few("have", n_yes, 1, labels) + _few("lack", n_no, 1, labels):
+        warnings.warn(
+            f"no calibration examples {' and none '.join(parts)}, so this can never be rejected: its p-value is 1 for "
+            "every input. Calibrate with examples that have each label and others that lack it",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_if_rare(n_yes: Ints, n_no: Ints, epsilon: float, labels: NDArray[Any] | None) -> None:
+    """Must be called directly by a public function, so that the warning points at the user's line."""
+    needed = smallest_calibration(epsilon)
+    if parts := _few("have", n_yes, needed, labels) + _few("lack", n_no, needed, labels):
+        warnings.warn(
+            f"at epsilon={epsilon:g} a label can be ruled out only with at least {needed} calibration examples that "
+            f"have it, and confirmed only with as many that lack it; too few {' and too few '.join(parts)}. "
+            "Calibrate with more examples or use a larger epsilon",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_if_too_few(n: int, alpha: float) -> None:
+    """Must be called directly by a public function, so that the warning points at the user's line."""
+    if n < (needed := smallest_calibration(alpha)):
+        warnings.warn(
+            f"at alpha={alpha:g} a label can be left out only with at least {needed} calibration examples, and there "
+            f"are {n}: every label is in every set. Calibrate with more examples or use a larger alpha",
+            CalibrationWarning,
+            stacklevel=3,
+        )
