@@ -130,10 +130,25 @@ class LabelPrediction:
     n_yes: Ints  # (L,): calibration rows that have each label, with which p_yes compares
     n_no: Ints  # (L,): those that do not
     labels: NDArray[Any] | None = None  # (L,) names; None: they are 0 … L-1
+    typicality: Floats | None = None  # (n,): near 0, unlike anything known; None if it was not measured
 
     def part(self, rows: Any) -> LabelPrediction:
         """The same for some rows: a slice, row numbers or a mask."""
-        return replace(self, p_yes=self.p_yes[rows], p_no=self.p_no[rows], probabilities=self.probabilities[rows])
+        known = None if self.typicality is None else self.typicality[rows]
+        return replace(
+            self,
+            p_yes=self.p_yes[rows],
+            p_no=self.p_no[rows],
+            probabilities=self.probabilities[rows],
+            typicality=known,
+        )
+
+    def without(self, rows: Bools) -> LabelPrediction:
+        """The same, but nothing is decided of these rows (n,), which could not be read: their typicality is 0."""
+        where = np.asarray(rows)[:, None]
+        known = None if self.typicality is None else np.where(rows, 0.0, self.typicality)
+        p_yes, p_no = (np.where(where, 1.0, p) for p in (self.p_yes, self.p_no))
+        return replace(self, p_yes=p_yes, p_no=p_no, typicality=known)
 
     def decisions(self, epsilon: float) -> NDArray[np.int8]:
         """(n, L): 1 has the label, 0 has it not, -1 undecided (both or neither can be rejected at error rate ε).

@@ -28,7 +28,7 @@ from dwac.estimator.novelty import ROUNDING, Novelty
 from dwac.estimator.preparation import Examples, count, row_ids, rows_of, take
 from dwac.estimator.readable import Reasons, Sifted, sift
 from dwac.estimator.settings import check_settings
-from dwac.estimator.targets import Target
+from dwac.estimator.targets import LABELS, Target
 from dwac.explain import privacy
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
@@ -198,6 +198,9 @@ class Voting(BaseEstimator):  # type: ignore[misc]
             voters = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
             counts: NDArray[Any] = voters * references.class_weights
         else:
+            if self.target_.kind == LABELS:  # a logit for each label
+                shares = (self._calibration_rows.exact.sum(axis=0) + 1) / (len(self.calibration_y_) + 2)
+                return np.asarray(np.log(shares / (1 - shares)))
             counts = np.bincount(self.calibration_y_[self.calibration_y_ >= 0], minlength=self.target_.n_codes) + 1.0
         return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
 
@@ -303,9 +306,7 @@ class Voting(BaseEstimator):  # type: ignore[misc]
     def _held_out(self, inputs: Inputs, codes: Ints, exact: Floats, names: pd.Index[Any], rows: Ints) -> HeldOutRows:
         return self._rows_of(tuple(part[rows] for part in inputs), codes[rows], names[rows], exact[rows])
 
-    def _rows_of(
-        self, inputs: Inputs, codes: Ints, names: pd.Index[Any], exact: Floats | None = None
-    ) -> HeldOutRows:
+    def _rows_of(self, inputs: Inputs, codes: Ints, names: pd.Index[Any], exact: Floats | None = None) -> HeldOutRows:
         exact = np.zeros((len(codes), 0)) if exact is None else exact
         return HeldOutRows.of(self.model_, inputs, codes, names, exact, compared=self._novelty.known is not None)
 

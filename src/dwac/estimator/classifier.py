@@ -21,13 +21,20 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from dwac import _checks as checks
-from dwac.conformal import Calibration, ConformalPrediction, ExpectedSets, nonconformity
+from dwac.conformal import (
+    Calibration,
+    ConformalPrediction,
+    LabelPrediction,
+    nonconformity,
+)
 from dwac.errors import InputError
 from dwac.estimator.fitting import DWACEstimator, Reading
 from dwac.estimator.preparation import class_weights, encode_known, encode_labels, row_weights
 from dwac.estimator.readable import Reasons, readable, warn_of
+from dwac.estimator.several import Calibrations, calibrate, label_probabilities, probabilities_of
 from dwac.estimator.targets import (
     LABELS,
+    ORDERED,
     Target,
     check_several,
     classes,
@@ -242,23 +249,59 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         return votes
 
     def predict_proba(self, X: Any) -> Floats:
-        """P(y=k given x), (n, K), in the order of `classes_`."""
-        return -nonconformity(self.log_class_weights(X), "probability")
+        """P(y=k given x), (n, K), in the order of `classes_`; of several labels, the probability of each, (n, L)."""
+        votes = self.log_class_weights(X)
+        if self.target_.kind == LABELS:
+            return probabilities_of(self.model_, votes, self.target_)
+        return -nonconformity(votes, "probability")
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The label with the most votes, (n,)."""
+        """The label with the most votes, (n,).
+
+        Of several labels all that have at least half of the votes: (n, L) of 0 and 1, in the order of `classes_`; or,
+        if `fit` was given lists of labels, an array of tuples.
+        """
         votes = self.log_class_weights(X)
+        if self.target_.kind == LABELS:
+            return self.target_.answered(probabilities_of(self.model_, votes, self.target_) >= 0.5)
         return np.asarray(self.classes_[votes.argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy. Labels that training did not have count as wrong."""
-        predicted = self.log_class_weights(X).argmax(axis=1)
-        truth = encode_known(y, len(predicted), self.classes_, strict=False)
-        return float(np.average(predicted == truth, weights=row_weights(sample_weight, len(truth))))
+        """The accuracy. Labels that training did not have count as wrong; of several labels, all must be right."""
+        votes = self.log_class_weights(X)
+        if self.target_.kind == LABELS:
+            has = probabilities_of(self.model_, votes, self.target_) >= 0.5
+            right = (has == read_labels(y, len(has), self.classes_)[0]).all(axis=1)
+        else:
+            right = votes.argmax(axis=1) == encode_known(y, len(votes), self.classes_, strict=False)
+        return float(np.average(right, weights=row_weights(sample_weight, len(right))))
 
-    def conformal(self, X: Any) -> ConformalPrediction:
-        """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged."""
-        return self.conformal_of(*self.evidence(X))
+    def conformal(self, X: Any) -> Any:
+        """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged.
+
+        A `dwac.conformal.ConformalPrediction`. Of several labels a `LabelPrediction`: a decision on each with a guarantee of its own: `.decisions(epsilon)`.
+        """
+        found = self.evidence(X)
+        return self.labels_of(*found) if self.target_.kind == LABELS else self.conformal_of(*found)
+
+    def labels_of(
+        self,
+        votes: Any,
+        reasons: Reasons | None = None,
+        novelty: Floats | None = None,
+        fold_votes: Floats | None = None,
+        *,
+        private: bool = False,
+    ) -> LabelPrediction:
+        """The decisions on several labels, from the result of `evidence`; no typicality without novelty."""
+        p = probabilities_of(self.model_, votes, self.target_)
+        by_fold = None if fold_votes is None else label_probabilities(fold_votes, self.target_)
+        if private:
+            p, by_fold = privacy.p_values(p), None if by_fold is None else privacy.p_values(by_fold)
+        found = self._label_calibration().labels.predict(p, by_fold, self.classes_)
+        if novelty is not None:
+            found = replace(found, typicality=self._typicality(novelty, private=private))
+        return found if reasons is None else found.without(~readable(reasons))
 
     def conformal_of(
         self,
@@ -291,16 +334,31 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         (A cross-fitted model has none: what is certain there is `expected_sets(epsilon).guarantee`.) A row whose label
         `fit` never saw is a miss; if such rows are more frequent than ε, no sets can do better.
         `expected_sets` says what to expect.
+
+        Of several labels, (n, L): sets that miss at most a share `epsilon` of a row's labels, on average.
         """
         epsilon = checks.epsilon(epsilon)
+        if self.target_.kind == LABELS:
+            votes, reasons = self.votes(X)
+            sets = self._label_calibration().misses.sets(probabilities_of(self.model_, votes, self.target_), epsilon)
+            return np.asarray(sets & readable(reasons)[:, None])
         return self.conformal_of(*self._asked(X, folds=True)).label_sets(epsilon)
 
-    def expected_sets(self, epsilon: float = 0.05) -> ExpectedSets:
+    def expected_sets(self, epsilon: float = 0.05) -> Any:
         """What prediction sets at `epsilon` will be like: their size, and how far coverage may be from 1 - ε by chance.
 
         With few calibration rows, sets are large and coverage is uncertain.
         """
+        if self.target_.kind == LABELS:
+            return self._label_calibration().misses.expected(epsilon)
         return self._calibration().expected_sets(epsilon)
+
+    def _label_calibration(self) -> Calibrations:
+        """The calibration of several labels, against the references as they are now."""
+        found: Calibrations = self._calibrated_with(
+            (LABELS,), lambda: calibrate(self.model_, self._calibration_rows, self.target_, self._folds)
+        )
+        return found
 
     def _calibration(self) -> Calibration:
         """The calibration against the references as they are now."""
@@ -316,7 +374,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     def _score(self) -> str:
         # Differs from the paper, whose sets are by weights: which labels fit is one question, whether anything like the
         # row is known is another (typicality).
-        return "probability" if self.nonconformity == "auto" else self.nonconformity
+        usual = "tails" if self.target_.kind == ORDERED else "probability"
+        return usual if self.nonconformity == "auto" else self.nonconformity
 
     # Explaining
 

@@ -43,7 +43,7 @@ class Condenser:
     """
 
     def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64], target: Target) -> None:
-        self.target = target
+        self.of = target
         counts = references.labels.cpu().numpy()
         averaged = target.averaged(counts)
         self.averaged = None if averaged is None else averaged.double().numpy()
@@ -88,7 +88,7 @@ class Condenser:
     def keeps(self, few: ReferenceSet) -> bool:
         """Whether enough rows keep their label, and their probabilities are near enough to those of all."""
         log_p, full = few.log_probabilities(self.judging).cpu().numpy(), self.full
-        same = int(same_decision(log_p, full, self.target).sum())
+        same = int(same_decision(log_p, full, self.of).sum())
         certain = binomtest(same, len(full)).proportion_ci(0.8).low >= SAME_LABEL  # one-sided: 90 %
         certain = certain or same == len(full)  # fewer than 460 rows cannot say more
         if self.averaged is not None:
@@ -104,7 +104,7 @@ class Condenser:
         return bool(certain and after <= before + change and divergence <= change)
 
     def _keeps_averages(self, log_p: Floats) -> bool:
-        """The same where values are averaged: by the squared distance of the averages to one another and to the truth."""
+        """The same where values are averaged: by the distances of the averages from one another and from the truth."""
         assert self.averaged is not None
         few, full = (np.exp(part) @ self.averaged for part in (log_p, self.full))
         n = len(self.y)

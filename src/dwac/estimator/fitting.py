@@ -48,6 +48,7 @@ class Task(NamedTuple):
 
     codes: Ints  # (n,)
     n_codes: int
+    likeness: torch.Tensor | None = None  # (K, K), for votes
     averaged: torch.Tensor | None = None  # (K, B), for votes
     targets: torch.Tensor | None = None  # (K, T), for a network without votes
 
@@ -165,7 +166,8 @@ class DWACEstimator(Editable):
     def _task(self, target: Target, codes: Ints, exact: Floats, training: Ints) -> Task:
         """What the network is trained for: codes, and what these stand for in its loss."""
         if self.head == "dwac":
-            return Task(codes, target.n_codes, averaged=target.averaged(codes[training]))
+            averaged = target.averaged(codes[training])
+            return Task(codes, target.n_codes, target.likeness(codes[training]), averaged)
         if target.kind == NUMBERS:  # every number as it is
             distinct, own = np.unique(target.standard(exact), axis=0, return_inverse=True)
             return Task(own.reshape(-1), len(distinct), targets=torch.as_tensor(distinct, dtype=torch.float32))
@@ -219,9 +221,9 @@ class DWACEstimator(Editable):
         }
         if n_features is not None or target.kind != CLASSES:
             terms["auxiliary_weight"] = 0.0  # no prediction needs the auxiliary head, and none is stored
-        averaged = None if task is None else task.averaged
+        tables: dict[str, Any] = {} if task is None else {"likeness": task.likeness, "averaged": task.averaged}
         return WeightedAverage(
-            network, target.n_codes, size, kernel=self.kernel, n_features=n_features, averaged=averaged, **terms
+            network, target.n_codes, size, kernel=self.kernel, n_features=n_features, **tables, **terms
         )
 
     def _train(

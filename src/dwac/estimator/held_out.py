@@ -18,7 +18,7 @@ from dwac.nn import Model, WeightedAverage, batches
 from dwac.training.cross_fit import part_of
 
 # Scores closer than this may be one score: rounding differs between devices.
-_ROUNDING = {"weights": 1e-5, "probability": 1e-6}
+_ROUNDING = {"weights": 1e-5, "probability": 1e-6, "tails": 1e-6}
 
 
 @dataclass(frozen=True, eq=False)

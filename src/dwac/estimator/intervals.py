@@ -105,9 +105,7 @@ def _crossed(
     ends: Floats,
 ) -> Floats:
     """The same for a cross-fitted model: each calibration row gives an interval by the model that left it out."""
-    votes = [
-        voters.distribution(part_of(h, fold, folds.members)) for fold, voters in enumerate(folds.sets(references))
-    ]
+    votes = [voters.distribution(part_of(h, fold, folds.members)) for fold, voters in enumerate(folds.sets(references))]
     found = []
     for t, calibration in enumerate(calibrations):
         assert isinstance(calibration, CrossIntervalCalibration)

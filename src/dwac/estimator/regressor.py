@@ -184,8 +184,10 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     def _usual(self) -> Floats:
         """(T,): the average of everyone."""
         if not isinstance(self.model_, WeightedAverage):
-            return self.target_.scale[0]
-        unread = PredictedDistribution(self.references_, self.references_.embeddings[:0], np.array([False]), single=False)
+            return np.asarray(self.target_.scale[0])
+        unread = PredictedDistribution(
+            self.references_, self.references_.embeddings[:0], np.array([False]), single=False
+        )
         return np.asarray((unread.median if self.average == "median" else unread.mean)[0])
 
     def predict_distribution(self, X: Any) -> PredictedDistribution:

@@ -30,6 +30,7 @@ Ints = NDArray[np.int64]
 CLASSES, ORDERED, LABELS, NUMBERS = "classes", "ordered", "labels", "numbers"
 _BINS = 128  # of a number, and groups of several numbers
 _THRESHOLDS = 32  # of each of several numbers
+_ALIKE = 0.03  # the difference of ranks, as a share of all, at which likeness has fallen by a factor e
 _SKEWED = 1.0  # skewness from which numbers above 0 are compared by their logs
 
 
@@ -55,6 +56,14 @@ class Target:
         """The least |h|, where nothing else asks for one: a number has no classes to have a dimension each."""
         return 16 if self.kind == NUMBERS else 1
 
+    def answered(self, has: NDArray[np.bool_]) -> NDArray[Any]:
+        """Which of several labels rows have, (n, L), in the form in which `fit` was given them."""
+        if not self.listed:
+            return has.astype(np.int64)
+        found = np.empty(len(has), dtype=object)
+        found[:] = [tuple(self.names[row].tolist()) for row in has]
+        return found
+
     def standard(self, exact: Floats) -> Floats:
         """Numbers (n, T) in units of their spread, above their mean."""
         return np.asarray((exact - self.scale[0]) / self.scale[1])
@@ -79,6 +88,23 @@ class Target:
         spread = counts @ np.square(found - mean).sum(axis=1) / counts.sum()
         found = found / np.sqrt(spread) if spread > 0 else np.zeros((self.n_codes, 1))
         return torch.as_tensor(found, dtype=torch.float32)
+
+    def likeness(self, codes: Ints) -> Tensor | None:
+        """(K, K): how far a vote for one number is a vote for another; None where labels are not numbers.
+
+        By the ranks of the numbers among the training rows, whose codes these are, in units of their spread: whatever
+        the scale of the numbers is, errors count where numbers are many.
+        """
+        if self.kind != NUMBERS:
+            return None
+        counts = np.bincount(codes, minlength=self.n_codes)
+        apart = np.zeros((self.n_codes, self.n_codes))
+        for column in self.table.T:
+            order = np.argsort(column, kind="stable")
+            rank = np.empty(self.n_codes)
+            rank[order] = np.cumsum(counts[order]) - counts[order] / 2
+            apart += np.abs(rank[:, None] - rank) / counts.sum()
+        return torch.as_tensor(np.exp(-apart / _ALIKE), dtype=torch.float32)
 
     def codes(self, exact: Floats) -> Ints:
         """(n,): the codes of numbers or label sets (n, T)."""

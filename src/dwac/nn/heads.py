@@ -147,8 +147,9 @@ class WeightedAverage(_Head):
         auxiliary_weight: weight of an auxiliary loss, the cross-entropy of a softmax over h. It helps training where
             images vary much, and takes no part in predictions.
         n_features: the backbone's number of features; by default taken from the first batch.
-        averaged: (K, B) what is averaged of an example of each label, for numbers, ordered or several labels; see
-            `leave_one_out_loss`. Only training uses it.
+        likeness: (K, K) how far a vote for one label is a vote for another, in training; see `leave_one_out_loss`.
+        averaged: (K, B) what is averaged of an example of each label, where labels are not classes. Models are judged
+            by these averages, and trained by them if labels have no likeness.
 
     >>> model = WeightedAverage(nn.Linear(4, 8), n_classes=3)
     >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
@@ -158,6 +159,7 @@ class WeightedAverage(_Head):
     True
     """
 
+    likeness: Tensor | None
     averaged: Tensor | None
 
     # Differs from the paper, which has neither the penalty on ‖h‖² (docs/decisions/0003) nor the auxiliary loss (0009).
@@ -171,9 +173,11 @@ class WeightedAverage(_Head):
         penalty: float = 1e-3,
         auxiliary_weight: float = 0.0,
         n_features: int | None = None,
+        likeness: Tensor | None = None,
         averaged: Tensor | None = None,
     ) -> None:
         super().__init__(backbone, n_classes, embedding_size, n_features)
+        self.register_buffer("likeness", _as_table(likeness, self.n_classes), persistent=False)
         self.register_buffer("averaged", _as_table(averaged, self.n_classes), persistent=False)
         for name, weight in (("penalty", penalty), ("auxiliary_weight", auxiliary_weight)):
             if not isinstance(weight, int | float | np.number) or not 0 <= weight < float("inf"):
@@ -220,7 +224,7 @@ class WeightedAverage(_Head):
         backbone: Any = self.backbone
         features = backbone.apart(x).transpose(0, 1).to(self.embedding.weight.dtype)
         h = memberwise(features, self.embedding.weight, self.embedding.bias).transpose(0, 1)
-        vote = leave_one_out_loss(h, y, kernel=self.kernel, weights=weights, averaged=self.averaged)
+        vote = leave_one_out_loss(h, y, kernel=self.kernel, weights=weights, **self._tables)
         return vote + self.penalty * h.square().sum(dim=2).mean()
 
     def embed(self, x: Any) -> Tensor:
@@ -255,11 +259,16 @@ class WeightedAverage(_Head):
         """How long the vectors are that `embed` gives."""
         return self.embedding_size + (self.n_raw_features if self.raw_feature_weight else 0)
 
+    @property
+    def _tables(self) -> dict[str, Any]:
+        """What labels stand for in the loss."""
+        return {"averaged": self.averaged} if self.likeness is None else {"likeness": self.likeness}
+
     def _vote(
         self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None
     ) -> Tensor:
         """The leave-one-out loss; for an ensemble, the mean over its networks, each alone."""
-        options: dict[str, Any] = {"ids": ids, "kernel": self.kernel, "weights": weights, "averaged": self.averaged}
+        options: dict[str, Any] = {"ids": ids, "kernel": self.kernel, "weights": weights, **self._tables}
         if self.ensemble_size == 1:
             return leave_one_out_loss(h, y, support=support, **options)
         supports = [support] * self.ensemble_size

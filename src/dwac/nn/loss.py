@@ -7,9 +7,9 @@
 >>> h.grad.flatten() > 0  # a step against the gradient moves the two classes apart
 tensor([ True,  True, False, False])
 
-What the voters average may be other than classes. Given `averaged`, a table of values for each label, the loss is how
-far the average of the voters' values is from the example's own. Numbers, ordered labels and several labels at once differ
-from classes in nothing else (docs/decisions/0022).
+Other targets than classes differ in what is voted for, or averaged, and in nothing else (docs/decisions/0022). Numbers:
+an example votes for all labels that are like its own (`likeness`). Ordered labels, and several labels at once: the loss
+is how far the average of the voters' values is from the example's own (`averaged`).
 
 Implementations of the same loss: a fused CUDA kernel (`dwac.nn.fused_loss`), an explicit gradient (`_GaussianVote`,
 and `_MemberVotes` for several networks with a batch each), and plain autograd for everything else.
@@ -52,6 +52,7 @@ def leave_one_out_loss(
     support: Support | None = None,
     kernel: str = "gaussian",
     weights: Tensor | None = None,
+    likeness: Tensor | None = None,
     averaged: Tensor | None = None,
 ) -> Tensor:
     """Mean over j of -log P̂(y_j), where the other members of the minibatch vote on each example j.
@@ -63,6 +64,9 @@ def leave_one_out_loss(
 
     An example whose class has no other member among the references cannot be classified correctly: it is left out of
     the mean, though it still votes on the others. If no example remains, the loss is 0 with gradient 0.
+
+    With `likeness`, all others vote for the label of j, each as far as its own label is like it; the second sum is then
+    log Σ_{i≠j} w(h_j, h_i) S(y_i, y_j). The labels of numbers are bins, and near ones are alike.
 
     With `averaged`, the loss of j is the squared distance between the average of the voters' values and its own:
 
@@ -86,27 +90,28 @@ def leave_one_out_loss(
         kernel: see `dwac.kernels`.
         weights: (n,) how much each example's loss counts, at least 0: the mean becomes Σ_j weight_j loss_j /
             Σ_j weight_j. They weight the loss, not the vote: an example of weight 0 still votes on the others.
+        likeness: (K, K) S > 0, how far a vote for one label is a vote for another; by default not at all.
         averaged: (K, B) v, the values of an example of each label; by default its class is what counts.
     """
     name = get_kernel(kernel).name
     if h.ndim == 3:
         _check_members(h, y, ids, support, weights)
-        return _members_loss(h, y, name, weights, averaged)
+        return _members_loss(h, y, name, weights, _Tables.of(likeness, averaged, h))
     _check_batch(h, y, ids, support)
     check_weights(weights, len(h))
     h = h.to(torch.promote_types(h.dtype, torch.float32))
     recorded = torch.is_grad_enabled()
     voters = _Voters.of(y, ids, support)
     extra = None if support is None else support.h.to(h)
-    averaged = None if averaged is None else averaged.to(h)
+    tables = _Tables.of(likeness, averaged, h)
     if name != "gaussian" or (recorded and weights is not None and weights.requires_grad):
-        return _plain_loss(h, extra, voters, name, weights, averaged)
+        return _plain_loss(h, extra, voters, name, weights, tables)
     weights = None if weights is None else weights.detach().to(h.dtype)
-    if extra is None and averaged is None and (fused := _fused(h)) is not None:
+    if extra is None and tables is None and (fused := _fused(h)) is not None:
         plain = partial(_plain_loss, extra=None, voters=voters, kernel=name, weights=weights)
         return fused.leave_one_out_loss(h, y, ids, weights, plain)  # type: ignore[no-any-return]
     wanted = recorded and (h.requires_grad or (extra is not None and extra.requires_grad))
-    loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, averaged, wanted)  # type: ignore[no-untyped-call]
+    loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, tables, wanted)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -121,25 +126,27 @@ def _plain_loss(
     voters: _Voters,
     kernel: str,
     weights: Tensor | None,
-    averaged: Tensor | None = None,
+    tables: _Tables | None = None,
 ) -> Tensor:
     """The definition in operations that autograd can differentiate: any kernel, any order."""
     ref_h = h if extra is None else torch.cat([h, extra])
     own = voters.own(slice(None))
     if own is None:
         own = torch.eye(len(h), dtype=torch.bool, device=h.device)
-    if averaged is not None:
-        heard = (~own).any(dim=1, keepdim=True)
+    if tables is not None and tables.averaged is not None:
+        averaged, heard = tables.averaged, (~own).any(dim=1, keepdim=True)
         p = torch.softmax(log_weights(h, ref_h, kernel).masked_fill(own & heard, -torch.inf), dim=1)
         missed = p @ averaged[voters.ref_y] - averaged[voters.y]
         counted = heard[:, 0].to(p.dtype)
         return weighted_mean(missed.square().sum(dim=1), counted if weights is None else counted * weights.to(p.dtype))
-    same_class = (voters.y[:, None] == voters.ref_y) & ~own
+    same_class = ~own if tables is not None else (voters.y[:, None] == voters.ref_y) & ~own
     has_same = same_class.any(dim=1, keepdim=True)
     # If no voter has the label, the two sums are over the same terms: loss and gradient vanish.
     own = own & (~own).any(dim=1, keepdim=True)
     log_w = log_weights(h, ref_h, kernel).masked_fill(own, -torch.inf)
     log_same = log_w.masked_fill(~(same_class | ~has_same), -torch.inf)
+    if tables is not None and tables.log_likeness is not None:
+        log_same = log_same + tables.log_likeness[voters.y][:, voters.ref_y]
     losses = torch.logsumexp(log_w, dim=1) - torch.logsumexp(log_same, dim=1)
     counted = has_same[:, 0].to(losses.dtype)
     return weighted_mean(losses, counted if weights is None else counted * weights.to(losses.dtype))
@@ -166,6 +173,21 @@ class _Voters(NamedTuple):
         return None if self.ids is None or self.ref_ids is None else self.ids[rows, None] == self.ref_ids
 
 
+class _Tables(NamedTuple):
+    """What labels stand for, where they are not classes: one of the two."""
+
+    log_likeness: Tensor | None  # (K, K)
+    averaged: Tensor | None  # (K, B)
+
+    @staticmethod
+    def of(likeness: Tensor | None, averaged: Tensor | None, h: Tensor) -> _Tables | None:
+        if likeness is None and averaged is None:
+            return None
+        if likeness is not None and averaged is not None:
+            raise InputError("labels have either a likeness or values to be averaged; got both; give one of them")
+        return _Tables(None if likeness is None else likeness.to(h).log(), None if averaged is None else averaged.to(h))
+
+
 class _GaussianVote(torch.autograd.Function):
     """The loss with its gradient. P and Q are the softmax over all others, and over the others of j's class:
 
@@ -184,11 +206,12 @@ class _GaussianVote(torch.autograd.Function):
         extra: Tensor | None,
         voters: _Voters,
         weights: Tensor | None,
-        averaged: Tensor | None,
+        tables: _Tables | None,
         wanted: bool,
     ) -> Tensor:
         n = len(h)
-        masks = _Masks(voters, h.dtype)
+        averaged = None if tables is None else tables.averaged
+        masks = _Masks(voters, h.dtype, None if tables is None else tables.log_likeness)
         losses, counted = [], []
         with full_precision(h.device):
             ref_h = h if extra is None else torch.cat([h, extra])
@@ -220,7 +243,7 @@ class _GaussianVote(torch.autograd.Function):
             if wanted:
                 total = counts.sum().clamp_min(torch.finfo(h.dtype).tiny)
                 ctx.save_for_backward(h, extra, (pulls[:, :-1] - pulls[:, -1:] * ref_h) * (2 / total))
-                ctx.voters, ctx.weights, ctx.averaged = voters, weights, averaged
+                ctx.voters, ctx.weights, ctx.tables = voters, weights, tables
             return weighted_mean(torch.cat(losses), counts)
 
     @staticmethod
@@ -228,7 +251,7 @@ class _GaussianVote(torch.autograd.Function):
         h, extra, grad = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
-            loss = _plain_loss(h, extra, ctx.voters, "gaussian", ctx.weights, ctx.averaged)
+            loss = _plain_loss(h, extra, ctx.voters, "gaussian", ctx.weights, ctx.tables)
             inputs = [part for part, asked in zip((h, extra), wanted, strict=True) if asked]
             found = iter(torch.autograd.grad(loss, inputs, grads[0], create_graph=True))
             return *(next(found) if asked else None for asked in wanted), *[None] * 4
@@ -247,22 +270,21 @@ def _averaged(p: Tensor, ref_v: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return missed.square().sum(dim=-1), p.mul_(slopes)
 
 
-def _members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, averaged: Tensor | None) -> Tensor:
+def _members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, tables: _Tables | None) -> Tensor:
     """The mean over members of each one's loss: h (M, n, d), y and weights (M, n)."""
     h = h.to(torch.promote_types(h.dtype, torch.float32))
-    averaged = None if averaged is None else averaged.to(h)
     if kernel != "gaussian" or (weights is not None and weights.requires_grad and torch.is_grad_enabled()):
-        return _plain_members_loss(h, y, kernel, weights, averaged)
+        return _plain_members_loss(h, y, kernel, weights, tables)
     weights = None if weights is None else weights.detach().to(h.dtype)
-    loss: Tensor = _MemberVotes.apply(h, y, weights, averaged)  # type: ignore[no-untyped-call]
+    loss: Tensor = _MemberVotes.apply(h, y, weights, tables)  # type: ignore[no-untyped-call]
     return loss
 
 
-def _plain_members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, averaged: Tensor | None) -> Tensor:
+def _plain_members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, tables: _Tables | None) -> Tensor:
     every = [None] * len(h) if weights is None else weights.unbind(0)
     parts = zip(h.unbind(0), y.unbind(0), every, strict=True)
     return torch.stack(
-        [_plain_loss(part, None, _Voters.of(own, None, None), kernel, weight, averaged) for part, own, weight in parts]
+        [_plain_loss(part, None, _Voters.of(own, None, None), kernel, weight, tables) for part, own, weight in parts]
     ).mean()
 
 
@@ -273,7 +295,8 @@ class _MemberVotes(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, y: Tensor, weights: Tensor | None, averaged: Tensor | None) -> Tensor:
+    def forward(ctx: Any, h: Tensor, y: Tensor, weights: Tensor | None, tables: _Tables | None) -> Tensor:
+        averaged = None if tables is None else tables.averaged
         silent = torch.finfo(h.dtype).min / 4
         with full_precision(h.device):
             ref_h = h - h.mean(dim=1, keepdim=True)
@@ -284,7 +307,10 @@ class _MemberVotes(torch.autograd.Function):
             log_w.diagonal(dim1=1, dim2=2).fill_(silent)
             p, nearest = torch.softmax(log_w, dim=2), log_w.amax(dim=2)
             if averaged is None:
-                log_w.masked_fill_(y[:, :, None] != y[:, None, :], silent)
+                if tables is None or tables.log_likeness is None:
+                    log_w.masked_fill_(y[:, :, None] != y[:, None, :], silent)
+                else:
+                    log_w += tables.log_likeness[y[:, :, None], y[:, None, :]]
                 q, nearest_same = torch.softmax(log_w, dim=2), log_w.amax(dim=2)
                 losses = nearest - nearest_same + (q.amax(dim=2) / p.amax(dim=2)).log()
                 difference, heard = p.sub_(q), nearest_same
@@ -299,14 +325,14 @@ class _MemberVotes(torch.autograd.Function):
                 pulls = torch.bmm(g, ref_h) + torch.bmm(g.mT, ref_h)
                 grad = 2 * (pulls - (g.sum(dim=2) + g.sum(dim=1))[:, :, None] * ref_h)
                 ctx.save_for_backward(h, grad)
-                ctx.y, ctx.weights, ctx.averaged = y, weights, averaged
+                ctx.y, ctx.weights, ctx.tables = y, weights, tables
             return (shares * losses).sum()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         h, grad = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
-            loss = _plain_members_loss(h, ctx.y, "gaussian", ctx.weights, ctx.averaged)
+            loss = _plain_members_loss(h, ctx.y, "gaussian", ctx.weights, ctx.tables)
             return *torch.autograd.grad(loss, [h], grads[0], create_graph=True), None, None, None
         return grad * grads[0], None, None, None
 
@@ -317,12 +343,15 @@ class _Masks:
     The number is finite, so that a row without voters stays finite too; it is not counted.
     """
 
-    def __init__(self, voters: _Voters, dtype: torch.dtype) -> None:
-        self.voters = voters
+    def __init__(self, voters: _Voters, dtype: torch.dtype, log_likeness: Tensor | None = None) -> None:
+        self.voters, self.log_likeness = voters, log_likeness
         self.silent = torch.finfo(dtype).min / 4
         self.barrier: Tensor | None = None
         if voters.y.device.type == "cpu":  # there, adding rows of this is three times as fast as comparing and filling
             names, self.codes = voters.ref_y.unique(return_inverse=True)
+            if log_likeness is not None:
+                self.barrier = log_likeness[names][:, voters.ref_y]
+                return
             self.barrier = torch.full((len(names), len(self.codes)), self.silent, dtype=dtype)
             self.barrier.scatter_(0, self.codes[None], 0.0)
 
@@ -338,9 +367,11 @@ class _Masks:
         return log_w
 
     def same_class(self, log_w: Tensor, rows: slice) -> Tensor:
-        """The same, in place, where i also has the label of j."""
+        """The same, in place, where i also has the label of j; with a likeness of labels, as far as i's is like it."""
         if self.barrier is not None:
             return log_w.add_(self.barrier.index_select(0, self.codes[rows]))
+        if self.log_likeness is not None:
+            return log_w.add_(self.log_likeness[self.voters.y[rows]].index_select(1, self.voters.ref_y))
         return log_w.masked_fill_(self.voters.y[rows, None] != self.voters.ref_y, self.silent)
 
 

@@ -347,7 +347,7 @@ def _state(model: Model) -> Iterator[tuple[str, Tensor]]:
 
 def _tables(model: Model) -> list[Tensor]:
     """What the labels stand for, if they are not classes."""
-    tables = (getattr(model, name, None) for name in ("averaged", "targets"))
+    tables = (getattr(model, name, None) for name in ("likeness", "averaged", "targets"))
     return [table for table in tables if table is not None]
 
 

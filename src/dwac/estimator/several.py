@@ -1,0 +1,58 @@
+"""Several labels at once: from votes for label sets to the labels themselves, and their calibration."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dwac.conformal import LabelCalibration, MissControl
+from dwac.errors import CalibrationError
+from dwac.estimator.folds import Folds
+from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.targets import Target
+from dwac.nn import Model, SoftmaxTwin, WeightedAverage, batches
+
+Floats = NDArray[np.float64]
+
+
+class Calibrations(NamedTuple):
+    """What the calibration rows allow: a decision on each label, and sets that miss few labels."""
+
+    labels: LabelCalibration
+    misses: MissControl
+
+
+def label_probabilities(votes: Floats, target: Target) -> Floats:
+    """(…, L): P(label given x), the share of the votes of those who have it, from votes (…, K) for label sets.
+
+    The same numbers as if each label was voted on alone.
+    """
+    shares = np.exp(votes - votes.max(axis=-1, keepdims=True))
+    found = shares @ target.table / shares.sum(axis=-1, keepdims=True)
+    return np.asarray(np.clip(found, 0.0, 1.0))
+
+
+def calibrate(model: Model, rows: HeldOutRows, target: Target, folds: Folds | None) -> Calibrations:
+    """The calibration by rows with known labels; those of a cross-fitted model are judged by what left them out."""
+    if len(rows.ids) == 0:
+        raise CalibrationError(
+            "the model has no calibration rows (fit set none aside, or all were forgotten); "
+            "call recalibrate(X, y) with rows that it was not trained on"
+        )
+    if folds is None:
+        votes = batches.votes(model, rows.h).cpu().numpy()
+    else:
+        assert isinstance(model, WeightedAverage)
+        votes = folds.judged(model.references, rows.h, rows.ids)
+    p = probabilities_of(model, votes, target)
+    numbers = None if folds is None else np.maximum(folds.numbers(rows.ids), 0)
+    return Calibrations(LabelCalibration(p, rows.exact, folds=numbers), MissControl(p, rows.exact))
+
+
+def probabilities_of(model: Model, votes: Floats, target: Target) -> Floats:
+    """(…, L): the same from what a model gives: votes for label sets, or the logits of a network without votes."""
+    if isinstance(model, SoftmaxTwin):
+        return np.asarray(1 / (1 + np.exp(-votes)))
+    return label_probabilities(votes, target)
