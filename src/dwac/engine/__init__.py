@@ -1,4 +1,4 @@
-"""Log class weights and exact nearest neighbours of queries against references: one call, exact backends.
+"""Log class weights, nearest neighbours and averages of targets of queries against references: exact.
 
     index = build_index(embeddings, labels, n_classes, get_kernel("gaussian"))
     result = query(index, queries, k=10)     # .log_class_weights (n, K), .rows and .squared_distances (n, k)
@@ -6,15 +6,30 @@
     cells = build_cells(index)
     result = query_within(cells, queries, tolerance=1e-2)     # less work: .log_class_weights, .bounds (n,)
 
+    voters = Voters(embeddings, get_kernel("gaussian"))       # where references vote for numbers: targets (m, T)
+    result = weighted_means(voters, queries, targets)         # .log_total (n,), .means (n, T)
+    lower = weighted_quantiles(voters, queries, in_order(targets[:, 0]), log_levels)     # (n, C)
+
 Most code should use `dwac.ReferenceSet`, which also checks its inputs: finite numbers, labels in range. The engine
 expects checked tensors; use it directly to write another backend.
 """
 
+from dwac.engine.averages import Influence, WeightedMeans, influence, weighted_means, weighted_variances
 from dwac.engine.backends import Backend, Sweep
 from dwac.engine.bounded import BoundedResult, Cells, build_cells, check_tolerance, query_within
 from dwac.engine.choice import BACKENDS
+from dwac.engine.distributions import (
+    Ordered,
+    in_order,
+    log_shares,
+    log_tails,
+    weighted_crps,
+    weighted_ends,
+    weighted_quantiles,
+)
 from dwac.engine.exact import QueryResult, query
 from dwac.engine.index import Index, build_index
+from dwac.engine.votes import Voters
 
 __all__ = [
     "BACKENDS",
@@ -22,11 +37,24 @@ __all__ = [
     "BoundedResult",
     "Cells",
     "Index",
+    "Influence",
+    "Ordered",
     "QueryResult",
     "Sweep",
+    "Voters",
+    "WeightedMeans",
     "build_cells",
     "build_index",
     "check_tolerance",
+    "in_order",
+    "influence",
+    "log_shares",
+    "log_tails",
     "query",
     "query_within",
+    "weighted_crps",
+    "weighted_ends",
+    "weighted_means",
+    "weighted_quantiles",
+    "weighted_variances",
 ]

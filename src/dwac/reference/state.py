@@ -77,6 +77,20 @@ class State:
         return engine.build_cells(engine.build_index(exact, self.labels, self.n_classes, self.kernel))
 
     @cached_property
+    def voters(self) -> engine.Voters:
+        """The votes of single references, with all that weighs them: for averages of targets."""
+        factors: Tensor | None = None
+        if self.weights is not None or self.class_weights is not None:
+            factors = self.log_factors + torch.as_tensor(self.log_class_factors, device=self.labels.device)[self.labels]
+        return engine.Voters(self.embeddings, self.kernel, factors, self.look_alikes)
+
+    @cached_property
+    def ordered(self) -> list[engine.Ordered]:
+        """For each target the references sorted by it."""
+        assert self.targets is not None
+        return [engine.in_order(target) for target in self.targets.T]
+
+    @cached_property
     def each_once(self) -> State:
         """The same with one vote for each reference: the nearest then comes first."""
         if self.weights is None:

@@ -1,0 +1,149 @@
+"""Averages of targets by the votes: Σ w y / Σ w, the variance, and whose removal moves the mean most.
+
+    voters = Voters(embeddings, get_kernel("gaussian"))
+    log_total, means = weighted_means(voters, queries, targets)     # (n,), (n, T)
+
+All are exact, in float64, and no (n, m) array is held; see `dwac.engine.votes` for the precision policy.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dwac.engine.backends import exp_
+from dwac.engine.votes import Voters, Votes, answered
+
+
+class WeightedMeans(NamedTuple):
+    """For n queries: the log of all votes, log Σ w (n,), and Σ w y / Σ w of each target (n, T). Both are float64."""
+
+    log_total: Tensor
+    means: Tensor
+
+
+class Influence(NamedTuple):
+    """For n queries and T targets the k references whose removal moves the mean most, each field (n, T, k)."""
+
+    rows: Tensor  # int64
+    shares: Tensor  # of all votes
+    moves: Tensor  # of the mean: mean without the reference - mean
+
+
+@torch.no_grad()
+def weighted_means(voters: Voters, queries: Tensor, targets: Tensor) -> WeightedMeans:
+    """The mean of targets (m, T), weighted by the votes on each of the queries (n, d)."""
+    log_total, means = answered(voters, queries, lambda votes: _means(votes, targets))
+    return WeightedMeans(log_total, means)
+
+
+@torch.no_grad()
+def weighted_variances(voters: Voters, queries: Tensor, targets: Tensor) -> Tensor:
+    """Σ w (y - mean)² / Σ w of targets (m, T), (n, T) float64: about the mean, so that no digit cancels."""
+    return answered(voters, queries, lambda votes: _variances(votes, targets))[1]
+
+
+@torch.no_grad()
+def influence(voters: Voters, queries: Tensor, targets: Tensor, k: int) -> Influence:
+    """The k references whose removal moves the weighted mean of each target (m, T) most, with the largest move first.
+
+    With p the share of a reference, mean without it - mean = p (mean - y) / (1 - p). The mean of the others exists
+    however small their votes are. If there are no others, the move is 0.
+    """
+    columns = answered(voters, queries, lambda votes: _influence(votes, targets, min(k, len(voters))))
+    return Influence(*columns[1:])
+
+
+class _Sums(NamedTuple):
+    """Sums over all votes on n queries, in units of the largest, whose log is `top` (n, 1)."""
+
+    top: Tensor
+    log_total: Tensor  # (n, 1)
+    means: Tensor  # (n, C)
+
+    def absolute(self, votes: Votes) -> Tensor:
+        """(n,): the log of all votes."""
+        return (self.top + self.log_total)[:, 0] + votes.shift
+
+    def shares(self, log_votes: Tensor) -> Tensor:
+        """Votes as shares of all, in place."""
+        return exp_(log_votes.sub_(self.top).sub_(self.log_total))
+
+
+def _means(votes: Votes, targets: Tensor) -> tuple[Tensor, Tensor]:
+    sums = _summed(votes, targets)
+    return sums.absolute(votes), sums.means
+
+
+def _summed(votes: Votes, targets: Tensor, without: Tensor | None = None) -> _Sums:
+    """One pass over all votes, but those of one reference for each query, `without` (n,).
+
+    Targets are centred on their median: an offset that all share costs no precision, and neither does an outlier.
+    """
+    centre = targets.median(dim=0).values
+    top = votes.norms.new_full((len(votes), 1), -torch.inf)
+    total, sums = torch.zeros_like(top), targets.new_zeros(len(votes), targets.shape[1])
+    for rows in votes.tiles():
+        log_votes = votes.of(rows)
+        if without is not None:
+            log_votes.masked_fill_(rows == without[:, None], -torch.inf)
+        above = torch.maximum(top, log_votes.amax(dim=1, keepdim=True))
+        smaller, top = (top - above).exp_(), above
+        weights = exp_(log_votes.sub_(top))
+        total = total * smaller + weights.sum(dim=1, keepdim=True)
+        sums = sums * smaller + weights @ (targets[rows] - centre)
+    return _Sums(top, total.log(), centre + sums / total)
+
+
+def _variances(votes: Votes, targets: Tensor) -> tuple[Tensor, Tensor]:
+    sums = _summed(votes, targets)
+    variances = torch.zeros_like(sums.means)
+    for rows in votes.tiles():
+        shares = sums.shares(votes.of(rows))
+        for column, y in enumerate(targets[rows].T):
+            variances[:, column] += (y - sums.means[:, column, None]).square_().mul_(shares).sum(dim=1)
+    return sums.absolute(votes), variances
+
+
+def _influence(votes: Votes, targets: Tensor, k: int) -> tuple[Tensor, ...]:
+    """The log of all votes, and rows, shares and moves (n, T, k)."""
+    sums, heaviest = _summed(votes, targets), _heaviest(votes)
+    first = _move_of_heaviest(votes, targets, sums, heaviest)
+    nobody = sums.means[:, :0]
+    found = [Influence(nobody.long(), nobody, nobody)] * targets.shape[1]
+    for rows in votes.tiles():
+        is_heaviest = rows == heaviest[:, None]
+        shares = (votes.of(rows) - sums.top - sums.log_total).exp()  # the smallest may be 0
+        odds = shares / (1 - shares)
+        for column, y in enumerate(targets[rows].T):
+            moves = torch.where(is_heaviest, first[:, column, None], (sums.means[:, column, None] - y) * odds)
+            found[column] = _leading(found[column], Influence(rows.expand_as(shares), shares, moves), k)
+    return sums.absolute(votes), *(torch.stack(field, dim=1) for field in zip(*found, strict=True))
+
+
+def _heaviest(votes: Votes) -> Tensor:
+    """(n,): the reference with the largest vote."""
+    top, row = torch.full_like(votes.norms, -torch.inf), torch.zeros_like(votes.norms, dtype=torch.int64)
+    for rows in votes.tiles():
+        here, place = votes.of(rows).max(dim=1)
+        row, top = torch.where(here > top, rows[place], row), torch.maximum(here, top)
+    return row
+
+
+def _move_of_heaviest(votes: Votes, targets: Tensor, sums: _Sums, heaviest: Tensor) -> Tensor:
+    """(n, T), from the mean of the others: p (mean of the others - y). Only here may 1 - p lose all its digits."""
+    if len(votes.voters) == 1:
+        return torch.zeros_like(sums.means)
+    others = _summed(votes, targets, without=heaviest).means
+    return (others - targets[heaviest]) * sums.shares(votes.of(heaviest[:, None]))
+
+
+def _leading(known: Influence, more: Influence, k: int) -> Influence:
+    """The k largest moves of both (n, ·), largest first; equal ones in the order of the references."""
+    rows, shares, moves = (torch.cat([a, b], dim=1) for a, b in zip(known, more, strict=True))
+    chosen = moves.abs().topk(min(k, moves.shape[1]), dim=1).indices
+    chosen = chosen.gather(1, rows.gather(1, chosen).argsort(dim=1))
+    chosen = chosen.gather(1, moves.abs().gather(1, chosen).argsort(dim=1, descending=True, stable=True))
+    return Influence(*(field.gather(1, chosen) for field in (rows, shares, moves)))

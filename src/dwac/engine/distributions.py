@@ -1,0 +1,190 @@
+"""The weighted distribution of a target: shares of the votes below and above a value, quantiles, and the CRPS.
+
+    ordered = in_order(targets)                                       # once for each target (m,)
+    below, above = log_tails(voters, queries, ordered, values)        # logs of the shares of votes ≤ and ≥ each value
+
+References are sorted by their target and summed in blocks of 64. What is asked for lies in one block of each query,
+whose votes are then looked at singly. Both the sums from below and those from above are kept as logs, so that a tail of
+e⁻¹⁰⁰⁰ is as exact as one of a half. No (n, m) array is held; see `dwac.engine.votes` for the precision policy.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dwac.engine.backends import exp_
+from dwac.engine.votes import Voters, Votes, answered
+
+_BLOCK = 64
+_SLACK = 1e-12  # a share that reaches a level up to rounding reaches it
+
+
+class Ordered(NamedTuple):
+    """References sorted by a target, padded to whole blocks."""
+
+    rows: Tensor  # (blocks · 64,) int64: the reference in each place, by ascending target; -1 for padding
+    values: Tensor  # (blocks · 64,) float64: its target; padding repeats the largest
+    size: int  # m
+
+    def counts(self, values: Tensor, *, below: bool = False) -> Tensor:
+        """How many references have a target ≤ each value, or < if below."""
+        return torch.searchsorted(self.values[: self.size], values.contiguous(), right=not below)
+
+
+def in_order(targets: Tensor) -> Ordered:
+    """References sorted by a target (m,); equal ones stay in their order."""
+    values, rows = targets.double().sort(stable=True)
+    missing = -len(rows) % _BLOCK
+    padded = torch.cat([rows, rows.new_full((missing,), -1)])
+    return Ordered(padded, torch.cat([values, values[-1:].expand(missing)]), len(rows))
+
+
+@torch.no_grad()
+def log_tails(voters: Voters, queries: Tensor, ordered: Ordered, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Logs of the shares of votes for targets ≤ and ≥ values (n, C), which may be infinite: both (n, C), at most 0."""
+
+    def answer(votes: Votes, values: Tensor) -> tuple[Tensor, ...]:
+        sums = _Cumulated(votes, ordered)
+        below = sums.log_share(ordered.counts(values))
+        return sums.log_total, below, sums.log_share(ordered.counts(values, below=True), above=True)
+
+    _, below, above = answered(voters, queries, answer, values)
+    return below, above
+
+
+@torch.no_grad()
+def log_shares(voters: Voters, queries: Tensor, ordered: Ordered, counts: Tensor) -> Tensor:
+    """Logs of the shares of votes of the first references in order, so many as `counts` (n, C) says: (n, C)."""
+
+    def answer(votes: Votes, counts: Tensor) -> tuple[Tensor, ...]:
+        sums = _Cumulated(votes, ordered)
+        return sums.log_total, sums.log_share(counts)
+
+    return answered(voters, queries, answer, counts)[1]
+
+
+@torch.no_grad()
+def weighted_quantiles(voters: Voters, queries: Tensor, ordered: Ordered, log_levels: Tensor) -> Tensor:
+    """The smallest target y with a share of votes for targets ≤ y of at least each level: (n, C), from logs (n, C)."""
+
+    def answer(votes: Votes, log_levels: Tensor) -> tuple[Tensor, ...]:
+        sums = _Cumulated(votes, ordered)
+        return sums.log_total, sums.quantiles(log_levels)
+
+    return answered(voters, queries, answer, log_levels)[1]
+
+
+@torch.no_grad()
+def weighted_ends(voters: Voters, queries: Tensor, ordered: Ordered, log_levels: Tensor) -> tuple[Tensor, Tensor]:
+    """The quantiles from below, and from above: the largest y with a share for targets ≥ y of at least each level."""
+
+    def answer(votes: Votes, log_levels: Tensor) -> tuple[Tensor, ...]:
+        sums = _Cumulated(votes, ordered)
+        return sums.log_total, sums.quantiles(log_levels), sums.quantiles(log_levels, above=True)
+
+    _, lower, upper = answered(voters, queries, answer, log_levels)
+    return lower, upper
+
+
+@torch.no_grad()
+def weighted_crps(voters: Voters, queries: Tensor, ordered: Ordered, values: Tensor) -> Tensor:
+    """∫ (F(t) - 1{t ≥ y})² dt for one value y of each query (n,), F the share of votes for targets ≤ t: (n,) float64.
+
+    Summed over the gaps between targets. Every term is positive, with F or 1 - F summed from its own end.
+    """
+
+    def answer(votes: Votes, values: Tensor) -> tuple[Tensor, ...]:
+        sums = _Cumulated(votes, ordered)
+        return sums.log_total, sums.crps(values)
+
+    return answered(voters, queries, answer, values)[1]
+
+
+class _Cumulated:
+    """Votes on n queries in the order of a target, cumulated over blocks from both ends; logs, in units of `_top`."""
+
+    def __init__(self, votes: Votes, ordered: Ordered) -> None:
+        self.votes, self.ordered = votes, ordered
+        self.rows = ordered.rows.view(-1, _BLOCK)
+        logs, largest = self._blocks()
+        self._top = largest.amax(dim=1, keepdim=True)
+        logs.add_(largest.sub_(self._top))
+        nothing = torch.full_like(self._top, -torch.inf)
+        # Rounding may not make a sum smaller than one that it contains.
+        self._up = torch.cat([nothing, logs.logcumsumexp(dim=1).cummax(dim=1).values], dim=1)
+        down = logs.flip(1).logcumsumexp(dim=1).cummax(dim=1).values
+        self._down = torch.cat([nothing, down], dim=1)  # from the last block backwards
+        self._total = logs.logsumexp(dim=1, keepdim=True)
+        self.log_total = (self._total + self._top)[:, 0] + votes.shift
+
+    def _blocks(self) -> tuple[Tensor, Tensor]:
+        """For each block the log of its votes in units of the largest, and the log of that: both (n, blocks)."""
+        logs = self.votes.norms.new_empty(len(self.votes), len(self.rows))
+        largest = torch.empty_like(logs)
+        for here in self._tiles():
+            tile = self.votes.of(self.rows[here].flatten()).view(len(logs), len(self.rows[here]), _BLOCK)
+            torch.amax(tile, dim=2, out=largest[:, here])
+            logs[:, here] = exp_(tile.sub_(largest[:, here, None])).sum(dim=2)
+        return logs.log_(), largest
+
+    def _tiles(self) -> list[slice]:
+        width = max(1, self.votes.width // _BLOCK)
+        return [slice(first, first + width) for first in range(0, len(self.rows), width)]
+
+    def _single(self, blocks: Tensor) -> Tensor:
+        """The votes in one block (n,) for each query: logs (n, 64)."""
+        return self.votes.of(self.rows[blocks]).sub_(self._top)
+
+    def log_share(self, counts: Tensor, *, above: bool = False) -> Tensor:
+        """The log of the share of the first votes in order, so many as `counts` (n, C); or of all others if above."""
+        columns = [self._log_share(column, above) for column in counts.T]
+        return torch.stack(columns, dim=1) if columns else self._total[:, :0]
+
+    def _log_share(self, counts: Tensor, above: bool) -> Tensor:
+        blocks = (counts // _BLOCK).clamp_max(len(self.rows) - 1)
+        places = torch.arange(_BLOCK, device=counts.device) + _BLOCK * blocks[:, None]
+        counted = (places >= counts[:, None]) == above
+        here = self._single(blocks).masked_fill_(~counted, -torch.inf).logsumexp(dim=1)
+        rest = self._down[:, :-1].flip(1) if above else self._up[:, :-1]
+        found = torch.logaddexp(rest.gather(1, blocks[:, None])[:, 0], here) - self._total[:, 0]
+        return found.clamp_max_(0)
+
+    def quantiles(self, log_levels: Tensor, *, above: bool = False) -> Tensor:
+        """The first target in order at which the votes reach each level (n, C); the last from above."""
+        columns = [self._quantile(column, above) for column in log_levels.T]
+        return torch.stack(columns, dim=1) if columns else self._total[:, :0]
+
+    def _quantile(self, log_level: Tensor, above: bool) -> Tensor:
+        goal = log_level[:, None] + self._total - _SLACK
+        sums = self._down if above else self._up
+        # The block in which they reach it, in the direction of the sums.
+        block = torch.searchsorted(sums[:, 1:].contiguous(), goal).clamp_max_(len(self.rows) - 1)
+        before = sums.gather(1, block)
+        block = (len(self.rows) - 1 - block if above else block)[:, 0]
+        single = self._single(block)
+        reached = torch.logaddexp(before, (single.flip(1) if above else single).logcumsumexp(dim=1))
+        place = (reached < goal).sum(dim=1).clamp_max_(_BLOCK - 1)
+        place = _BLOCK * block + (_BLOCK - 1 - place if above else place)
+        return self.ordered.values[place.clamp_max_(self.ordered.size - 1)]
+
+    def crps(self, values: Tensor) -> Tensor:
+        """(n,): see `weighted_crps`."""
+        ends = self.ordered.values[0], self.ordered.values[-1]
+        found = (ends[0] - values).clamp_min(0) + (values - ends[1]).clamp_min(0)
+        starts = self.ordered.values.view(-1, _BLOCK)
+        stops = torch.cat([self.ordered.values[1:], self.ordered.values[-1:]]).view(-1, _BLOCK)
+        before, after = ((sums[:, :-1] - self._total).exp_() for sums in (self._up, self._down))
+        after = after.flip(1)
+        for here in self._tiles():
+            shares = self.votes.of(self.rows[here].flatten()).sub_(self._top).sub_(self._total)
+            shares = exp_(shares).view(len(found), len(self.rows[here]), _BLOCK)
+            below = shares.cumsum(dim=2).add_(before[:, here, None])
+            after_each = shares[:, :, 1:].flip(2).cumsum(dim=2).flip(2)  # not the share itself: no difference is taken
+            above = torch.nn.functional.pad(after_each, (0, 1)).add_(after[:, here, None])
+            split = values[:, None, None].clamp(starts[here], stops[here])
+            found += below.square_().mul_(split - starts[here]).sum(dim=(1, 2))
+            found += above.square_().mul_(stops[here] - split).sum(dim=(1, 2))
+        return found

@@ -1,0 +1,180 @@
+"""Votes in float64, one tile at a time: what averages and distributions of targets are made of.
+
+Precision policy. A mean of targets has no largest class that rounding could leave alone: every vote counts in it, and a
+quantile may step from one target to the next where a share crosses a level. So votes are always computed in float64,
+which takes about twice as long as float32 on a CPU, and no query is repeated for its targets' sake. Gaussian votes are
+
+    log w = 2q·g - ‖g‖² - ‖q‖²,   q and g the query and the reference, centred,
+
+and ‖q‖² is left out of every comparison of votes: a query may be far away at no cost. Where rounding of the product
+could exceed `_TOLERANCE`, because norms are many times the distances, distances are computed by difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dwac.errors import InputError, ShapeError
+from dwac.kernels import Kernel, full_precision
+
+_QUERIES = {"cpu": 512, "cuda": 4096}
+_TILE = {"cpu": 2**19, "cuda": 2**25}  # votes held at once
+_TOLERANCE = 1e-10  # of the log of a vote
+_CENTRED_ON = 10_000  # references whose median is the centre
+_NEGLIGIBLE = 40.0  # a vote this far below the largest, in logs, is lost in rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Voters:
+    """m references, and the weight of each vote: w = factor_i · (k(d) + weight · k(factor · d)).
+
+    `log_factors` are the logs of factor_i, None for 1; `second` is (factor, weight), None for no second kernel.
+    """
+
+    embeddings: Tensor  # (m, d)
+    kernel: Kernel
+    log_factors: Tensor | None = None  # (m,) float64
+    second: tuple[float, float] | None = None
+
+    def __len__(self) -> int:
+        """The number of references m."""
+        return len(self.embeddings)
+
+    @cached_property
+    def centre(self) -> Tensor:
+        """(d,) float64: a median, which no outlier moves away from the others."""
+        some = self.embeddings[:: -(-len(self) // _CENTRED_ON)]
+        return some.double().T.contiguous().median(dim=1).values
+
+    @cached_property
+    def radius(self) -> float:
+        """The largest distance of a reference from the centre."""
+        parts = self.embeddings.split(65_536)
+        return math.sqrt(max(float((part.double() - self.centre).square().sum(dim=1).amax()) for part in parts))
+
+    @cached_property
+    def log_most(self) -> float:
+        """The log of all votes on a query that coincides with every reference."""
+        factors = 0.0 if self.second is None else math.log1p(self.second[1])
+        return factors + (
+            math.log(len(self)) if self.log_factors is None else float(torch.logsumexp(self.log_factors, dim=0))
+        )
+
+
+class Votes:
+    """The votes of references on n queries, as logs up to `shift` (n,): log w = `of(rows)` + shift."""
+
+    def __init__(self, voters: Voters, queries: Tensor, *, by_difference: bool = False) -> None:
+        self.voters, self.queries = voters, queries.double()
+        self.by_difference = by_difference or not voters.kernel.smooth
+        centred = self.queries - voters.centre
+        self.norms = centred.square().sum(dim=1)
+        self._ones = torch.cat([centred, torch.ones_like(centred[:, :1])], dim=1)  # [q, 1]: see `Index`
+        self._gaussian = voters.kernel.name == "gaussian"
+        # What has to be subtracted from products to get -‖q - g‖².
+        self._level = torch.zeros_like(self.norms) if self.by_difference else self.norms
+        self.shift = -self._level if self._gaussian else torch.zeros_like(self.norms)
+
+    def __len__(self) -> int:
+        """The number of queries n."""
+        return len(self.queries)
+
+    @property
+    def width(self) -> int:
+        """How many votes on every query make a tile."""
+        return max(64, _TILE.get(self.queries.device.type, 2**19) // max(self._ones.shape))
+
+    def tiles(self) -> Iterator[Tensor]:
+        """All references, so many at a time."""
+        yield from torch.arange(len(self.voters), device=self.queries.device).split(self.width)
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Logs of the votes of references `rows` (c,) on all queries, or (n, c) on each of its own: (n, c) float64.
+
+        Row -1 is padding and has no vote, -inf.
+        """
+        log_w = self._log_weights(self._products(rows))
+        if self.voters.log_factors is not None:
+            log_w.add_(self.voters.log_factors[rows.clamp_min(0)])
+        padding = rows < 0
+        return log_w.masked_fill_(padding, -torch.inf) if bool(padding.any()) else log_w
+
+    def _products(self, rows: Tensor) -> Tensor:
+        """‖q‖² - ‖q - g‖², or without the first term if by difference: (n, c)."""
+        points = self.voters.embeddings[rows.clamp_min(0)].double()
+        with full_precision(points.device):
+            if self.by_difference:
+                queries = self.queries if points.ndim == 2 else self.queries[:, None]
+                found = torch.cdist(queries, points, compute_mode="donot_use_mm_for_euclid_dist").square_().neg_()
+            else:
+                points = points - self.voters.centre
+                folded = torch.cat([2 * points, -points.square().sum(dim=-1, keepdim=True)], dim=-1)
+                found = self._ones @ folded.mT if points.ndim == 2 else self._ones[:, None] @ folded.mT
+        return found if points.ndim == 2 else found[:, 0]
+
+    def _log_weights(self, products: Tensor) -> Tensor:
+        """log w without the factor of each reference, less `shift`."""
+        second, level = self.voters.second, self._level[:, None]
+        if self._gaussian:  # stays shifted: what all votes have in common costs them no precision
+            if second is None:
+                return products
+            return torch.logaddexp(
+                products, second[0] ** 2 * products + ((1 - second[0] ** 2) * level + math.log(second[1]))
+            )
+        squared = (level - products).clamp_min_(0)
+        log_w = self.voters.kernel.log_weights(squared)
+        if second is None:
+            return log_w
+        return torch.logaddexp(log_w, self.voters.kernel.log_weights(second[0] ** 2 * squared) + math.log(second[1]))
+
+    def doubtful(self, log_total: Tensor) -> Tensor:
+        """Which queries (n,) need votes by difference, given the logs of all their votes.
+
+        The references that matter are at most so far away as the votes allow, so no further from the centre than the
+        query and that together. Differences are more precise only where much of the norms cancels.
+        """
+        if self.by_difference:
+            return torch.zeros_like(self.norms, dtype=torch.bool)
+        d, norms = self.queries.shape[1], self.norms.sqrt()
+        unit = (2 + math.sqrt(d) / 2) * torch.finfo(torch.float64).eps / 2
+        if not self._gaussian:
+            return unit * (2 * norms + 1).square() > _TOLERANCE
+        nearest = (self.voters.log_most - log_total).clamp_min(0)  # at most: somebody has the average vote
+        reach = (norms + (nearest + _NEGLIGIBLE).sqrt()).clamp_max(self.voters.radius)
+        return (unit * (2 * norms + reach) * reach > _TOLERANCE) & (16 * nearest < self.norms)
+
+
+def answered(
+    voters: Voters, queries: Tensor, answer: Callable[..., tuple[Tensor, ...]], *own: Tensor
+) -> tuple[Tensor, ...]:
+    """answer(votes, *own) of any number of queries (n, d), in chunks; `own` have a row for each query.
+
+    The first of an answer is the log of all votes (n,), from which it is decided whether the chunk was precise enough.
+    """
+    if queries.shape[1] != voters.embeddings.shape[1]:
+        raise ShapeError(
+            f"queries must have {voters.embeddings.shape[1]} columns, like the references; "
+            f"got shape {tuple(queries.shape)}"
+        )
+    if queries.device != voters.embeddings.device:
+        raise InputError(
+            f"queries must be on the device of the references, {voters.embeddings.device}; got {queries.device}; "
+            "move one to the other"
+        )
+    answers, step = [], _QUERIES.get(queries.device.type, 512)
+    for part in zip(queries.detach().split(step), *(values.split(step) for values in own), strict=True):
+        votes = Votes(voters, part[0])
+        found = answer(votes, *part[1:])
+        doubt = votes.doubtful(found[0])
+        if bool(doubt.any()):
+            exact = Votes(voters, part[0][doubt], by_difference=True)
+            for field, better in zip(found, answer(exact, *(values[doubt] for values in part[1:])), strict=True):
+                field[doubt] = better
+        answers.append(found)
+    return tuple(torch.cat(column) for column in zip(*answers, strict=True))
