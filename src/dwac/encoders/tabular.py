@@ -178,7 +178,7 @@ class Column:
 
     @classmethod
     def fit(cls, series: pd.Series[Any], name: Name, *, network: str) -> Column:
-        """Learn a column for a network: "paper", "wide" or "default"."""
+        """Learn a column for a network: "paper", "wide", "numbers" or "default"."""
         paper = network == "paper"
         kind = _kind(series)
         if kind == "empty":
@@ -247,7 +247,9 @@ class TabularEncoder(Encoder):
     Categories that were rare or absent in training share one index. Columns that do not vary are ignored.
 
     Args:
-        network: "default": periodic embeddings of numbers, then a multi-layer perceptron. "paper": standardised numbers
+        network: "default": periodic embeddings of numbers, then a multi-layer perceptron. "numbers": the same for
+            predicting numbers: finer steps, the numbers as they are beside them, none of them a category too. It is
+            what `DWACRegressor` takes. "paper": standardised numbers
             and one-hot categories → 32 → 8, with ReLU and dropout 0.2; its shape is fixed. "wide": one hidden layer of
             64 beside a linear path, for tables of few rows (`DWACClassifier(cross_fit=True)`); its shape is fixed.
         width: size of the hidden layers; by default 512, or 128 for fewer than 2,000 training rows.
@@ -255,7 +257,8 @@ class TabularEncoder(Encoder):
         dropout: dropout rate after each hidden layer.
         frequencies: number of frequencies in the periodic embedding of each number.
         sigma: the initial standard deviation of these frequencies: a higher one resolves finer steps of x, but needs
-            more rows; by default 0.1 below 2,000 rows, 0.5 from 100,000 rows, else 0.25.
+            more rows; by default 0.1 below 2,000 rows, 0.5 from 100,000 rows, else 0.25; of "numbers" 0.25 below 2,000
+            rows, else 1.
 
     >>> X = pd.DataFrame({"age": [31, 45, None, 28], "job": ["nurse", "clerk", "nurse", "clerk"]})
     >>> numeric, categorical = TabularEncoder().fit(X).transform(X)
@@ -275,8 +278,8 @@ class TabularEncoder(Encoder):
         frequencies: int = 48,
         sigma: float | None = None,
     ) -> None:
-        if network not in ("default", "paper", "wide"):
-            raise InputError(f"unknown network {network!r} for tables; choose 'default', 'paper' or 'wide'")
+        if network not in ("default", "numbers", "paper", "wide"):
+            raise InputError(f"unknown network {network!r} for tables; choose 'default', 'numbers', 'paper' or 'wide'")
         if not 0 <= dropout < 1:
             raise InputError(f"dropout must lie in [0, 1); got {dropout!r}")
         if sigma is not None and not 0 < sigma < math.inf:
@@ -296,7 +299,9 @@ class TabularEncoder(Encoder):
         """Choose what depends on the number of training rows; a stored encoder keeps its choices."""
         self.rows, small, large = rows, rows < 2000, rows >= 100_000
         self.widths = widths or [self.settings["width"] or (128 if small else 512)] * self.settings["depth"]
-        self.sigma: float = sigma or self.settings["sigma"] or (0.1 if small else 0.5 if large else 0.25)
+        numbers = self.settings["network"] == "numbers"
+        usual = (0.25 if small else 1.0) if numbers else (0.1 if small else 0.5 if large else 0.25)
+        self.sigma: float = sigma or self.settings["sigma"] or usual
         if self.settings["network"] == "paper":
             self.widths = [32, 8]
             self.recipe = Recipe(10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2, compiled=True)
@@ -305,6 +310,19 @@ class TabularEncoder(Encoder):
             self.widths = [_WIDE]
             # The number of steps is what counts, and cross-fitting knows it; these are for a single split.
             self.recipe = Recipe(40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=8)
+            return
+        if numbers:
+            self.recipe = Recipe(
+                epochs=80 if small else 40,
+                batch_size=64 if small else 1024 if large else 512,
+                learning_rate=1e-3 if small else 2e-3,
+                weight_decay=1e-2,
+                patience=40,
+                embedding_size=32 if large else 16,
+                penalty=1e-4,
+                ensemble_size=4,
+                compiled=True,
+            )
             return
         self.recipe = Recipe(
             epochs=60 if small else 40 if large else 20,
@@ -442,6 +460,7 @@ class TabularEncoder(Encoder):
             return WideNetwork(self._edges(), n_plain, sizes, _WIDE, dropout=_WIDE_DROPOUT, coordinates=places)
         rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
         rest |= {"sigma": self.sigma, "coordinates": places, "compared": True}
+        rest["linear"] = self.settings["network"] == "numbers"
         return TabularNetwork(n_continuous, n_plain, sizes, self.widths, **rest)
 
     def _edges(self) -> list[list[float]]:

@@ -65,7 +65,7 @@ class TabularNetwork(_Table):
     of `table`, which holds weights of the first layer. In training, a share `unknown` of the categories is hidden, so
     that the index of unseen ones is trained too. `coordinates`: positions of the numbers that are raw features of a
     row. `compared`: rows are compared by these, by the column after the plain numbers, which the network does not read,
-    and by their categories.
+    and by their categories. `linear`: the first layer sees continuous numbers as they are, too.
     """
 
     starts: Tensor
@@ -85,11 +85,13 @@ class TabularNetwork(_Table):
         unknown: float = 0.01,
         coordinates: Sequence[int] = (),
         compared: bool = False,
+        linear: bool = False,
     ) -> None:
         super().__init__(n_continuous, n_plain, sizes, coordinates, compared=compared)
-        self.dropout, self.unknown = dropout, unknown
+        self.dropout, self.unknown, self.linear = dropout, unknown, linear
         self.periodic = PeriodicEmbedding(n_continuous, frequencies, sigma) if n_continuous else None
         n_numeric = n_plain + (n_continuous * self.periodic.size if self.periodic is not None else 0)
+        n_numeric += n_continuous if linear else 0
         fan_in = n_numeric + sum(sizes)
         self.weight = _uniform(widths[0], n_numeric, fan_in=fan_in)
         self.bias = _uniform(widths[0], fan_in=fan_in)
@@ -104,7 +106,8 @@ class TabularNetwork(_Table):
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """(n, widths[-1]) features."""
-        continuous, numeric = numeric[:, : self.n_continuous], numeric[:, self.n_continuous :][:, : self.n_plain]
+        seen = numeric[:, : self.n_continuous + self.n_plain]
+        continuous, numeric = seen[:, : self.n_continuous], seen if self.linear else seen[:, self.n_continuous :]
         if self.periodic is not None:
             numeric = torch.cat([self.periodic(continuous).flatten(1), numeric], dim=1)
         x = F.linear(numeric, self.weight, self.bias)

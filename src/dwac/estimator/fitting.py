@@ -106,6 +106,7 @@ class DWACEstimator(Editable):
         if crossed:
             encoder, parts = TabularEncoder(network="wide"), everybody(n)
         else:
+            encoder = self._suited(encoder)
             parts = split(reading.strata, self.validation_size, self.calibration_size, rng)
         if not (weights[parts.training] > 0).any():
             raise InputError(
@@ -162,6 +163,10 @@ class DWACEstimator(Editable):
         if isinstance(model, WeightedAverage) and wanted(self.voters, len(model.references), n):
             self._represent(None if self.voters == "auto" else int(self.voters), strict=False)
         return self
+
+    def _suited(self, encoder: Encoder) -> Encoder:
+        """The encoder that suits what is predicted, where none was asked for by name."""
+        return encoder
 
     def _task(self, target: Target, codes: Ints, exact: Floats, training: Ints) -> Task:
         """What the network is trained for: codes, and what these stand for in its loss."""

@@ -20,6 +20,7 @@ from sklearn.base import RegressorMixin
 
 from dwac import _checks as checks
 from dwac.conformal import ExpectedIntervals, IntervalCalibration
+from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import InputError, ShapeError
 from dwac.estimator.distribution import PredictedDistribution
 from dwac.estimator.fitting import DWACEstimator, Reading
@@ -142,6 +143,10 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         first = pd.Series(exact[:, 0]).rank(method="first").to_numpy()
         strata = ((first - 1) * min(_STRATA, max(1, n // 5)) // n).astype(np.int64)
         return Reading(exact, strata, lambda rows: numbers(exact[rows], names, single=single))
+
+    def _suited(self, encoder: Encoder) -> Encoder:
+        asked = isinstance(self.encoder, str) and self.encoder in ("auto", "tabular")
+        return TabularEncoder(network="numbers") if asked and encoder.kind == "tabular" else encoder
 
     def _named(self) -> None:
         """Numbers have no names."""
