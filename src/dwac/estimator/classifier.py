@@ -279,7 +279,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     def conformal(self, X: Any) -> Any:
         """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged.
 
-        A `dwac.conformal.ConformalPrediction`. Of several labels a `LabelPrediction`: a decision on each with a guarantee of its own: `.decisions(epsilon)`.
+        A `dwac.conformal.ConformalPrediction`. Of several labels a `LabelPrediction`: a decision on each, with a
+        guarantee of its own: `.decisions(epsilon)`.
         """
         found = self.evidence(X)
         return self.labels_of(*found) if self.target_.kind == LABELS else self.conformal_of(*found)

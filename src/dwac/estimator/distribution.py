@@ -40,12 +40,12 @@ class PredictedDistribution:
 
     def _asked(self, ask: Callable[[VoteDistribution, Any], Any], rows: Floats | None = None) -> Any:
         """What the votes answer, with that of everyone for rows that could not be read. rows: (n, T) per row."""
-        found = np.asarray(ask(self._votes, None if rows is None else rows[self._readable]))
+        found = as_numpy(ask(self._votes, None if rows is None else rows[self._readable]))
         if self._everyone is not None:
             full = np.empty((len(self), *found.shape[1:]))
             full[self._readable] = found
             for row in np.flatnonzero(~self._readable):
-                full[row] = np.asarray(ask(self._everyone, None if rows is None else rows[[row]]))[0]
+                full[row] = as_numpy(ask(self._everyone, None if rows is None else rows[[row]]))[0]
             found = full
         return found[:, 0] if self._single else found
 
@@ -83,10 +83,15 @@ class PredictedDistribution:
     def _per_row(self, y: ArrayLike, name: str) -> Floats:
         """(n, T)."""
         given = checks.scores(y, name)
-        width = self._votes.mean.shape[1] if not self._single else 1
+        width = self._votes.n_targets
         if given.ndim == 0:
             return np.full((len(self), width), float(given))
         wide = given[:, None] if given.ndim == 1 and width == 1 else given
         if wide.shape != (len(self), width):
             raise ShapeError(f"{name} must have one number per row, and {width} per row if several; got {given.shape}")
         return wide
+
+
+def as_numpy(answer: Any) -> Floats:
+    """An answer about tensors as an array."""
+    return np.asarray(answer.cpu().numpy() if isinstance(answer, Tensor) else answer)

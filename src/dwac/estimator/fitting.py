@@ -221,7 +221,7 @@ class DWACEstimator(Editable):
                 n, targets = 1, torch.zeros(1, outputs, dtype=torch.bool if target.kind == LABELS else torch.float32)
             return SoftmaxTwin(network, n, size, n_features=n_features, targets=targets)
         terms = {
-            name: getattr(encoder.recipe, name) if getattr(self, name) is None else getattr(self, name)
+            name: getattr(encoder.recipe, name) if getattr(self, name, None) is None else getattr(self, name)
             for name in ("penalty", "auxiliary_weight")
         }
         if n_features is not None or target.kind != CLASSES:

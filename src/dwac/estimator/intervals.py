@@ -21,6 +21,7 @@ from dwac.conformal import (
     tails_of,
 )
 from dwac.errors import CalibrationError
+from dwac.estimator.distribution import as_numpy
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.reference import ReferenceSet, VoteDistribution
@@ -35,7 +36,7 @@ _ENDS = 2**22  # of a row and a calibration row, at once
 
 def scores_of(votes: VoteDistribution, exact: Floats, ends: Floats) -> Floats:
     """(n, T): how badly the numbers (n, T) fit the votes. ends: (2, T), the range of all voters' numbers."""
-    at_most, at_least = votes.tails(exact)
+    at_most, at_least = map(as_numpy, votes.tails(exact))
     return tail_scores(at_most, at_least, distance_beyond(exact, ends[0], ends[1]))
 
 
@@ -122,6 +123,6 @@ def _sets(votes: VoteDistribution, scores: Floats, t: int, ends: Floats) -> tupl
     """The ends of {y : score(y) ≤ s} for the t-th number of each row: scores (n,) or (n, C) give such ends."""
     log_tail, beyond = tails_of(scores)
     inside = np.isfinite(log_tail)
-    low, high = votes.ends(np.where(inside, log_tail, -1.0))
+    low, high = map(as_numpy, votes.ends(np.where(inside, log_tail, -1.0)))
     outer_low, outer_high = extended_range(ends[0, t], ends[1, t], np.where(inside, 0.0, beyond))
     return np.where(inside, low[:, t], outer_low), np.where(inside, high[:, t], outer_high)

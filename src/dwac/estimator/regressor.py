@@ -22,7 +22,7 @@ from dwac import _checks as checks
 from dwac.conformal import ExpectedIntervals, IntervalCalibration
 from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import InputError, ShapeError
-from dwac.estimator.distribution import PredictedDistribution
+from dwac.estimator.distribution import PredictedDistribution, as_numpy
 from dwac.estimator.fitting import DWACEstimator, Reading
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
 from dwac.estimator.readable import Sifted, warn_of
@@ -184,7 +184,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
             outputs = batches.votes(self.model_, h).cpu().numpy()
             return np.asarray(outputs * self.target_.scale[1] + self.target_.scale[0])
         votes = self.references_.distribution(h)
-        return np.asarray(votes.median if self.average == "median" else votes.mean)
+        return as_numpy(votes.median if self.average == "median" else votes.mean)
 
     def _usual(self) -> Floats:
         """(T,): the average of everyone."""

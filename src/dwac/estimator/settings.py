@@ -55,7 +55,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             alone = name == "batch_size" and settings["head"] == "dwac"
             checks.positive_int(settings[name], name, minimum=2 if alone else 1)
     for name in _RATES:
-        if settings[name] is not None:
+        if settings.get(name) is not None:
             _check_rate(name, settings[name])
     if settings["voters"] not in ("all", "auto"):
         if isinstance(settings["voters"], str):
@@ -77,7 +77,7 @@ def cross_fitted(settings: Mapping[str, Any], encoder: Encoder, n: int, columns:
     table = (
         settings["encoder"] in ("auto", "tabular", "tabular:wide") if isinstance(settings["encoder"], str) else False
     )
-    given = [name for name in _OTHER_WAYS if settings[name] is not None]
+    given = [name for name in _OTHER_WAYS if settings.get(name) is not None]
     wrong = ""
     if encoder.kind != "tabular" or not table:
         wrong = f"a table with encoder='auto' or 'tabular'; got {settings['encoder']!r:.80} for {encoder.kind} data"
