@@ -516,3 +516,115 @@ def test_bad_input_is_rejected_with_what_was_required_and_what_was_given(call: A
     assert type(caught.value) is error
     assert isinstance(caught.value, DwacError)
     assert isinstance(caught.value, ValueError)
+
+
+# --- numbers and intervals
+
+
+def test_interval_coverage_counts_both_ends_and_infinite_intervals_in_any_shape() -> None:
+    intervals = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [-np.inf, np.inf], [2.0, 2.0]])
+    assert metrics.interval_coverage([0, 1, 1.1, 1e300, 2], intervals) == 0.8
+    both = np.stack([intervals, intervals + 1], axis=1)  # (n, T, 2): two numbers per row
+    assert metrics.interval_coverage(np.array([[0, 1], [1, 0], [1.1, 1], [5, 5], [2, 2]]), both) == 0.7
+
+
+def test_interval_widths_count_infinite_intervals_apart() -> None:
+    found = metrics.interval_widths([[0.0, 1.0], [0.0, 3.0], [0.0, np.inf], [-np.inf, np.inf]])
+    assert found == (2.0, 2.0, 0.5)
+    assert metrics.interval_widths([[-np.inf, 0.0]]) == (np.inf, np.inf, 1.0)
+    assert metrics.interval_widths([[4.0, 4.0]]) == (0.0, 0.0, 0.0)
+
+
+def crps_by_integration(y: float, targets: Any, shares: Any) -> float:
+    """∫ (F(t) - 1{t ≥ y})² dt, piece by piece: the integrand is constant between targets and y."""
+    points = np.unique([*targets, y])
+    middles = (points[1:] + points[:-1]) / 2
+    values = [(sum(p for t, p in zip(targets, shares, strict=True) if t <= m) - (m >= y)) ** 2 for m in middles]
+    return float(np.sum(np.array(values) * np.diff(points)))
+
+
+@relaxed
+@given(st.integers(1, 7), st.booleans(), st.integers(0, 2**32 - 1))
+def test_crps_is_the_integral_of_its_definition(m: int, shared: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y, targets, shares = (
+        rng.integers(-3, 4, 5),
+        rng.integers(-3, 4, m if shared else (5, m)),
+        rng.dirichlet(np.ones(m), 5),
+    )
+    rows = np.broadcast_to(targets, (5, m))
+    expected = [crps_by_integration(*row) for row in zip(y, rows, shares, strict=True)]
+    np.testing.assert_allclose(metrics.crps(y, targets, shares), expected, atol=1e-12)
+
+
+def test_crps_of_a_single_target_is_the_absolute_error_and_an_honest_spread_is_best() -> None:
+    assert metrics.crps([3.0, -1.0], [1.0], [[1.0], [1.0]]).tolist() == [2.0, 2.0]
+    # The mean absolute difference of draws of one distribution: half of it is the best expected score.
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=4000)
+    grid = stats.norm.ppf((np.arange(200) + 0.5) / 200)
+    honest, sure = (metrics.crps(y, scale * grid, np.full((4000, 200), 1 / 200)).mean() for scale in (1.0, 0.3))
+    assert honest == pytest.approx(1 / np.sqrt(np.pi), rel=0.03)
+    assert honest < sure
+
+
+# --- ordered labels
+
+
+def test_ranked_probability_score_matches_a_double_loop_and_the_crps() -> None:
+    y, p = draw_probabilities(3, 50, 5)
+    loop = [sum((p[i, : k + 1].sum() - (y[i] <= k)) ** 2 for k in range(4)) / 4 for i in range(50)]
+    assert metrics.ranked_probability_score(y, p) == pytest.approx(np.mean(loop))
+    assert metrics.ranked_probability_score(y, p) == pytest.approx(metrics.crps(y, np.arange(5), p).mean() / 4)
+
+
+def test_ranked_probability_score_is_zero_if_right_and_one_at_the_other_end() -> None:
+    assert metrics.ranked_probability_score([0, 2], [[1, 0, 0], [0, 0, 1]]) == 0
+    assert metrics.ranked_probability_score([0], [[0, 0, 1]]) == 1
+    assert metrics.ranked_probability_score([0, 0], [[1.0], [1.0]]) == 0
+
+
+def test_the_curve_of_ordered_sets_is_that_of_intervals() -> None:
+    p = np.array([[0.5, 0.01, 0.3], [0.5, 0.2, 0.01]])
+    plain, ordered = (metrics.set_curve([1, 0], p, [0.1], ordered=either) for either in (False, True))
+    assert plain["coverage"].tolist() == [0.5]
+    assert ordered["coverage"].tolist() == [1.0]
+    assert ordered["mean"].tolist() == [2.5]
+
+
+# --- several labels
+
+
+def test_decision_shares_by_hand_and_without_any_row_of_a_kind() -> None:
+    Y = np.array([[1, 0, 1], [1, 0, 0]], dtype=bool)
+    assert metrics.decision_shares(Y, [[1, 0, 0], [-1, 1, 1]]) == (1 / 3, 2 / 3, 1 / 6)
+    assert metrics.decision_shares([[1, 1]], [[1, 0]]) == (0.5, 0.0, 0.0)
+    assert metrics.decision_shares([[0, 0]], [[-1, -1]]) == (0.0, 0.0, 1.0)
+
+
+def test_missed_share_averages_over_rows_and_a_row_without_labels_misses_none() -> None:
+    Y, sets = [[1, 1, 1], [0, 1, 0], [0, 0, 0]], np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0]], dtype=bool)
+    assert metrics.missed_share(Y, sets) == pytest.approx((2 / 3 + 0 + 0) / 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: metrics.interval_coverage([1.0], [[0.0, 1.0]] * 2), ShapeError, r"\(2,\) required, got \(1,\)"),
+        (lambda: metrics.interval_coverage([1.0], [[2.0, 1.0]]), InputError, "begin before it ends; got 2 to 1"),
+        (lambda: metrics.interval_coverage([np.nan], [[0.0, 1.0]]), NonFiniteError, "y must not contain NaN"),
+        (lambda: metrics.interval_widths(np.zeros((0, 2))), ShapeError, "non-empty"),
+        (lambda: metrics.interval_widths([0.0, 1.0]), ShapeError, r"got shape \(2,\)"),
+        (lambda: metrics.crps([1.0], [1.0, 2.0], [[1.0]]), ShapeError, "shares need y"),
+        (lambda: metrics.crps([1.0], [1.0], [[0.4]]), InputError, "must sum to 1"),
+        (lambda: metrics.crps([np.inf], [1.0], [[1.0]]), NonFiniteError, "must be finite"),
+        (lambda: metrics.ranked_probability_score([3], [[0.5, 0.5]]), LabelError, "y must lie in 0"),
+        (lambda: metrics.decision_shares([[1]], [[2]]), ShapeError, "1, 0 or -1"),
+        (lambda: metrics.decision_shares([[3]], [[1]]), ShapeError, "booleans, or 0 and 1"),
+        (lambda: metrics.missed_share([[1]], [[1, 0]]), ShapeError, r"same shape; got \(1, 1\) and \(1, 2\)"),
+    ],
+)
+def test_bad_targets_are_rejected_with_what_was_required(call: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert type(caught.value) is error

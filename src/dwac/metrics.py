@@ -1,6 +1,9 @@
-"""Measures of a classifier: accuracy, calibration, coverage, set sizes, out-of-distribution detection.
+"""Measures of predictions: accuracy, calibration, coverage, set sizes and widths, CRPS, out-of-distribution detection.
 
-Arrays in, numbers out: this module does not depend on any model. Labels are whole numbers 0 … K-1.
+Arrays in, numbers out: this module does not depend on any model. Labels are whole numbers 0 … K-1; several labels at
+once are rows (n, L) of booleans. What scikit-learn measures is not measured here again. For numbers:
+`root_mean_squared_error` and `mean_absolute_error`; for several labels: `f1_score(Y, predicted, average="micro"` or
+`"macro", zero_division=0)`, `hamming_loss` and, as the share of rows with exactly the right labels, `accuracy_score`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from dwac.errors import InputError, NonFiniteError, ShapeError
 __all__ = [
     "AgainstChance",
     "CalibrationTest",
+    "DecisionShares",
+    "IntervalWidths",
     "OodScores",
     "SetSizes",
     "accuracy",
@@ -29,8 +34,14 @@ __all__ = [
     "calibration_test",
     "coverage",
     "coverage_interval",
+    "crps",
+    "decision_shares",
+    "interval_coverage",
+    "interval_widths",
     "log_loss",
+    "missed_share",
     "ood_scores",
+    "ranked_probability_score",
     "set_curve",
     "set_sizes",
     "top_k_agreement",
@@ -334,19 +345,140 @@ def set_sizes(sets: ArrayLike) -> SetSizes:
 
 
 def set_curve(
-    y: ArrayLike, p_values: ArrayLike, epsilons: Iterable[float], *, n_calibration: Sequence[int] | int | None = None
+    y: ArrayLike,
+    p_values: ArrayLike,
+    epsilons: Iterable[float],
+    *,
+    n_calibration: Sequence[int] | int | None = None,
+    ordered: bool = False,
 ) -> pd.DataFrame:
     """Coverage and set sizes of {k : p > ε}, one row per ε, from p-values (n, K).
 
-    `n_calibration` as in `dwac.conformal.label_sets`: if given, an ε too small for the calibration set is reported.
+    `n_calibration` and `ordered` as in `dwac.conformal.label_sets`: with the first, an ε too small for the calibration
+    set is reported.
     """
     rows = []
     if not isinstance(epsilons, Iterable):
         raise InputError(f"epsilons must be a list of error rates; got {epsilons!r}; write [{epsilons!r}] for one")
     for epsilon in epsilons:
-        sets = label_sets(p_values, epsilon, n_calibration=n_calibration)
+        sets = label_sets(p_values, epsilon, n_calibration=n_calibration, ordered=ordered)
         rows.append({"epsilon": epsilon, "coverage": coverage(y, sets), **set_sizes(sets)._asdict()})
     return pd.DataFrame(rows, columns=["epsilon", "coverage", *SetSizes._fields])
+
+
+def interval_coverage(y: ArrayLike, intervals: ArrayLike) -> float:
+    """Share of numbers y, (n,) or of any other shape, inside their intervals (n, 2), ends included.
+
+    >>> interval_coverage([1.0, 2.0, 9.0], [[1.0, 3.0], [-np.inf, np.inf], [0.0, 5.0]])
+    0.6666666666666666
+    """
+    ends, truth = _intervals(intervals), checks.scores(y, "y")
+    if truth.shape != ends.shape[:-1]:
+        raise ShapeError(f"y must have one number per interval: shape {ends.shape[:-1]} required, got {truth.shape}")
+    return float(np.mean((ends[..., 0] <= truth) & (truth <= ends[..., 1])))
+
+
+class IntervalWidths(NamedTuple):
+    """The mean and median width of the finite intervals (inf if there are none), and the share of infinite ones."""
+
+    mean: float
+    median: float
+    infinite: float
+
+
+def interval_widths(intervals: ArrayLike) -> IntervalWidths:
+    """Widths of intervals (n, 2), or of any other shape (…, 2).
+
+    >>> interval_widths([[0.0, 1.0], [0.0, 3.0], [-np.inf, 1.0], [2.0, 2.0]])
+    IntervalWidths(mean=1.3333333333333333, median=1.0, infinite=0.25)
+    """
+    ends = _intervals(intervals)
+    finite = np.isfinite(ends).all(axis=-1)
+    widths = ends[finite][:, 1] - ends[finite][:, 0]
+    mean, median = (float(np.mean(widths)), float(np.median(widths))) if len(widths) else (np.inf, np.inf)
+    return IntervalWidths(mean, median, float(1 - finite.mean()))
+
+
+def crps(y: ArrayLike, targets: ArrayLike, shares: ArrayLike) -> NDArray[np.float64]:
+    """(n,): the continuous ranked probability score of weighted distributions, ∫ (F(t) - 1{t ≥ y})² dt; 0 is best.
+
+    In the units of y; of a single target, the absolute error.
+
+    Args:
+        y: (n,) true numbers.
+        targets: (m,) what the voters of all rows vote for, or (n, m), of each row.
+        shares: (n, m) of the votes; each row sums to 1.
+
+    >>> crps([1.0, 1.0], [0.0, 3.0], [[0.5, 0.5], [1.0, 0.0]])
+    array([0.75, 1.  ])
+    """
+    p = checks.probabilities(shares, "shares")
+    truth, values = checks.scores(y, "y", ndim=1), checks.scores(targets, "targets")
+    if truth.shape != p.shape[:1] or values.shape not in (p.shape, p.shape[1:]):
+        raise ShapeError(f"{p.shape} shares need y (n,) and targets (m,) or (n, m); got {truth.shape}, {values.shape}")
+    if not (np.isfinite(truth).all() and np.isfinite(values).all()):
+        raise NonFiniteError("y and targets must be finite; drop or repair such rows first")
+    values = np.broadcast_to(values, p.shape)
+    order = np.argsort(values, axis=1, kind="stable")
+    values, p = np.take_along_axis(values, order, axis=1), np.take_along_axis(p, order, axis=1)
+    # E|T - y| - E|T - T'| / 2, of which the second is ∫ F (1 - F).
+    at_most = np.minimum(p.cumsum(axis=1), 1)[:, :-1]
+    spread = (at_most * (1 - at_most) * np.diff(values, axis=1)).sum(axis=1)
+    return np.asarray((p * np.abs(values - truth[:, None])).sum(axis=1) - spread)
+
+
+def ranked_probability_score(y: ArrayLike, probabilities: ArrayLike) -> float:
+    """How far off probabilities (n, K) of ordered labels are: the mean of Σ_k (P(≤ k) - 1{y ≤ k})² / (K - 1).
+
+    Between 0 and 1: the squared error of the K - 1 statements "at most k", on average. 0 if there is one label.
+
+    >>> ranked_probability_score([0, 0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    0.75
+    """
+    p = checks.probabilities(probabilities, "probabilities")
+    truth = _truth(y, n=len(p), n_classes=p.shape[1])
+    if p.shape[1] == 1:
+        return 0.0
+    at_most = p.cumsum(axis=1)[:, :-1]
+    return float(np.mean((at_most - (truth[:, None] <= np.arange(p.shape[1] - 1))) ** 2))
+
+
+class DecisionShares(NamedTuple):
+    """Decisions on several labels: the shares that are wrong among those who have a label and who do not; no decision.
+
+    Each is a mean over all rows and labels of its kind, 0 if there are none.
+    """
+
+    wrong_of_having: float
+    wrong_of_lacking: float
+    undecided: float
+
+
+def decision_shares(Y: ArrayLike, decisions: ArrayLike) -> DecisionShares:
+    """How decisions (n, L), 1, 0 or -1 for undecided (`LabelPrediction.decisions`), compare with the labels Y (n, L).
+
+    >>> decision_shares([[1, 0], [1, 0]], [[1, 1], [0, -1]])
+    DecisionShares(wrong_of_having=0.5, wrong_of_lacking=0.5, undecided=0.25)
+    """
+    has, told = _indicators(Y, "Y"), np.asarray(decisions)
+    if told.shape != has.shape or not np.isin(told, (-1, 0, 1)).all():
+        raise ShapeError(f"decisions must be 1, 0 or -1, of shape {has.shape}; got {told.dtype} of shape {told.shape}")
+    missed, added = (told == 0)[has], (told == 1)[~has]
+    return DecisionShares(*(float(x.mean()) if x.size else 0.0 for x in (missed, added, told == -1)))
+
+
+def missed_share(Y: ArrayLike, sets: ArrayLike) -> float:
+    """The mean share of a row's labels that its set lacks, from Y and sets (n, L); 0 for a row without labels.
+
+    This is what `dwac.conformal.MissControl` controls.
+
+    >>> missed_share([[1, 1], [0, 1], [0, 0]], [[1, 0], [1, 1], [0, 0]])
+    0.16666666666666666
+    """
+    has, chosen = _indicators(Y, "Y"), _indicators(sets, "sets")
+    if has.shape != chosen.shape:
+        raise ShapeError(f"Y and sets must have the same shape; got {has.shape} and {chosen.shape}")
+    return float(np.mean((has & ~chosen).sum(axis=1) / np.maximum(has.sum(axis=1), 1)))
 
 
 class OodScores(NamedTuple):
@@ -449,6 +581,25 @@ def _truth(y: ArrayLike, *, n: int | None = None, n_classes: int | None = None) 
     if len(labels) == 0:
         raise InputError("at least one example is required; got none")
     return labels
+
+
+def _intervals(intervals: ArrayLike) -> NDArray[np.float64]:
+    ends = checks.scores(intervals, "intervals")
+    if ends.ndim < 2 or ends.shape[-1] != 2 or ends.size == 0:
+        raise ShapeError(f"intervals must be a non-empty array (n, 2) of lower and upper ends; got shape {ends.shape}")
+    if (ends[..., 0] > ends[..., 1]).any():
+        low, high = ends[ends[..., 0] > ends[..., 1]][0]
+        raise InputError(f"each interval must begin before it ends; got {low:.6g} to {high:.6g}")
+    return ends
+
+
+def _indicators(value: ArrayLike, name: str) -> NDArray[np.bool_]:
+    array = np.asarray(value)
+    if array.ndim != 2 or array.size == 0 or not np.isin(array, (0, 1)).all():
+        raise ShapeError(
+            f"{name} must be a non-empty (n, L) array of booleans, or 0 and 1; got {array.dtype} of shape {array.shape}"
+        )
+    return array.astype(bool)
 
 
 def _sets(sets: ArrayLike) -> NDArray[np.bool_]:

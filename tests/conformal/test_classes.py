@@ -602,7 +602,11 @@ def test_numpy_numbers_are_epsilons(epsilon: Any) -> None:
             NonFiniteError,
             "log_class_weights must not contain NaN; .* row 0, column 0",
         ),
-        (lambda: nonconformity([[1.0]], "wieghts"), InputError, '\'wieghts\'; choose "weights" or "probability"'),
+        (
+            lambda: nonconformity([[1.0]], "wieghts"),
+            InputError,
+            '\'wieghts\'; choose "weights", "probability" or "tails"',
+        ),
         (lambda: nonconformity(np.ones((2, 0)), "probability"), ShapeError, r"at least one; got shape \(2, 0\)"),
         (
             lambda: conformal.true_label_scores([[1.0, 2.0]], [2]),

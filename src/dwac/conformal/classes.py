@@ -23,8 +23,9 @@ def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats
 
     "weights": -log Σ_i I(y_i=k) w, which ranks examples as the paper's -Σ_i I(y_i=k) w does, without underflow: an
     example far from all training data fits no label. "probability": -P(y=k given x), which ignores distance.
-    A class without references has log-weight -inf, hence score +inf or -0. Votes by fold, (n, F, K), give scores by
-    fold.
+    "tails": -min(P(y≤k given x), P(y≥k given x)) for labels in an order, whose scores grow from the median of the votes
+    to both sides. A class without references has log-weight -inf, hence score +inf or -0 ("tails": that of what is
+    beyond it). Votes by fold, (n, F, K), give scores by fold.
     """
     if np.ndim(log_class_weights) == 3:
         by_fold = np.asarray(log_class_weights)
@@ -32,7 +33,7 @@ def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats
     votes = _table(log_class_weights, "log_class_weights")
     if kind == "weights":
         return -votes
-    if kind == "probability":
+    if kind in ("probability", "tails"):
         most = votes.max(axis=1, keepdims=True)
         if not np.isfinite(most).all():
             row = int(np.argmin(np.isfinite(most[:, 0])))
@@ -41,8 +42,14 @@ def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats
                 'check the embeddings, or use nonconformity "weights"'
             )
         scaled = np.exp(votes - most)
-        return np.asarray(-scaled / scaled.sum(axis=1, keepdims=True))
-    raise InputError(f'unknown nonconformity {kind!r}; choose "weights" or "probability"')
+        p = np.asarray(scaled / scaled.sum(axis=1, keepdims=True))
+        return -p if kind == "probability" else -np.minimum(_at_most(p), _at_most(p[:, ::-1])[:, ::-1])
+    raise InputError(f'unknown nonconformity {kind!r}; choose "weights", "probability" or "tails"')
+
+
+def _at_most(p: Floats) -> Floats:
+    """P(y ≤ k) of every k, summed from the outermost label inwards, so that small tails keep their digits."""
+    return np.minimum(np.cumsum(p, axis=1), 1.0)
 
 
 def true_label_scores(scores: ArrayLike, labels: ArrayLike) -> Floats:
@@ -121,22 +128,26 @@ class Calibration:
             p[:, k] = _p_values(self._for(k), scores[:, k], finite_sample, own, self.tolerance)
         return p
 
-    def expected_sets(self, epsilon: float) -> ExpectedSets:
-        """What prediction sets to expect at error rate ε, estimated from the calibration examples."""
+    def expected_sets(self, epsilon: float, *, ordered: bool = False) -> ExpectedSets:
+        """What prediction sets to expect at error rate ε, estimated from the calibration examples.
+
+        ordered: labels are in an order, and sets are intervals.
+        """
         epsilon = checks.epsilon(epsilon)
         n = int(self.n_calibration(len(self._sorted) if self._table is None else self._table.shape[1]).min())
         range_ = coverage_range(epsilon, n)
         if self._table is None:
             return ExpectedSets(epsilon, n, self.class_conditional, range_)
-        sizes = self._sizes(epsilon)
+        own = self._own_p_values()
+        sizes = label_sets(own, epsilon, ordered=ordered).sum(axis=1)
         n_labels = self._table.shape[1]
         full = float((sizes == n_labels).mean()) if n_labels > 1 else 0.0
         return ExpectedSets(epsilon, n, self.class_conditional, range_, n_labels, float(sizes.mean()), full)
 
-    def _sizes(self, epsilon: float) -> NDArray[np.int64]:
-        """The sizes of the calibration examples' own sets."""
+    def _own_p_values(self) -> Floats:
+        """(n_cal, K): the p-values of the calibration examples."""
         assert self._table is not None
-        return np.asarray((self.p_values(self._table) > epsilon).sum(axis=1))
+        return self.p_values(self._table)
 
     def predict(
         self,
@@ -144,12 +155,14 @@ class Calibration:
         *,
         classes: NDArray[Any] | None = None,
         fold_scores: ArrayLike | None = None,
+        ordered: bool = False,
         **options: Any,
     ) -> ConformalPrediction:
         """p-values of scores (n, K), and everything derived from them.
 
         `classes` (K,) are the names of the labels; `options` are those of `p_values`. `fold_scores` (n, F, K) are for
-        `CrossCalibration`, whose p-values come from these; `scores` then decide ties alone.
+        `CrossCalibration`, whose p-values come from these; `scores` then decide ties alone. `ordered`: labels are in
+        an order, so that prediction sets are intervals.
         """
         scores = _table(scores, "scores")
         sizes = self.n_calibration(scores.shape[1]).tolist()
@@ -164,7 +177,7 @@ class Calibration:
         if options.get("finite_sample", True) and not options.get("smoothed", False):
             n_calibration = tuple(sizes) if self.class_conditional else sizes[0]
         p = self.p_values(scores if fold_scores is None else fold_scores, **options)
-        return ConformalPrediction(p, scores, n_calibration, classes, self)
+        return ConformalPrediction(p, scores, n_calibration, classes, self, ordered=ordered)
 
     def _for(self, k: int) -> Floats:
         if not self.class_conditional:
@@ -235,15 +248,15 @@ class CrossCalibration(Calibration):
         own = int(finite_sample)
         return np.asarray(np.where(n + own > 0, (np.round(at_least) + own) / np.maximum(n + own, 1), 1.0))
 
-    def expected_sets(self, epsilon: float) -> ExpectedSets:
+    def expected_sets(self, epsilon: float, *, ordered: bool = False) -> ExpectedSets:
         """What prediction sets to expect at error rate ε, estimated from the examples, each by its own fold."""
-        return replace(super().expected_sets(epsilon), guarantee=self.guarantee(epsilon))
+        return replace(super().expected_sets(epsilon, ordered=ordered), guarantee=self.guarantee(epsilon))
 
-    def _sizes(self, epsilon: float) -> NDArray[np.int64]:
+    def _own_p_values(self) -> Floats:
         assert self._table is not None
         # The model without its fold alone knows nothing of an example, so these scores stand for those of all.
         repeated = np.repeat(self._table[:, None, :], len(self._parts), axis=1)
-        return np.asarray((self.p_values(repeated) > epsilon).sum(axis=1))
+        return self.p_values(repeated)
 
 
 def _p_values(ordered: Floats, scores: Floats, finite_sample: bool, uniform: Floats | None, tolerance: float) -> Floats:
@@ -300,6 +313,7 @@ class ConformalPrediction:
     unreadable: Bools | None = None  # (n,): rows that could not be read; None: all could be read
     # (n,): the share of calibration examples at least as novel; near 0: unlike anything known. None if not measured.
     typicality: Floats | None = None
+    ordered: bool = False  # labels are in an order: prediction sets are intervals
 
     def without(self, unreadable: Bools) -> ConformalPrediction:
         """The same, but no label fits the unreadable rows, (n,): p = 0; confidence, credibility and typicality 0."""
@@ -360,14 +374,16 @@ class ConformalPrediction:
         reject: δ. Examples with a typicality of at most δ get the empty set, "none of the known labels". On examples
         like those of calibration this happens to at most a share δ, so sets hold the true label with probability at
         least 1 - ε - δ.
+
+        If labels are `ordered`, whatever is between two labels of the set belongs to it: sets are intervals.
         """
-        sets = label_sets(self.p_values, epsilon)
+        sets = label_sets(self.p_values, epsilon, ordered=self.ordered)
         if reject is not None:
             sets &= ~self.atypical(reject)[:, None]
         if self.n_calibration is not None:
             _warn_if_too_small(self.n_calibration, sets.shape[1], epsilon)
             if self.calibration is not None and sets.shape[1] > 1 and len(sets) and sets.all():
-                _warn_if_all_full(self.calibration.expected_sets(epsilon), len(sets))
+                _warn_if_all_full(self.calibration.expected_sets(epsilon, ordered=self.ordered), len(sets))
         return sets
 
 
@@ -425,8 +441,18 @@ def typicality(
     return cal.p_values(scores, finite_sample=finite_sample)
 
 
-def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[int] | int | None = None) -> Bools:
+def label_sets(
+    p_values: ArrayLike,
+    epsilon: float,
+    *,
+    n_calibration: Sequence[int] | int | None = None,
+    ordered: bool = False,
+) -> Bools:
     """{k : p(x, k) > ε} as (n, K) booleans.
+
+    ordered: labels are in an order; whatever is between two labels of the set belongs to it. By nonconformity "tails"
+    and one calibration set for all labels, there are no gaps to fill. By class or by fold there may be: a larger set
+    keeps the guarantee.
 
     If `n_calibration` is given, in total or per class, a `CalibrationWarning` reports a calibration set too small to
     reject anything at ε: with fewer than 1/ε - 1 scores every p-value exceeds ε.
@@ -435,7 +461,10 @@ def label_sets(p_values: ArrayLike, epsilon: float, *, n_calibration: Sequence[i
     epsilon = checks.epsilon(epsilon)
     if n_calibration is not None:
         _warn_if_too_small(n_calibration, p.shape[1], epsilon)
-    return np.asarray(p > epsilon)
+    sets = np.asarray(p > epsilon)
+    if ordered:
+        sets = np.logical_or.accumulate(sets, axis=1) & np.logical_or.accumulate(sets[:, ::-1], axis=1)[:, ::-1]
+    return np.asarray(sets)
 
 
 def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsilon: float) -> None:
