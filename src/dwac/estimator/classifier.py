@@ -318,12 +318,15 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         private: round as `dwac.explain.privacy` does.
         """
         found: ConformalPrediction
+        ordered = self.target_.kind == ORDERED
         if private:
-            found = privacy.conformal(self._calibration(), log_class_weights, self._score, self.classes_, fold_votes)
+            found = privacy.conformal(
+                self._calibration(), log_class_weights, self._score, self.classes_, fold_votes, ordered=ordered
+            )
         else:
             by_fold = None if fold_votes is None else nonconformity(fold_votes, self._score)
             scores = nonconformity(log_class_weights, self._score)
-            found = self._calibration().predict(scores, classes=self.classes_, fold_scores=by_fold)
+            found = self._calibration().predict(scores, classes=self.classes_, fold_scores=by_fold, ordered=ordered)
         if novelty is not None:
             found = replace(found, typicality=self._typicality(novelty, private=private))
         return found if reasons is None else found.without(~readable(reasons))
@@ -352,7 +355,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         """
         if self.target_.kind == LABELS:
             return self._label_calibration().misses.expected(epsilon)
-        return self._calibration().expected_sets(epsilon)
+        return self._calibration().expected_sets(epsilon, ordered=self.target_.kind == ORDERED)
 
     def _label_calibration(self) -> Calibrations:
         """The calibration of several labels, against the references as they are now."""

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CLASSES, ORDERED, LABELS, NUMBERS = "classes", "ordered", "labels", "numbers"
-_BINS = 128  # of a number, and groups of several numbers
+_BINS, _FEWEST, _PER_BIN = 128, 24, 8  # bins of a number, or groups of several numbers; rows per bin, if they are few
 _THRESHOLDS = 32  # of each of several numbers
 _ALIKE = 0.03  # the difference of ranks, as a share of all, at which likeness has fallen by a factor e
 _SKEWED = 1.0  # skewness from which numbers above 0 are compared by their logs
@@ -134,9 +134,9 @@ def several_labels(names: NDArray[Any], indicators: Floats, *, listed: bool = Fa
 
 def numbers(exact: Floats, names: Sequence[Any], *, single: bool = True) -> Target:
     """Numbers (n, T) of the training rows: their distinct values where these are few, else bins of them."""
-    distinct = np.unique(exact, axis=0)
-    if len(distinct) > _BINS:
-        distinct = _bins(exact[:, 0])[:, None] if exact.shape[1] == 1 else _clusters(exact)
+    distinct, n_bins = np.unique(exact, axis=0), int(np.clip(len(exact) // _PER_BIN, _FEWEST, _BINS))
+    if len(distinct) > n_bins:
+        distinct = _bins(exact[:, 0], n_bins)[:, None] if exact.shape[1] == 1 else _clusters(exact, n_bins)
     spread = exact.std(axis=0)
     scale = np.stack([exact.mean(axis=0), np.where(spread > 0, spread, 1.0)])
     return restored(NUMBERS, np.asarray(names, dtype=object), distinct, scale, single=single)
@@ -154,24 +154,20 @@ def restored(
     return Target(kind, outcomes, names, table, scale, listed, single)
 
 
-def _bins(values: Floats) -> Floats:
-    """(K,): the means of bins: half of them hold equally many numbers, half are equally wide, where numbers are."""
-    scaled = _scaled(values, values)
-    edges = np.union1d(
-        np.quantile(scaled, np.linspace(0, 1, _BINS // 2 + 1)[1:-1]),
-        np.linspace(scaled.min(), scaled.max(), _BINS // 2 + 1)[1:-1],
-    )
-    code = np.searchsorted(edges, scaled)
+def _bins(values: Floats, n_bins: int) -> Floats:
+    """(K,): the means of bins that hold equally many numbers."""
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)[1:-1]))
+    code = np.searchsorted(edges, values)
     counts = np.bincount(code)
     return np.asarray(np.bincount(code, values)[counts > 0] / counts[counts > 0])
 
 
-def _clusters(exact: Floats) -> Floats:
+def _clusters(exact: Floats, n_bins: int) -> Floats:
     """(K, T): the means of groups of rows with like numbers."""
     from sklearn.cluster import KMeans  # late: only several numbers need it
 
     spread = np.where(exact.std(axis=0) > 0, exact.std(axis=0), 1.0)
-    found = KMeans(_BINS, n_init=1, random_state=0).fit(exact / spread)
+    found = KMeans(n_bins, n_init=1, random_state=0).fit(exact / spread)
     return np.asarray(found.cluster_centers_ * spread)
 
 

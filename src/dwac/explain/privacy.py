@@ -130,10 +130,12 @@ def conformal(
     kind: str,
     classes: NDArray[Any] | None = None,
     fold_votes: ArrayLike | None = None,
+    *,
+    ordered: bool = False,
 ) -> PrivatePrediction:
     """Rounded p-values for votes (n, K), and by fold (n, F, K) for a cross-fitted model."""
     by_fold = None if fold_votes is None else scores(nonconformity(fold_votes, kind), kind)
     rounded = scores(nonconformity(log_class_weights, kind), kind)
     exact = calibration.predict(rounded, classes=classes, fold_scores=by_fold)
     p = p_values(exact.p_values)
-    return PrivatePrediction(p, -p, exact.n_calibration, classes)
+    return PrivatePrediction(p, -p, exact.n_calibration, classes, ordered=ordered)
