@@ -16,7 +16,6 @@ from os import PathLike
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
@@ -38,6 +37,7 @@ from dwac.estimator.targets import (
     Target,
     check_several,
     classes,
+    holds_lists,
     is_several,
     ordered_names,
     read_labels,
@@ -209,7 +209,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             table, names = read_labels(y, n)
             for sentence in check_several(table, names):
                 warnings.warn(sentence, UserWarning, stacklevel=4)
-            several = several_labels(names, table, listed=not hasattr(y, "shape") or isinstance(y, pd.Series))
+            several = several_labels(names, table, listed=holds_lists(y))
             return Reading(table, several.codes(table), lambda _: several)
         codes, found = encode_labels(y, n)
         order = None if self.ordered is False else ordered_names(y)
@@ -231,6 +231,11 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             table = read_labels(y, n, self.classes_)[0]
             return self.target_.codes(table), table
         return encode_known(y, n, self.classes_, strict=strict), np.zeros((n, 0))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
     @property
     def _base_votes(self) -> bool:  # type: ignore[override]

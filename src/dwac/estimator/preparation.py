@@ -204,6 +204,8 @@ def split(
     rows per class for training.
     """
     n = len(codes)
+    if n < 2:
+        raise ShapeError(f"at least 2 rows are needed to vote on one another; got {n} sample")
     usual = max(min(n // 10, _ENOUGH), n // 20)
     n_validation = _size(validation_size, n, min(usual, _MOST_VALIDATION), "validation_size")
     most = min(max(usual, min(100, n // 5)), _MOST_CALIBRATION)

@@ -159,6 +159,11 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
             raise ShapeError(f"y must have {width} numbers per row, as in fit; got {exact.shape[1]}")
         return self.target_.codes(exact), exact
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
     # Predicting
 
     def predict(self, X: Any) -> Floats:

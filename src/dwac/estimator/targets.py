@@ -242,7 +242,14 @@ def is_several(y: Any) -> bool:
         return bool(y.ndim == 2 and y.shape[1] > 1)
     if isinstance(y, pd.Series):
         y = y.tolist() if y.dtype == object else []
-    return isinstance(y, list) and len(y) > 0 and all(isinstance(row, list | set | frozenset) for row in y)
+    rows = list | set | frozenset | np.ndarray
+    return isinstance(y, list) and len(y) > 0 and all(isinstance(row, rows) and np.ndim(row) < 2 for row in y)
+
+
+def holds_lists(y: Any) -> bool:
+    """Whether several labels are given as lists of them."""
+    rows = y.tolist() if isinstance(y, pd.Series) else y
+    return isinstance(rows, list) and not _indicates(rows)
 
 
 def read_labels(y: Any, n: int, known: NDArray[Any] | None = None) -> tuple[Floats, NDArray[Any]]:
@@ -258,10 +265,10 @@ def read_labels(y: Any, n: int, known: NDArray[Any] | None = None) -> tuple[Floa
         y = y.tolist()
     if len(y) != n:
         raise ShapeError(f"y must have one row of labels per row of X; X has {n} rows; got {len(y)}")
-    if isinstance(y, list) and all(isinstance(row, list | set | frozenset | tuple) for row in y):
-        if known is None or not _looks_indicating(y, len(known)):
+    if isinstance(y, list):
+        if not _indicates(y):
             return _from_lists(y, known)
-        y = np.asarray(y)
+        y = np.asarray([list(row) for row in y])
     names = np.asarray(y.columns, dtype=object) if isinstance(y, pd.DataFrame) else np.arange(np.shape(y)[1])
     given = np.asarray(y)
     try:
@@ -281,8 +288,12 @@ def read_labels(y: Any, n: int, known: NDArray[Any] | None = None) -> tuple[Floa
     return table, names if known is None else known
 
 
-def _looks_indicating(y: list[Any], n_labels: int) -> bool:
-    return all(isinstance(row, list | tuple) and len(row) == n_labels and set(row) <= {0, 1} for row in y)
+def _indicates(y: list[Any]) -> bool:
+    """Whether rows are 0 or 1 for each label, rather than the labels that they have: no row could have one twice."""
+    ordered = all(isinstance(row, list | tuple | np.ndarray) for row in y)
+    if not ordered or len({len(row) for row in y}) != 1 or len(y[0]) < 2:
+        return False
+    return all(set(row) <= {0, 1} for row in y) and (len(y[0]) > 2 or any(len(set(row)) < len(row) for row in y))
 
 
 def _from_lists(y: list[Any], known: NDArray[Any] | None) -> tuple[Floats, NDArray[Any]]:
