@@ -242,8 +242,9 @@ def is_several(y: Any) -> bool:
         return bool(y.ndim == 2 and y.shape[1] > 1)
     if isinstance(y, pd.Series):
         y = y.tolist() if y.dtype == object else []
-    rows = list | set | frozenset | np.ndarray
-    return isinstance(y, list) and len(y) > 0 and all(isinstance(row, rows) and np.ndim(row) < 2 for row in y)
+    if not isinstance(y, list) or len(y) == 0:
+        return False
+    return all(isinstance(row, list | set | frozenset) or getattr(row, "ndim", 0) == 1 for row in y)
 
 
 def holds_lists(y: Any) -> bool:
