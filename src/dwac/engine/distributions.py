@@ -10,6 +10,7 @@ e⁻¹⁰⁰⁰ is as exact as one of a half. No (n, m) array is held; see `dwac
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -100,7 +101,8 @@ def weighted_crps(voters: Voters, queries: Tensor, ordered: Ordered, values: Ten
         sums = _Cumulated(votes, ordered)
         return sums.log_total, sums.crps(values)
 
-    return answered(voters, queries, answer, values)[1]
+    ascending, places = values.sort()
+    return torch.empty_like(values).scatter_(0, places, answered(voters, queries[places], answer, ascending)[1])
 
 
 class _Cumulated:
@@ -112,13 +114,23 @@ class _Cumulated:
         logs, largest = self._blocks()
         self._top = largest.amax(dim=1, keepdim=True)
         logs.add_(largest.sub_(self._top))
-        nothing = torch.full_like(self._top, -torch.inf)
-        # Rounding may not make a sum smaller than one that it contains.
-        self._up = torch.cat([nothing, logs.logcumsumexp(dim=1).cummax(dim=1).values], dim=1)
-        down = logs.flip(1).logcumsumexp(dim=1).cummax(dim=1).values
-        self._down = torch.cat([nothing, down], dim=1)  # from the last block backwards
-        self._total = logs.logsumexp(dim=1, keepdim=True)
+        self._logs, self._total = logs, logs.logsumexp(dim=1, keepdim=True)
         self.log_total = (self._total + self._top)[:, 0] + votes.shift
+
+    @cached_property
+    def _up(self) -> Tensor:
+        """(n, blocks + 1): the log of all votes before each block."""
+        return self._cumulated(self._logs)
+
+    @cached_property
+    def _down(self) -> Tensor:
+        """The same from the last block backwards."""
+        return self._cumulated(self._logs.flip(1))
+
+    def _cumulated(self, logs: Tensor) -> Tensor:
+        # Rounding may not make a sum smaller than one that it contains.
+        sums = logs.logcumsumexp(dim=1).cummax(dim=1).values
+        return torch.cat([torch.full_like(self._top, -torch.inf), sums], dim=1)
 
     def _blocks(self) -> tuple[Tensor, Tensor]:
         """For each block the log of its votes in units of the largest, and the log of that: both (n, blocks)."""
@@ -140,30 +152,31 @@ class _Cumulated:
 
     def log_share(self, counts: Tensor, *, above: bool = False) -> Tensor:
         """The log of the share of the first votes in order, so many as `counts` (n, C); or of all others if above."""
-        columns = [self._log_share(column, above) for column in counts.T]
-        return torch.stack(columns, dim=1) if columns else self._total[:, :0]
-
-    def _log_share(self, counts: Tensor, above: bool) -> Tensor:
         blocks = (counts // _BLOCK).clamp_max(len(self.rows) - 1)
-        places = torch.arange(_BLOCK, device=counts.device) + _BLOCK * blocks[:, None]
-        counted = (places >= counts[:, None]) == above
-        here = self._single(blocks).masked_fill_(~counted, -torch.inf).logsumexp(dim=1)
-        rest = self._down[:, :-1].flip(1) if above else self._up[:, :-1]
-        found = torch.logaddexp(rest.gather(1, blocks[:, None])[:, 0], here) - self._total[:, 0]
-        return found.clamp_max_(0)
+        rest = self._down.gather(1, len(self.rows) - 1 - blocks) if above else self._up.gather(1, blocks)
+        here = torch.empty_like(rest)
+        for column, (block, count) in enumerate(zip(blocks.T, counts.T, strict=True)):
+            places = torch.arange(_BLOCK, device=counts.device) + _BLOCK * block[:, None]
+            left_out = (places < count[:, None]) == above
+            here[:, column] = self._single(block).masked_fill_(left_out, -torch.inf).logsumexp(dim=1)
+        return torch.logaddexp(rest, here).sub_(self._total).clamp_max_(0)
 
     def quantiles(self, log_levels: Tensor, *, above: bool = False) -> Tensor:
         """The first target in order at which the votes reach each level (n, C); the last from above."""
-        columns = [self._quantile(column, above) for column in log_levels.T]
-        return torch.stack(columns, dim=1) if columns else self._total[:, :0]
-
-    def _quantile(self, log_level: Tensor, above: bool) -> Tensor:
-        goal = log_level[:, None] + self._total - _SLACK
+        goals = log_levels + self._total - _SLACK
         sums = self._down if above else self._up
-        # The block in which they reach it, in the direction of the sums.
-        block = torch.searchsorted(sums[:, 1:].contiguous(), goal).clamp_max_(len(self.rows) - 1)
-        before = sums.gather(1, block)
-        block = (len(self.rows) - 1 - block if above else block)[:, 0]
+        # The blocks in which they reach it, in the direction of the sums.
+        blocks = torch.searchsorted(sums[:, 1:].contiguous(), goals).clamp_max_(len(self.rows) - 1)
+        before = sums.gather(1, blocks)
+        answer = torch.empty_like(goals)
+        for column in range(goals.shape[1]):
+            here = slice(column, column + 1)
+            answer[:, column] = self._quantile(goals[:, here], blocks[:, column], before[:, here], above)
+        return answer
+
+    def _quantile(self, goal: Tensor, block: Tensor, before: Tensor, above: bool) -> Tensor:
+        """(n,): the target within a block (n,) at which the votes reach a goal (n, 1), given those before (n, 1)."""
+        block = len(self.rows) - 1 - block if above else block
         single = self._single(block)
         reached = torch.logaddexp(before, (single.flip(1) if above else single).logcumsumexp(dim=1))
         place = (reached < goal).sum(dim=1).clamp_max_(_BLOCK - 1)
@@ -171,20 +184,25 @@ class _Cumulated:
         return self.ordered.values[place.clamp_max_(self.ordered.size - 1)]
 
     def crps(self, values: Tensor) -> Tensor:
-        """(n,): see `weighted_crps`."""
-        ends = self.ordered.values[0], self.ordered.values[-1]
-        found = (ends[0] - values).clamp_min(0) + (values - ends[1]).clamp_min(0)
-        starts = self.ordered.values.view(-1, _BLOCK)
-        stops = torch.cat([self.ordered.values[1:], self.ordered.values[-1:]]).view(-1, _BLOCK)
-        before, after = ((sums[:, :-1] - self._total).exp_() for sums in (self._up, self._down))
-        after = after.flip(1)
+        """(n,): see `weighted_crps`; values (n,) must ascend."""
+        targets = self.ordered.values
+        found = (targets[0] - values).clamp_min(0) + (values - targets[-1]).clamp_min(0)
+        starts, stops = targets.view(-1, _BLOCK), torch.cat([targets[1:], targets[-1:]]).view(-1, _BLOCK)
+        before = (self._up[:, :-1] - self._total).exp_()
+        after = (self._down[:, :-1].flip(1) - self._total).exp_()
         for here in self._tiles():
-            shares = self.votes.of(self.rows[here].flatten()).sub_(self._top).sub_(self._total)
-            shares = exp_(shares).view(len(found), len(self.rows[here]), _BLOCK)
-            below = shares.cumsum(dim=2).add_(before[:, here, None])
-            after_each = shares[:, :, 1:].flip(2).cumsum(dim=2).flip(2)  # not the share itself: no difference is taken
-            above = torch.nn.functional.pad(after_each, (0, 1)).add_(after[:, here, None])
-            split = values[:, None, None].clamp(starts[here], stops[here])
-            found += below.square_().mul_(split - starts[here]).sum(dim=(1, 2))
-            found += above.square_().mul_(stops[here] - split).sum(dim=(1, 2))
+            # Values that ascend lie below the targets of a tile, then among them, then above.
+            first = int(torch.searchsorted(values, starts[here][0, 0], right=True))
+            last = max(first, int(torch.searchsorted(values, stops[here][-1, -1])))
+            shares = exp_(self.votes.of(self.rows[here].flatten()).sub_(self._top).sub_(self._total))
+            shares = shares.view(len(found), len(self.rows[here]), _BLOCK)
+            split = values[first:last, None, None].clamp(starts[here], stops[here])
+            below = shares[first:].cumsum(dim=2).add_(before[first:, here, None]).square_().flatten(1)
+            after_each = shares[:last, :, 1:].flip(2).cumsum(dim=2).flip(2)  # a difference to all would lose digits
+            above = torch.nn.functional.pad(after_each, (0, 1)).add_(after[:last, here, None]).square_().flatten(1)
+            gaps = (stops[here] - starts[here]).flatten()
+            found[last:] += below[last - first :] @ gaps
+            found[:first] += above[:first] @ gaps
+            found[first:last] += (below[: last - first] * (split - starts[here]).flatten(1)).sum(dim=1)
+            found[first:last] += (above[first:] * (stops[here] - split).flatten(1)).sum(dim=1)
         return found

@@ -25,6 +25,7 @@ from dwac.kernels import Kernel, full_precision
 
 _QUERIES = {"cpu": 512, "cuda": 4096}
 _TILE = {"cpu": 2**19, "cuda": 2**25}  # votes held at once
+_GATHERED = 2**12  # references copied at once where each query has its own
 _TOLERANCE = 1e-10  # of the log of a vote
 _CENTRED_ON = 10_000  # references whose median is the centre
 _NEGLIGIBLE = 40.0  # a vote this far below the largest, in logs, is lost in rounding
@@ -45,6 +46,19 @@ class Voters:
     def __len__(self) -> int:
         """The number of references m."""
         return len(self.embeddings)
+
+    def check(self, queries: Tensor) -> None:
+        """Raise an error unless queries (n, d) fit the references."""
+        if queries.shape[1] != self.embeddings.shape[1]:
+            raise ShapeError(
+                f"queries must have {self.embeddings.shape[1]} columns, like the references; "
+                f"got shape {tuple(queries.shape)}"
+            )
+        if queries.device != self.embeddings.device:
+            raise InputError(
+                f"queries must be on the device of the references, {self.embeddings.device}; got {queries.device}; "
+                "move one to the other"
+            )
 
     @cached_property
     def centre(self) -> Tensor:
@@ -107,16 +121,22 @@ class Votes:
 
     def _products(self, rows: Tensor) -> Tensor:
         """‖q‖² - ‖q - g‖², or without the first term if by difference: (n, c)."""
+        with full_precision(rows.device):
+            if rows.ndim == 1:
+                return self._product(self.queries, self._ones, rows)
+            answer, step = self.norms.new_empty(rows.shape), max(1, _GATHERED // rows.shape[1])
+            for start in range(0, len(rows), step):
+                part = slice(start, start + step)
+                answer[part] = self._product(self.queries[part, None], self._ones[part, None], rows[part])[:, 0]
+            return answer
+
+    def _product(self, queries: Tensor, ones: Tensor, rows: Tensor) -> Tensor:
         points = self.voters.embeddings[rows.clamp_min(0)].double()
-        with full_precision(points.device):
-            if self.by_difference:
-                queries = self.queries if points.ndim == 2 else self.queries[:, None]
-                found = torch.cdist(queries, points, compute_mode="donot_use_mm_for_euclid_dist").square_().neg_()
-            else:
-                points = points - self.voters.centre
-                folded = torch.cat([2 * points, -points.square().sum(dim=-1, keepdim=True)], dim=-1)
-                found = self._ones @ folded.mT if points.ndim == 2 else self._ones[:, None] @ folded.mT
-        return found if points.ndim == 2 else found[:, 0]
+        if self.by_difference:
+            return torch.cdist(queries, points, compute_mode="donot_use_mm_for_euclid_dist").square_().neg_()
+        points.sub_(self.voters.centre)
+        folded = torch.cat([2 * points, -points.square().sum(dim=-1, keepdim=True)], dim=-1)
+        return ones @ folded.mT
 
     def _log_weights(self, products: Tensor) -> Tensor:
         """log w without the factor of each reference, less `shift`."""
@@ -157,16 +177,7 @@ def answered(
 
     The first of an answer is the log of all votes (n,), from which it is decided whether the chunk was precise enough.
     """
-    if queries.shape[1] != voters.embeddings.shape[1]:
-        raise ShapeError(
-            f"queries must have {voters.embeddings.shape[1]} columns, like the references; "
-            f"got shape {tuple(queries.shape)}"
-        )
-    if queries.device != voters.embeddings.device:
-        raise InputError(
-            f"queries must be on the device of the references, {voters.embeddings.device}; got {queries.device}; "
-            "move one to the other"
-        )
+    voters.check(queries)
     answers, step = [], _QUERIES.get(queries.device.type, 512)
     for part in zip(queries.detach().split(step), *(values.split(step) for values in own), strict=True):
         votes = Votes(voters, part[0])

@@ -17,6 +17,7 @@ from dwac import engine
 from dwac.errors import EmptyReferenceError, IdError, InputError, LabelError, ShapeError
 from dwac.kernels import get_kernel
 from dwac.reference import inputs
+from dwac.reference.distribution import VoteDistribution
 from dwac.reference.groups import Division, Groups
 from dwac.reference.ids import as_ids
 from dwac.reference.state import LookAlikes, State
@@ -387,6 +388,18 @@ class ReferenceSet:
         """log Σ_{i in g} w(h, h_i): the votes of each group, (n, G) float64, exactly; weights included."""
         state = self._state
         return _like(queries, state.group_sums(inputs.as_queries(queries, state), backend))
+
+    def distribution(self, queries: Any) -> VoteDistribution:
+        """What the voters say about a number: the weighted distribution of their targets on each query, exactly.
+
+        It is computed when it is asked for its mean, quantiles and so on, by the votes of this set as it is now.
+
+        >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 0], targets=[10.0, 20.0, 90.0])
+        >>> refs.distribution([[0.5]]).mean.round(6)
+        array([[15.]])
+        """
+        state = self._state
+        return VoteDistribution(state, inputs.as_queries(queries, state), tensors=isinstance(queries, Tensor))
 
     def log_votes(self, query: Any) -> NDArray[np.float64]:
         """(m,): log w(h, h_i), with its weight but not its class's, of every example on one query (d,)."""

@@ -1,0 +1,244 @@
+"""VoteDistribution: what the voters say about a number: the weighted distribution of their own targets, exactly."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac import _checks as checks
+from dwac import engine
+from dwac.errors import InputError, ShapeError
+from dwac.reference.state import State
+
+_HALF = math.log(0.5)
+
+
+class Influential(NamedTuple):
+    """For n queries and T targets the k voters whose removal moves the mean most; every field is (n, T, k)."""
+
+    ids: NDArray[Any]
+    targets: NDArray[np.float64]  # what each votes for
+    shares: NDArray[np.float64]  # of all votes
+    moves: NDArray[np.float64]  # mean without the voter - mean
+
+
+class VoteDistribution:
+    """The distribution of T targets by the votes of m examples on each of n queries: Σ_i p_i δ(y_i), p_i = w_i / Σ w.
+
+    Nothing is computed before it is asked for, and no (n, m) array is ever held. The votes are those of the set as it
+    was: later edits change nothing. Queries given as tensors are answered in tensors, others in NumPy; all in float64,
+    to about 1e-9 of the spread of the targets. A query far from everybody has as exact an answer as any other.
+
+    Get one from `ReferenceSet.distribution`.
+
+    >>> from dwac import ReferenceSet
+    >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 0], targets=[10.0, 20.0, 90.0])
+    >>> d = refs.distribution([[0.5], [1000.0]])
+    >>> d.mean.round(6).tolist()
+    [[15.0], [90.0]]
+    >>> d.quantiles([0.1, 0.9]).tolist()
+    [[[10.0, 20.0]], [[90.0, 90.0]]]
+    >>> d.cdf(15.0).round(6).tolist()
+    [[0.5], [0.0]]
+    """
+
+    def __init__(self, state: State, queries: Tensor, *, tensors: bool) -> None:
+        if state.targets is None:
+            raise InputError("these examples have labels but no targets; give targets=… when the set is created")
+        state.voters.check(queries)
+        # A copy: later edits of the caller's array must not change what is computed from it.
+        self._state, self._queries, self._tensors = state, queries.detach().clone(), tensors
+
+    # Contents
+
+    def __len__(self) -> int:
+        """The number of queries n."""
+        return len(self._queries)
+
+    def __getitem__(self, rows: Any) -> VoteDistribution:
+        """The same for some of the queries: a slice, a mask or a list of rows."""
+        if isinstance(rows, int | np.integer):
+            if not -len(self) <= rows < len(self):  # so that a loop over it ends
+                raise IndexError(f"row must lie in 0 … {len(self) - 1}; got {rows}")
+            rows = slice(rows, rows + 1 or None)
+        chosen = rows if isinstance(rows, slice | Tensor) else torch.as_tensor(np.asarray(rows))
+        return VoteDistribution(self._state, self._queries[chosen], tensors=self._tensors)
+
+    def __repr__(self) -> str:
+        """Its size, in words."""
+        return f"VoteDistribution({len(self):,} queries, {self.n_targets} targets, {len(self._state.labels):,} voters)"
+
+    @property
+    def n_targets(self) -> int:
+        """T."""
+        return self._targets.shape[1]
+
+    @property
+    def _targets(self) -> Tensor:
+        assert self._state.targets is not None
+        return self._state.targets
+
+    # Moments
+
+    @property
+    def mean(self) -> Any:
+        """Σ p_i y_i, (n, T)."""
+        return self._like(self._means.means)
+
+    @property
+    def log_total(self) -> Any:
+        """log Σ w_i, the log of all votes, (n,): small where nobody is near."""
+        return self._like(self._means.log_total)
+
+    @cached_property
+    def _means(self) -> engine.WeightedMeans:
+        return engine.weighted_means(self._state.voters, self._queries, self._targets)
+
+    @property
+    def variance(self) -> Any:
+        """Σ p_i (y_i - mean)², (n, T)."""
+        return self._like(self._variances)
+
+    @cached_property
+    def _variances(self) -> Tensor:
+        return engine.weighted_variances(self._state.voters, self._queries, self._targets)
+
+    # Shares
+
+    def cdf(self, values: Any) -> Any:
+        """The share of votes for targets ≤ each value, (n, T). values: (n, T), (n,) of a single target, or a number."""
+        asked = self._per_query(values, "values", infinite=True)
+        pairs = zip(self._state.ordered, asked.T, strict=True)
+        return self._like(torch.cat([self._shares(o, o.counts(column)[:, None]) for o, column in pairs], dim=1))
+
+    def tails(self, y: Any) -> tuple[Any, Any]:
+        """Logs of the shares of votes for targets ≤ y and ≥ y, each (n, T); -inf where y is beyond all targets.
+
+        y: as for `cdf`. A tail too small for any number has an exact log all the same.
+        """
+        asked = self._per_query(y, "y", infinite=True)
+        found = [
+            engine.log_tails(self._state.voters, self._queries, ordered, column[:, None])
+            for ordered, column in zip(self._state.ordered, asked.T, strict=True)
+        ]
+        below, above = (torch.cat(column, dim=1) for column in zip(*found, strict=True))
+        return self._like(below), self._like(above)
+
+    def histogram(self, edges: Any) -> Any:
+        """The share of votes in each of B bins between B + 1 ascending edges, (n, T, B).
+
+        As NumPy's: a bin holds its left edge, the last one both. What lies outside all bins is not counted. edges:
+        (B + 1,), or (T, B + 1) for bins of their own.
+        """
+        given = self._as_edges(edges)
+        found = []
+        for ordered, row in zip(self._state.ordered, given, strict=True):
+            counts = ordered.counts(row, below=True)
+            counts[-1] = ordered.counts(row[-1:])[0]
+            found.append(self._shares(ordered, counts.expand(len(self), -1)).diff(dim=1).clamp_min_(0))
+        return self._like(torch.stack(found, dim=1))
+
+    def _shares(self, ordered: engine.Ordered, counts: Tensor) -> Tensor:
+        """The shares of the first voters in order, so many as `counts` (n, C)."""
+        return engine.log_shares(self._state.voters, self._queries, ordered, counts).exp()
+
+    def _as_edges(self, edges: Any) -> Tensor:
+        values = checks.scores(edges, "edges")
+        if values.ndim not in (1, 2) or values.shape[-1] < 2 or (np.diff(values) <= 0).any():
+            raise InputError(f"edges must be at least 2 ascending numbers; got {checks.listed(values.tolist())}")
+        if values.ndim == 2 and len(values) != self.n_targets:
+            raise ShapeError(f"edges must be (B + 1,) or ({self.n_targets}, B + 1); got shape {values.shape}")
+        return self._tensor(np.broadcast_to(values, (self.n_targets, values.shape[-1])))
+
+    # Quantiles
+
+    def quantiles(self, levels: Any) -> Any:
+        """The smallest target y with a share of votes ≤ y of at least each level, (n, T, Q).
+
+        levels: (Q,) numbers in [0, 1]. Level 0 is the smallest target, 1 the largest, however few votes they have.
+        """
+        given = checks.scores(levels, "levels", ndim=1)
+        if ((given < 0) | (given > 1)).any():
+            raise InputError(f"levels must lie in [0, 1]; got {checks.listed(given.tolist())}")
+        asked = self._tensor(given).log().expand(len(self), -1)
+        found = [engine.weighted_quantiles(self._state.voters, self._queries, o, asked) for o in self._state.ordered]
+        answer = torch.stack(found, dim=1)
+        # All votes together are reached by rounding before the last of them.
+        largest = self._targets.amax(dim=0)[None, :, None].expand_as(answer)
+        return self._like(torch.where(self._tensor(given) == 1, largest, answer))
+
+    @property
+    def median(self) -> Any:
+        """The smallest target y with half of all votes ≤ y, (n, T)."""
+        return self.quantiles([0.5])[:, :, 0]
+
+    def ends(self, log_tail: Any) -> tuple[Any, Any]:
+        """The ends of {y : share of votes ≤ y is ≥ a, and share of votes ≥ y is ≥ a}, a = exp(log_tail), at most ½.
+
+        Both ends are targets. y lies between them exactly where both of `tails(y)` are at least log_tail. a = 0 gives
+        the smallest and the largest target; a larger one than ½ is taken as ½: the lower and the upper median.
+
+        log_tail: a number or (n,), for ends (n, T); or (n, C), for ends (n, T, C).
+        """
+        given = checks.scores(log_tail, "log_tail")
+        if given.ndim > 2 or (given.ndim > 0 and len(given) != len(self)):
+            raise ShapeError(f"log_tail must be a number, ({len(self)},) or ({len(self)}, C); got shape {given.shape}")
+        asked = self._tensor(given if given.ndim == 2 else np.broadcast_to(given, len(self))[:, None]).clamp_max(_HALF)
+        found = [engine.weighted_ends(self._state.voters, self._queries, o, asked) for o in self._state.ordered]
+        lower, upper = (torch.stack(side, dim=1) for side in zip(*found, strict=True))
+        single = given.ndim < 2
+        return self._like(lower[:, :, 0] if single else lower), self._like(upper[:, :, 0] if single else upper)
+
+    # Scores
+
+    def crps(self, y: Any) -> Any:
+        """∫ (F(t) - 1{t ≥ y})² dt, the continuous ranked probability score of what happened, (n, T); 0 is perfect.
+
+        y: as for `cdf`.
+        """
+        asked = self._per_query(y, "y")
+        found = [
+            engine.weighted_crps(self._state.voters, self._queries, ordered, column)
+            for ordered, column in zip(self._state.ordered, asked.T, strict=True)
+        ]
+        return self._like(torch.stack(found, dim=1))
+
+    def influence(self, k: int) -> Influential:
+        """The k voters whose removal would move the mean of each target most, exactly, largest first.
+
+        Without a voter of share p the mean moves by p (mean - y) / (1 - p). Whoever has all votes but for rounding
+        leaves the mean to the others, however far away they are; a voter that is the only one leaves nobody, and its
+        move is 0. A representative is removed with all its votes. Equal moves are in the order of the set.
+        """
+        k = checks.positive_int(k, "k")
+        rows, shares, moves = engine.influence(self._state.voters, self._queries, self._targets, k)
+        targets = torch.stack([y[of] for y, of in zip(self._targets.T, rows.unbind(1), strict=True)], dim=1)
+        ids = self._state.ids.to_numpy()[rows.cpu().numpy()]
+        return Influential(ids, *(field.cpu().numpy() for field in (targets, shares, moves)))
+
+    # Types
+
+    def _like(self, answer: Tensor) -> Any:
+        """The answer in the type of the queries, for the caller to keep."""
+        return answer.clone() if self._tensors else answer.cpu().numpy().copy()
+
+    def _tensor(self, values: NDArray[np.float64]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64, device=self._queries.device)
+
+    def _per_query(self, values: Any, name: str, *, infinite: bool = False) -> Tensor:
+        """(n, T) float64."""
+        given = checks.scores(values, name)
+        if not infinite and not np.isfinite(given).all():
+            raise InputError(f"{name} must be finite; got {given[~np.isfinite(given)].flat[0]}")
+        n, n_targets = len(self), self.n_targets
+        if given.shape == (n,) and n_targets == 1:
+            given = given[:, None]
+        if given.ndim != 0 and given.shape != (n, n_targets):
+            raise ShapeError(f"{name} must be a number or ({n}, {n_targets}); got shape {given.shape}")
+        return self._tensor(np.broadcast_to(given, (n, n_targets)))
