@@ -255,3 +255,41 @@ def test_other_labels_find_new_groups_within_the_new_classes():
     assert refs.labels.tolist() == LABELS.tolist()
     with pytest.raises(DwacError, match="labels"):
         refs.replaced(labels=LABELS + K)
+
+
+# Groups
+
+
+@pytest.mark.parametrize("sizes", [None, RNG.integers(1, 9, M)], ids=["one each", "sizes"])
+def test_groups_have_the_mean_and_the_range_of_their_members(sizes):
+    refs = example(weights=sizes, targets=TARGETS + 1e6)
+    found, counts = refs.group_targets, np.ones(M) if sizes is None else sizes
+    assert found is not None
+    for g in range(len(refs.groups)):
+        rows = refs.groups.members(g)
+        y = TARGETS[rows] + 1e6
+        np.testing.assert_allclose(found.means[g], np.average(y, axis=0, weights=counts[rows]), rtol=1e-12)
+        np.testing.assert_array_equal(found.lowest[g], y.min(axis=0))
+        np.testing.assert_array_equal(found.highest[g], y.max(axis=0))
+        assert (found.lowest[g] <= found.means[g]).all()
+        assert (found.means[g] <= found.highest[g]).all()
+
+
+def test_representatives_know_the_targets_of_all_their_members():
+    refs = example()
+    _ = refs.groups
+    few = refs.condensed()
+    assert len(few) < M
+    for got, want in zip(few.group_targets or (), refs.group_targets or (), strict=True):
+        np.testing.assert_array_equal(got, want)
+    alone = few.alone().group_targets
+    assert alone is not None
+    assert few.targets is not None
+    np.testing.assert_array_equal(alone.lowest.min(axis=0), few.targets.numpy().min(axis=0))
+
+
+def test_groups_of_equal_targets_have_no_range():
+    found = example(targets=np.full(M, 0.1)).group_targets
+    assert found is not None
+    assert all((field == 0.1).all() for field in found)
+    assert example(targets=None).group_targets is None

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dwac.engine.backends import exp_
+from dwac.engine.direct import smallest
 from dwac.engine.votes import Voters, Votes, answered
 
 
@@ -110,15 +111,15 @@ def _variances(votes: Votes, targets: Tensor) -> tuple[Tensor, Tensor]:
 def _influence(votes: Votes, targets: Tensor, k: int) -> tuple[Tensor, ...]:
     """The log of all votes, and rows, shares and moves (n, T, k)."""
     sums, heaviest = _summed(votes, targets), _heaviest(votes)
-    first = _move_of_heaviest(votes, targets, sums, heaviest)
+    without = _move_of_heaviest(votes, targets, sums, heaviest)
     nobody = sums.means[:, :0]
     found = [Influence(nobody.long(), nobody, nobody)] * targets.shape[1]
     for rows in votes.tiles():
-        is_heaviest = rows == heaviest[:, None]
         shares = (votes.of(rows) - sums.top - sums.log_total).exp()  # the smallest may be 0
+        by_others = (rows == heaviest[:, None]) & (shares > 0.5)
         odds = shares / (1 - shares)
         for column, y in enumerate(targets[rows].T):
-            moves = torch.where(is_heaviest, first[:, column, None], (sums.means[:, column, None] - y) * odds)
+            moves = torch.where(by_others, without[:, column, None], (sums.means[:, column, None] - y) * odds)
             found[column] = _leading(found[column], Influence(rows.expand_as(shares), shares, moves), k)
     return sums.absolute(votes), *(torch.stack(field, dim=1) for field in zip(*found, strict=True))
 
@@ -133,7 +134,7 @@ def _heaviest(votes: Votes) -> Tensor:
 
 
 def _move_of_heaviest(votes: Votes, targets: Tensor, sums: _Sums, heaviest: Tensor) -> Tensor:
-    """(n, T), from the mean of the others: p (mean of the others - y). Only here may 1 - p lose all its digits."""
+    """(n, T), from the mean of the others: p (mean of the others - y), for where 1 - p would lose its digits."""
     if len(votes.voters) == 1:
         return torch.zeros_like(sums.means)
     others = _summed(votes, targets, without=heaviest).means
@@ -143,7 +144,5 @@ def _move_of_heaviest(votes: Votes, targets: Tensor, sums: _Sums, heaviest: Tens
 def _leading(known: Influence, more: Influence, k: int) -> Influence:
     """The k largest moves of both (n, ·), largest first; equal ones in the order of the references."""
     rows, shares, moves = (torch.cat([a, b], dim=1) for a, b in zip(known, more, strict=True))
-    chosen = moves.abs().topk(min(k, moves.shape[1]), dim=1).indices
-    chosen = chosen.gather(1, rows.gather(1, chosen).argsort(dim=1))
-    chosen = chosen.gather(1, moves.abs().gather(1, chosen).argsort(dim=1, descending=True, stable=True))
+    chosen = smallest(-moves.abs(), min(k, moves.shape[1]))
     return Influence(*(field.gather(1, chosen) for field in (rows, shares, moves)))

@@ -34,15 +34,15 @@ def _chunk(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tenso
         sums = merge(index.kernel.log_weights(squared), index.labels[part], index)
         sums = sums.masked_fill_(sums.isnan(), -torch.inf)  # a class that is infinitely far away in this part
         log_class_weights = torch.logaddexp(log_class_weights, sums)
-        places = _nearest(squared, min(k, squared.shape[1]))
+        places = smallest(squared, min(k, squared.shape[1]))
         rows = torch.cat([rows, places + start], dim=1)
         nearest = torch.cat([nearest, squared.gather(1, places)], dim=1)
-        best = _nearest(nearest, min(k, nearest.shape[1]))  # ties stay in the order of their rows
+        best = smallest(nearest, min(k, nearest.shape[1]))  # ties stay in the order of their rows
         rows, nearest = rows.gather(1, best), nearest.gather(1, best)
     return torch.minimum(log_class_weights, index.log_counts), rows, nearest  # rounding may not exceed the count
 
 
-def _nearest(squared: Tensor, k: int) -> Tensor:
+def smallest(squared: Tensor, k: int) -> Tensor:
     """Columns (n, k) of the k smallest values per row, smallest first; ties in the order of their columns."""
     if k == 0:
         return torch.empty(len(squared), 0, dtype=torch.int64, device=squared.device)

@@ -152,30 +152,31 @@ class _Cumulated:
 
     def log_share(self, counts: Tensor, *, above: bool = False) -> Tensor:
         """The log of the share of the first votes in order, so many as `counts` (n, C); or of all others if above."""
-        columns = [self._log_share(column, above) for column in counts.T]
-        return torch.stack(columns, dim=1) if columns else self._total[:, :0]
-
-    def _log_share(self, counts: Tensor, above: bool) -> Tensor:
         blocks = (counts // _BLOCK).clamp_max(len(self.rows) - 1)
-        places = torch.arange(_BLOCK, device=counts.device) + _BLOCK * blocks[:, None]
-        counted = (places >= counts[:, None]) == above
-        here = self._single(blocks).masked_fill_(~counted, -torch.inf).logsumexp(dim=1)
-        rest = self._down[:, :-1].flip(1) if above else self._up[:, :-1]
-        found = torch.logaddexp(rest.gather(1, blocks[:, None])[:, 0], here) - self._total[:, 0]
-        return found.clamp_max_(0)
+        rest = self._down.gather(1, len(self.rows) - 1 - blocks) if above else self._up.gather(1, blocks)
+        here = torch.empty_like(rest)
+        for column, (block, count) in enumerate(zip(blocks.T, counts.T, strict=True)):
+            places = torch.arange(_BLOCK, device=counts.device) + _BLOCK * block[:, None]
+            left_out = (places < count[:, None]) == above
+            here[:, column] = self._single(block).masked_fill_(left_out, -torch.inf).logsumexp(dim=1)
+        return torch.logaddexp(rest, here).sub_(self._total).clamp_max_(0)
 
     def quantiles(self, log_levels: Tensor, *, above: bool = False) -> Tensor:
         """The first target in order at which the votes reach each level (n, C); the last from above."""
-        columns = [self._quantile(column, above) for column in log_levels.T]
-        return torch.stack(columns, dim=1) if columns else self._total[:, :0]
-
-    def _quantile(self, log_level: Tensor, above: bool) -> Tensor:
-        goal = log_level[:, None] + self._total - _SLACK
+        goals = log_levels + self._total - _SLACK
         sums = self._down if above else self._up
-        # The block in which they reach it, in the direction of the sums.
-        block = torch.searchsorted(sums[:, 1:].contiguous(), goal).clamp_max_(len(self.rows) - 1)
-        before = sums.gather(1, block)
-        block = (len(self.rows) - 1 - block if above else block)[:, 0]
+        # The blocks in which they reach it, in the direction of the sums.
+        blocks = torch.searchsorted(sums[:, 1:].contiguous(), goals).clamp_max_(len(self.rows) - 1)
+        before = sums.gather(1, blocks)
+        answer = torch.empty_like(goals)
+        for column in range(goals.shape[1]):
+            here = slice(column, column + 1)
+            answer[:, column] = self._quantile(goals[:, here], blocks[:, column], before[:, here], above)
+        return answer
+
+    def _quantile(self, goal: Tensor, block: Tensor, before: Tensor, above: bool) -> Tensor:
+        """(n,): the target within a block (n,) at which the votes reach a goal (n, 1), given those before (n, 1)."""
+        block = len(self.rows) - 1 - block if above else block
         single = self._single(block)
         reached = torch.logaddexp(before, (single.flip(1) if above else single).logcumsumexp(dim=1))
         place = (reached < goal).sum(dim=1).clamp_max_(_BLOCK - 1)

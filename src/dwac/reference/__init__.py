@@ -1,7 +1,7 @@
 """ReferenceSet: the training examples that vote, with their labels and ids, editable without retraining."""
 
 from dwac.reference.distribution import Influential, VoteDistribution
-from dwac.reference.groups import Groups
+from dwac.reference.groups import Groups, GroupTargets
 from dwac.reference.known import Known
 from dwac.reference.novelty import novelty
 from dwac.reference.references import Bounded, Neighbors, ReferenceSet
@@ -9,6 +9,7 @@ from dwac.reference.state import filled
 
 __all__ = [
     "Bounded",
+    "GroupTargets",
     "Groups",
     "Influential",
     "Known",

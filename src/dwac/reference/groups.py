@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,6 +50,14 @@ def default_groups(counts: Ints) -> Ints:
     return np.asarray(np.clip(counts // _MEMBERS, 1, per_class))
 
 
+class GroupTargets(NamedTuple):
+    """What the members of each of G groups have as T targets; every field is (G, T)."""
+
+    means: Floats
+    lowest: Floats
+    highest: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Groups:
     """A division of m references into L leaves, and of the leaves into G groups, each within one class.
@@ -79,6 +87,20 @@ class Groups:
     def members(self, group: int) -> Ints:
         """The rows of a group's members."""
         return np.flatnonzero(self.of == group)
+
+    def targets(self, targets: Any, sizes: Any = None) -> GroupTargets:
+        """The mean and the range of the targets (m, T) of each group's members.
+
+        sizes: (m,) how many examples each member counts for in the mean; by default one.
+        """
+        y, counts = np.asarray(targets, dtype=np.float64), np.ones(len(self.of)) if sizes is None else np.asarray(sizes)
+        order = np.argsort(self.of, kind="stable")
+        starts = np.searchsorted(self.of[order], np.arange(len(self)))
+        lowest, highest = (best.reduceat(y[order], starts) for best in (np.minimum, np.maximum))
+        above = (y - lowest[self.of]) * counts[:, None]  # what all have in common costs no precision
+        totals = np.add.reduceat(counts[order], starts)[:, None]
+        means = lowest + np.add.reduceat(above[order], starts) / totals
+        return GroupTargets(np.clip(means, lowest, highest), lowest, highest)
 
     @classmethod
     def build(

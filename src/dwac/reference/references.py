@@ -18,7 +18,7 @@ from dwac.errors import EmptyReferenceError, IdError, InputError, LabelError, Sh
 from dwac.kernels import get_kernel
 from dwac.reference import inputs
 from dwac.reference.distribution import VoteDistribution
-from dwac.reference.groups import Division, Groups
+from dwac.reference.groups import Division, Groups, GroupTargets
 from dwac.reference.ids import as_ids
 from dwac.reference.state import LookAlikes, State
 
@@ -205,6 +205,17 @@ class ReferenceSet:
     def groups(self) -> Groups:
         """Which examples vote alike: k-means within each class, found when first asked for. Edits keep the groups."""
         return self._state.groups
+
+    @property
+    def group_targets(self) -> GroupTargets | None:
+        """The mean and the range of the targets in each group, (G, T) each; None if the examples have labels alone.
+
+        Where examples represent others, those are included.
+        """
+        state = self._all
+        if state.targets is None:
+            return None
+        return state.groups.targets(state.targets.cpu().numpy(), _per_example(state.counted, len(state.labels)))
 
     @property
     def leaf_factors(self) -> NDArray[np.float64]:
