@@ -271,6 +271,11 @@ class WeightedAverage(_Head):
         options: dict[str, Any] = {"ids": ids, "kernel": self.kernel, "weights": weights, **self._tables}
         if self.ensemble_size == 1:
             return leave_one_out_loss(h, y, support=support, **options)
+        if (self.likeness is not None or self.averaged is not None) and ids is None and support is None:
+            # All networks at once: no kernel is fused for these, and launching them one by one takes most time.
+            members = members_of(h, self.ensemble_size).transpose(0, 1)
+            options["weights"] = None if weights is None else weights.expand(self.ensemble_size, -1)
+            return leave_one_out_loss(members, y.expand(self.ensemble_size, -1), **options)
         supports = [support] * self.ensemble_size
         if support is not None:
             if support.h.ndim != 2 or support.h.shape[1] != self.embedding_size:
