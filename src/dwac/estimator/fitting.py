@@ -127,7 +127,9 @@ class DWACEstimator(Editable):
             model = self._new_model(encoder, target, ensemble_size, task=task).to(device)
             folds = folds_of(torch.as_tensor(codes), seed=seed)
             if crossed:
-                history = self._cross_fit(model, inputs, task.codes, weights, by_class, folds, seed)
+                history = self._cross_fit(
+                    model, inputs, task.codes, weights, by_class, folds, seed, target.kind != LABELS
+                )
             else:
                 history = self._train(model, encoder, inputs, task.codes, weights, by_class, parts, seed)
         # Only now, so that a fit that fails or is interrupted outside of training leaves the estimator unchanged.
@@ -213,7 +215,8 @@ class DWACEstimator(Editable):
     ) -> training.Model:
         """A new network; with n_features given, one of a stored model's size, to be filled with its weights."""
         outputs = target.n_codes if target.kind in (CLASSES, ORDERED) else target.table.shape[1]
-        size = size or self.embedding_size or encoder.recipe.embedding_size or max(outputs, target.least_size)
+        usual = max(encoder.recipe.embedding_size or outputs, target.least_size)
+        size = size or self.embedding_size or usual
         network = backbone(encoder, ensemble_size)
         if self.head != "dwac":
             n, targets = (target.n_codes, None) if task is None else (task.n_codes, task.targets)
@@ -283,6 +286,7 @@ class DWACEstimator(Editable):
         by_class: Floats | None,
         folds: torch.Tensor,
         seed: int,
+        linear_start: bool,
     ) -> pd.DataFrame:
         weights = weights if by_class is None else weights * by_class[codes]
         with progress_bar("training", 10, show=self.verbose) as watch:
@@ -295,6 +299,7 @@ class DWACEstimator(Editable):
                 class_weights=None if by_class is None else by_class.tolist(),
                 rescale=self.rescale,
                 base_votes=self._base_votes,
+                linear_start=linear_start,
                 seed=seed,
                 **watch,
             )

@@ -53,8 +53,8 @@ class Target:
 
     @property
     def least_size(self) -> int:
-        """The least |h|, where nothing else asks for one: a number has no classes to have a dimension each."""
-        return 16 if self.kind == NUMBERS else 1
+        """The least |h|, unless asked for: neither numbers nor label sets have one dimension each."""
+        return 16 if self.kind in (NUMBERS, LABELS) else 1
 
     def answered(self, has: NDArray[np.bool_]) -> NDArray[Any]:
         """Which of several labels rows have, (n, L), in the form in which `fit` was given them."""

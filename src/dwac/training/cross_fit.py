@@ -76,6 +76,7 @@ def cross_fit(
     class_weights: Sequence[float] | None = None,
     rescale: bool = True,
     base_votes: bool = True,
+    linear_start: bool = True,
     steps: int | None = None,
     batch_size: int | None = None,
     learning_rate: float = 5e-3,
@@ -86,7 +87,7 @@ def cross_fit(
 ) -> pd.DataFrame:
     """Train an ensemble by cross-fitting; the history, in ten rounds of equally many steps.
 
-    Member m leaves out fold m mod 5. Its linear path starts as the ridge regression of the labels; then all members
+    Member m leaves out fold m mod 5. Its linear path starts as a ridge regression of the labels; then all members
     take each step together, each with `batch_size` rows of its own, by the leave-one-out loss, AdamW and the one-cycle
     schedule of `train`. Then all rows become references, with the embeddings of all members (`fit_votes`).
 
@@ -95,6 +96,7 @@ def cross_fit(
         x, y, weights, class_weights: as for `train`.
         folds: (n,) the fold of each row.
         rescale: choose the scale of each view, and the base vote, by out-of-fold votes.
+        linear_start: start the linear paths as ridge regressions, or at random.
         base_votes: let every example have a base vote at any distance, if out-of-fold votes gain by it.
         steps, batch_size: by default 60 steps of 128 rows, and more from 900 rows on.
     """
@@ -108,7 +110,7 @@ def cross_fit(
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape
     steps = steps or max(60, min(200, n // 15))
     run = _Run(model, inputs, y, weights, folds, seed, steps, batch_size or (128 if n < 2000 else 256))
-    run.prepare(learning_rate, weight_decay)
+    run.prepare(learning_rate, weight_decay, linear_start)
     rows: list[dict[str, Any]] = []
     ended = "finished"
     try:
@@ -153,15 +155,15 @@ class _Run:
         self.size = min(batch_size, *map(len, self.rows))
         self.generator = torch.Generator().manual_seed(seed)
 
-    def prepare(self, rate: float, decay: float) -> None:
+    def prepare(self, rate: float, decay: float, linear_start: bool) -> None:
         """Start the linear paths, and the optimizer."""
         self.rate = rate
-        self._start()
+        self._start(linear_start)
         trained = [part for part in self.model.parameters() if part.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay, fused=True)
 
     @torch.no_grad()
-    def _start(self) -> None:
+    def _start(self, linear: bool) -> None:
         """Each member's linear path is a ridge regression of the labels on the rows outside its fold.
 
         A few steps from there, a network is at least as good as a line, which is much with few rows.
@@ -171,7 +173,7 @@ class _Run:
         weight = self.model.embedding.weight.view(members, -1, fan_in + hidden)
         weight[:, :, fan_in:].normal_(std=hidden**-0.5)
         weight[:, :, :fan_in].normal_(std=_MEANWHILE / math.sqrt(max(fan_in, 1)))
-        for member in range(members):
+        for member in range(members if linear else 0):
             rows = self.rows[member % FOLDS]
             wanted = self._wanted(self.y[rows]).to(self.x)
             lines = _ridge(self.x[rows] * backbone.seen[member], wanted, weight.shape[1])
