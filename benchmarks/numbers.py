@@ -1,4 +1,4 @@
-"""Claim: numbers are predicted at least as well as by tuned XGBoost on tables, and better than by ridge on texts, images.
+"""Claim: numbers are predicted as well as by tuned XGBoost on tables, and better than by ridge on texts and images.
 
 Tables: California housing, diamonds, bike sharing by the hour (FOLDER/regression). 20 % of the rows are for testing,
 always the same; five seeds divide the others into training, validation and calibration rows. XGBoost has the same rows
@@ -7,8 +7,8 @@ is, or its log), every fit stops early; its quantiles are from one model for 19 
 quantile regression from 5 % and 95 %. CRPS is scored by the same 19 quantiles for both; ours exactly, too.
 
 Texts: the stars of clothing reviews (FOLDER/reviews_fallback), as a number and as ordered labels; ridge and logistic
-regression on TF-IDF, strengths chosen on validation rows. Images: the angle by which Fashion-MNIST pictures were turned;
-ridge on pixels.
+regression on TF-IDF, strengths chosen on validation rows. Images: the angle by which Fashion-MNIST pictures were
+turned; ridge on pixels.
 
     python -m benchmarks.numbers ours --data FOLDER --out PARTS
     python -m benchmarks.numbers xgboost --data FOLDER --out PARTS
@@ -102,7 +102,7 @@ def ours(folder: Path, name: str, seed: int) -> dict[str, float]:
     return {**found, "crps": float(votes.crps(y[test]).mean()), "seconds": seconds}
 
 
-def xgboost_table(name: str, X: pd.DataFrame) -> pd.DataFrame:
+def xgboost_table(X: pd.DataFrame) -> pd.DataFrame:
     """Categories as XGBoost likes them: in their order, or as categories of its own."""
     X = X.copy()
     for column in X.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes]]:
@@ -118,7 +118,7 @@ def xgboosts(folder: Path, name: str, threads: int) -> list[dict[str, float]]:
     import xgboost
 
     frame, y, test = table(folder, name)
-    frame = xgboost_table(name, frame)
+    frame = xgboost_table(frame)
     X, target, held, truth = frame[~test], y[~test], frame[test], y[test]
     rng, best, tried = np.random.RandomState(0), np.inf, []
 

@@ -319,7 +319,6 @@ class TabularEncoder(Encoder):
                 weight_decay=1e-2,
                 patience=40,
                 embedding_size=32 if large else 16,
-                penalty=1e-4,
                 ensemble_size=4,
                 compiled=True,
             )

@@ -31,6 +31,7 @@ CLASSES, ORDERED, LABELS, NUMBERS = "classes", "ordered", "labels", "numbers"
 _BINS, _FEWEST, _PER_BIN = 128, 24, 8  # bins of a number, or groups of several numbers; rows per bin, if they are few
 _THRESHOLDS = 32  # of each of several numbers
 _ALIKE = 0.03  # the difference of ranks, as a share of all, at which likeness has fallen by a factor e
+_FLOOR = 1e-4  # the least likeness: one number far off is not worth any price
 _SKEWED = 1.0  # skewness from which numbers above 0 are compared by their logs
 
 
@@ -104,7 +105,7 @@ class Target:
             rank = np.empty(self.n_codes)
             rank[order] = np.cumsum(counts[order]) - counts[order] / 2
             apart += np.abs(rank[:, None] - rank) / counts.sum()
-        return torch.as_tensor(np.exp(-apart / _ALIKE), dtype=torch.float32)
+        return torch.as_tensor(np.exp(-apart / _ALIKE) + _FLOOR, dtype=torch.float32)
 
     def codes(self, exact: Floats) -> Ints:
         """(n,): the codes of numbers or label sets (n, T)."""
