@@ -1,8 +1,7 @@
 """Votes in float64, one tile at a time: what averages and distributions of targets are made of.
 
-Precision policy. A mean of targets has no largest class that rounding could leave alone: every vote counts in it, and a
-quantile may step from one target to the next where a share crosses a level. So votes are always computed in float64,
-which takes about twice as long as float32 on a CPU, and no query is repeated for its targets' sake. Gaussian votes are
+Precision policy. Every vote counts in a mean, and a quantile jumps to another target where a share crosses a level. So
+votes are always computed in float64, which on a CPU takes about twice as long as float32. Gaussian votes are
 
     log w = 2q·g - ‖g‖² - ‖q‖²,   q and g the query and the reference, centred,
 
@@ -25,7 +24,7 @@ from dwac.kernels import Kernel, full_precision
 
 _QUERIES = {"cpu": 512, "cuda": 4096}
 _TILE = {"cpu": 2**19, "cuda": 2**25}  # votes held at once
-_GATHERED = 2**12  # references copied at once where each query has its own
+_GATHERED = {"cpu": 2**12, "cuda": 2**18}  # references copied at once where each query has its own
 _TOLERANCE = 1e-10  # of the log of a vote
 _CENTRED_ON = 10_000  # references whose median is the centre
 _NEGLIGIBLE = 40.0  # a vote this far below the largest, in logs, is lost in rounding
@@ -124,7 +123,10 @@ class Votes:
         with full_precision(rows.device):
             if rows.ndim == 1:
                 return self._product(self.queries, self._ones, rows)
-            answer, step = self.norms.new_empty(rows.shape), max(1, _GATHERED // rows.shape[1])
+            answer, step = (
+                self.norms.new_empty(rows.shape),
+                max(1, _GATHERED.get(rows.device.type, 2**12) // rows.shape[1]),
+            )
             for start in range(0, len(rows), step):
                 part = slice(start, start + step)
                 answer[part] = self._product(self.queries[part, None], self._ones[part, None], rows[part])[:, 0]
