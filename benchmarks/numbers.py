@@ -283,6 +283,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("numbers_parts"))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--only", default="", help="tables whose name contains this text")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
 
@@ -296,10 +297,10 @@ def main() -> None:
         keep("texts", [texts(chosen.data, seed) for seed in range(chosen.seeds)])
         keep("images", [images(seed) for seed in range(chosen.seeds)])
     elif chosen.part == "ours":
-        for name in TABLES:
+        for name in (name for name in TABLES if chosen.only in name):
             keep(f"{name}_ours", [ours(chosen.data, name, seed) for seed in range(chosen.seeds)])
     else:
-        for name in TABLES:
+        for name in (name for name in TABLES if chosen.only in name):
             keep(f"{name}_xgboost", xgboosts(chosen.data, name, chosen.threads))
 
 
