@@ -220,7 +220,7 @@ def _rps(model: Any, X: Any, y: Floats) -> float:
     return float(np.mean(ranked_probability_score(y.astype(int) - 1, model.predict_proba(X))))
 
 
-def images(seed: int, n: int = 20_000) -> dict[str, dict[str, float]]:
+def images(seed: int, n: int = 6_000) -> dict[str, dict[str, float]]:
     """The angle, within ±45°, by which pictures were turned; ridge on pixels."""
     pictures = np.asarray(datasets.load("fashion_mnist").X_train[:n]).reshape(n, 28, 28)
     angles = np.random.RandomState(19).uniform(-45, 45, n)
