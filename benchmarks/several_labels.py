@@ -24,6 +24,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from scipy.io import arff
+from sklearn.base import BaseEstimator
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score, hamming_loss
@@ -41,7 +42,7 @@ LABELS = {"emotions": 6, "yeast": 14, "scene": 6}
 SEEDS, TEST, ALPHA = 5, 0.2, 0.1
 
 
-class MLkNN:
+class MLkNN(BaseEstimator):  # type: ignore[misc]
     """ML-kNN (Zhang and Zhou 2007): for each label, how many of the k nearest neighbours have it, by Bayes' rule."""
 
     def __init__(self, k: int) -> None:

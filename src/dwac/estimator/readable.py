@@ -90,13 +90,16 @@ def sift(encoder: Encoder, X: Any, prepared: Callable[[Any], Any] = lambda X: X)
     return Sifted(X, inputs, reasons)
 
 
-def warn_of(reasons: Reasons, *, stacklevel: int = 3) -> None:
-    """Warn how many rows could not be read, and why the first one could not."""
+_LABELS = "probabilities are the classes' shares of the vote, their typicality is 0 and their prediction set empty"
+NUMBERS_UNREAD = "number is the average of all voters, their typicality is 0 and their interval infinite"
+
+
+def warn_of(reasons: Reasons, answer: str = _LABELS, *, stacklevel: int = 3) -> None:
+    """Warn how many rows could not be read, why the first one could not, and what the answer for them is."""
     bad = np.flatnonzero(~readable(reasons))
     if len(bad):
         warnings.warn(
-            f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}); their "
-            "probabilities are the classes' shares of the vote, their typicality is 0 and their prediction set empty",
+            f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}); their {answer}",
             UnreadableWarning,
             stacklevel=stacklevel,
         )

@@ -25,7 +25,7 @@ from dwac.errors import InputError, ShapeError
 from dwac.estimator.distribution import PredictedDistribution, as_numpy
 from dwac.estimator.fitting import DWACEstimator, Reading
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
-from dwac.estimator.readable import Sifted, warn_of
+from dwac.estimator.readable import NUMBERS_UNREAD, Sifted, warn_of
 from dwac.estimator.targets import numbers, read_numbers
 from dwac.nn import WeightedAverage, batches
 
@@ -172,7 +172,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         A row that cannot be read, such as an empty text, gets the average of all voters, with a warning.
         """
         rows, h = self._heard(X)
-        warn_of(rows.reasons, stacklevel=3)
+        warn_of(rows.reasons, NUMBERS_UNREAD, stacklevel=3)
         found = np.asarray(self._averages(h))
         full = np.tile(self._usual(), (len(rows.reasons), 1))
         full[rows.readable] = found
@@ -204,7 +204,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         """The distribution of the votes for each row: mean, quantiles, cdf and crps, computed when asked for."""
         references = self.references_
         rows, h = self._heard(X)
-        warn_of(rows.reasons, stacklevel=3)
+        warn_of(rows.reasons, NUMBERS_UNREAD, stacklevel=3)
         return PredictedDistribution(references.snapshot(), h, rows.readable, single=self.target_.single)
 
     def predict_quantiles(self, X: Any, levels: ArrayLike = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Floats:
@@ -223,7 +223,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         """
         epsilon = checks.epsilon(epsilon)
         rows, h = self._heard(X)
-        warn_of(rows.reasons, stacklevel=3)
+        warn_of(rows.reasons, NUMBERS_UNREAD, stacklevel=3)
         named = None if groups is None else self._group_names(groups, len(rows.reasons))
         asked = None if named is None else [name for name, here in zip(named, rows.readable, strict=True) if here]
         found = np.tile([-np.inf, np.inf], (len(rows.reasons), self.target_.table.shape[1], 1))
