@@ -322,5 +322,5 @@ def test_sample_weights_count_in_the_loss() -> None:
 
 def test_fits_with_one_seed_are_the_same() -> None:
     X, y = line(150)
-    found = [DWACRegressor(random_state=3, device="cpu").fit(X, y).predict(X) for _ in range(2)]
-    np.testing.assert_array_equal(*found)
+    first, second = (DWACRegressor(random_state=3, device="cpu").fit(X, y).predict(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)

@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from dwac.engine.groups import divide
-from dwac.estimator.targets import LABELS, NUMBERS, Target
+from dwac.estimator.targets import LABELS, NUMBERS, Target, classes
 from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
 from dwac.reference import ReferenceSet
@@ -39,13 +39,13 @@ _STEPS, _RATE, _RIDGE = 150, 0.02, 1e-4
 class Condenser:
     """Represents references by few of them. h, y: (n, d) and (n,) held-out rows by which their number is chosen.
 
-    target: what is predicted. Labels must stay the same; numbers may move by a tenth of the spread of their votes.
+    target: what is predicted, by default classes. Labels must stay the same; numbers may move by a tenth of the spread of their votes.
     """
 
-    def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64], target: Target) -> None:
-        self.of = target
+    def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64], target: Target | None = None) -> None:
+        self.of = classes(np.arange(references.n_classes)) if target is None else target
         counts = references.labels.cpu().numpy()
-        averaged = target.averaged(counts)
+        averaged = self.of.averaged(counts)
         self.averaged = None if averaged is None else averaged.double().numpy()
         self.everybody = references if references.members is None else references.members
         self.whole = self.everybody.crowd()  # few are near enough to a query to be look-alikes

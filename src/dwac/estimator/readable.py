@@ -99,7 +99,8 @@ def warn_of(reasons: Reasons, answer: str = _LABELS, *, stacklevel: int = 3) -> 
     bad = np.flatnonzero(~readable(reasons))
     if len(bad):
         warnings.warn(
-            f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}); their {answer}",
+            f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}); "
+            f"their {answer}",
             UnreadableWarning,
             stacklevel=stacklevel,
         )

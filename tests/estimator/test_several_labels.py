@@ -1,0 +1,245 @@
+"""Several labels at once, and labels in an order: probabilities, decisions, sets, folders and bad input."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.metrics import f1_score
+
+import dwac
+from dwac import DWACClassifier
+from dwac.errors import InputError, LabelError, ShapeError
+from dwac.metrics import missed_share
+
+Floats = NDArray[np.float64]
+QUICK: dict[str, Any] = {"epochs": 12, "batch_size": 32, "learning_rate": 1e-2, "random_state": 0, "device": "cpu"}
+
+
+def songs(n: int = 300, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Three moods that follow three columns, not independently."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 3)), columns=["tempo", "mode", "loudness"], index=[f"s{i}" for i in range(n)])
+    noise = 0.4 * rng.normal(size=(n, 3))
+    Y = pd.DataFrame(
+        {
+            "happy": X["tempo"] + X["mode"] + noise[:, 0] > 0,
+            "calm": X["loudness"] + noise[:, 1] < -0.3,
+            "sad": X["mode"] + noise[:, 2] < -0.6,
+        }
+    )
+    return X, Y.astype(int)
+
+
+@pytest.fixture(scope="module")
+def crossed() -> DWACClassifier:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rows without a label are said, and tested below
+        return DWACClassifier(random_state=0, device="cpu").fit(*songs())
+
+
+@pytest.fixture(scope="module")
+def split() -> DWACClassifier:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return DWACClassifier(cross_fit=False, epochs=20, random_state=0, device="cpu").fit(*songs(700))
+
+
+def test_labels_are_predicted_from_the_same_votes(crossed, split) -> None:
+    X, Y = songs(200, seed=1)
+    for clf in (crossed, split):
+        found = clf.predict(X)
+        assert found.shape == (200, 3)
+        assert f1_score(Y, found, average="micro") > 0.8
+        np.testing.assert_array_equal(found, clf.predict_proba(X) >= 0.5)
+        assert clf.score(X, Y) == pytest.approx((found == Y.to_numpy()).all(axis=1).mean())
+        assert clf.classes_.tolist() == ["happy", "calm", "sad"]
+
+
+def test_a_label_has_the_share_of_the_votes_of_those_who_have_it(split) -> None:
+    X, _ = songs(4, seed=2)
+    refs = split.references_
+    held = split.target_.table[refs.labels.numpy()]
+    for row, p in zip(split.embed(X), split.predict_proba(X), strict=True):
+        squared = np.square(row.astype(float) - refs.embeddings.numpy().astype(float)).sum(axis=1)
+        log_w = refs.log_weights_at(dwac.nn.heads.torch.as_tensor(squared)).numpy()
+        w = np.exp(log_w - log_w.max())
+        np.testing.assert_allclose(p, w @ held / w.sum(), atol=1e-4)
+
+
+def test_decisions_are_wrong_at_most_as_often_as_allowed(split) -> None:
+    X, Y = songs(3000, seed=3)
+    decided = split.conformal(X).decisions(0.1)
+    assert set(np.unique(decided)) <= {-1, 0, 1}
+    truth = Y.to_numpy()
+    for label in range(3):
+        for has in (0, 1):
+            own = truth[:, label] == has
+            wrong = ((decided[:, label] == 1 - has) & own).sum() / own.sum()
+            assert wrong < 0.1 + 0.12  # 70 calibration rows: three standard deviations of the beta law
+
+
+def test_sets_miss_few_labels(crossed, split) -> None:
+    X, Y = songs(1500, seed=4)
+    for clf in (crossed, split):
+        sets = clf.predict_set(X, 0.1)
+        assert sets.dtype == bool
+        assert missed_share(Y, sets) < 0.17
+        assert "miss at most" in str(clf.expected_sets(0.1))
+
+
+def test_unlike_rows_are_atypical_and_unreadable_ones_undecided(crossed) -> None:
+    far = pd.DataFrame({"tempo": [60.0], "mode": [-80.0], "loudness": [90.0]})
+    assert crossed.conformal(far).typicality[0] < 0.05
+    texts = [["loud", "bright"], ["quiet"]] * 30
+    clf = DWACClassifier(**QUICK).fit(["a loud bright day", "a quiet night"] * 30, texts)
+    with pytest.warns(UserWarning, match="could not be read"):
+        assert clf.predict(["", "a quiet night"]).shape == (2,)
+    found = clf.conformal(["", "a quiet night"])
+    assert found.typicality[0] == 0
+    assert (found.decisions(0.4)[0] == -1).all()
+
+
+def test_lists_are_answered_with_tuples_of_labels() -> None:
+    X, Y = songs(120)
+    lists = [[name for name in Y.columns if row[name]] for _, row in Y.iterrows()]
+    with pytest.warns(UserWarning, match="have no label at all"):
+        clf = DWACClassifier(**QUICK).fit(X, lists)
+    assert clf.classes_.tolist() == ["calm", "happy", "sad"]
+    found = clf.predict(X)
+    assert all(isinstance(row, tuple) and set(row) <= {"calm", "happy", "sad"} for row in found)
+    assert clf.score(X, lists) == pytest.approx(np.mean([set(a) == set(b) for a, b in zip(found, lists, strict=True)]))
+
+
+@pytest.mark.parametrize("form", [np.asarray, lambda Y: Y.to_numpy().tolist(), lambda Y: csr_array(Y.to_numpy())])
+@pytest.mark.filterwarnings("ignore")
+def test_every_form_of_indicators_gives_the_same_model(form) -> None:
+    X, Y = songs(80)
+    wanted = DWACClassifier(**QUICK).fit(X, Y).predict_proba(X)
+    np.testing.assert_array_equal(DWACClassifier(**QUICK).fit(X, form(Y)).predict_proba(X), wanted)
+
+
+def test_a_saved_model_says_the_same(crossed, split, tmp_path) -> None:
+    X, _ = songs(40, seed=5)
+    for name, clf in (("crossed", crossed), ("split", split)):
+        again = dwac.load(clf.save(tmp_path / name), device="cpu")
+        np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
+        np.testing.assert_array_equal(again.conformal(X).p_yes, clf.conformal(X).p_yes)
+        np.testing.assert_array_equal(again.predict_set(X, 0.2), clf.predict_set(X, 0.2))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_voters_come_and_go_with_label_sets_that_nobody_had() -> None:
+    X, Y = songs(150)
+    clf = DWACClassifier(random_state=0, device="cpu").fit(X[Y.sum(axis=1) < 3], Y[Y.sum(axis=1) < 3])
+    n, before = len(clf.references_), clf.predict_proba(X[:5])
+    new = X[:1].set_axis(["new"])
+    clf.add_references(new, pd.DataFrame([[1, 1, 1]], columns=Y.columns))
+    assert len(clf.references_) == n + 1
+    assert (clf.predict_proba(new) > before[:1]).any()
+    clf.forget(["new"])
+    np.testing.assert_allclose(clf.predict_proba(X[:5]), before, atol=1e-6)
+    few = clf.condense(40)
+    assert few.predict_proba(X).shape == (150, 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_twin_has_a_logistic_output_for_each_label(tmp_path) -> None:
+    X, Y = songs(300)
+    clf = DWACClassifier(head="softmax", **QUICK).fit(X, Y)
+    assert f1_score(Y, clf.predict(X), average="micro") > 0.7
+    assert clf.conformal(X).decisions(0.3).shape == (300, 3)
+    again = dwac.load(clf.save(tmp_path / "model"), device="cpu")
+    np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda Y: Y.assign(happy=2), LabelError, "0 and 1 alone.*'happy' is"),
+        (lambda Y: Y.assign(happy="yes"), LabelError, "row 0 of column 'happy' is 'yes'"),
+        (lambda Y: Y * 0, LabelError, "every column of y is constant"),
+        (lambda Y: Y[:10], ShapeError, "X has 60 rows; got 10"),
+        (lambda Y: [[] for _ in range(len(Y))], LabelError, "every list is empty"),
+    ],
+)
+def test_bad_labels_are_refused_in_a_sentence(change, error, message) -> None:
+    X, Y = songs(60)
+    with pytest.raises(error, match=message):
+        DWACClassifier(**QUICK).fit(X, change(Y))
+
+
+def test_constant_labels_and_rows_without_any_are_said() -> None:
+    X, Y = songs(60)
+    with pytest.warns(UserWarning) as said:
+        clf = DWACClassifier(**QUICK).fit(X, Y.assign(loud=1))
+    words = " ".join(str(warning.message) for warning in said)
+    assert "every row has the label 'loud'" in words
+    assert "rows have no label at all" in words
+    assert (clf.predict_proba(X)[:, 3] == 1).all()
+
+
+def test_settings_for_one_label_are_refused() -> None:
+    X, Y = songs(60)
+    with pytest.raises(InputError, match="class_weight is for one label per row"):
+        DWACClassifier(class_weight="balanced", **QUICK).fit(X, Y)
+    with pytest.raises(InputError, match="ordered=True is for one label per row"):
+        DWACClassifier(ordered=True, **QUICK).fit(X, Y)
+    with pytest.raises(InputError, match="ordered must be True or False or 'auto'"):
+        DWACClassifier(ordered="yes", **QUICK).fit(X, Y)
+
+
+# Labels in an order
+
+
+def stars(n: int = 300, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 2)), columns=["a", "b"])
+    level = np.clip(np.round(2 + 1.2 * X["a"] + 0.5 * rng.normal(size=n)), 0, 4).astype(int)
+    return X, level
+
+
+def test_sets_of_ordered_labels_are_intervals() -> None:
+    X, y = stars()
+    clf = DWACClassifier(ordered=True, random_state=0, device="cpu").fit(X, y)
+    new, truth = stars(400, seed=1)
+    sets = clf.predict_set(new, 0.1)
+    gaps = (np.diff(sets.astype(int), axis=1) == 1).sum(axis=1) + sets[:, 0]
+    assert (gaps <= 1).all()
+    assert sets[np.arange(400), truth].mean() > 0.85
+    assert clf.target_.kind == "ordered"
+
+
+def test_an_ordered_categorical_has_its_own_order(tmp_path) -> None:
+    X, y = stars()
+    names = np.array(["awful", "bad", "fair", "good", "great"])
+    words = pd.Series(pd.Categorical(names[y], categories=names[::-1], ordered=True))
+    clf = DWACClassifier(**QUICK).fit(X, words)
+    assert clf.classes_.tolist() == names[::-1].tolist()
+    assert clf.target_.kind == "ordered"
+    assert clf.score(X, words) > 0.5
+    again = dwac.load(clf.save(tmp_path / "model"), device="cpu")
+    assert again.target_.kind == "ordered"
+    np.testing.assert_array_equal(again.predict_set(X, 0.2), clf.predict_set(X, 0.2))
+    plain = DWACClassifier(ordered=False, **QUICK).fit(X, words)
+    assert plain.target_.kind == "classes"
+    assert plain.classes_.tolist() == sorted(names)
+
+
+def test_ordered_training_is_by_how_far_off_a_prediction_is() -> None:
+    """The loss of a model's own predictions is the ranked probability score, in units of that of the shares."""
+    target = dwac.estimator.targets.classes(np.arange(4), ordered=True)
+    codes = np.array([0, 1, 1, 2, 3, 3])
+    values = target.averaged(codes).double().numpy()
+    p = np.array([0.1, 0.2, 0.3, 0.4])
+    shares = np.bincount(codes) / len(codes)
+
+    def rps(q: Floats, y: int) -> float:
+        return float(np.sum((np.cumsum(q)[:-1] - (y <= np.arange(3))) ** 2))
+
+    unit = np.mean([rps(shares, y) for y in codes])
+    for y in range(4):
+        assert np.square(p @ values - values[y]).sum() == pytest.approx(rps(p, y) / unit, rel=1e-6)
