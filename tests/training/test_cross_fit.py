@@ -34,7 +34,7 @@ def started(model: WeightedAverage, x: tuple[Tensor, Tensor], y: Tensor, folds: 
     model.embed(x)  # lazy layers take their shape
     torch.manual_seed(1)
     run = _Run(model, x, y, None, folds, 0, 20, 16)
-    run.prepare(1e-2, 0.0)
+    run.prepare(1e-2, 0.0, True)
     return run
 
 

@@ -39,7 +39,8 @@ _STEPS, _RATE, _RIDGE = 150, 0.02, 1e-4
 class Condenser:
     """Represents references by few of them. h, y: (n, d) and (n,) held-out rows by which their number is chosen.
 
-    target: what is predicted, by default classes. Labels must stay the same; numbers may move by a tenth of the spread of their votes.
+    target: what is predicted, by default classes. Labels must stay the same; numbers may move by a tenth of the spread
+    of their votes.
     """
 
     def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64], target: Target | None = None) -> None:

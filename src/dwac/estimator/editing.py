@@ -113,10 +113,12 @@ class Editable(Voting):
             self._described = self._describe(), groups
         return self._described[0]
 
-    def _describe(self) -> list[str | None] | None:
+    def _describe(self, references: ReferenceSet | None = None) -> list[str | None] | None:
+        """What sets each group apart; references: the same voters in other groups."""
+        references = self.references_ if references is None else references
         if self.encoder_.kind not in ("tabular", "text", "huggingface") or self._alone:
             return None  # who represents a group does not tell what all its members have in common
-        everybody = self.references_.members or self.references_
+        everybody = references.members or references
         records = self.examples_.rows(everybody.ids) if len(self.examples_) else None
         if records is None:
             return None
@@ -145,6 +147,7 @@ class Editable(Voting):
         X, inputs = self._read(X)
         n = count(X)
         codes, exact = self._known(y, n, strict=True)
+        codes, references = self._adopted(codes, exact), self.references_
         names = self._new_ids(X, ids, n)
         shared = names[names.isin(self.calibration_ids_)]
         if len(shared) and self._folds is None:  # cross-fitted rows do both, and ids that vote are refused below
@@ -160,6 +163,17 @@ class Editable(Voting):
             self._novelty = replace(self._novelty, known=known)
         self._keep(names, X)
         return self
+
+    def _adopted(self, codes: NDArray[np.int64], exact: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The codes of new voters (n,), with those of label sets that nobody had before."""
+        if not (codes < 0).any():
+            return codes
+        before = self.target_.n_codes
+        self.target_ = self.target_.with_sets(exact[codes < 0])
+        cast(WeightedAverage, self.model_).references = self.references_.recoded(
+            np.arange(before), self.target_.n_codes
+        )
+        return self.target_.codes(exact)
 
     def _keep(self, ids: pd.Index[Any], X: Any) -> None:
         """Keep examples for explanations: as given, except that files and pictures are kept as pixels."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,17 @@ class Target:
     def n_codes(self) -> int:
         """K."""
         return len(self.outcomes)
+
+    def with_sets(self, indicators: Floats) -> Target:
+        """The same with more label sets, (n, L) of 0 and 1, after those there are."""
+        new = np.unique(indicators, axis=0)
+        table = np.concatenate([self.table, new[[row.tobytes() not in self._places for row in new]]])
+        return restored(LABELS, self.names, table, self.scale, listed=self.listed)
+
+    @cached_property
+    def _places(self) -> dict[bytes, int]:
+        """The code of each label set."""
+        return {row.tobytes(): code for code, row in enumerate(np.ascontiguousarray(self.table))}
 
     @property
     def least_size(self) -> int:
@@ -113,8 +125,8 @@ class Target:
             middles = (self.table[1:, 0] + self.table[:-1, 0]) / 2
             return np.searchsorted(middles, exact[:, 0]).astype(np.int64)
         if self.kind == LABELS:
-            place = {row.tobytes(): code for code, row in enumerate(self.table)}
-            return np.array([place.get(row.tobytes(), -1) for row in np.ascontiguousarray(exact)], dtype=np.int64)
+            found = [self._places.get(row.tobytes(), -1) for row in np.ascontiguousarray(exact)]
+            return np.array(found, dtype=np.int64)
         scale = np.where(self.table.std(axis=0) > 0, self.table.std(axis=0), 1.0)
         found = [
             np.square((part[:, None] - self.table) / scale).sum(axis=2).argmin(axis=1)

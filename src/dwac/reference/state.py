@@ -319,6 +319,29 @@ class State:
             targets=None if self.targets is None else self.targets[rows],  # its own, as its label and embedding are
         )
 
+    def recoded(self, codes: Ints, n_classes: int) -> State:
+        """The same votes, for class codes[k] in place of class k, in the same leaves; groups are found by Ward."""
+        known = self._recoded.get((codes.tobytes(), n_classes))
+        return known or self._recoded.setdefault((codes.tobytes(), n_classes), self._in_classes(codes, n_classes))
+
+    @cached_property
+    def _recoded(self) -> dict[tuple[bytes, int], State]:
+        return {}
+
+    def _in_classes(self, codes: Ints, n_classes: int) -> State:
+        labels = torch.as_tensor(codes, device=self.labels.device)[self.labels]
+        everybody = None if self.members is None else self.members.recoded(codes, n_classes)
+        # Who represents others is in the group of those it represents.
+        above = None if everybody is None else everybody.groups.parents
+        groups, factors = Groups.build(self.embeddings, labels, self.counted, self.groups.leaves, above), self.divided
+        assert factors is not None
+        division = Division(groups.leaves, groups.parents, factors.factors)
+        made = replace(
+            self, labels=labels, n_classes=n_classes, class_weights=None, division=division, members=everybody
+        )
+        made.__dict__["groups"] = groups
+        return made
+
     # Edits
 
     def added(
