@@ -50,12 +50,12 @@ class MLkNN(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Floats, Y: Floats) -> MLkNN:
         """Count, for rows with and without each label, how many of their neighbours have it; smoothed by 1."""
-        self.near, self.Y = NearestNeighbors(n_neighbors=self.k + 1).fit(X), Y
-        own = self.near.kneighbors(X, return_distance=False)[:, 1:]
+        self.near_, self.Y_ = NearestNeighbors(n_neighbors=self.k + 1).fit(X), Y
+        own = self.near_.kneighbors(X, return_distance=False)[:, 1:]
         counts = Y[own].sum(axis=1).astype(int)
-        self.prior = (1 + Y.sum(axis=0)) / (2 + len(Y))
+        self.prior_ = (1 + Y.sum(axis=0)) / (2 + len(Y))
         grid = np.arange(self.k + 1)
-        self.has, self.lacks = (
+        self.has_, self.lacks_ = (
             np.stack([(1 + ((counts == c) & rows).sum(axis=0)) / (self.k + 1 + rows.sum(axis=0)) for c in grid])
             for rows in (Y > 0, Y == 0)
         )
@@ -63,10 +63,10 @@ class MLkNN(BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Floats) -> NDArray[np.int64]:
         """(n, L) of 0 and 1."""
-        near = self.near.kneighbors(X, n_neighbors=self.k, return_distance=False)
-        counts, columns = self.Y[near].sum(axis=1).astype(int), np.arange(self.Y.shape[1])
-        yes = self.prior * self.has[counts, columns]
-        return np.asarray(yes > (1 - self.prior) * self.lacks[counts, columns]).astype(np.int64)
+        near = self.near_.kneighbors(X, n_neighbors=self.k, return_distance=False)
+        counts, columns = self.Y_[near].sum(axis=1).astype(int), np.arange(self.Y_.shape[1])
+        yes = self.prior_ * self.has_[counts, columns]
+        return np.asarray(yes > (1 - self.prior_) * self.lacks_[counts, columns]).astype(np.int64)
 
 
 def table(folder: Path, name: str) -> tuple[pd.DataFrame, Floats, NDArray[np.bool_]]:
