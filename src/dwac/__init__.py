@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, report, training
-from dwac.estimator import DWACClassifier, load
+from dwac.estimator import DWACClassifier, DWACRegressor, load
 from dwac.explain import Explanation
 from dwac.reference import ReferenceSet
 
@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DWACClassifier",
+    "DWACRegressor",
     "Explanation",
     "ReferenceSet",
     "conformal",

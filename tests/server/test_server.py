@@ -44,6 +44,7 @@ from dwac.errors import InputError, UnreadableWarning
 from dwac.server import Limits, create_app
 from dwac.server import run as running
 from dwac.server.answers import Answers
+from dwac.server.answers.common import Votes
 from dwac.server.batching import Batcher
 from dwac.server.gate import HEADERS
 
@@ -429,7 +430,7 @@ def test_a_bad_row_in_a_batch_is_flagged_and_changes_no_other(table: DWACClassif
     good = json.loads(people(8).to_json(orient="records", date_format="iso"))
     bad = {**good[3], "age": "old"}
     asked = [[row] for row in good[:3]] + [[good[0], bad]] + [[row] for row in good[4:]]
-    answers = Answers(table, create_app(table).state.service.reader, False).run(0, asked)
+    answers = create_app(table).state.service.answers.run(Votes(), asked)
     assert answers[3].reasons.tolist() == [None, "column 'age' must hold numbers; got 'old'"]
     probabilities = np.concatenate([answer.probabilities[answer.readable] for answer in answers])
     expected = table.predict_proba(people(8).iloc[[0, 1, 2, 0, 4, 5, 6, 7]])
