@@ -24,6 +24,7 @@ from dwac import _checks as checks
 from dwac.conformal import (
     Calibration,
     ConformalPrediction,
+    LabelCalibration,
     LabelPrediction,
     nonconformity,
 )
@@ -31,7 +32,7 @@ from dwac.errors import InputError
 from dwac.estimator.fitting import DWACEstimator, Reading
 from dwac.estimator.preparation import class_weights, encode_known, encode_labels, row_weights
 from dwac.estimator.readable import Reasons, readable, warn_of
-from dwac.estimator.several import Calibrations, calibrate, label_probabilities, probabilities_of
+from dwac.estimator.several import Calibrations, calibrate, label_probabilities, private_decisions, probabilities_of
 from dwac.estimator.targets import (
     LABELS,
     ORDERED,
@@ -297,9 +298,9 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         """The decisions on several labels, from the result of `evidence`; no typicality without novelty."""
         p = probabilities_of(self.model_, votes, self.target_)
         by_fold = None if fold_votes is None else label_probabilities(fold_votes, self.target_)
-        if private:
-            p, by_fold = privacy.p_values(p), None if by_fold is None else privacy.p_values(by_fold)
-        found = self._label_calibration().labels.predict(p, by_fold, self.classes_)
+        labels = self._label_calibration().labels
+        decided = private_decisions if private else LabelCalibration.predict
+        found = decided(labels, p, by_fold, self.classes_)
         if novelty is not None:
             found = replace(found, typicality=self._typicality(novelty, private=private))
         return found if reasons is None else found.without(~readable(reasons))
