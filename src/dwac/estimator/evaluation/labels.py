@@ -100,9 +100,9 @@ def predict_labels(clf: DWACClassifier, X: Any, *, private: bool) -> LabelPredic
     p = probabilities_of(clf.model_, found.votes, clf.target_)
     p = np.round(p * privacy.STEPS) / privacy.STEPS if private else p
     if len(clf.calibration_y_) == 0:
-        return LabelPredictions(p, clf.classes_, None, None, found.reasons, private)
-    trust = clf.labels_of(*found, private=private)
-    return LabelPredictions(p, clf.classes_, trust, clf._label_calibration().misses, found.reasons, private)
+        return LabelPredictions(p, clf.classes_, None, None, reasons, private)
+    trust = clf.labels_of(votes, reasons, novelty, fold_votes, private=private)
+    return LabelPredictions(p, clf.classes_, trust, clf._label_calibration().misses, reasons, private)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,11 @@ class NumberPredictions(Answers):
         return np.stack([np.floor(found / step)[..., 0], np.ceil(found / step)[..., 1]], axis=-1) * step
 
     @property
+    def shown(self) -> Floats:
+        """(n, T): what is predicted, on the grid if private."""
+        return self._rounded(self.values)
+
+    @property
     def _step(self) -> Floats:
         """(T,): the grid of private numbers, a round part of their spread."""
         exact = _STEP * self.reg.target_.scale[1]

@@ -3,46 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dwac.conformal import LabelPrediction, smallest_calibration
+from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
 from dwac.errors import CalibrationError, CalibrationWarning
-from dwac.estimator.readable import Reasons, readable
-from dwac.estimator.several import probabilities_of
-from dwac.explain import privacy
+from dwac.estimator.evaluation import LabelPredictions, predict
+from dwac.estimator.evaluation.labels import DECISIONS
 from dwac.server.answers.common import Answers, Votes, Why, names_of, reasons_of
 from dwac.server.refusals import RefusalError
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.labels import SCHEMAS
 
-Floats = NDArray[np.float64]
-_DECISIONS = {1: "yes", 0: "no", -1: "undecided"}
-
-
-@dataclass(frozen=True)
-class LabelVotes:
-    """What is known about the labels of n rows."""
-
-    probabilities: Floats  # (n, L); rounded if private
-    exact: Floats  # (n, L), for sets
-    trust: LabelPrediction | None  # None without calibration rows
-    reasons: Reasons | None
-
-    def part(self, rows: Any) -> Self:
-        """The same for some rows."""
-        return replace(
-            self,
-            probabilities=self.probabilities[rows],
-            exact=self.exact[rows],
-            trust=None if self.trust is None else self.trust.part(rows),
-            reasons=None if self.reasons is None else self.reasons[rows],
-        )
 
 
 class LabelAnswers(Answers):
@@ -50,9 +27,11 @@ class LabelAnswers(Answers):
 
     task: ClassVar[Schemas] = SCHEMAS
 
-    def _predict(self, X: Any, asked: Votes) -> LabelVotes:
+    def _predict(self, X: Any, asked: Votes) -> LabelPredictions:
         del asked
-        return label_votes(self.model, self.model.evidence(X), private=self.private)
+        with _silent():
+            found: LabelPredictions = predict(self.model, X, private=self.private)
+        return found
 
     def why(self, ask: Any) -> Why:
         """Which labels are explained is part of the question."""
@@ -82,7 +61,7 @@ class LabelAnswers(Answers):
     def _target(self) -> dict[str, Any]:
         return {"task": self.model.target_.kind, "labels": self._names[0]}
 
-    def predictions(self, predicted: LabelVotes, ask: Any) -> dict[str, Any]:
+    def predictions(self, predicted: LabelPredictions, ask: Any) -> dict[str, Any]:
         """Labels, probabilities, decisions, typicality and set of each row."""
         columns = (predicted.probabilities.tolist(), self._trust(predicted, ask.epsilon))
         rows = [
@@ -91,9 +70,9 @@ class LabelAnswers(Answers):
         ]
         return {"epsilon": ask.epsilon, "note": self._note(ask.epsilon), "predictions": rows}
 
-    def sets(self, predicted: LabelVotes, ask: Any) -> dict[str, Any]:
+    def sets(self, predicted: LabelPredictions, ask: Any) -> dict[str, Any]:
         """Decisions, p-values and set of each row."""
-        trust = predicted.trust
+        trust = predicted.conformal
         if trust is None:
             raise CalibrationError("decisions need calibration rows, and the model has none; add some with recalibrate")
         columns = (self._trust(predicted, ask.epsilon), trust.p_yes.tolist(), trust.p_no.tolist())
@@ -109,19 +88,19 @@ class LabelAnswers(Answers):
     def _by_label(self, row: list[Any]) -> dict[str, Any]:
         return dict(zip(self._names[1], row, strict=True))
 
-    def _trust(self, predicted: LabelVotes, epsilon: float) -> list[dict[str, Any]]:
-        reasons, trust = reasons_of(predicted, len(predicted.probabilities)), predicted.trust
+    def _trust(self, predicted: LabelPredictions, epsilon: float) -> list[dict[str, Any]]:
+        reasons, trust = reasons_of(predicted, len(predicted)), predicted.conformal
         if trust is None:
             nothing = dict.fromkeys(("typicality", "decisions", "label_set"))
             return [{**nothing, "unreadable": why} for why in reasons]
-        decided = decisions(trust, epsilon).tolist()
-        sets = label_sets(self.model, predicted, epsilon).tolist()
+        with _silent():
+            decided, sets = (np.asarray(found).tolist() for found in (predicted.decisions(epsilon), predicted.sets(epsilon)))
         typicality = [None] * len(reasons) if trust.typicality is None else trust.typicality.tolist()
         return [
             {
                 "unreadable": why,
                 "typicality": typical,
-                "decisions": self._by_label([_DECISIONS[code] for code in row]),
+                "decisions": self._by_label([DECISIONS[code] for code in row]),
                 "label_set": self._held(held),
             }
             for why, typical, row, held in zip(reasons, typicality, decided, sets, strict=True)
@@ -142,31 +121,12 @@ class LabelAnswers(Answers):
         return f"fewer than {needed} calibration rows have, or lack, {rare}: decisions on these are rare"
 
 
-def label_votes(clf: Any, evidence: Any, *, private: bool) -> LabelVotes:
-    """What is known about the labels of rows, from the result of `evidence`."""
-    exact = probabilities_of(clf.model_, evidence[0], clf.target_)
-    shown = np.round(exact * privacy.STEPS) / privacy.STEPS if private else exact
-    trust = None
-    if len(clf.calibration_y_):
-        with warnings.catch_warnings():  # the note of an answer says which labels are rare
-            warnings.simplefilter("ignore", CalibrationWarning)
-            trust = clf.labels_of(*evidence, private=private)
-    return LabelVotes(shown, exact, trust, evidence[1])
-
-
-def decisions(trust: LabelPrediction, epsilon: float) -> NDArray[np.int8]:
-    """(n, L): 1 has the label, 0 has it not, -1 undecided."""
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without warnings of what the note of an answer says."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        return trust.decisions(epsilon)
-
-
-def label_sets(clf: Any, predicted: LabelVotes, epsilon: float) -> NDArray[np.bool_]:
-    """(n, L): sets that miss at most a share ε of a row's labels, on average; none of rows that could not be read."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)
-        sets = clf._label_calibration().misses.sets(predicted.exact, epsilon)
-    return sets if predicted.reasons is None else np.asarray(sets & readable(predicted.reasons)[:, None])
+        yield
 
 
 def _yes(explanation: Any) -> float:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
-from dwac.errors import CalibrationWarning, UnreadableWarning
+from dwac.errors import CalibrationWarning
+from dwac.estimator.evaluation import NumberPredictions, predict
 from dwac.estimator.readable import Reasons
-from dwac.nn import WeightedAverage
 from dwac.server.answers.common import Answers, Votes, Why, reasons_of
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.numbers import SCHEMAS, SEVERAL
@@ -64,7 +64,7 @@ class NumberAnswers(Answers):
 
     def _predict(self, X: Any, asked: Votes) -> NumberVotes:
         epsilon, levels = asked.settings  # type: ignore[misc]
-        return number_votes(self.model, X, epsilon, levels, private=self.private)
+        return number_votes(predict(self.model, X, private=self.private), epsilon, levels)
 
     def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
         explained = self.model.explain(X, asked.k, epsilon=asked.settings, private=self.private)
@@ -111,34 +111,10 @@ def _level(level: float) -> str:
     return f"{level:.15g}"
 
 
-def number_votes(
-    reg: Any, X: Any, epsilon: float, levels: tuple[float, ...] = (), *, private: bool
-) -> NumberVotes:
-    """The numbers of X; rows that cannot be read are flagged. private: on a grid that shows no training number."""
-    with warnings.catch_warnings():  # of what the answer says itself
-        warnings.simplefilter("ignore", UnreadableWarning)
+def number_votes(found: NumberPredictions, epsilon: float, levels: tuple[float, ...] = ()) -> NumberVotes:
+    """All that is asked of the votes, counted now; rounded if the predictions are private."""
+    with warnings.catch_warnings():  # the note of an answer says it
         warnings.simplefilter("ignore", CalibrationWarning)
-        rows, h = reg._heard(X)
-        reasons, here = rows.reasons, rows.readable
-        n, width = len(reasons), reg.target_.table.shape[1]
-        prediction = np.tile(reg._usual(), (n, 1))
-        prediction[here] = reg._averages(h)
-        calibrated = len(reg.calibration_y_) > 0
-        intervals = np.tile([-np.inf, np.inf], (n, width, 1)) if calibrated else None
-        if intervals is not None and len(h):
-            intervals[here] = reg.intervals_of(h, epsilon)
-        quantiles = np.empty((n, width, len(levels)))
-        if levels:
-            found = reg.predict_distribution(X).quantiles(levels)
-            quantiles = found[:, None] if reg.target_.single else found
-        typicality = None
-        if calibrated and isinstance(reg.model_, WeightedAverage):
-            typicality = np.zeros(n)
-            if len(h):
-                typicality[here] = reg._typicality(reg._novelty_of(h, rows.inputs), private=private)
-    found_all = NumberVotes(prediction, intervals, quantiles, typicality, reasons)
-    return _hidden(reg, found_all) if private else found_all
-
-
-def _hidden(reg: Any, exact: NumberVotes) -> NumberVotes:
-    raise NotImplementedError
+        intervals = found.intervals(epsilon)
+    quantiles = found.quantiles(levels) if levels else np.empty((*found.values.shape, 0))
+    return NumberVotes(found.shown, intervals, quantiles, found.typicality, found.reasons)

@@ -51,6 +51,10 @@ class Task(ABC):
     def named(self, value: Any) -> Any:
         """A label or number, as in `truth` or in an edit, as a JSON value; None if it is not known."""
 
+    def value_of(self, references: ReferenceSet, place: int) -> Any:
+        """What a training example votes for, as edits have it."""
+        return int(references.labels[place])
+
     @abstractmethod
     def new_value(self, step: Any) -> Any:
         """What an edit gives a training example instead of its label or number, checked; hashable."""
