@@ -69,6 +69,26 @@ def novelty(values: ArrayLike) -> Floats:
     return np.asarray(np.floor(np.asarray(values, dtype=np.float64) / FIT) * FIT)
 
 
+def numbers(values: ArrayLike, step: float) -> Floats:
+    """Predicted numbers rounded to whole steps; step 0, where all training numbers are the same, keeps them.
+
+    A prediction that one example decides is that example's own number, and quantiles of votes always are somebody's.
+    So numbers are rounded to a step that is the same for all rows: between a fiftieth and a twentieth of the usual
+    range of all training numbers (`dwac.explain.numbers.Numerals`). Whole numbers in a small range are then as visible
+    as a label is.
+    """
+    exact = np.asarray(values, dtype=np.float64)
+    return np.asarray(np.round(exact / step) * step if step else exact)
+
+
+def interval(ends: ArrayLike, step: float) -> Floats:
+    """(…, 2): intervals whose ends are rounded outwards to whole steps: so they keep their coverage."""
+    low, high = np.moveaxis(np.asarray(ends, dtype=np.float64), -1, 0)
+    if not step:
+        return np.stack([low, high], axis=-1)
+    return np.stack([np.floor(low / step + 1e-9) * step, np.ceil(high / step - 1e-9) * step], axis=-1)
+
+
 def count(n: int) -> int:
     """A count of examples, to two significant digits."""
     return int(float(f"{n:.2g}"))

@@ -17,15 +17,10 @@ Ints = NDArray[np.int64]
 
 
 class Votes:
-    """The vote of every reference on one query, in float64: `deciding` and `flip_set` are certified from these.
+    """The vote of every reference on one query, in float64: w(h, h_i), times its weight and that of its class."""
 
-    A vote is w(h, h_i), times the weight of the reference and the weight c of its class. If two classes have equal
-    votes, the first one is the label. `flip_set` therefore uses exact sums (`math.fsum`), which distinguish a tie from
-    rounding.
-    """
-
-    def __init__(self, references: ReferenceSet, h: Tensor, label: int) -> None:
-        self.references, self.h, self.label = references, h, label
+    def __init__(self, references: ReferenceSet, h: Tensor) -> None:
+        self.references, self.h = references, h
         self.class_weights, self.n_classes = references.class_weights, references.n_classes
 
     @cached_property
@@ -37,22 +32,6 @@ class Votes:
     def labels(self) -> Ints:
         """(m,): the labels of the references."""
         return self.references.labels.cpu().numpy()
-
-    @cached_property
-    def ordered(self) -> tuple[Floats, Ints, Ints]:
-        """The same, heaviest first, and the labels and rows of these references."""
-        rows = np.argsort(-self.log_w, kind="stable")
-        return self.log_w[rows], self.labels[rows], rows
-
-    def deciding(self) -> int:
-        """The least j such that the j heaviest votes decide the label, whatever labels all the others have."""
-        log_w, labels, _ = self.ordered
-        return self._least(log_w, labels)
-
-    def deciding_groups(self) -> int:
-        """The same for groups: the least j such that the j heaviest decide it, whatever labels all others have."""
-        rows, (log_w, labels) = self.group_order, self.group_votes
-        return self._least(log_w[rows], labels[rows])
 
     @cached_property
     def group_votes(self) -> tuple[Floats, Ints]:
@@ -82,6 +61,34 @@ class Votes:
     def shares(self, log_w: Floats, labels: Ints) -> Floats:
         """Shares of the whole vote."""
         return np.asarray(np.exp(self._counted(log_w, labels) - self.log_total))
+
+
+class LabelVotes(Votes):
+    """Votes on a label: `deciding` and `flip_set` are certified from these.
+
+    If two classes have equal votes, the first one is the label. `flip_set` therefore uses exact sums (`math.fsum`),
+    which distinguish a tie from rounding.
+    """
+
+    def __init__(self, references: ReferenceSet, h: Tensor, label: int) -> None:
+        super().__init__(references, h)
+        self.label = label
+
+    @cached_property
+    def ordered(self) -> tuple[Floats, Ints, Ints]:
+        """The same, heaviest first, and the labels and rows of these references."""
+        rows = np.argsort(-self.log_w, kind="stable")
+        return self.log_w[rows], self.labels[rows], rows
+
+    def deciding(self) -> int:
+        """The least j such that the j heaviest votes decide the label, whatever labels all the others have."""
+        log_w, labels, _ = self.ordered
+        return self._least(log_w, labels)
+
+    def deciding_groups(self) -> int:
+        """The same for groups: the least j such that the j heaviest decide it, whatever labels all others have."""
+        rows, (log_w, labels) = self.group_order, self.group_votes
+        return self._least(log_w[rows], labels[rows])
 
     def _least(self, log_w: Floats, labels: Ints) -> int:
         """The least j such that the first j votes decide the label, whatever labels all the others have.
