@@ -96,9 +96,21 @@ class LabelPredictions(Answers):
 
 def predict_labels(clf: DWACClassifier, X: Any, *, private: bool) -> LabelPredictions:
     """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    found = clf.evidence(X)
-    p = probabilities_of(clf.model_, found.votes, clf.target_)
-    p = np.round(p * privacy.STEPS) / privacy.STEPS if private else p
+    return label_predictions_of(clf, *clf.evidence(X), private=private)
+
+
+def label_predictions_of(
+    clf: DWACClassifier,
+    votes: Floats,
+    reasons: Reasons | None = None,
+    novelty: Floats | None = None,
+    fold_votes: Floats | None = None,
+    *,
+    private: bool,
+) -> LabelPredictions:
+    """The same from existing evidence: votes (n, K) for label sets, novelty, and votes by fold."""
+    p = probabilities_of(clf.model_, votes, clf.target_)
+    p = np.ceil(np.round(p * privacy.STEPS, 9)) / privacy.STEPS if private else p  # up: sets may only grow
     if len(clf.calibration_y_) == 0:
         return LabelPredictions(p, clf.classes_, None, None, reasons, private)
     trust = clf.labels_of(votes, reasons, novelty, fold_votes, private=private)

@@ -105,6 +105,11 @@ class ClassTask(VotedTask):
         both = np.minimum(ours.probabilities.max(axis=1), theirs.probabilities.max(axis=1))
         return rows[np.argsort(-both[rows], kind="stable")]
 
+    def discs_of(self, group: Any, leaf: int, references: ReferenceSet, *, whole: bool) -> list[int]:
+        """None if the representative was relabelled."""
+        same = self.clf.classes_.tolist()[references.groups.leaf_labels[leaf]] == group.label
+        return super().discs_of(group, leaf, references, whole=whole) if same else []
+
     def predicted_code(self, explanation: Any) -> int:
         """Of the predicted class."""
         return int(self.clf.classes_.tolist().index(explanation.label))

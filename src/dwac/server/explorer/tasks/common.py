@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -102,6 +102,10 @@ class Task(ABC):
         """What the discs of the map show: a list per name, one entry per disc."""
         return {"label": references.groups.leaf_labels.tolist()}
 
+    def named_disc(self, references: ReferenceSet, disc: int) -> Any:
+        """What the members of a disc vote for, as a JSON value."""
+        return self.named(references.groups.leaf_labels[disc])
+
     @abstractmethod
     def moved(self, before: Any, after: Any) -> Ints:
         """The rows whose predictions edits change, those that change most first where that can be said."""
@@ -122,7 +126,35 @@ class Task(ABC):
         """The examples whose labels or numbers are furthest from what the others vote for: row and what is apart."""
         raise InputError("the page lists labels to check for this model")
 
+    # Two models
+
+    predicts: ClassVar[str] = "one label per row"
+
+    def comparable(self, other: Task) -> bool:
+        """Whether a second model predicts the same."""
+        return type(self) is type(other)
+
     # One example
+
+    def vote(self, explanation: Any, label: int) -> Any:
+        """The vote that the page shows; of several labels that on one of them, by its place among the names."""
+        del label
+        return explanation
+
+    def more(self, explanation: Any, epsilon: float | None = None) -> dict[str, Any]:
+        """What the page shows besides the vote."""
+        del explanation, epsilon
+        return {}
+
+    def without_record(self, explanation: Any) -> Any:
+        """An explanation that does not show the example itself."""
+        return replace(explanation, record=None, attention=None)
+
+    def discs_of(self, group: Any, leaf: int, references: ReferenceSet, *, whole: bool) -> list[int]:
+        """The discs of the map that a group of an explanation is made of, from the leaf of its representative."""
+        del group
+        found = references.groups
+        return np.flatnonzero(found.parents == found.parents[leaf]).tolist() if whole else [int(leaf)]
 
     def explain(self, clf: Any, X: Any, k: int, epsilon: float, *, private: bool) -> Any:
         """The explanation of one row of data."""

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
-from dwac.errors import CalibrationWarning
+from dwac.errors import CalibrationWarning, InputError
 from dwac.estimator.evaluation import LabelPredictions
 from dwac.estimator.evaluation.labels import label_predictions_of
 from dwac.estimator.targets import read_labels
@@ -28,6 +28,12 @@ class LabelTask(VotedTask):
 
     columns: ClassVar[Mapping[str, str]] = {"label": "<u1", "predicted": "<f4", "p_yes": "<f8", "p_no": "<f8"}
     outcome: ClassVar[str] = "a label set of the training examples"
+
+    predicts: ClassVar[str] = "several labels per row"
+
+    def comparable(self, other: Any) -> bool:
+        """The same labels."""
+        return isinstance(other, LabelTask) and self._names == other._names
 
     @cached_property
     def _names(self) -> list[Any]:
@@ -123,6 +129,25 @@ class LabelTask(VotedTask):
             {"row": int(rows[i]), "label": self._names[j], "has": bool(truth[rows[i], j]), "probability": float(p[i, j])}
             for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True)
         ]
+
+    def vote(self, explanation: Any, label: int) -> Any:
+        """The vote on one label."""
+        if not 0 <= label < len(self._names):
+            raise InputError(f"label must be the place of a label, 0 … {len(self._names) - 1}; got {label}")
+        return explanation[self.clf.classes_.tolist()[label]]
+
+    def more(self, explanation: Any, epsilon: float | None = None) -> dict[str, Any]:
+        """The votes on all labels, in short."""
+        found = []
+        for name in self.clf.classes_.tolist():
+            vote = explanation[name]
+            p = None if vote.p_values is None else list(vote.p_values.values())
+            found.append({"name": plain(name), "probability": yes(vote), "p_no": p and p[0], "p_yes": p and p[-1]})
+        return {"labels": found, "predicted": plain(list(explanation.labels))}
+
+    def discs_of(self, group: Any, leaf: int, references: ReferenceSet, *, whole: bool) -> list[int]:
+        """None: those who vote alike on one label are of many label sets."""
+        return []
 
     def predicted_code(self, explanation: Any) -> int:
         """Of the label set nearest to the probabilities."""

@@ -58,6 +58,12 @@ class NumberTask(Task):
 
     columns: ClassVar[Mapping[str, str]] = {"label": "<f8", "predicted": "<f8", "interval": "<f8"}
 
+    predicts: ClassVar[str] = "numbers"
+
+    def comparable(self, other: Task) -> bool:
+        """Equally many numbers."""
+        return isinstance(other, NumberTask) and self._width == other._width
+
     @property
     def _width(self) -> int:
         return int(self.clf.target_.table.shape[1])
@@ -229,6 +235,10 @@ class NumberTask(Task):
         sums = [np.bincount(groups.leaves, references.sizes * column, len(groups.parents)) for column in targets.T]
         sizes = np.bincount(groups.leaves, references.sizes, len(groups.parents))
         return {**super().disc(references), "value": (np.stack(sums, axis=1) / sizes[:, None]).tolist()}
+
+    def named_disc(self, references: ReferenceSet, disc: int) -> Any:
+        """The mean of their numbers."""
+        return self.named(self.disc(references)["value"][disc])
 
     def moved(self, before: Numbers, after: Numbers) -> Ints:
         """Rows whose numbers move by more than a thousandth of the spread of all, the largest moves first."""
