@@ -46,12 +46,15 @@ class LabelAnswers(Answers):
         return Why(ask.k, tuple(dict.fromkeys(known[str(plain(label))] for label in ask.labels)))
 
     def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
-        found = []
-        for each in self.model.explain(X, asked.k, private=self.private):
-            labels = asked.settings or tuple(each.labels) or (max(each, key=lambda name: _yes(each[name])),)
-            explained = {label: each[label].to_dict() for label in labels}
-            why = {"labels": plain(list(each.labels)), "unreadable": next(iter(explained.values()))["unreadable"]}
-            found.append({**why, "explanations": {str(plain(label)): one for label, one in explained.items()}})
+        return [self._why_labels(each, asked) for each in self.model.explain(X, asked.k, private=self.private)]
+
+    def _why_labels(self, each: Any, asked: Why) -> dict[str, Any]:
+        """As `LabelExplanations.to_dict`, of the labels asked for alone: each costs a vote of its own."""
+        likeliest = max(each.probabilities, key=each.probabilities.__getitem__)
+        labels = asked.settings or each.labels or (likeliest,)
+        names = ("labels", "probabilities", "typicality", "unreadable", "private", "record", "attention")
+        explained = {label: each[label].to_dict() for label in labels}  # type: ignore[union-attr]
+        found: dict[str, Any] = plain({name: getattr(each, name) for name in names} | {"explanations": explained})
         return found
 
     @cached_property
@@ -128,6 +131,3 @@ def _silent() -> Iterator[None]:
         warnings.simplefilter("ignore", CalibrationWarning)
         yield
 
-
-def _yes(explanation: Any) -> float:
-    return float(list(explanation.probabilities.values())[-1])

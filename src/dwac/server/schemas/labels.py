@@ -66,11 +66,14 @@ class LabelsSets(Answered):
     sets: list[Decisions]
 
 
-class WhyLabels(BaseModel):
-    """Explanations by label: each label is a vote on yes or no, explained as one label among two."""
+class WhyLabels(Trusted):
+    """Explanations by label: the one of the label "sad" chooses between "sad" and "not sad"."""
 
     labels: list[Any] = Field(description="Those that the row is predicted to have.")
-    unreadable: str | None = Field(description="Why the row could not be read; null if it could.")
+    probabilities: dict[str, Share] = Field(description="Per label.")
+    private: bool
+    record: Any = Field(description="The row that is explained.")
+    attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
     explanations: dict[str, Why] = Field(description="Per label that was asked for.")
 
 

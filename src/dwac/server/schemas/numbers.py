@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -21,6 +21,8 @@ from dwac.server.schemas.common import (
 )
 
 MOST_LEVELS = 99
+Ends = Annotated[list[float | None], Field(min_length=2, max_length=2)]  # a null end is unbounded
+Histogram = Annotated[list[list[float]], Field(min_length=2, max_length=2)]
 _EPSILON = "The share of intervals that may miss the true number."
 
 
@@ -100,39 +102,55 @@ class Influential(BaseModel):
     target: float = Field(description="Its number.")
     share: float = Field(description="Share of the whole vote.")
     move: float = Field(description="The prediction without it, minus the prediction.")
-
-
-class VoteHistogram(BaseModel):
-    """The votes in bins of their numbers."""
-
-    edges: list[float]
-    shares: list[float]
+    name: Any = Field(description="Of the number that moves, if several are predicted.")
+    record: Any
 
 
 class WhyNumber(Trusted):
-    """An explanation, the same as `NumberExplanation.to_dict()` in Python. An unreadable row has no votes."""
+    """An explanation, the same as `NumberExplanation.to_dict()` in Python. An unreadable row has no votes.
 
-    prediction: Any = Field(description="The number, or several by place.")
-    interval: Any = Field(description="Lower and upper end; null without calibration rows; a null end is unbounded.")
-    epsilon: float
-    quantiles: dict[str, Any] = Field(description="Of the votes, by level.")
-    histogram: Any
-    private: bool
-    record: Any = Field(description="The row that is explained.")
-    attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
+    If the service is private, all numbers are rounded, and there are no neighbours, groups, quantiles or influence.
+    """
+
+    prediction: float
+    interval: Ends | None = Field(description="Lower and upper end; null without calibration rows.")
+    epsilon: float | None
+    guarantee: float | None = Field(description="The coverage that is certain on average.")
+    names: list[Any]
+    average: Literal["mean", "median"]
+    quantiles: dict[str, float] | None = Field(description="Of the votes, by level.")
+    histogram: Histogram | None = Field(description="Edges of bins, and the share of the votes in each bin.")
+    influential: list[Influential] = Field(description="Whose removal moves the prediction most, the largest first.")
     n_references: int = Field(description="How many vote.")
     n_examples: int = Field(description="How many training examples they vote for.")
     agreement: Agreement | None = Field(description="Null if all training examples vote.")
+    private: bool
+    record: Any = Field(description="The row that is explained.")
+    attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
     neighbors: list[NumberNeighbor] = Field(description="Nearest first; heaviest first if they vote for others.")
-    groups: list[NumberGroup] = Field(description="The k heaviest groups; none if the service is private.")
+    groups: list[NumberGroup] = Field(description="The k heaviest groups.")
     n_groups: int = Field(description="The number of all groups.")
-    influential: list[Influential] = Field(description="Whose removal moves the prediction most, the largest first.")
+
+
+class WhyNumbers(WhyNumber):
+    """The same of several numbers: each entry of a list is of the name in its place."""
+
+    prediction: list[float]  # type: ignore[assignment]
+    interval: list[Ends] | None  # type: ignore[assignment]
+    quantiles: dict[str, list[float]] | None  # type: ignore[assignment]
+    histogram: list[Histogram] | None  # type: ignore[assignment]
 
 
 class NumberExplanations(BaseModel):
     """One explanation per row."""
 
     explanations: list[WhyNumber]
+
+
+class NumbersExplanations(BaseModel):
+    """One explanation of several numbers per row."""
+
+    explanations: list[WhyNumbers]
 
 
 class NumberCard(BaseCard):
@@ -149,4 +167,4 @@ _ABOUT = {
     "model": "Its kind, the form of its rows, the number of voters, and the limits of this service.",
 }
 SCHEMAS = Schemas(AskNumbers, AskWhyNumbers, NumberPredictions, None, NumberExplanations, NumberCard, _ABOUT)
-SEVERAL = SCHEMAS._replace(predictions=NumbersPredictions)
+SEVERAL = SCHEMAS._replace(predictions=NumbersPredictions, explanations=NumbersExplanations)

@@ -141,9 +141,9 @@ class Task(ABC):
         del label
         return explanation
 
-    def more(self, explanation: Any, epsilon: float | None = None) -> dict[str, Any]:
+    def more(self, explanation: Any) -> dict[str, Any]:
         """What the page shows besides the vote."""
-        del explanation, epsilon
+        del explanation
         return {}
 
     def without_record(self, explanation: Any) -> Any:

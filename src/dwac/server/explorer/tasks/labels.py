@@ -136,14 +136,14 @@ class LabelTask(VotedTask):
             raise InputError(f"label must be the place of a label, 0 … {len(self._names) - 1}; got {label}")
         return explanation[self.clf.classes_.tolist()[label]]
 
-    def more(self, explanation: Any, epsilon: float | None = None) -> dict[str, Any]:
-        """The votes on all labels, in short."""
-        found = []
-        for name in self.clf.classes_.tolist():
-            vote = explanation[name]
-            p = None if vote.p_values is None else list(vote.p_values.values())
-            found.append({"name": plain(name), "probability": yes(vote), "p_no": p and p[0], "p_yes": p and p[-1]})
+    def more(self, explanation: Any) -> dict[str, Any]:
+        """The probabilities of all labels."""
+        found = [{"name": plain(name), "probability": p} for name, p in explanation.probabilities.items()]
         return {"labels": found, "predicted": plain(list(explanation.labels))}
+
+    def without_record(self, explanation: Any) -> Any:
+        """Of each label's vote."""
+        return {name: super(LabelTask, self).without_record(vote) for name, vote in explanation.items()}
 
     def discs_of(self, group: Any, leaf: int, references: ReferenceSet, *, whole: bool) -> list[int]:
         """None: those who vote alike on one label are of many label sets."""
@@ -151,13 +151,8 @@ class LabelTask(VotedTask):
 
     def predicted_code(self, explanation: Any) -> int:
         """Of the label set nearest to the probabilities."""
-        p = np.array([[yes(explanation[name]) for name in self.clf.classes_.tolist()]])
+        p = np.array([list(explanation.probabilities.values())])
         return int(self.codes(LabelPredictions(p, self.clf.classes_, None, None))[0])
-
-
-def yes(explanation: Any) -> float:
-    """The share of the vote that says yes."""
-    return float(list(explanation.probabilities.values())[-1])
 
 
 @contextmanager
