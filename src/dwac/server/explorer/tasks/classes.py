@@ -75,8 +75,8 @@ class ClassTask(VotedTask):
                 return np.zeros(0) if trust is None else trust.p_values.astype("<f8")
 
     def start(self, explorer: Any) -> dict[str, Any]:
-        """Whether labels have an order."""
-        return {"ordered": self.clf.target_.kind == ORDERED}
+        """Whether labels have an order, and the keys that JSON objects have for them."""
+        return {"ordered": self.clf.target_.kind == ORDERED, "keys": list(plain(dict.fromkeys(self.clf.classes_)))}
 
     def moved(self, before: Predictions, after: Predictions) -> Ints:
         """Rows that get another label."""
