@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 from dwac.drawing.colours import COLOURS, INK, PAPER
@@ -187,14 +188,14 @@ class ExplainedNumber(Protocol):
     def names(self) -> Sequence[Any]: ...  # noqa: D102
     @property
     def neighbors(self) -> Sequence[Voter]: ...  # noqa: D102
-    def sentences(self) -> list[str]: ...  # noqa: D102
+    @property
+    def headlines(self) -> Sequence[str]: ...  # noqa: D102
 
 
 def draw_numbers(explained: ExplainedNumber) -> Any:
     """Draw a histogram of the votes for each number, with the prediction, the interval, and the voters above it."""
     several = isinstance(explained.prediction, tuple)
     figure, axes = new(len(explained.names), 1, width=5.2, height=2.5)
-    figure.suptitle(_first_words(explained.sentences()[0]), fontsize=9, color=INK)
     for t, panel in enumerate(axes[:, 0]):
 
         def own(values: Any, t: int = t) -> Any:
@@ -205,15 +206,11 @@ def draw_numbers(explained: ExplainedNumber) -> Any:
         voters = [(float(own(voter.label)), voter.share) for voter in explained.neighbors]
         _histogram(panel, own(explained.histogram), voters)
         _interval(panel, own(explained.prediction), own(explained.interval), explained.epsilon)
-        tidy(panel, x=title, y="share of the vote")
+        tidy(panel, title=plain(explained.headlines[t], 90), x=title, y="share of the vote")
         panel.ticklabel_format(axis="x", style="plain", useOffset=False)
         panel.xaxis.set_major_formatter(_thousands)
         panel.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
-
-
-def _first_words(sentence: str) -> str:
-    return plain(sentence.removesuffix("."), 100)
 
 
 def _thousands(value: float, _: Any = None) -> str:
@@ -226,7 +223,7 @@ def _histogram(panel: Any, histogram: Any, voters: Sequence[tuple[float, float]]
     if histogram is None:
         return
     edges, shares = histogram
-    widths = [high - low for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    widths = [high - low for low, high in pairwise(edges)]
     panel.bar(edges[:-1], shares, width=widths, align="edge", color=COLOURS[5], edgecolor=PAPER, label="all votes")
     top = max(shares) or 1.0
     panel.set_ylim(0, 1.3 * top)

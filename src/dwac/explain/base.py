@@ -12,7 +12,7 @@ import pandas as pd
 
 from dwac.drawing.records import plain
 from dwac.explain import privacy
-from dwac.explain.rendering import STYLE, about, attention, brief, cell, example, percent
+from dwac.explain.rendering import STYLE, about, attention, brief, cell, percent, shown
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
 from dwac.metrics import Agreement
@@ -136,16 +136,7 @@ class VoteExplanation:
         raise NotImplementedError
 
     def _typicality_sentences(self) -> list[str]:
-        if self.typicality is None:
-            return []
-        strange = " It is unlike the training data." if self.typicality <= STRANGE else ""
-        share = self._p_value(self.typicality)
-        return [f"Typicality{share} of calibration examples are at least as unlike the training examples.{strange}"]
-
-    def _p_value(self, value: float) -> str:
-        if self.private:
-            return f": {privacy.credibility(value)}"
-        return f" {value:.3f}: {privacy.percent(value)}"
+        return typicality_sentences(self.typicality, private=self.private)
 
     @property
     def _voter(self) -> str:
@@ -191,18 +182,35 @@ class VoteExplanation:
         table = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}")
         return "\n".join([*self.sentences(), "", table])
 
-    def to_html(self) -> str:
-        """A self-contained HTML fragment: no scripts, no links, every value escaped."""
+    def to_html(self, *, example: bool = True) -> str:
+        """A self-contained HTML fragment: no scripts, no links, every value escaped.
+
+        example: begin with the example itself.
+        """
         frame = self._shown_frame()
         head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
         body = "".join(
             "<tr>" + "".join(cell(str(name), row[i], self.private) for i, name in enumerate(frame.columns)) + "</tr>"
             for row in frame.itertuples(index=False, name=None)
         )
-        words = attention(self.attention) if self.attention else example(self.record)
+        words = "" if not example else attention(self.attention) if self.attention else shown(self.record)
         words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences())
         table = "" if self.unreadable else f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f'<div class="dwac-explanation">{STYLE}{words}{table}</div>'
 
     def _repr_html_(self) -> str:
         return self.to_html()
+
+
+def typicality_sentences(typicality: float | None, *, private: bool) -> list[str]:
+    """How usual an example is, in words; nothing if that was not measured."""
+    if typicality is None:
+        return []
+    strange = " It is unlike the training data." if typicality <= STRANGE else ""
+    share = p_value(typicality, private=private)
+    return [f"Typicality{share} of calibration examples are at least as unlike the training examples.{strange}"]
+
+
+def p_value(value: float, *, private: bool) -> str:
+    """A p-value, and the share of calibration examples that it is."""
+    return f": {privacy.credibility(value)}" if private else f" {value:.3f}: {privacy.percent(value)}"

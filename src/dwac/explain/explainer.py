@@ -77,7 +77,6 @@ def explain(
     votes = log_class_weights.cpu().numpy()
     probabilities = -nonconformity(votes, "probability")  # identical to `predict_proba`, to the last bit
     log_total = np.logaddexp.reduce(votes, axis=1)
-    n_examples = round(float(references.sizes.sum()))
     trust: list[dict[str, Any]] = [{}] * len(votes)
     if calibration is not None:
         if private:
@@ -99,23 +98,37 @@ def explain(
         source = Source(
             names, None if private else records, None if alike is None else partial(alike, row), descriptions
         )
-        explanation = Explanation(
-            label=names[label],
-            probability=float(probabilities[row, label]),
-            probabilities=dict(zip(names, probabilities[row].tolist(), strict=True)),
-            neighbors=neighbors(
-                near, row, float(log_total[row]), [names[code] for code in near.labels[row]], source.records
-            ),
-            n_references=len(references),
-            n_examples=n_examples,
-            agreement=agreement,
-            _votes=LabelVotes(references, h[row], label),
-            _source=source,
-            **trust[row],
-            **({} if shown is None else shown[row]),
+        voters = neighbors(near, row, float(log_total[row]), [names[code] for code in near.labels[row]], source.records)
+        more = {**trust[row], **({} if shown is None else shown[row])}
+        own = LabelVotes(references, h[row], label)
+        explanations.append(
+            explanation(own, source, probabilities[row], voters, private=private, agreement=agreement, **more)
         )
-        explanations.append(_hidden(explanation) if private else explanation)
     return explanations
+
+
+def explanation(
+    votes: LabelVotes,
+    source: Source,
+    probabilities: NDArray[np.float64],
+    voters: tuple[Neighbor, ...],
+    *,
+    private: bool,
+    **more: Any,
+) -> Explanation:
+    """The explanation of one query, from all votes on it, the (K,) probabilities and the neighbours."""
+    found = Explanation(
+        label=source.names[votes.label],
+        probability=float(probabilities[votes.label]),
+        probabilities=dict(zip(source.names, probabilities.tolist(), strict=True)),
+        neighbors=voters,
+        n_references=len(votes.references),
+        n_examples=round(float(votes.references.sizes.sum())),
+        _votes=votes,
+        _source=source,
+        **more,
+    )
+    return _hidden(found) if private else found
 
 
 def _hidden(exact: Explanation) -> Explanation:

@@ -14,7 +14,7 @@ from typing import Any
 from dwac.drawing.neighbors import draw_explanation
 from dwac.errors import PrivacyError
 from dwac.explain import privacy
-from dwac.explain.base import STRANGE, VoteExplanation
+from dwac.explain.base import STRANGE, VoteExplanation, p_value
 from dwac.explain.descriptions import NOTHING, summary
 from dwac.explain.rendering import about
 from dwac.explain.voters import Group
@@ -131,9 +131,10 @@ class Explanation(VoteExplanation):
         if self.credibility is None or self.confidence is None:
             return []
         confidence = privacy.confidence(self.confidence) if self.private else f"{self.confidence:.3f}"
+        credibility = p_value(self.credibility, private=self.private)
         return [
             *self._typicality_sentences(),
-            f"Credibility{self._p_value(self.credibility)} of calibration examples fit their own label no better.",
+            f"Credibility{credibility} of calibration examples fit their own label no better.",
             f"Confidence {confidence}: how clearly every other label is ruled out.",
         ]
 

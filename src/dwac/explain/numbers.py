@@ -15,40 +15,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.drawing.neighbors import draw_numbers
 from dwac.errors import ShapeError
 from dwac.explain import privacy
 from dwac.explain.base import VoteExplanation
-from dwac.explain.claims import NumberScale
 from dwac.explain.descriptions import NOTHING, summary
 from dwac.explain.explainer import check_records, neighbors
+from dwac.explain.numerals import Numerals, coverage, edges_of
 from dwac.explain.rendering import percent
 from dwac.explain.voters import Source, record_of
-from dwac.explain.votes import Ints, Votes
+from dwac.explain.votes import Ints, NumberRange, NumberVotes, Votes
 from dwac.metrics import Agreement
-from dwac.reference import ReferenceSet, VoteDistribution
+from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
-Number = float | tuple[float, ...]  # one number, or one for each name
-Interval = tuple[float, float]
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of `quantiles`
-_FINE = 2000  # a shown number is rounded to about this part of the usual range
-_BINS, _PRIVATE_BINS = 40, 8  # of a histogram, at most
-_STEPS = 50  # to at most so many of the usual range are private numbers rounded
+_BINS = 40  # of a histogram, at most
 _OUTER = 0.005  # of the votes at each end may lie outside a histogram
 _SAME = "predict what all would, to a tenth of the spread of the votes,"
-
-
-class NumberRange(NamedTuple):
-    """The numbers of a group: their mean, weighted by the votes, and the lowest and the highest of them."""
-
-    mean: float
-    low: float
-    high: float
 
 
 class Influence(NamedTuple):
@@ -62,114 +49,13 @@ class Influence(NamedTuple):
     record: Any = None
 
 
-class Numerals:
-    """How the numbers of a reference set are written and rounded: digits follow from their usual range.
-
-    >>> numerals = Numerals(np.linspace(100_000, 500_000, 50))
-    >>> numerals.text(213_437.2), numerals.text(-12.345), numerals.text(1e-9), numerals.exact(1_234.5)
-    ('213,400', '-12.3', '0', '1234.5')
-    >>> numerals.interval((171_000.0, math.inf)), numerals.step
-    ('at least 171,000', 10000.0)
-    """
-
-    def __init__(self, x: Floats) -> None:
-        self._fine = NumberScale(x, parts=_FINE, whole=False)
-        low, high = map(float, np.quantile(x, (0.05, 0.95)))
-        low, high = (low, high) if low < high else (float(x.min()), float(x.max()))
-        whole = bool((x == np.round(x)).all())
-        self.step = _step(high - low, _STEPS, whole=whole)  # to which private numbers are rounded
-        self.edges = _edges(low, high, _PRIVATE_BINS, whole=whole)  # of a private histogram
-
-    def text(self, value: float) -> str:
-        """A predicted number, rounded to what is worth reading; at least three digits."""
-        step = self._fine.step
-        if abs(value) < step / 100:
-            return "0"
-        if abs(value) < 100 * step:
-            return self._fine.exact(float(f"{value:.3g}"))
-        return self._fine.text(self._fine.start(value))
-
-    def exact(self, value: float) -> str:
-        """A number that somebody has."""
-        return self._fine.exact(value)
-
-    def interval(self, ends: Interval) -> str:
-        """An interval; one without an end says so."""
-        low, high = ends
-        if math.isinf(low) and math.isinf(high):
-            return "any number"
-        if math.isinf(low) or math.isinf(high):
-            return f"at most {self.text(high)}" if math.isinf(low) else f"at least {self.text(low)}"
-        return f"{self.text(low)} to {self.text(high)}"
-
-
-class NumberVotes(Votes):
-    """Votes for numbers (m, T), and the distribution that they make."""
-
-    def __init__(self, references: ReferenceSet, h: Tensor, average: str) -> None:
-        super().__init__(references, h)
-        self.average = average
-
-    @cached_property
-    def targets(self) -> Floats:
-        """(m, T)."""
-        assert self.references.targets is not None
-        return self.references.targets.cpu().numpy()
-
-    @cached_property
-    def distribution(self) -> VoteDistribution:
-        """The distribution of the votes on this query."""
-        return self.references.distribution(self.h[None].cpu().numpy())
-
-    def ranges(self, rows: Ints) -> tuple[NumberRange, ...]:
-        """The numbers of these references, for each of T."""
-        log_w = self._counted(self.log_w[rows], self.labels[rows])
-        weights = np.exp(log_w - log_w.max())
-        means = weights @ self.targets[rows] / weights.sum()
-        columns = zip(means.tolist(), self.targets[rows].T, strict=True)
-        # Rounding may put the mean of equal numbers beside them.
-        return tuple(
-            NumberRange(min(max(mean, float(y.min())), float(y.max())), float(y.min()), float(y.max()))
-            for mean, y in columns
-        )
-
-    def influence(self, k: int) -> list[list[tuple[int, float, float]]]:
-        """For each of T the k references whose removal moves the prediction most: row, share and move."""
-        if self.average == "median":
-            return [self._median_moves(column, k) for column in self.targets.T]
-        found = self.distribution.influence(k)
-        return [
-            list(zip(self.references.positions(ids).tolist(), shares.tolist(), moves.tolist(), strict=True))
-            for ids, shares, moves in zip(found.ids[0], found.shares[0], found.moves[0], strict=True)
-        ]
-
-    def _median_moves(self, y: Floats, k: int) -> list[tuple[int, float, float]]:
-        """The same for the median, the first number with half of the votes at or below it.
-
-        With C the sums of shares p in the order of the numbers, the median without i is at the first j with
-        C_j ≥ (1 - p_i) / 2 if that is before i, else at the first with C_j ≥ (1 + p_i) / 2.
-        """
-        order = np.argsort(y, kind="stable")
-        p = self.shares(self.log_w, self.labels)[order]
-        sums, places = np.cumsum(p), np.arange(len(p))
-        sums[-1] = max(sums[-1], 1.0)
-        last = len(p) - 1
-        before, after = (np.minimum(np.searchsorted(sums, (1 + sign * p) / 2), last) for sign in (-1, 1))
-        median = y[order[min(int(np.searchsorted(sums, 0.5)), last)]]
-        # Of the last in order, whoever is before it is what remains.
-        after = np.where(after == places, np.maximum(places - 1, 0), after)
-        moves = y[order][np.where(before < places, before, after)] - median
-        most = np.argsort(-np.abs(moves), kind="stable")[: min(k, len(p))]
-        return list(zip(order[most].tolist(), p[most].tolist(), moves[most].tolist(), strict=True))
-
-
 @dataclass(frozen=True)
 class NumberSource(Source):
     """What an explanation of a number shows of training examples."""
 
     single: bool = True  # whether one number is predicted, rather than one for each name
 
-    def vote(self, votes: Votes, row: int) -> Number:
+    def vote(self, votes: Votes, row: int) -> Any:
         """The number, or numbers, of a reference."""
         assert isinstance(votes, NumberVotes)
         return self.unpacked(votes.targets[row].tolist())
@@ -240,7 +126,7 @@ class NumberExplanation(VoteExplanation):
         for t, (low, high) in enumerate(ends):
             near = [float(n) for voter in self.neighbors for n in self._each(voter.label)[t : t + 1]]
             seen = [low, high, self._each(self.prediction)[t], *near, *(e for e in intervals[t] if math.isfinite(e))]
-            edges = _edges(min(seen), max(seen), _BINS, whole=bool((self._votes.targets[:, t] % 1 == 0).all()))
+            edges = edges_of(min(seen), max(seen), _BINS, whole=bool((self._votes.targets[:, t] % 1 == 0).all()))
             wide = np.tile(edges, (len(ends), 1))
             shares = self._votes.distribution.histogram(wide)[0, t]
             found.append((tuple(edges.tolist()), tuple(shares.tolist())))
@@ -350,31 +236,35 @@ class NumberExplanation(VoteExplanation):
             facts += self._influence_sentences()
         return [*facts, *self._agreement_sentences(_SAME)]
 
-    def _predicted(self) -> str:
-        """The prediction, with its interval, by name if there are several."""
-        about = "about " if self.private else ""
-        parts = []
+    @property
+    def headlines(self) -> tuple[str, ...]:
+        """Each prediction with its interval, by name if there are several."""
+        about, parts = "about " if self.private else "", []
         for t, (value, name) in enumerate(zip(self._each(self.prediction), self.names, strict=True)):
             text = ("" if self._single else f"{name} ") + about + self._numerals[t].text(value)
             if self.interval is not None and self.epsilon is not None and not self.unreadable:
                 ends = self._numerals[t].interval(self._each(self.interval)[t])
-                text += f" ({_coverage(1 - self.epsilon)} interval {ends})"
+                text += f" ({coverage(1 - self.epsilon)} interval {ends})"
             parts.append(text)
-        return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+        return tuple(parts)
+
+    def _predicted(self) -> str:
+        *others, last = self.headlines
+        return f"{', '.join(others)} and {last}" if others else last
 
     def _guarantee_sentences(self) -> list[str]:
         if self.interval is None or self.epsilon is None:
             return ["There are no calibration examples, hence no interval with a guarantee."]
         ends = [end for interval in self._each(self.interval) for end in interval]
         if all(map(math.isinf, ends)):
-            return [f"There are too few calibration examples for an interval at {_coverage(1 - self.epsilon)}."]
+            return [f"There are too few calibration examples for an interval at {coverage(1 - self.epsilon)}."]
         alone = "" if self._single else ", each number taken alone"
         if self.guarantee is None or self.guarantee >= 1 - self.epsilon:
             least, certain = "at least ", ""
         else:
-            least, certain = "about ", f"; at least {_coverage(self.guarantee)} is certain"
+            least, certain = "about ", f"; at least {coverage(self.guarantee)} is certain"
         return [
-            f"Such intervals hold the true number of {least}{_coverage(1 - self.epsilon)} of examples like those of "
+            f"Such intervals hold the true number of {least}{coverage(1 - self.epsilon)} of examples like those of "
             f"training, on average{alone}{certain}."
         ]
 
@@ -577,47 +467,3 @@ def _hidden(exact: NumberExplanation) -> NumberExplanation:
         _votes=None,
         _source=None,
     )
-
-
-def _step(span: float, parts: int, *, whole: bool) -> float:
-    """1, 2 or 5 times a power of ten, so that at most so many parts make the span; of whole numbers at least 1.
-
-    >>> _step(220.0, 50, whole=False), _step(9.0, 50, whole=False), _step(9.0, 50, whole=True), _step(0.0, 8, whole=True)
-    (5.0, 0.2, 1.0, 0.0)
-    """
-    if not 1e-290 < span / parts < 1e290:
-        return 0.0
-    exponent = math.floor(math.log10(span / parts))
-    found = next(
-        step
-        for step in (float(f"{m}e{e}") for e in (exponent, exponent + 1) for m in (1, 2, 5))
-        if step * parts >= span * (1 - 1e-9)
-    )
-    return max(found, 1.0) if whole else found
-
-
-def _edges(low: float, high: float, most: int, *, whole: bool) -> Floats:
-    """Edges of about so many bins at most, at round numbers; whole numbers that are few have a bin for each.
-
-    >>> _edges(0.0, 3.0, 8, whole=True).tolist(), _edges(0.3, 1.7, 8, whole=False).tolist()
-    ([-0.5, 0.5, 1.5, 2.5, 3.5], [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8])
-    """
-    step = _step(high - low, most, whole=whole)
-    if step == 0.0:  # one number
-        return np.array([low - 0.5, high + 0.5]) if abs(low) < 1e15 else np.sort(np.array([low / 2, low * 2]))
-    shift = step / 2 if whole and step == 1 else 0.0
-    first = math.floor((low + shift) / step + 1e-9)
-    last = max(math.ceil((high + shift) / step - 1e-9), first + 1)
-    if whole and step == 1:
-        last = math.floor(high + shift) + 1
-    digits = max(0, -math.floor(math.log10(step)))
-    return np.round(np.arange(first, last + 1) * step, digits) - shift
-
-
-def _coverage(share: float) -> str:
-    """A coverage in per cent, with no more digits than it needs; rounded down.
-
-    >>> _coverage(0.9), _coverage(0.995), _coverage(1 - 0.1)
-    ('90 %', '99.5 %', '90 %')
-    """
-    return f"{math.floor(share * 1000 + 1e-9) / 10:g} %"

@@ -12,12 +12,13 @@ a label when few do, and how well an ordinary row fits all differ between traini
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dwac.conformal import Calibration, ConformalPrediction, nonconformity
+from dwac.conformal import Calibration, ConformalPrediction, LabelCalibration, LabelPrediction, nonconformity
 from dwac.metrics import Agreement
 
 Floats = NDArray[np.float64]
@@ -159,3 +160,29 @@ def conformal(
     exact = calibration.predict(rounded, classes=classes, fold_scores=by_fold)
     p = p_values(exact.p_values)
     return PrivatePrediction(p, -p, exact.n_calibration, classes, ordered=ordered)
+
+
+def labels(
+    calibration: LabelCalibration,
+    probabilities: ArrayLike,
+    fold_probabilities: ArrayLike | None = None,
+    names: NDArray[Any] | None = None,
+) -> LabelPrediction:
+    """Rounded p-values of several labels, from probabilities (n, L), and by fold (n, F, L) for a cross-fitted model.
+
+    Having a label and not having it are each given the benefit of rounding.
+    """
+
+    def rounded(values: ArrayLike | None, has: bool) -> Floats | None:
+        if values is None:
+            return None
+        p = np.asarray(values, dtype=np.float64)
+        return -scores(-p, "probability") if has else 1 + scores(p - 1, "probability")
+
+    p = np.asarray(probabilities, dtype=np.float64)
+    yes, no = (
+        calibration.predict(np.asarray(rounded(p, has)), rounded(fold_probabilities, has), names)
+        for has in (True, False)
+    )
+    shown = np.round(p * STEPS) / STEPS
+    return replace(yes, p_yes=p_values(yes.p_yes), p_no=p_values(no.p_no), probabilities=shown)

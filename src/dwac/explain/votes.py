@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, VoteDistribution
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -19,14 +19,14 @@ Ints = NDArray[np.int64]
 class Votes:
     """The vote of every reference on one query, in float64: w(h, h_i), times its weight and that of its class."""
 
-    def __init__(self, references: ReferenceSet, h: Tensor) -> None:
-        self.references, self.h = references, h
+    def __init__(self, references: ReferenceSet, h: Tensor, *, same: Votes | None = None) -> None:
+        self.references, self.h, self._same = references, h, same
         self.class_weights, self.n_classes = references.class_weights, references.n_classes
 
     @cached_property
     def log_w(self) -> Floats:
-        """(m,): log w(h, h_i) with the reference's weight, without its class's."""
-        return self.references.log_votes(self.h)
+        """(m,): log w(h, h_i) with the reference's weight, without its class's; those of `same`, if that is given."""
+        return self.references.log_votes(self.h) if self._same is None else self._same.log_w
 
     @cached_property
     def labels(self) -> Ints:
@@ -70,8 +70,8 @@ class LabelVotes(Votes):
     which distinguish a tie from rounding.
     """
 
-    def __init__(self, references: ReferenceSet, h: Tensor, label: int) -> None:
-        super().__init__(references, h)
+    def __init__(self, references: ReferenceSet, h: Tensor, label: int, *, same: Votes | None = None) -> None:
+        super().__init__(references, h, same=same)
         self.label = label
 
     @cached_property
@@ -165,6 +165,74 @@ class LabelVotes(Votes):
             for k in range(self.n_classes)
         ]
         return int(np.argmax(sums)), most
+
+
+class NumberRange(NamedTuple):
+    """The numbers of a group: their mean, weighted by the votes, and the lowest and the highest of them."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class NumberVotes(Votes):
+    """Votes for numbers (m, T), and the distribution that they make."""
+
+    def __init__(self, references: ReferenceSet, h: Tensor, average: str) -> None:
+        super().__init__(references, h)
+        self.average = average
+
+    @cached_property
+    def targets(self) -> Floats:
+        """(m, T)."""
+        assert self.references.targets is not None
+        return self.references.targets.cpu().numpy()
+
+    @cached_property
+    def distribution(self) -> VoteDistribution:
+        """The distribution of the votes on this query."""
+        return self.references.distribution(self.h[None].cpu().numpy())
+
+    def ranges(self, rows: Ints) -> tuple[NumberRange, ...]:
+        """The numbers of these references, for each of T."""
+        log_w = self._counted(self.log_w[rows], self.labels[rows])
+        weights = np.exp(log_w - log_w.max())
+        means = weights @ self.targets[rows] / weights.sum()
+        columns = zip(means.tolist(), self.targets[rows].T, strict=True)
+        # Rounding may put the mean of equal numbers beside them.
+        return tuple(
+            NumberRange(min(max(mean, float(y.min())), float(y.max())), float(y.min()), float(y.max()))
+            for mean, y in columns
+        )
+
+    def influence(self, k: int) -> list[list[tuple[int, float, float]]]:
+        """For each of T the k references whose removal moves the prediction most: row, share and move."""
+        if self.average == "median":
+            return [self._median_moves(column, k) for column in self.targets.T]
+        found = self.distribution.influence(k)
+        return [
+            list(zip(self.references.positions(ids).tolist(), shares.tolist(), moves.tolist(), strict=True))
+            for ids, shares, moves in zip(found.ids[0], found.shares[0], found.moves[0], strict=True)
+        ]
+
+    def _median_moves(self, y: Floats, k: int) -> list[tuple[int, float, float]]:
+        """The same for the median, the first number with half of the votes at or below it.
+
+        With C the sums of shares p in the order of the numbers, the median without i is at the first j with
+        C_j ≥ (1 - p_i) / 2 if that is before i, else at the first with C_j ≥ (1 + p_i) / 2.
+        """
+        order = np.argsort(y, kind="stable")
+        p = self.shares(self.log_w, self.labels)[order]
+        sums, places = np.cumsum(p), np.arange(len(p))
+        sums[-1] = max(sums[-1], 1.0)
+        last = len(p) - 1
+        before, after = (np.minimum(np.searchsorted(sums, (1 + sign * p) / 2), last) for sign in (-1, 1))
+        median = y[order[min(int(np.searchsorted(sums, 0.5)), last)]]
+        # Of the last in order, whoever is before it is what remains.
+        after = np.where(after == places, np.maximum(places - 1, 0), after)
+        moves = y[order][np.where(before < places, before, after)] - median
+        most = np.argsort(-np.abs(moves), kind="stable")[: min(k, len(p))]
+        return list(zip(order[most].tolist(), p[most].tolist(), moves[most].tolist(), strict=True))
 
 
 def _log_sums(log_w: Floats, codes: Ints, n: int) -> Floats:
