@@ -118,10 +118,11 @@ def _chosen(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> R
 def show(explanation: Any, title: str, console: Console) -> None:
     """Print one explanation: sentences, then who voted and how they differ; of several labels, on each it has."""
     console.print(Text(title, style="bold"))
-    if isinstance(explanation, Mapping):
-        for sentence in explanation.sentences():
+    labels: Any = explanation if isinstance(explanation, Mapping) else None
+    if labels is not None:
+        for sentence in labels.sentences():
             console.print(sentence, highlight=False, markup=False)
-        for label in getattr(explanation, "labels", ()):
+        for label in labels.labels:
             console.print(Text(f"votes on {label}", style="italic"))
             console.print(_votes(explanation[label]))
         console.print()

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -103,7 +104,7 @@ def _one_or_several(target: str | Sequence[str] | None) -> str | tuple[str, ...]
 
 def _worded(asked: Columns, like: Model | None) -> set[str]:
     """Columns of a table that stay as text: target, text and ids, and a model's categories."""
-    worded = {*asked.named} if like is None else {*asked.named, *like.columns.named}
+    worded: set[Any] = {*asked.named} if like is None else {*asked.named, *like.columns.named}
     if like is not None and isinstance(like.clf.encoder_, TabularEncoder):
         learned = {column.name: column.kind == "categorical" for column in like.clf.encoder_.columns}
         worded = (worded - set(learned)) | {name for name, category in learned.items() if category}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 
@@ -52,9 +52,9 @@ def load(folder: str | PathLike[str], *, device: str = "auto") -> Model:
     if not path.exists():
         return Model(clf)
     try:
-        columns = Columns(**json.loads(read_file(path, largest=_LARGEST)))
-        if isinstance(columns.target, list):
-            columns = replace(columns, target=tuple(columns.target))
+        found = json.loads(read_file(path, largest=_LARGEST))
+        target = found.get("target")
+        columns = Columns(**{**found, "target": tuple(target) if isinstance(target, list) else target})
         if not all(isinstance(name, str) for name in columns.named):
             raise TypeError("names must be strings")
     except (ValueError, TypeError, RecursionError, OSError) as error:

@@ -55,7 +55,10 @@ def understand(
         raise InputError(f"unknown task {task!r}; choose {', '.join(TASKS)}")
     if order and task not in (None, ORDERED):
         raise InputError(f"an order is for ordered labels; the task is {task}; leave one of them out")
-    task, why = (ORDERED if order else task, "as asked") if order or task else judge(frame, columns, where)
+    task = ORDERED if order else task
+    why = "as asked"
+    if task is None:
+        task, why = judge(frame, columns, where)
     if task in (CLASSES, ORDERED) and len(columns) > 1:
         raise InputError(
             f"{task} are read from one column; got {listed(columns)}; name one, or choose labels or numbers"
@@ -284,9 +287,8 @@ def refuse_gaps(values: pd.Series[Any], column: str, where: Where, hint: str = "
     gone = missing(values)
     if gone.any():
         others = f" (in {int(gone.sum())} rows)" if gone.sum() > 1 else ""
-        raise LabelError(
-            f"{where(int(gone.argmax()))}: the target {column!r} is missing{others}; fill it in, or drop these rows{hint}"
-        )
+        first = f"{where(int(gone.argmax()))}: the target {column!r} is missing{others}"
+        raise LabelError(f"{first}; fill it in, or drop these rows{hint}")
 
 
 def _array(values: list[Any]) -> NDArray[Any]:
