@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from dwac._checks import listed
 from dwac.drawing.records import Column, compared, data_url, image_of, kind_of, written
+from dwac.estimator.preparation import take
 from dwac.explain import Explanation, Neighbor, privacy
+from dwac.report.findings import Findings
 from dwac.report.markup import Html, joined, table, tag
 from dwac.report.words import percent
 
 _LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS, _MOST_LISTED = 600, 150, 20, 12
+Say = Callable[[int], tuple[str, str]]
+
 _LARGEST_SIDE, _LARGEST_PNG, _LARGEST_PICTURE = 128, 2**15, 2**25  # pixels, bytes, pixels in all
 
 
@@ -212,3 +218,29 @@ def _small(png: bytes) -> bytes | None:
     except (OSError, ValueError, SyntaxError, struct.error):  # raised for damaged pictures
         return None
     return file.getvalue()
+
+
+def told(explained: Any, name: Any, predicted: str, verdict: str) -> Html:
+    """One prediction of a number, or of several labels, with its explanation as it draws itself."""
+    head = tag(
+        "h4",
+        f"Example {written(name)}: predicted ",
+        tag("strong", predicted),
+        " ",
+        tag("span", verdict, class_="verdict"),
+    )
+    return tag("article", head, Html(explained.to_html()), class_="case")
+
+
+def told_cases(found: Findings, rows: dict[str, list[int]], kinds: dict[str, str], k: int, say: Say) -> Html:
+    """Explained predictions of each kind. say: the prediction of a row and how it compares with the truth, in words."""
+    parts: list[Html] = []
+    ids: Any = range(len(found.ids)) if found.private else found.ids
+    for kind, chosen in rows.items():
+        parts += [tag("h3", kind.capitalize()), tag("p", kinds[kind], class_="note")]
+        if not chosen:
+            parts.append(tag("p", "None."))
+            continue
+        explained: list[Any] = found.clf.explain(take(found.X, np.array(chosen)), k, private=found.private)
+        parts += [told(each, ids[row], *say(row)) for each, row in zip(explained, chosen, strict=True)]
+    return joined(parts)
