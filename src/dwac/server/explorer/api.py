@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from dwac.drawing.colours import COLOURS, MARKERS
-from dwac.report.words import represented, what_map_shows
+from dwac.report.words import represented
 from dwac.server.explorer import grouped, looking
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
@@ -202,7 +202,6 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "card": card,
         "colours": COLOURS,
         "markers": MARKERS,
-        "map": what_map_shows(unchanged=points.layout.unchanged),
         "guide": guide(explorer),
         "columns": points.columns,
         "target": explorer.task.start(explorer),

@@ -6,7 +6,7 @@ Facts about one prediction come from `Explanation.sentences`; these say what suc
 from __future__ import annotations
 
 from dwac.explain.explanation import STRANGE
-from dwac.report.words import LEAD
+from dwac.report.words import LEAD, what_map_shows
 from dwac.server.explorer.state import Explorer
 
 GUIDE = {
@@ -91,6 +91,12 @@ NUMBERS = {
         "is to the example being predicted, the more its vote counts. The mean of the votes is the prediction. So every "
         "prediction can be traced to the examples that decided it, and an example unlike all of them can be recognised."
     ),
+    "map": (
+        "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
+        "examples with similar numbers, its area grows with how many they are, and similar groups are neighbours. A new "
+        "example is in the nearest disc whose numbers are like its prediction."
+    ),
+    "typicality": GUIDE["typicality"].replace("whatever its label", "whatever its number"),
     "prediction": "The average of the votes, each with the weight of the example that casts it.",
     "interval": f"Such intervals are built to miss the true number at a rate of at most ε, {_ALL}.",
     "votes": "Where the votes are: the height of a bar is the share of the vote for numbers in its range.",
@@ -131,6 +137,12 @@ LABELS = {
         "for the others; the more similar it is to the example being predicted, the more its vote counts. So every "
         "label can be traced to the examples that decided it."
     ),
+    "map": (
+        "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
+        "examples with the same labels, its area grows with their number, and similar groups are neighbours. A new "
+        "example is in the nearest disc with the labels predicted for it."
+    ),
+    "typicality": GUIDE["typicality"].replace("whatever its label", "whatever its labels"),
     "probability": "The share of all votes that says this.",
     "set": "Answers with a p-value above ε. One is a decision; both, or none, leave the label undecided.",
     "sets": (
@@ -164,5 +176,8 @@ def guide(explorer: Explorer) -> dict[str, str]:
     """The sentences of a page, by what its model predicts and whether few represent all."""
     represented = REPRESENTED if explorer.clf.references_.weighted else {}
     own = _OF_TASK.get(explorer.clf.target_.kind, {})
+    shown = {"map": what_map_shows(unchanged=explorer.points.layout.unchanged)}
+    if explorer.points.layout.unchanged:
+        own = own | shown
     kept = {name: text for name, text in represented.items() if name not in own or name in ("share", "weight")}
-    return {**GUIDE, **own, **kept}
+    return {**GUIDE, **shown, **own, **kept}

@@ -74,7 +74,7 @@ function judged(app, answer) {
   const { interval } = numberOf(app, answer.explanation);
   const truth = at(answer.true);
   const outside = interval && (truth < (interval[0] ?? -Infinity) || truth > (interval[1] ?? Infinity));
-  return ["true number ", chip(app, answer.true), ` off by ${numeral(Math.abs(at(predicted) - truth))}${outside ? ", outside the interval" : ""}`];
+  return ["· true number ", chip(app, answer.true), ` · off by ${numeral(Math.abs(at(predicted) - truth))}${outside ? ", outside the interval" : ""}`];
 }
 
 // The same example before it was changed.
@@ -100,7 +100,7 @@ const listOf = (rows) => el("dl", { class: "facts" }, rows.map(([name, value, me
 function numberFacts(app, { explanation: e, sentences }) {
   const guide = app.start.guide;
   const { prediction, interval } = numberOf(app, e);
-  const certain = e.guarantee !== null && e.guarantee < 1 - e.epsilon - 1e-9 ? ` At least ${percent(e.guarantee)} of them hold it for certain.` : "";
+  const certain = e.guarantee !== null && e.guarantee < 1 - e.epsilon - 1e-9 ? ` Certain is that at least ${percent(e.guarantee)} hold it.` : "";
   return [listOf([
     ["Prediction", el("b", { data: { number: "prediction", value: String(prediction) }, title: String(prediction) }, `${e.private ? "about " : ""}${numeral(prediction)}`), e.average === "median" ? "The number with half of the votes on either side." : guide.prediction],
     ...(interval ? [[`Interval at ε = ${e.epsilon}`, el("b", {}, ends(interval)), guide.interval + certain]] : []),

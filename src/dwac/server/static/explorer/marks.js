@@ -184,6 +184,7 @@ const forIt = (voter, e) => e.label === undefined || voter.label === e.label;
 
 // The position of each class: the median of its points in each direction.
 function namesOf(points, classes) {
+  if (!classes.length) return []; // only classes have a place
   const places = classes.map(() => []);
   for (let i = 0; i < points.n; i++) {
     const code = points.label[i] === NONE ? points.predicted[i] : points.label[i];

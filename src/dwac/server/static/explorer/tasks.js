@@ -6,7 +6,7 @@ import { brief, percent, short } from "./dom.js";
 import { NONE } from "./points.js";
 
 const UNKNOWN = 255; // a label of which nobody knows whether an example has it
-const NEITHER = ["#999999", "#0072B2"]; // has it not, has it
+const ANSWERS = { light: ["#999999", "#0072B2"], dark: ["#85888e", "#56b4e9"] }; // has it not, has it
 
 const typicality = (points) => ({ name: "typicality", of: (i) => points.typicality[i], low: 0, high: 1 });
 
@@ -99,7 +99,7 @@ class Labels {
   get name() { return String(this.app.start.card.labels[this.subject]); }
   get names() { return [`not ${this.name}`, this.name]; }
 
-  restyle() { use(NEITHER, ["o", "D"]); }
+  restyle() { use(ANSWERS[document.documentElement.dataset.theme] ?? ANSWERS.light, ["o", "D"]); }
 
   has(i) {
     const known = this.points.label[i * this.n + this.subject];
@@ -165,8 +165,8 @@ class Numbers {
     const { card, target } = app.start;
     const several = target.n_numbers > 1;
     Object.assign(this, { app, target, subjects: several ? card.numbers.map(String) : null, subject: 0, unit: "number", names: [] });
-    this.colours = [["label", "number"], ["predicted", "prediction"], ["error", "size of the error"]];
-    this.words = { sets: "Intervals", issues: "Largest errors", errors: "outside their interval", hollow: "larger and hollow: outside its interval" };
+    this.colours = [["label", "number"], ["predicted", "prediction"], ["error", "error"]];
+    this.words = { sets: "Intervals", issues: "Largest errors", errors: "outside interval", hollow: "larger and hollow: outside its interval" };
   }
 
   get points() { return this.app.points; }
