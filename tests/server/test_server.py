@@ -445,11 +445,11 @@ class Slow:
         self.go.set()
         asked = Answers._together
 
-        def together(answers: Answers, k: int, requests: Any) -> Any:
+        def together(answers: Answers, key: Votes, requests: Any) -> Any:
             if not self.go.is_set():
                 self.busy.set()
                 self.go.wait(20)
-            return asked(answers, k, requests)
+            return asked(answers, key, requests)
 
         monkeypatch.setattr(Answers, "_together", together)
 
@@ -825,10 +825,10 @@ def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
 ) -> None:
     asked = Answers._together
 
-    def together(answers: Answers, k: int, requests: Any) -> Any:
+    def together(answers: Answers, key: Votes, requests: Any) -> Any:
         if any(row == rows_of(2)[1] for rows in requests for row in rows):
             raise PanicException("index out of bounds")
-        return asked(answers, k, requests)
+        return asked(answers, key, requests)
 
     with served(create_app(digits)) as client, ThreadPoolExecutor(6) as pool:
         monkeypatch.setattr(Answers, "_together", together)

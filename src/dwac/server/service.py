@@ -47,9 +47,7 @@ class Service:
     def of(cls, model: Model, limits: Limits, private: bool | None) -> Service:
         """For a fitted model; private by default if it was saved without its training examples."""
         if not isinstance(model, DWACClassifier | DWACRegressor) or not hasattr(model, "model_"):
-            raise InputError(
-                f"the model must be a fitted DWACClassifier or DWACRegressor; got {type(model).__name__}"
-            )
+            raise InputError(f"the model must be a fitted DWACClassifier or DWACRegressor; got {type(model).__name__}")
         return cls(model, limits, model.private_ if private is None else private)
 
     def __post_init__(self) -> None:
@@ -86,7 +84,7 @@ class Service:
             await self.votes(self._example())
 
     def _example(self) -> Asked:
-        return self.answers.schemas.ask(rows=[self.reader.example()])
+        return self.answers.schemas.ask(rows=[self.reader.example()], strict=False)
 
     def queue(self) -> Batcher:
         """The queue, if it accepts another request."""

@@ -21,7 +21,8 @@ class ClassAnswers(Answers):
 
     def _predict(self, X: Any, asked: Votes) -> Predictions:
         del asked
-        return predict(self.model, X, private=self.private)
+        found: Predictions = predict(self.model, X, private=self.private)
+        return found
 
     def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
         return [explanation.to_dict() for explanation in self.model.explain(X, asked.k, private=self.private)]

@@ -150,4 +150,3 @@ def reasons_of(predicted: Predicted, n: int) -> list[str | None]:
 def names_of(values: Sequence[Any]) -> tuple[list[Any], list[str]]:
     """Labels as JSON values, and as keys of JSON objects."""
     return plain(list(values)), list(plain(dict.fromkeys(values)))
-

@@ -21,7 +21,6 @@ from dwac.server.schemas import Schemas
 from dwac.server.schemas.labels import SCHEMAS
 
 
-
 class LabelAnswers(Answers):
     """Probabilities of labels, decisions on each, and sets that miss few of them."""
 
@@ -41,7 +40,9 @@ class LabelAnswers(Answers):
         unknown = [label for label in ask.labels if str(plain(label)) not in known]
         if unknown:
             raise RefusalError(
-                422, "invalid_request", f"labels must be among those of the model (GET /v1/model); got {unknown[0]!r:.60}"
+                422,
+                "invalid_request",
+                f"labels must be among those of the model (GET /v1/model); got {unknown[0]!r:.60}",
             )
         return Why(ask.k, tuple(dict.fromkeys(known[str(plain(label))] for label in ask.labels)))
 
@@ -97,7 +98,9 @@ class LabelAnswers(Answers):
             nothing = dict.fromkeys(("typicality", "decisions", "label_set"))
             return [{**nothing, "unreadable": why} for why in reasons]
         with _silent():
-            decided, sets = (np.asarray(found).tolist() for found in (predicted.decisions(epsilon), predicted.sets(epsilon)))
+            decided, sets = (
+                np.asarray(found).tolist() for found in (predicted.decisions(epsilon), predicted.sets(epsilon))
+            )
         typicality = [None] * len(reasons) if trust.typicality is None else trust.typicality.tolist()
         return [
             {
@@ -130,4 +133,3 @@ def _silent() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         yield
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class NumberAnswers(Answers):
         return Why(ask.k, ask.epsilon)
 
     def _predict(self, X: Any, asked: Votes) -> NumberVotes:
-        epsilon, levels = asked.settings  # type: ignore[misc]
+        epsilon, levels = cast("tuple[float, tuple[float, ...]]", asked.settings)
         return number_votes(predict(self.model, X, private=self.private), epsilon, levels)
 
     def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:

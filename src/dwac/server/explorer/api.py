@@ -90,7 +90,10 @@ def router(explorer: Explorer) -> APIRouter:
     @routes.get("/explorer/points/{point:int}")
     async def example(request: Request, point: int) -> Response:
         k = int(_number(request, "k", K, 1, MOST_NEIGHBORS))
-        session, asked = _session(request), {"epsilon": _epsilon(request), "label": int(_number(request, "label", 0, 0, 1e6))}
+        session, asked = (
+            _session(request),
+            {"epsilon": _epsilon(request), "label": int(_number(request, "label", 0, 0, 1e6))},
+        )
         return json_response(await beside(lambda: looking.example(explorer, session, point, k, **asked)))
 
     @routes.get("/explorer/discs/{disc:int}")

@@ -34,7 +34,7 @@ _NEAR = 1e-3  # lead of a label, in log, below which votes are counted again in 
 
 @dataclass(frozen=True)
 class Edit:
-    """The position of an example among the references, its previous label or number and its new one; None if removed."""
+    """The position of an example among the references, what it voted for and what it votes for; None if removed."""
 
     place: int
     before: New

@@ -116,8 +116,5 @@ def opened(explorer: Explorer, session: str, answer: int, number: int) -> dict[s
     if not 0 <= number < len(shown):
         raise InputError(f"the group must be one of the {len(shown)} shown, 0 … {len(shown) - 1}; got {number}")
     subgroups: tuple[Group, ...] = shown[number].subgroups
-    parts = [
-        {**plain(part.to_dict()), **on_map(part, explorer.points, whole=False)}
-        for part in subgroups[:_SUBGROUPS]
-    ]
+    parts = [{**plain(part.to_dict()), **on_map(part, explorer.points, whole=False)} for part in subgroups[:_SUBGROUPS]]
     return {"subgroups": parts, "n": len(subgroups)}

@@ -65,7 +65,7 @@ class Rival:
 class Explorer:
     """Everything behind the page. Edits are visible to one page only; the model itself is never changed."""
 
-    clf: Model
+    clf: Any  # a `Model`
     examples: Examples
     points: Points
     first: View

@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 class View:
     """A model with its current voters, the votes that it counted, and the predictions that follow."""
 
-    clf: Model
+    clf: Any  # a `Model`
     votes: NDArray[np.float64]  # (n, …), as the task counts them
     predictions: Any
     edits: Edits

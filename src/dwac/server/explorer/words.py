@@ -88,13 +88,14 @@ _ALL = "on average, for examples like those of training"
 NUMBERS = {
     "lead": (
         "Every prediction of this model is a vote. Each training example votes for its own number; the more similar it "
-        "is to the example being predicted, the more its vote counts. The mean of the votes is the prediction. So every "
-        "prediction can be traced to the examples that decided it, and an example unlike all of them can be recognised."
+        "is to the example being predicted, the more its vote counts. The mean of the votes is the prediction. So "
+        "every prediction can be traced to the examples that decided it, and an example unlike all of them can be "
+        "recognised."
     ),
     "map": (
         "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
-        "examples with similar numbers, its area grows with how many they are, and similar groups are neighbours. A new "
-        "example is in the nearest disc whose numbers are like its prediction."
+        "examples with similar numbers, its area grows with how many they are, and similar groups are neighbours. A "
+        "new example is in the nearest disc whose numbers are like its prediction."
     ),
     "typicality": GUIDE["typicality"].replace("whatever its label", "whatever its number"),
     "prediction": "The average of the votes, each with the weight of the example that casts it.",
@@ -106,8 +107,8 @@ NUMBERS = {
         "members' votes. Most alike: the member most like this example."
     ),
     "disc": (
-        "A disc is a group of training examples with similar numbers that vote alike; its area grows with how many they "
-        "are, its colour is that of their mean. Several discs form a larger group."
+        "A disc is a group of training examples with similar numbers that vote alike; its area grows with how many "
+        "they are, its colour is that of their mean. Several discs form a larger group."
     ),
     "sets": "Intervals of the loaded rows at this ε. Narrow ones are precise answers.",
     "unasked": "Load rows of data to see how often intervals hold the true number.",
@@ -121,8 +122,8 @@ NUMBERS = {
         "it more than they would on a new example."
     ),
     "edits": (
-        "Remove training examples, or change their numbers, and see at once what changes. Nothing is retrained, and the "
-        "stored model is not changed: edits apply to this page only."
+        "Remove training examples, or change their numbers, and see at once what changes. Nothing is retrained, and "
+        "the stored model is not changed: edits apply to this page only."
     ),
     "compare": "Loaded examples, those on which the two models differ most first.",
     "private": (
@@ -157,7 +158,10 @@ LABELS = {
         "A disc is a group of training examples with the same labels that vote alike; its area grows with their "
         "number. Several discs form a larger group."
     ),
-    "issues": "Labels that the others vote against, the most improbable first. Wrong, or an unusual example: look at it.",
+    "issues": (
+        "Labels that the others vote against, the most improbable first. A wrong label, or an unusual example: look at "
+        "it."
+    ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its labels, so the others may agree with "
         "it more than they would on a new example."

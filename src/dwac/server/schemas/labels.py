@@ -29,7 +29,9 @@ class AskWhyLabels(AskWhy):
     """Rows, how many neighbours to show per label, and which labels to explain."""
 
     labels: list[Any] | None = Field(
-        None, min_length=1, description="Which labels; null: those that each row is predicted to have, or the likeliest."
+        None,
+        min_length=1,
+        description="Which labels; null: those that each row is predicted to have, or the likeliest.",
     )
 
 

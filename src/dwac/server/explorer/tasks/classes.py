@@ -64,6 +64,7 @@ class ClassTask(VotedTask):
 
     def column(self, name: str, points: Any, view: Any, epsilon: float) -> NDArray[Any]:
         """Labels and predictions of all points; p-values of those with predictions."""
+        del epsilon
         trust = view.predictions.conformal
         match name:
             case "label":
@@ -76,6 +77,7 @@ class ClassTask(VotedTask):
 
     def start(self, explorer: Any) -> dict[str, Any]:
         """Whether labels have an order, and the keys that JSON objects have for them."""
+        del explorer
         return {"ordered": self.clf.target_.kind == ORDERED, "keys": list(plain(dict.fromkeys(self.clf.classes_)))}
 
     def moved(self, before: Predictions, after: Predictions) -> Ints:

@@ -124,7 +124,8 @@ class Task(ABC):
 
     def errors(self, predictions: Any, truth: NDArray[Any]) -> list[dict[str, Any]]:
         """The examples whose labels or numbers are furthest from what the others vote for: row and what is apart."""
-        raise InputError("the page lists labels to check for this model")
+        del predictions, truth
+        raise InputError("this model has labels to check instead")
 
     # Two models
 

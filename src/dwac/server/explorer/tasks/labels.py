@@ -54,7 +54,7 @@ class LabelTask(VotedTask):
 
     def of_voters(self, references: ReferenceSet) -> NDArray[np.uint8]:
         """(m, L)."""
-        return self._table[references.labels.cpu().numpy()]
+        return np.asarray(self._table[references.labels.cpu().numpy()])
 
     def known(self, truth: NDArray[Any]) -> NDArray[np.bool_]:
         """(n,)."""
@@ -77,10 +77,13 @@ class LabelTask(VotedTask):
 
     def codes(self, predictions: LabelPredictions) -> Ints:
         """(n,): of the label set that is nearest to the probabilities."""
-        return np.asarray((predictions.probabilities @ (1 - 2.0 * self._table.T) + self._table.sum(axis=1)).argmin(axis=1))
+        return np.asarray(
+            (predictions.probabilities @ (1 - 2.0 * self._table.T) + self._table.sum(axis=1)).argmin(axis=1)
+        )
 
     def column(self, name: str, points: Any, view: Any, epsilon: float) -> NDArray[Any]:
         """Labels and probabilities of all points, p-values of those with predictions."""
+        del epsilon
         found, width = view.predictions, len(self._names)
         match name:
             case "label":
@@ -93,6 +96,7 @@ class LabelTask(VotedTask):
 
     def start(self, explorer: Any) -> dict[str, Any]:
         """The label sets that training examples have: to change the labels of one."""
+        del explorer
         return {"label_sets": self._table.tolist()}
 
     def moved(self, before: LabelPredictions, after: LabelPredictions) -> Ints:
@@ -126,7 +130,12 @@ class LabelTask(VotedTask):
         order = np.argsort(-wrong, axis=None, kind="stable")
         order = order[wrong.ravel()[order] > 0.5]
         return [
-            {"row": int(rows[i]), "label": self._names[j], "has": bool(truth[rows[i], j]), "probability": float(p[i, j])}
+            {
+                "row": int(rows[i]),
+                "label": self._names[j],
+                "has": bool(truth[rows[i], j]),
+                "probability": float(p[i, j]),
+            }
             for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True)
         ]
 
@@ -147,6 +156,7 @@ class LabelTask(VotedTask):
 
     def discs_of(self, group: Any, leaf: int, references: ReferenceSet, *, whole: bool) -> list[int]:
         """None: those who vote alike on one label are of many label sets."""
+        del group, leaf, references, whole
         return []
 
     def predicted_code(self, explanation: Any) -> int:
@@ -161,5 +171,3 @@ def _silent() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         yield
-
-

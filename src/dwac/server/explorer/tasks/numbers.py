@@ -32,7 +32,7 @@ class Numbers:
     """What follows from the votes on n examples."""
 
     found: NumberPredictions  # of the model with its current voters
-    values: Floats  # (n, T), rounded if private
+    shown: Floats  # (n, T), rounded if private
     of_training: bool
     _intervals: dict[float, Floats | None] = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ class Numbers:
 
     def intervals(self, epsilon: float) -> Floats | None:
         """(n, T, 2) at ε; None without calibration rows, or for training examples, which calibrate or vote."""
-        if self.of_training or len(self.values) == 0:
+        if self.of_training or len(self.shown) == 0:
             return None
         if epsilon not in self._intervals:
             with warnings.catch_warnings():  # the page says that there are too few rows
@@ -130,7 +130,9 @@ class NumberTask(Task):
         if not examples.of_training:
             return np.asarray(found)
         own, voting = places_after(examples.own[rows], edits)
-        for row, share in zip(np.flatnonzero(voting), self._own_shares(references, own, log_total)[voting], strict=True):
+        for row, share in zip(
+            np.flatnonzero(voting), self._own_shares(references, own, log_total)[voting], strict=True
+        ):
             place = int(own[row])
             if share > 1 - _LEAST or self._median:
                 found[row] = self._without(references, h[row], place)
@@ -214,14 +216,14 @@ class NumberTask(Task):
             case "label":
                 return np.asarray(points.values(view), dtype="<f8")
             case "predicted":
-                return np.asarray(points.spread(view.predictions.values, np.nan, "<f8", self._width))
+                return np.asarray(points.spread(view.predictions.shown, np.nan, "<f8", self._width))
             case _:
                 ends = view.predictions.intervals(epsilon)
                 return np.zeros(0) if ends is None else np.asarray(ends, dtype="<f8")
 
     def start(self, explorer: Any) -> dict[str, Any]:
         """The range of the numbers: of the predictions alone if private."""
-        shown = explorer.first.predictions.values
+        shown = explorer.first.predictions.shown
         if not explorer.private:
             shown = np.concatenate([shown, self.of_voters(explorer.clf.references_)])
         if len(shown) == 0:
@@ -242,13 +244,13 @@ class NumberTask(Task):
 
     def moved(self, before: Numbers, after: Numbers) -> Ints:
         """Rows whose numbers move by more than a thousandth of the spread of all, the largest moves first."""
-        by = (np.abs(after.values - before.values) / self._spread).max(axis=1, initial=0.0)
+        by = (np.abs(after.shown - before.shown) / self._spread).max(axis=1, initial=0.0)
         rows = np.flatnonzero(by > _MOVED)
         return rows[np.argsort(-by[rows], kind="stable")]
 
     def told(self, predictions: Numbers, row: int) -> dict[str, Any]:
         """The number."""
-        return {"label": self.named(predictions.values[row])}
+        return {"label": self.named(predictions.shown[row])}
 
     def frame(self, predictions: Numbers, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
         """True and predicted number, interval and typicality."""
@@ -256,7 +258,7 @@ class NumberTask(Task):
         for t, name in enumerate(self.clf.target_.names):
             behind = "" if single else f"_{name}"
             found[f"number{behind}"] = truth[:, t]
-            found[f"prediction{behind}"] = predictions.values[:, t]
+            found[f"prediction{behind}"] = predictions.shown[:, t]
             if ends is not None:
                 found |= {f"lower{behind}": ends[:, t, 0], f"upper{behind}": ends[:, t, 1]}
         if predictions.typicality is not None:
@@ -265,13 +267,13 @@ class NumberTask(Task):
 
     def apart(self, ours: Numbers, theirs: Any) -> Ints:
         """All rows, those on which the two models differ most first."""
-        gap = (np.abs(ours.values - theirs.shown) / self._spread).max(axis=1)
+        gap = (np.abs(ours.shown - theirs.shown) / self._spread).max(axis=1)
         return np.argsort(-gap, kind="stable")
 
     def errors(self, predictions: Numbers, truth: NDArray[Any]) -> list[dict[str, Any]]:
         """The examples that are furthest from their predictions."""
         rows = np.flatnonzero(self.known(truth))
-        by = np.abs(predictions.values[rows] - truth[rows]) / self._spread
+        by = np.abs(predictions.shown[rows] - truth[rows]) / self._spread
         order = np.argsort(-by.max(axis=1, initial=0.0), kind="stable")
         return [
             {"row": int(row), "true": self.named(truth[row]), **self.told(predictions, int(row))} for row in rows[order]
