@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
@@ -11,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from dwac.drawing.records import plain
+from dwac.errors import CalibrationWarning
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.readable import Reasons
 from dwac.explain import privacy
@@ -77,11 +80,12 @@ class Answers(ABC):
     def _together(self, asked: Votes | Why, requests: list[list[Any]]) -> list[Any]:
         X = self.reader.sift([row for rows in requests for row in rows])
         parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, requests)]).tolist())]
-        if isinstance(asked, Why):
-            explained = self._explain(X, asked)
-            return [explained[rows] for rows in parts]
-        predicted = self._predict(X, asked)
-        return [predicted.part(rows) for rows in parts]
+        with silent():
+            if isinstance(asked, Why):
+                explained = self._explain(X, asked)
+                return [explained[rows] for rows in parts]
+            predicted = self._predict(X, asked)
+            return [predicted.part(rows) for rows in parts]
 
     @abstractmethod
     def _predict(self, X: Any, asked: Votes) -> Predicted:
@@ -140,6 +144,14 @@ class Answers(ABC):
     def count(self, n: int) -> int:
         """A number of examples; rounded if private."""
         return privacy.count(n) if self.private else int(n)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Without warnings of what calibration does not allow at some ε: answers and pages say it themselves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        yield
 
 
 def reasons_of(predicted: Predicted, n: int) -> list[str | None]:

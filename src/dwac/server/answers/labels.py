@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,10 +9,10 @@ import numpy as np
 
 from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
-from dwac.errors import CalibrationError, CalibrationWarning
+from dwac.errors import CalibrationError
 from dwac.estimator.evaluation import LabelPredictions, predict
 from dwac.estimator.evaluation.labels import DECISIONS
-from dwac.server.answers.common import Answers, Votes, Why, names_of, reasons_of
+from dwac.server.answers.common import Answers, Votes, Why, names_of, reasons_of, silent
 from dwac.server.refusals import RefusalError
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.labels import SCHEMAS
@@ -28,8 +25,7 @@ class LabelAnswers(Answers):
 
     def _predict(self, X: Any, asked: Votes) -> LabelPredictions:
         del asked
-        with _silent():
-            found: LabelPredictions = predict(self.model, X, private=self.private)
+        found: LabelPredictions = predict(self.model, X, private=self.private)
         return found
 
     def why(self, ask: Any) -> Why:
@@ -97,7 +93,7 @@ class LabelAnswers(Answers):
         if trust is None:
             nothing = dict.fromkeys(("typicality", "decisions", "label_set"))
             return [{**nothing, "unreadable": why} for why in reasons]
-        with _silent():
+        with silent():
             decided, sets = (
                 np.asarray(found).tolist() for found in (predicted.decisions(epsilon), predicted.sets(epsilon))
             )
@@ -125,11 +121,3 @@ class LabelAnswers(Answers):
             return None
         rare = ", ".join(map(str, expected.rare[:5])) + (" and others" if len(expected.rare) > 5 else "")
         return f"fewer than {needed} calibration rows have, or lack, {rare}: decisions on these are rare"
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Without warnings of what the note of an answer says."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)
-        yield

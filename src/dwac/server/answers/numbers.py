@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 
 from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
-from dwac.errors import CalibrationWarning
 from dwac.estimator.evaluation import NumberPredictions, predict
 from dwac.estimator.readable import Reasons
 from dwac.server.answers.common import Answers, Votes, Why, reasons_of
@@ -113,8 +111,6 @@ def _level(level: float) -> str:
 
 def number_votes(found: NumberPredictions, epsilon: float, levels: tuple[float, ...] = ()) -> NumberVotes:
     """All that is asked of the votes, counted now; rounded if the predictions are private."""
-    with warnings.catch_warnings():  # the note of an answer says it
-        warnings.simplefilter("ignore", CalibrationWarning)
-        intervals = found.intervals(epsilon)
+    intervals = found.intervals(epsilon)
     quantiles = found.quantiles(levels) if levels else np.empty((*found.values.shape, 0))
     return NumberVotes(found.shown, intervals, quantiles, found.typicality, found.reasons)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dwac.errors import InputError
 from dwac.reference import ReferenceSet
 from dwac.report.label_issues import leave_one_out
+from dwac.server.answers.common import silent
 from dwac.server.explorer.edits import Edits, votes_after
 
 NONE = 65535  # a code for "no label"
@@ -160,12 +161,14 @@ class Task(ABC):
     def explain(self, clf: Any, X: Any, k: int, epsilon: float, *, private: bool) -> Any:
         """The explanation of one row of data."""
         del epsilon
-        return clf.explain(X, k, private=private)[0]
+        with silent():
+            return clf.explain(X, k, private=private)[0]
 
     def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **given: Any) -> Any:
         """The explanation of a training example by the others."""
         del epsilon
-        return clf.explain_of(h, k, **given)[0]
+        with silent():
+            return clf.explain_of(h, k, **given)[0]
 
     def predicted_code(self, explanation: Any) -> int:
         """The outcome among whose groups an explained example is placed on the map."""

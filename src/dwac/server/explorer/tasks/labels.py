@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -13,11 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
-from dwac.errors import CalibrationWarning, InputError
+from dwac.errors import InputError
 from dwac.estimator.evaluation import LabelPredictions
 from dwac.estimator.evaluation.labels import label_predictions_of
 from dwac.estimator.targets import read_labels
 from dwac.reference import ReferenceSet
+from dwac.server.answers.common import silent
 from dwac.server.explorer.tasks.common import Floats, Ints, VotedTask
 
 _UNKNOWN = 255
@@ -72,7 +71,7 @@ class LabelTask(VotedTask):
         """Probabilities, p-values and typicality."""
         if len(votes) == 0:
             return LabelPredictions(np.zeros((0, len(self._names))), clf.classes_, None, None, None, private)
-        with _silent():
+        with silent():
             return label_predictions_of(clf, *self.evidence(clf, votes, examples), private=private)
 
     def codes(self, predictions: LabelPredictions) -> Ints:
@@ -110,7 +109,7 @@ class LabelTask(VotedTask):
 
     def frame(self, predictions: LabelPredictions, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
         """Labels, predicted labels, and the probability of and decision on each."""
-        with _silent():
+        with silent():
             predicted = predictions.frame(epsilon)
         predicted = predicted.rename(columns={"labels": "predicted"}).drop(columns="unreadable")
         predicted.insert(0, "labels", [self.named(row) for row in truth])
@@ -163,11 +162,3 @@ class LabelTask(VotedTask):
         """Of the label set nearest to the probabilities."""
         p = np.array([list(explanation.probabilities.values())])
         return int(self.codes(LabelPredictions(p, self.clf.classes_, None, None))[0])
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Without warnings of rare labels, of which the page speaks."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)
-        yield

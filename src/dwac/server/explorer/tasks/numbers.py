@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
-from dwac.errors import CalibrationWarning, InputError
+from dwac.errors import InputError
 from dwac.estimator.evaluation import NumberPredictions
 from dwac.estimator.targets import read_numbers
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet
+from dwac.server.answers.common import silent
 from dwac.server.explorer.edits import Edits
 from dwac.server.explorer.tasks.common import Floats, Ints, Task, places_after
 
@@ -46,8 +46,7 @@ class Numbers:
         if self.of_training or len(self.shown) == 0:
             return None
         if epsilon not in self._intervals:
-            with warnings.catch_warnings():  # the page says that there are too few rows
-                warnings.simplefilter("ignore", CalibrationWarning)
+            with silent():
                 self._intervals.clear()
                 self._intervals[epsilon] = self.found.intervals(epsilon)
         return self._intervals[epsilon]
@@ -283,12 +282,14 @@ class NumberTask(Task):
 
     def explain(self, clf: Any, X: Any, k: int, epsilon: float, *, private: bool) -> Any:
         """With an interval at ε."""
-        return clf.explain(X, k, epsilon=epsilon, private=private)[0]
+        with silent():
+            return clf.explain(X, k, epsilon=epsilon, private=private)[0]
 
     def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **given: Any) -> Any:
         """With an interval at ε."""
         given.pop("fold_votes", None)  # intervals are not by votes for bins
-        return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
+        with silent():
+            return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
 
     def predicted_code(self, explanation: Any) -> int:
         """The bin of the predicted number."""
