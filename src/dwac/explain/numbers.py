@@ -115,8 +115,8 @@ class NumberExplanation(VoteExplanation):
     def histogram(self) -> Any:
         """(edges, shares): B + 1 ascending numbers, and the share of the votes in each of the B bins between them.
 
-        At most 1 % of the votes lie outside. Of a private explanation in whole per cent, in few bins that are the same
-        for every row; votes outside count in the outermost ones. None if the example could not be read.
+        At most 1 % of the votes lie outside. Of a private explanation in twentieths, in few bins that are the same for
+        every row; votes outside count in the outermost ones. None if the example could not be read.
         """
         if self._votes is None or self._source is None:
             return self._histogram
@@ -170,7 +170,10 @@ class NumberExplanation(VoteExplanation):
         return frame.drop(columns="label")
 
     def _shown_frame(self) -> pd.DataFrame:
-        if self.private or self.unreadable:
+        if self.private:
+            frame = self.to_frame()
+            return frame.assign(share=frame["share"].map(lambda share: privacy.percent(share, privacy.COARSE)))
+        if self.unreadable:
             return self.to_frame()
         frame = super()._shown_frame()
         if self.few_suffice:
@@ -449,7 +452,7 @@ def _hidden(exact: NumberExplanation) -> NumberExplanation:
         for t, each in enumerate(numerals):
             # At the inner edges alone: what lies beyond the outer ones counts in the outermost bins.
             below = [float(exact._votes.distribution.cdf(np.nextafter(e, -np.inf))[0, t]) for e in each.edges[1:-1]]
-            shares = privacy.shares(np.maximum(np.diff([0.0, *below, 1.0]), 0.0))
+            shares = privacy.shares(np.maximum(np.diff([0.0, *below, 1.0]), 0.0), privacy.COARSE)
             histograms.append((tuple(each.edges.tolist()), tuple(shares.tolist())))
     words = exact.attention and tuple((word, privacy.share(weight)) for word, weight in exact.attention)
     one = exact._single
