@@ -54,7 +54,18 @@ def explanation(records: list[Any], attention: Any = None, private: bool = False
     )
     chances = {"yes": 0.7, "no": 0.3}
     return Explanation(
-        "yes", 0.7, chances, neighbors, 10, 10, 0.9, 0.7, 0.4, private=private, record=records[0], attention=attention
+        label="yes",
+        probability=0.7,
+        probabilities=chances,
+        neighbors=neighbors,
+        n_references=10,
+        n_examples=10,
+        confidence=0.9,
+        credibility=0.7,
+        typicality=0.4,
+        private=private,
+        record=records[0],
+        attention=attention,
     )
 
 

@@ -1,12 +1,14 @@
-"""The picture of one explanation: the explained example next to those that voted on it."""
+"""The picture of one explanation: the explained example next to those that voted on it, or the votes for a number."""
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
-from dwac.drawing.colours import COLOURS, INK
+from dwac.drawing.colours import COLOURS, INK, PAPER
 from dwac.drawing.records import compared, image_of, kind_of
 from dwac.drawing.sheet import Sheet, placed
 from dwac.drawing.style import new, plain, tidy
@@ -166,3 +168,78 @@ def _table(explained: Explained) -> Any:
         sheet.down()
         sheet.write(f"and {len(every) - len(columns)} more columns")
     return sheet.figure
+
+
+# Numbers
+
+
+class ExplainedNumber(Protocol):
+    """The part of a `dwac.explain.NumberExplanation` that is drawn; tuples where several numbers are predicted."""
+
+    @property
+    def prediction(self) -> Any: ...  # noqa: D102
+    @property
+    def interval(self) -> Any: ...  # noqa: D102
+    @property
+    def epsilon(self) -> float | None: ...  # noqa: D102
+    @property
+    def histogram(self) -> Any: ...  # noqa: D102
+    @property
+    def names(self) -> Sequence[Any]: ...  # noqa: D102
+    @property
+    def neighbors(self) -> Sequence[Voter]: ...  # noqa: D102
+    @property
+    def headlines(self) -> Sequence[str]: ...  # noqa: D102
+
+
+def draw_numbers(explained: ExplainedNumber) -> Any:
+    """Draw a histogram of the votes for each number, with the prediction, the interval, and the voters above it."""
+    several = isinstance(explained.prediction, tuple)
+    figure, axes = new(len(explained.names), 1, width=5.2, height=2.5)
+    for t, panel in enumerate(axes[:, 0]):
+
+        def own(values: Any, t: int = t) -> Any:
+            return values[t] if several and values is not None else values
+
+        name = explained.names[t]
+        title = plain(name) if several or name is not None else "number"
+        voters = [(float(own(voter.label)), voter.share) for voter in explained.neighbors]
+        _histogram(panel, own(explained.histogram), voters)
+        _interval(panel, own(explained.prediction), own(explained.interval), explained.epsilon)
+        tidy(panel, title=plain(explained.headlines[t], 90), x=title, y="share of the vote")
+        panel.ticklabel_format(axis="x", style="plain", useOffset=False)
+        panel.xaxis.set_major_formatter(_thousands)
+        panel.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def _thousands(value: float, _: Any = None) -> str:
+    """A number at an axis: as in the sentences, a comma from 10,000 on."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:g}"
+
+
+def _histogram(panel: Any, histogram: Any, voters: Sequence[tuple[float, float]]) -> None:
+    """The bars, and above them the voters, larger where their share is."""
+    if histogram is None:
+        return
+    edges, shares = histogram
+    widths = [high - low for low, high in pairwise(edges)]
+    panel.bar(edges[:-1], shares, width=widths, align="edge", color=COLOURS[5], edgecolor=PAPER, label="all votes")
+    top = max(shares) or 1.0
+    panel.set_ylim(0, 1.3 * top)
+    if voters:
+        most = max(share for _, share in voters) or 1.0
+        sizes = [12 + 60 * share / most for _, share in voters]
+        look = {"marker": "v", "facecolor": "none", "edgecolor": COLOURS[1], "linewidths": 1.2, "zorder": 3}
+        panel.scatter([number for number, _ in voters], [1.2 * top] * len(voters), s=sizes, label="nearest", **look)
+
+
+def _interval(panel: Any, prediction: float, interval: Any, epsilon: float | None) -> None:
+    """A line at the prediction, and a bar with ends for the interval; an end that is infinite is left out."""
+    place = 1.08 * panel.get_ylim()[1] / 1.3
+    panel.axvline(prediction, color=INK, linewidth=1.4, label="prediction")
+    if interval is None or epsilon is None or not all(map(math.isfinite, interval)):
+        return
+    low, high = interval
+    look = {"color": COLOURS[0], "linewidth": 1.6, "marker": "|", "markersize": 8}
+    panel.plot([low, high], [place, place], label=f"{100 * (1 - epsilon):g} % interval", **look)

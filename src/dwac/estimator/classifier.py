@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
@@ -28,11 +29,11 @@ from dwac.conformal import (
     LabelPrediction,
     nonconformity,
 )
-from dwac.errors import InputError
+from dwac.errors import InputError, LabelError
 from dwac.estimator.fitting import DWACEstimator, Reading
 from dwac.estimator.preparation import class_weights, encode_known, encode_labels, row_weights
 from dwac.estimator.readable import Reasons, readable, warn_of
-from dwac.estimator.several import Calibrations, calibrate, label_probabilities, private_decisions, probabilities_of
+from dwac.estimator.several import Calibrations, calibrate, label_probabilities, probabilities_of
 from dwac.estimator.targets import (
     LABELS,
     ORDERED,
@@ -44,8 +45,9 @@ from dwac.estimator.targets import (
     read_labels,
     several_labels,
 )
-from dwac.explain import Explanation, explain, privacy
+from dwac.explain import Explanation, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.explainer import unreadable
+from dwac.explain.labels import unreadable_labels
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -298,9 +300,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         """The decisions on several labels, from the result of `evidence`; no typicality without novelty."""
         p = probabilities_of(self.model_, votes, self.target_)
         by_fold = None if fold_votes is None else label_probabilities(fold_votes, self.target_)
-        labels = self._label_calibration().labels
-        decided = private_decisions if private else LabelCalibration.predict
-        found = decided(labels, p, by_fold, self.classes_)
+        predicted = privacy.labels if private else LabelCalibration.predict
+        found = predicted(self._label_calibration().labels, p, by_fold, self.classes_)
         if novelty is not None:
             found = replace(found, typicality=self._typicality(novelty, private=private))
         return found if reasons is None else found.without(~readable(reasons))
@@ -384,32 +385,62 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
 
     # Explaining
 
-    def explain(self, X: Any, k: int = 5, *, private: bool | None = None) -> list[Explanation]:
+    def explain(self, X: Any, k: int = 5, *, label: Any = None, private: bool | None = None) -> list[Any]:
         """Why each example gets its label: the k nearest training examples, their votes, and how few decide it.
+
+        One `dwac.Explanation` per row. Of several labels, one `dwac.explain.LabelExplanations` per row, which has an
+        `Explanation` for each label; label: explain this one alone.
 
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.
         """
         self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
         k = checks.positive_int(k, "k")
+        self._check_label(label)
         rows = self._sift(X)
-        found: Iterator[Explanation] = iter([])
+        found: Iterator[Any] = iter([])
         if rows.inputs:
             rows, h = self._embedded(rows)
             shown = self._shown(rows.X) if rows.inputs else []
             if rows.inputs:
                 novelty = self._novelty_of(h, rows.inputs)
-                found = iter(self.explain_of(h, k, private=private, shown=shown, X=rows.X, novelty=novelty))
-        prior = partial(
-            unreadable,
-            shares=np.exp(self._log_shares()),
-            classes=self._names,
-            n_references=len(self.references_),
-            n_examples=round(float(self.references_.sizes.sum())),
-            calibrated=len(self.calibration_y_) > 0,
-            private=self.private_ if private is None else private,
+                given = {"private": private, "shown": shown, "X": rows.X, "novelty": novelty}
+                found = iter(self.explain_of(h, k, label=label, **given))
+        unread = partial(self._unread, label=label, private=self.private_ if private is None else private)
+        return [next(found) if why is None else unread(why) for why in rows.reasons]
+
+    def _check_label(self, label: Any) -> None:
+        if label is None:
+            return
+        if self.target_.kind != LABELS:
+            raise InputError("label=… is for models of several labels; this one predicts a single label; leave it out")
+        if label not in self._names:
+            raise LabelError(f"label must be one of {checks.listed(self._names)}; got {label!r}")
+
+    def _unread(self, why: str, label: Any, private: bool) -> Explanation | LabelExplanations:
+        """The explanation of a row that could not be read."""
+        references, calibrated = self.references_, len(self.calibration_y_) > 0
+        if self.target_.kind == LABELS:
+            shares = label_probabilities(self._log_shares(), self.target_)
+            found = unreadable_labels(why, shares, self._names, references, calibrated=calibrated, private=private)
+            return found if label is None else found[label]
+        return unreadable(
+            why,
+            np.exp(self._log_shares()),
+            self._names,
+            len(references),
+            n_examples=round(float(references.sizes.sum())),
+            calibrated=calibrated,
+            private=private,
         )
-        return [next(found) if why is None else prior(why) for why in rows.reasons]
+
+    def _describe_label(self, label: int, references: ReferenceSet) -> list[str | None] | None:
+        """What sets the groups of one label's vote apart: found once, until there are other groups."""
+        known = self.__dict__.setdefault("_described_labels", {})
+        if label not in known or known[label][0] is not references.groups:
+            known[label] = references.groups, self._describe(references)
+        found: list[str | None] | None = known[label][1]
+        return found
 
     @property
     def _names(self) -> list[Any]:
@@ -428,7 +459,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         X: Any = None,
         novelty: Floats | None = None,
         fold_votes: Floats | None = None,
-    ) -> list[Explanation]:
+        label: Any = None,
+    ) -> list[Any]:
         """The same from embeddings (n, d) that are already computed.
 
         shown: each example as a person would see it, as for `dwac.explain.explain`. references: who votes, and
@@ -439,19 +471,37 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         calibrated = len(self.calibration_y_) > 0
         if calibrated and fold_votes is None:
             fold_votes = self.fold_votes(h, references=references)
+        voters = self.references_ if references is None else references
+        common: dict[str, Any] = {
+            "k": k,
+            "typicality": self._typicality(novelty, private=private) if novelty is not None and calibrated else None,
+            "records": self.examples_,
+            "private": private,
+            "shown": shown,
+            "alike": partial(self._differences, X) if X is not None and self._comparable and not private else None,
+            "agreement": self.agreement_,
+        }
+        if self.target_.kind == LABELS:
+            h = torch.as_tensor(h, device=voters.embeddings.device)
+            votes = self._counted(h) if references is None else references.log_class_weights(h).cpu().numpy()
+            found = explain_labels(
+                voters,
+                h,
+                self.target_.table,
+                names=self._names,
+                probabilities=label_probabilities(votes, self.target_),
+                prediction=self.labels_of(votes, fold_votes=fold_votes, private=private) if calibrated else None,
+                descriptions=self._describe_label if references is None else None,
+                **common,
+            )
+            return found if label is None else [each[label] for each in found]
         return explain(
-            self.references_ if references is None else references,
+            voters,
             h,
-            k=k,
             calibration=self._calibration() if calibrated else None,
             nonconformity_kind=self._score,
             fold_votes=fold_votes,
-            typicality=self._typicality(novelty, private=private) if novelty is not None and calibrated else None,
             classes=self._names,
-            records=self.examples_,
-            private=private,
-            shown=shown,
-            alike=partial(self._differences, X) if X is not None and self._comparable and not private else None,
             descriptions=None if private else self.descriptions_ if references is None else descriptions,
-            agreement=self.agreement_,
+            **common,
         )

@@ -113,10 +113,12 @@ class Editable(Voting):
             self._described = self._describe(), groups
         return self._described[0]
 
-    def _describe(self) -> list[str | None] | None:
+    def _describe(self, references: ReferenceSet | None = None) -> list[str | None] | None:
+        """What sets each group apart; references: the same voters in other groups."""
+        references = self.references_ if references is None else references
         if self.encoder_.kind not in ("tabular", "text", "huggingface") or self._alone:
             return None  # who represents a group does not tell what all its members have in common
-        everybody = self.references_.members or self.references_
+        everybody = references.members or references
         records = self.examples_.rows(everybody.ids) if len(self.examples_) else None
         if records is None:
             return None

@@ -8,7 +8,8 @@ print(reg.explain(X, k=5)[0])          # who voted, with which number, and how m
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, Self
 
@@ -27,7 +28,10 @@ from dwac.estimator.fitting import DWACEstimator, Reading
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
 from dwac.estimator.readable import Sifted, warn_of
 from dwac.estimator.targets import numbers, read_numbers
+from dwac.explain import NumberExplanation, explain_numbers
+from dwac.explain.numbers import unreadable_number
 from dwac.nn import WeightedAverage, batches
+from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
 _STRATA = 20  # parts of the range that validation rows are spread over
@@ -271,3 +275,80 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         if rows.inputs:
             found[rows.readable] = self._typicality(self._novelty_of(h, rows.inputs), private=self.private_)
         return found
+
+    # Explaining
+
+    def explain(
+        self, X: Any, k: int = 5, *, epsilon: float = 0.1, private: bool | None = None
+    ) -> list[NumberExplanation]:
+        """Why each row gets its number: who voted for which number, how the votes split, whose removal would matter.
+
+        k: how many of the nearest training examples to show. epsilon: of the interval, as in `predict_interval`.
+        private: give rounded numbers only; no training id, record, distance or number. By default for a model that was
+        saved without its training examples. See `dwac.explain.privacy`.
+        """
+        references = self.references_  # an error for a network without votes
+        k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
+        rows, h = self._heard(X)
+        found: Iterator[NumberExplanation] = iter([])
+        if rows.inputs:
+            novelty, shown = self._novelty_of(h, rows.inputs), self._shown(rows.X)
+            found = iter(
+                self.explain_of(h, k, epsilon=epsilon, private=private, shown=shown, X=rows.X, novelty=novelty)
+            )
+        unread: dict[str, Any] = {"names": tuple(self.target_.names), "average": self.average}
+        if len(self._calibration_rows.ids):
+            everything = (-np.inf, np.inf)
+            ends = everything if self.target_.single else (everything,) * len(self.target_.names)
+            unread |= {"interval": ends, "epsilon": epsilon, "guarantee": self._guarantee(epsilon), "typicality": 0.0}
+        prior = partial(
+            unreadable_number,
+            usual=self._usual() if (~rows.readable).any() else np.zeros(0),
+            references=references,
+            like=unread,
+            single=self.target_.single,
+            private=self.private_ if private is None else private,
+        )
+        return [next(found) if why is None else prior(why) for why in rows.reasons]
+
+    def explain_of(
+        self,
+        h: torch.Tensor,
+        k: int = 5,
+        *,
+        epsilon: float = 0.1,
+        private: bool | None = None,
+        shown: Any = None,
+        references: ReferenceSet | None = None,
+        descriptions: Sequence[str | None] | None = None,
+        X: Any = None,
+        novelty: Floats | None = None,
+    ) -> list[NumberExplanation]:
+        """The same from embeddings (n, d) that are already computed; arguments as in `DWACClassifier.explain_of`."""
+        private = self.private_ if private is None else private
+        voters = self.references_ if references is None else references
+        h = torch.as_tensor(h, device=voters.embeddings.device)
+        calibrated = len(self._calibration_rows.ids) > 0
+        return explain_numbers(
+            voters,
+            h,
+            k=k,
+            intervals=intervals(voters, h, self._calibration(), epsilon, self._folds, None) if calibrated else None,
+            epsilon=epsilon,
+            guarantee=self._guarantee(epsilon) if calibrated else None,
+            typicality=self._typicality(novelty, private=private) if novelty is not None and calibrated else None,
+            names=self.target_.names.tolist(),
+            single=self.target_.single,
+            average=self.average,
+            records=self.examples_,
+            private=private,
+            shown=shown,
+            alike=partial(self._differences, X) if X is not None and self._comparable and not private else None,
+            descriptions=None if private else self.descriptions_ if references is None else descriptions,
+            agreement=self.agreement_,
+        )
+
+    def _guarantee(self, epsilon: float) -> float:
+        """The coverage of intervals that is certain on average."""
+        certain = self.expected_intervals(epsilon).guarantee
+        return 1 - epsilon if certain is None else certain

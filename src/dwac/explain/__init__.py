@@ -6,6 +6,17 @@ print(explanation)
 
 from dwac.explain.explainer import explain
 from dwac.explain.explanation import Explanation
+from dwac.explain.labels import LabelExplanations, explain_labels
+from dwac.explain.numbers import NumberExplanation, explain_numbers
 from dwac.explain.voters import Group, Neighbor
 
-__all__ = ["Explanation", "Group", "Neighbor", "explain"]
+__all__ = [
+    "Explanation",
+    "Group",
+    "LabelExplanations",
+    "Neighbor",
+    "NumberExplanation",
+    "explain",
+    "explain_labels",
+    "explain_numbers",
+]

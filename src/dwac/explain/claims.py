@@ -121,16 +121,20 @@ class Scale(Protocol):
 
 
 class NumberScale:
-    """Numbers rounded to a step of 1 or 5 times a power of ten, perhaps with a unit."""
+    """Numbers rounded to a step of 1 or 5 times a power of ten, perhaps with a unit.
+
+    x: (n,) the numbers; the step is about a part, `parts`, of their usual range, from the 5th to the 95th percentile.
+    whole: whether the step of whole numbers is at least 1.
+    """
 
     below, above = "at most {}", "at least {}"
 
-    def __init__(self, x: Floats, *, unit: str = "") -> None:
+    def __init__(self, x: Floats, *, unit: str = "", parts: int = _STEPS, whole: bool = True) -> None:
         low, high = np.quantile(x, (0.05, 0.95))
         span = float(high - low) or float(x.max() - x.min())
-        power = 10.0 ** math.floor(math.log10(span / _STEPS)) if span / _STEPS > 1e-300 else 0.0
-        self.step = 5 * power if span / _STEPS >= 5 * power else power
-        if (x == np.round(x)).all():
+        power = 10.0 ** math.floor(math.log10(span / parts)) if span / parts > 1e-300 else 0.0
+        self.step = 5 * power if span / parts >= 5 * power else power
+        if whole and (x == np.round(x)).all():
             self.step = max(self.step, 1.0)
         self.decimals = max(0, -math.floor(math.log10(self.step))) if self.step else 300
         self.unit = f" {unit}" if unit else ""

@@ -17,7 +17,7 @@ from dwac.errors import InputError, ShapeError
 from dwac.explain import privacy
 from dwac.explain.explanation import Explanation
 from dwac.explain.voters import Neighbor, Source, plain_ids, record_of
-from dwac.explain.votes import Votes
+from dwac.explain.votes import LabelVotes
 from dwac.metrics import Agreement
 from dwac.reference import Neighbors, ReferenceSet
 
@@ -72,12 +72,11 @@ def explain(
     k = min(checks.positive_int(k, "k"), len(references))
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
     names = list(range(references.n_classes)) if classes is None else _class_names(classes, references.n_classes)
-    _check_records(records)
+    check_records(records)
     log_class_weights, near = references.query(h, k=k)
     votes = log_class_weights.cpu().numpy()
     probabilities = -nonconformity(votes, "probability")  # identical to `predict_proba`, to the last bit
     log_total = np.logaddexp.reduce(votes, axis=1)
-    n_examples = round(float(references.sizes.sum()))
     trust: list[dict[str, Any]] = [{}] * len(votes)
     if calibration is not None:
         if private:
@@ -99,21 +98,37 @@ def explain(
         source = Source(
             names, None if private else records, None if alike is None else partial(alike, row), descriptions
         )
-        explanation = Explanation(
-            label=names[label],
-            probability=float(probabilities[row, label]),
-            probabilities=dict(zip(names, probabilities[row].tolist(), strict=True)),
-            neighbors=_neighbors(near, row, float(log_total[row]), source),
-            n_references=len(references),
-            n_examples=n_examples,
-            agreement=agreement,
-            _votes=Votes(references, h[row], label),
-            _source=source,
-            **trust[row],
-            **({} if shown is None else shown[row]),
+        voters = neighbors(near, row, float(log_total[row]), [names[code] for code in near.labels[row]], source.records)
+        more = {**trust[row], **({} if shown is None else shown[row])}
+        own = LabelVotes(references, h[row], label)
+        explanations.append(
+            explanation(own, source, probabilities[row], voters, private=private, agreement=agreement, **more)
         )
-        explanations.append(_hidden(explanation) if private else explanation)
     return explanations
+
+
+def explanation(
+    votes: LabelVotes,
+    source: Source,
+    probabilities: NDArray[np.float64],
+    voters: tuple[Neighbor, ...],
+    *,
+    private: bool,
+    **more: Any,
+) -> Explanation:
+    """The explanation of one query, from all votes on it, the (K,) probabilities and the neighbours."""
+    found = Explanation(
+        label=source.names[votes.label],
+        probability=float(probabilities[votes.label]),
+        probabilities=dict(zip(source.names, probabilities.tolist(), strict=True)),
+        neighbors=voters,
+        n_references=len(votes.references),
+        n_examples=round(float(votes.references.sizes.sum())),
+        _votes=votes,
+        _source=source,
+        **more,
+    )
+    return _hidden(found) if private else found
 
 
 def _hidden(exact: Explanation) -> Explanation:
@@ -186,7 +201,8 @@ def _class_names(classes: Sequence[Any], n_classes: int) -> list[Any]:
     return names
 
 
-def _check_records(records: Any) -> None:
+def check_records(records: Any) -> None:
+    """Raise an error unless records can be looked up by id."""
     if records is not None and not isinstance(records, Mapping | pd.DataFrame | pd.Series):
         raise InputError(
             f"records must be a dict by id, or a DataFrame or Series indexed by id; got {type(records).__name__}"
@@ -206,18 +222,18 @@ def _trust(prediction: ConformalPrediction, names: list[Any]) -> list[dict[str, 
     ]
 
 
-def _neighbors(near: Neighbors, row: int, log_total: float, source: Source) -> tuple[Neighbor, ...]:
+def neighbors(near: Neighbors, row: int, log_total: float, labels: Sequence[Any], records: Any) -> tuple[Neighbor, ...]:
+    """The nearest references of a query; labels: what each of them votes for."""
     found = []
     for i, (name, log_w) in enumerate(zip(plain_ids(near.ids[row]), near.log_weights[row].tolist(), strict=True)):
         found.append(
-            Neighbor(
-                label=source.names[near.labels[row, i]],
-                log_weight=log_w,
-                weight=float(np.exp(log_w)),
-                share=float(np.exp(log_w - log_total)),
+            Neighbor.of(
+                labels[i],
+                log_w,
+                log_total,
+                squared_distance=float(near.squared_distances[row, i]),
                 id=name,
-                distance=float(np.sqrt(near.squared_distances[row, i])),
-                record=record_of(source.records, name),
+                record=record_of(records, name),
                 size=round(float(near.sizes[row, i])),
             )
         )

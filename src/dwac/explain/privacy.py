@@ -12,12 +12,13 @@ a label when few do, and how well an ordinary row fits all differ between traini
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dwac.conformal import Calibration, ConformalPrediction, nonconformity
+from dwac.conformal import Calibration, ConformalPrediction, LabelCalibration, LabelPrediction, nonconformity
 from dwac.metrics import Agreement
 
 Floats = NDArray[np.float64]
@@ -67,6 +68,26 @@ def scores(values: ArrayLike, kind: str) -> Floats:
 def novelty(values: ArrayLike) -> Floats:
     """Novelty rounded down to the grid of log-weights, for the same reason."""
     return np.asarray(np.floor(np.asarray(values, dtype=np.float64) / FIT) * FIT)
+
+
+def numbers(values: ArrayLike, step: float) -> Floats:
+    """Predicted numbers rounded to whole steps; step 0, where all training numbers are the same, keeps them.
+
+    A prediction that one example decides is that example's own number, and quantiles of votes always are somebody's.
+    So numbers are rounded to a step that is the same for all rows: between a fiftieth and a twentieth of the usual
+    range of all training numbers (`dwac.explain.numbers.Numerals`). Whole numbers in a small range are then as visible
+    as a label is.
+    """
+    exact = np.asarray(values, dtype=np.float64)
+    return np.asarray(np.round(exact / step) * step if step else exact)
+
+
+def interval(ends: ArrayLike, step: float) -> Floats:
+    """(…, 2): intervals whose ends are rounded outwards to whole steps: so they keep their coverage."""
+    low, high = np.moveaxis(np.asarray(ends, dtype=np.float64), -1, 0)
+    if not step:
+        return np.stack([low, high], axis=-1)
+    return np.stack([np.floor(low / step + 1e-9) * step, np.ceil(high / step - 1e-9) * step], axis=-1)
 
 
 def count(n: int) -> int:
@@ -139,3 +160,29 @@ def conformal(
     exact = calibration.predict(rounded, classes=classes, fold_scores=by_fold)
     p = p_values(exact.p_values)
     return PrivatePrediction(p, -p, exact.n_calibration, classes, ordered=ordered)
+
+
+def labels(
+    calibration: LabelCalibration,
+    probabilities: ArrayLike,
+    fold_probabilities: ArrayLike | None = None,
+    names: NDArray[Any] | None = None,
+) -> LabelPrediction:
+    """Rounded p-values of several labels, from probabilities (n, L), and by fold (n, F, L) for a cross-fitted model.
+
+    Having a label and not having it are each given the benefit of rounding.
+    """
+
+    def rounded(values: ArrayLike | None, has: bool) -> Floats | None:
+        if values is None:
+            return None
+        p = np.asarray(values, dtype=np.float64)
+        return -scores(-p, "probability") if has else 1 + scores(p - 1, "probability")
+
+    p = np.asarray(probabilities, dtype=np.float64)
+    yes, no = (
+        calibration.predict(np.asarray(rounded(p, has)), rounded(fold_probabilities, has), names)
+        for has in (True, False)
+    )
+    shown = np.round(p * STEPS) / STEPS
+    return replace(yes, p_yes=p_values(yes.p_yes), p_no=p_values(no.p_no), probabilities=shown)

@@ -33,7 +33,7 @@ def attention(words: Sequence[tuple[str, float]]) -> str:
     return f"<p>{' '.join(marked)}</p>"
 
 
-def example(record: Any) -> str:
+def shown(record: Any) -> str:
     """The explained example, shown above the sentences."""
     if not record:
         return ""

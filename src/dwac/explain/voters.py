@@ -23,7 +23,7 @@ _ALIKE = 3  # members shown per group
 class Neighbor:
     """One training example's vote. When private: all examples of one label together."""
 
-    label: Any
+    label: Any  # what it votes for: its label, its number, or a tuple of several numbers
     log_weight: float | None  # log w(h, h_i), plus the logs of its own and its class's weight where there are any
     weight: float | None  # w; may underflow to 0.0, which `share` does not
     share: float  # of the votes of all classes together
@@ -31,6 +31,12 @@ class Neighbor:
     distance: float | None = None  # ‖h - h_i‖
     record: Any = None
     size: int = 1  # how many training examples it votes for
+
+    @classmethod
+    def of(cls, label: Any, log_weight: float, log_total: float, *, squared_distance: float, **known: Any) -> Neighbor:
+        """A vote whose log-weight is known, and the log of all votes; known: its id, record and size."""
+        share, distance = float(np.exp(log_weight - log_total)), float(np.sqrt(squared_distance))
+        return cls(label, log_weight, float(np.exp(log_weight)), share, distance=distance, **known)
 
 
 @dataclass(frozen=True)
@@ -41,14 +47,22 @@ class Source:
     descriptions: of each group of the reference set.
     """
 
-    names: Sequence[Any]  # of the classes
+    names: Sequence[Any]  # of the classes, or of the numbers
     records: Any = None
     alike: Callable[[list[Any]], Floats] | None = None
     descriptions: Sequence[str | None] | None = None
 
+    def vote(self, votes: Votes, row: int) -> Any:
+        """What a reference votes for."""
+        return self.names[votes.labels[row]]
+
+    def group_vote(self, votes: Votes, rows: Ints) -> Any:
+        """What the references of a group vote for."""
+        return self.vote(votes, int(rows[0]))
+
 
 class Group:
-    """Training examples of one label that vote alike. Its share is the exact sum of its members' votes."""
+    """Training examples that vote alike. Its share is the exact sum of its members' votes."""
 
     def __init__(self, votes: Votes, source: Source, code: int, *, leaf: bool = False) -> None:
         groups = votes.references.groups
@@ -58,9 +72,13 @@ class Group:
         )
         self._central, label = int(central[code]), int(votes.labels[central[code]])
         log_w = votes.leaf_votes[code] if leaf else votes.group_votes[0][code]
-        self.label: Any = source.names[label]
         self.share = float(votes.shares(np.array([log_w]), np.array([label]))[0])
         self.size = round(float(sizes[code]))
+
+    @cached_property
+    def label(self) -> Any:
+        """The label of its members, or the mean and the range of their numbers."""
+        return self._source.group_vote(self._votes, self._rows)
 
     @cached_property
     def _rows(self) -> Ints:
@@ -121,19 +139,15 @@ class Group:
         return tuple(Group(self._votes, self._source, leaf, leaf=True) for leaf in leaves[order].tolist())
 
     def _neighbor(self, row: int) -> Neighbor:
-        votes, source = self._votes, self._source
-        label, references = int(votes.labels[row]), votes.references
-        log_w = float(votes.log_w[row] + np.log(votes.class_weights[label]))
-        squared = (references.embeddings[row].double() - votes.h.double()).square().sum()
+        votes, references = self._votes, self._votes.references
         name = plain_ids(references.ids[row : row + 1])[0]
-        return Neighbor(
-            label=source.names[label],
-            log_weight=log_w,
-            weight=float(np.exp(log_w)),
-            share=float(np.exp(log_w - votes.log_total)),
+        return Neighbor.of(
+            self._source.vote(votes, row),
+            float(votes.log_w[row] + np.log(votes.class_weights[votes.labels[row]])),
+            votes.log_total,
+            squared_distance=float((references.embeddings[row].double() - votes.h.double()).square().sum()),
             id=name,
-            distance=float(squared.sqrt()),
-            record=record_of(source.records, name),
+            record=record_of(self._source.records, name),
             size=round(float(references.sizes[row])),
         )
 

@@ -4,55 +4,34 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, VoteDistribution
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 class Votes:
-    """The vote of every reference on one query, in float64: `deciding` and `flip_set` are certified from these.
+    """The vote of every reference on one query, in float64: w(h, h_i), times its weight and that of its class."""
 
-    A vote is w(h, h_i), times the weight of the reference and the weight c of its class. If two classes have equal
-    votes, the first one is the label. `flip_set` therefore uses exact sums (`math.fsum`), which distinguish a tie from
-    rounding.
-    """
-
-    def __init__(self, references: ReferenceSet, h: Tensor, label: int) -> None:
-        self.references, self.h, self.label = references, h, label
+    def __init__(self, references: ReferenceSet, h: Tensor, *, same: Votes | None = None) -> None:
+        self.references, self.h, self._same = references, h, same
         self.class_weights, self.n_classes = references.class_weights, references.n_classes
 
     @cached_property
     def log_w(self) -> Floats:
-        """(m,): log w(h, h_i) with the reference's weight, without its class's."""
-        return self.references.log_votes(self.h)
+        """(m,): log w(h, h_i) with the reference's weight, without its class's; those of `same`, if that is given."""
+        return self.references.log_votes(self.h) if self._same is None else self._same.log_w
 
     @cached_property
     def labels(self) -> Ints:
         """(m,): the labels of the references."""
         return self.references.labels.cpu().numpy()
-
-    @cached_property
-    def ordered(self) -> tuple[Floats, Ints, Ints]:
-        """The same, heaviest first, and the labels and rows of these references."""
-        rows = np.argsort(-self.log_w, kind="stable")
-        return self.log_w[rows], self.labels[rows], rows
-
-    def deciding(self) -> int:
-        """The least j such that the j heaviest votes decide the label, whatever labels all the others have."""
-        log_w, labels, _ = self.ordered
-        return self._least(log_w, labels)
-
-    def deciding_groups(self) -> int:
-        """The same for groups: the least j such that the j heaviest decide it, whatever labels all others have."""
-        rows, (log_w, labels) = self.group_order, self.group_votes
-        return self._least(log_w[rows], labels[rows])
 
     @cached_property
     def group_votes(self) -> tuple[Floats, Ints]:
@@ -82,6 +61,34 @@ class Votes:
     def shares(self, log_w: Floats, labels: Ints) -> Floats:
         """Shares of the whole vote."""
         return np.asarray(np.exp(self._counted(log_w, labels) - self.log_total))
+
+
+class LabelVotes(Votes):
+    """Votes on a label: `deciding` and `flip_set` are certified from these.
+
+    If two classes have equal votes, the first one is the label. `flip_set` therefore uses exact sums (`math.fsum`),
+    which distinguish a tie from rounding.
+    """
+
+    def __init__(self, references: ReferenceSet, h: Tensor, label: int, *, same: Votes | None = None) -> None:
+        super().__init__(references, h, same=same)
+        self.label = label
+
+    @cached_property
+    def ordered(self) -> tuple[Floats, Ints, Ints]:
+        """The same, heaviest first, and the labels and rows of these references."""
+        rows = np.argsort(-self.log_w, kind="stable")
+        return self.log_w[rows], self.labels[rows], rows
+
+    def deciding(self) -> int:
+        """The least j such that the j heaviest votes decide the label, whatever labels all the others have."""
+        log_w, labels, _ = self.ordered
+        return self._least(log_w, labels)
+
+    def deciding_groups(self) -> int:
+        """The same for groups: the least j such that the j heaviest decide it, whatever labels all others have."""
+        rows, (log_w, labels) = self.group_order, self.group_votes
+        return self._least(log_w[rows], labels[rows])
 
     def _least(self, log_w: Floats, labels: Ints) -> int:
         """The least j such that the first j votes decide the label, whatever labels all the others have.
@@ -158,6 +165,74 @@ class Votes:
             for k in range(self.n_classes)
         ]
         return int(np.argmax(sums)), most
+
+
+class NumberRange(NamedTuple):
+    """The numbers of a group: their mean, weighted by the votes, and the lowest and the highest of them."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class NumberVotes(Votes):
+    """Votes for numbers (m, T), and the distribution that they make."""
+
+    def __init__(self, references: ReferenceSet, h: Tensor, average: str) -> None:
+        super().__init__(references, h)
+        self.average = average
+
+    @cached_property
+    def targets(self) -> Floats:
+        """(m, T)."""
+        assert self.references.targets is not None
+        return self.references.targets.cpu().numpy()
+
+    @cached_property
+    def distribution(self) -> VoteDistribution:
+        """The distribution of the votes on this query."""
+        return self.references.distribution(self.h[None].cpu().numpy())
+
+    def ranges(self, rows: Ints) -> tuple[NumberRange, ...]:
+        """The numbers of these references, for each of T."""
+        log_w = self._counted(self.log_w[rows], self.labels[rows])
+        weights = np.exp(log_w - log_w.max())
+        means = weights @ self.targets[rows] / weights.sum()
+        columns = zip(means.tolist(), self.targets[rows].T, strict=True)
+        # Rounding may put the mean of equal numbers beside them.
+        return tuple(
+            NumberRange(min(max(mean, float(y.min())), float(y.max())), float(y.min()), float(y.max()))
+            for mean, y in columns
+        )
+
+    def influence(self, k: int) -> list[list[tuple[int, float, float]]]:
+        """For each of T the k references whose removal moves the prediction most: row, share and move."""
+        if self.average == "median":
+            return [self._median_moves(column, k) for column in self.targets.T]
+        found = self.distribution.influence(k)
+        return [
+            list(zip(self.references.positions(ids).tolist(), shares.tolist(), moves.tolist(), strict=True))
+            for ids, shares, moves in zip(found.ids[0], found.shares[0], found.moves[0], strict=True)
+        ]
+
+    def _median_moves(self, y: Floats, k: int) -> list[tuple[int, float, float]]:
+        """The same for the median, the first number with half of the votes at or below it.
+
+        With C the sums of shares p in the order of the numbers, the median without i is at the first j with
+        C_j ≥ (1 - p_i) / 2 if that is before i, else at the first with C_j ≥ (1 + p_i) / 2.
+        """
+        order = np.argsort(y, kind="stable")
+        p = self.shares(self.log_w, self.labels)[order]
+        sums, places = np.cumsum(p), np.arange(len(p))
+        sums[-1] = max(sums[-1], 1.0)
+        last = len(p) - 1
+        before, after = (np.minimum(np.searchsorted(sums, (1 + sign * p) / 2), last) for sign in (-1, 1))
+        median = y[order[min(int(np.searchsorted(sums, 0.5)), last)]]
+        # Of the last in order, whoever is before it is what remains.
+        after = np.where(after == places, np.maximum(places - 1, 0), after)
+        moves = y[order][np.where(before < places, before, after)] - median
+        most = np.argsort(-np.abs(moves), kind="stable")[: min(k, len(p))]
+        return list(zip(order[most].tolist(), p[most].tolist(), moves[most].tolist(), strict=True))
 
 
 def _log_sums(log_w: Floats, codes: Ints, n: int) -> Floats:

@@ -273,10 +273,25 @@ class ReferenceSet:
         """
         codes = inputs.as_leaves(leaves, self._state.labels)
         above = checks.class_labels(parents, "parents", n=int(codes.max()) + 1)
-        labels = self._state.labels.cpu().numpy()
-        if len(np.unique(above)) != int(above.max()) + 1 or not inputs.within(labels, above[codes]):
+        labels, across = self._state.labels.cpu().numpy(), self._state.across
+        if len(np.unique(above)) != int(above.max()) + 1 or not (across or inputs.within(labels, above[codes])):
             raise LabelError("parents must number groups from 0 without gaps, each within one class")
         return _of(replace(self._state, division=Division(codes, above, inputs.as_factors(factors, len(above)))))
+
+    def recoded(self, classes: Any, n_classes: int) -> ReferenceSet:
+        """The same votes, counted for fewer classes: those for class k are now for class classes[k], (K,).
+
+        Leaves stay what they are; groups are found again, so that each holds more. Found once, until the next edit.
+
+        >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 1, 2])
+        >>> refs.recoded([0, 0, 1], n_classes=2).labels.tolist()
+        [0, 0, 1]
+        """
+        n_classes = checks.positive_int(n_classes, "n_classes")
+        codes = checks.class_labels(classes, "classes", n=self.n_classes, n_classes=n_classes)
+        if self._state.class_weights is not None:
+            raise InputError("classes with weights of their own cannot be counted together; leave out class_weights")
+        return _of(self._state.recoded(codes, n_classes))
 
     def replaced(
         self,

@@ -102,11 +102,16 @@ class State:
         """The same with embeddings of length 1, and one vote each."""
         return replace(self.each_once, embeddings=unit(self.embeddings), look_alikes=None, members=None, division=None)
 
+    @property
+    def across(self) -> bool:
+        """Whether groups may hold several classes, which are then only bins of numbers."""
+        return self.targets is not None and self.class_weights is None
+
     @cached_property
     def groups(self) -> Groups:
         """The division that was given, or the default one."""
         if self.division is None:
-            return found(self.embeddings, self.labels, self.counted, self.n_classes)
+            return found(self.embeddings, self.labels, self.counted, self.n_classes, across=self.across)
         return Groups.build(self.embeddings, self.labels, self.counted, self.division.leaves, self.division.parents)
 
     @property
@@ -298,7 +303,7 @@ class State:
         """
         full = self
         if leaves is not None:
-            groups = Groups.build(self.embeddings, self.labels, self.counted, leaves)
+            groups = Groups.build(self.embeddings, self.labels, self.counted, leaves, across=self.across)
             factors = np.ones(len(groups.parents)) if factors is None else factors
             full = replace(self, division=Division(groups.leaves, groups.parents, factors))
             full.__dict__["groups"] = groups
@@ -318,6 +323,27 @@ class State:
             members=full,
             targets=None if self.targets is None else self.targets[rows],  # its own, as its label and embedding are
         )
+
+    def recoded(self, codes: Ints, n_classes: int) -> State:
+        """The same votes, for class codes[k] in place of class k, in the same leaves; groups are found by Ward."""
+        known = self._recoded.get((codes.tobytes(), n_classes))
+        return known or self._recoded.setdefault((codes.tobytes(), n_classes), self._in_classes(codes, n_classes))
+
+    @cached_property
+    def _recoded(self) -> dict[tuple[bytes, int], State]:
+        return {}
+
+    def _in_classes(self, codes: Ints, n_classes: int) -> State:
+        labels = torch.as_tensor(codes, device=self.labels.device)[self.labels]
+        everybody = None if self.members is None else self.members.recoded(codes, n_classes)
+        # Who represents others is in the group of those it represents.
+        above = None if everybody is None else everybody.groups.parents
+        groups, factors = Groups.build(self.embeddings, labels, self.counted, self.groups.leaves, above), self.divided
+        assert factors is not None
+        division = Division(groups.leaves, groups.parents, factors.factors)
+        made = replace(self, labels=labels, n_classes=n_classes, division=division, members=everybody)
+        made.__dict__["groups"] = groups
+        return made
 
     # Edits
 

@@ -18,7 +18,7 @@ from dwac.report.markup import Html, joined, table, tag
 from dwac.report.words import percent
 
 _LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS, _MOST_LISTED = 600, 150, 20, 12
-Say = Callable[[int], tuple[str, str]]
+Say = Callable[[Any, int], tuple[str, str]]
 
 _LARGEST_SIDE, _LARGEST_PNG, _LARGEST_PICTURE = 128, 2**15, 2**25  # pixels, bytes, pixels in all
 
@@ -232,8 +232,15 @@ def told(explained: Any, name: Any, predicted: str, verdict: str) -> Html:
     return tag("article", head, Html(explained.to_html()), class_="case")
 
 
-def told_cases(found: Findings, rows: dict[str, list[int]], kinds: dict[str, str], k: int, say: Say) -> Html:
-    """Explained predictions of each kind. say: the prediction of a row and how it compares with the truth, in words."""
+def told_cases(
+    found: Findings, rows: dict[str, list[int]], kinds: dict[str, str], say: Say, **settings: Any
+) -> Html | None:
+    """Explained predictions of each kind; None if no rows are chosen.
+
+    say: the prediction of a row, and how it compares with the truth, in words. settings: of `explain`.
+    """
+    if not any(rows.values()):
+        return None
     parts: list[Html] = []
     ids: Any = range(len(found.ids)) if found.private else found.ids
     for kind, chosen in rows.items():
@@ -241,6 +248,6 @@ def told_cases(found: Findings, rows: dict[str, list[int]], kinds: dict[str, str
         if not chosen:
             parts.append(tag("p", "None."))
             continue
-        explained: list[Any] = found.clf.explain(take(found.X, np.array(chosen)), k, private=found.private)
-        parts += [told(each, ids[row], *say(row)) for each, row in zip(explained, chosen, strict=True)]
+        explained: list[Any] = found.clf.explain(take(found.X, np.array(chosen)), private=found.private, **settings)
+        parts += [told(each, ids[row], *say(found, row)) for each, row in zip(explained, chosen, strict=True)]
     return joined(parts)

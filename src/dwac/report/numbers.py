@@ -53,7 +53,7 @@ class NumberFindings(Findings):
     @property
     def values(self) -> Floats:
         """(n, T): what is predicted; rounded if private."""
-        return self.predictions._rounded(self.predictions.values)
+        return self.predictions.shown
 
     @property
     def errors(self) -> Floats:
@@ -96,7 +96,7 @@ def find(
 
 def number_sections(found: NumberFindings, k: int, n_cases: int) -> list[Section]:
     """What is said of numbers."""
-    explained = told_cases(found, found.cases(n_cases), _KINDS, k, lambda row: _said(found, row)) if n_cases else None
+    explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k, epsilon=found.result.epsilon)
     return [
         ("short", "In short", tiles(_headline(found))),
         ("model", "The model", model(found, _target(found))),

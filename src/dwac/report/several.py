@@ -72,7 +72,7 @@ def find(
 
 def label_sections(found: LabelFindings, k: int, n_cases: int) -> list[Section]:
     """What is said of several labels."""
-    explained = told_cases(found, found.cases(n_cases), _KINDS, k, lambda row: _said(found, row)) if n_cases else None
+    explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k)
     return [
         ("short", "In short", tiles(_headline(found))),
         ("model", "The model", model(found, _target(found))),
@@ -207,7 +207,8 @@ def _sets(found: LabelFindings) -> Html | None:
     what = (
         "Two kinds of answers have guarantees. A decision on each label, yes, no or undecided: among those who have "
         "it, at most a share ε is told no, and among those who lack it, at most a share ε yes. And a set of labels "
-        "that misses at most a share ε of an example's labels on average. A smaller ε is safer, and leaves more undecided."
+        "that misses at most a share ε of an example's labels on average. A smaller ε is safer, and "
+        "leaves more undecided."
     )
     if found.clf.cross_fitted_:
         what += " As every training example calibrates, judged by networks that left it out, these shares are about ε."

@@ -55,7 +55,8 @@ class Rival:
 
     def explain(self, row: int, k: int) -> Explanation:
         """Its explanation for one row."""
-        return self.clf.explain(take(self.X, np.array([row])), k, private=self.predictions.private)[0]
+        found: Explanation = self.clf.explain(take(self.X, np.array([row])), k, private=self.predictions.private)[0]
+        return found
 
 
 @dataclass(eq=False)
@@ -278,7 +279,8 @@ class Explorer:
         given["novelty"] = clf.novelty_of_voters(self.points.references, np.array([point]))
         h = self._h(point)[None]
         given["fold_votes"] = clf.fold_votes(h, pd.Index([name], tupleize_cols=False), voters)
-        return clf.explain_of(h, k, private=self.private, shown=[shown], references=voters, **given)[0]
+        why: Explanation = clf.explain_of(h, k, private=self.private, shown=[shown], references=voters, **given)[0]
+        return why
 
     def _hidden(self, explanation: Explanation) -> Explanation:
         """Without the record of the row itself, if private."""

@@ -1,0 +1,278 @@
+"""LabelExplanations: of several labels at once, each is a yes/no vote of the same voters, with its own explanation.
+
+explanations = explain_labels(model.references, h, table, names=["calm", "sad"])[0]
+print(explanations["sad"])
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dwac import _checks as checks
+from dwac.conformal import LabelPrediction
+from dwac.drawing.records import plain
+from dwac.errors import ShapeError
+from dwac.explain import privacy
+from dwac.explain.base import typicality_sentences
+from dwac.explain.explainer import check_records, explanation, neighbors, unreadable
+from dwac.explain.explanation import Explanation
+from dwac.explain.rendering import STYLE, attention, shown
+from dwac.explain.voters import Source
+from dwac.explain.votes import LabelVotes, Votes
+from dwac.metrics import Agreement
+from dwac.reference import ReferenceSet
+
+Floats = NDArray[np.float64]
+_NAMED = 12  # labels named in a sentence
+
+
+class LabelExplanations(Mapping[Any, Explanation]):
+    """Why one example gets each of several labels, or does not: label → `Explanation` of a yes/no vote.
+
+    The explanation of the label "sad" chooses between "sad" and "not sad". It is made when it is first asked for,
+    unless it is private: then nothing is kept that it could be made from.
+
+    Args:
+        probabilities: {label: P(label)}.
+        make: gives the explanation of the label at a place.
+        private, unreadable, typicality, record, attention: as in the explanation of every label.
+
+    `labels` are those predicted, with at least half of the votes.
+    """
+
+    def __init__(
+        self,
+        probabilities: Mapping[Any, float],
+        make: Callable[[int], Explanation],
+        *,
+        private: bool = False,
+        unreadable: str | None = None,
+        typicality: float | None = None,
+        record: Any = None,
+        attention: tuple[tuple[str, float], ...] | None = None,
+    ) -> None:
+        self.labels: tuple[Any, ...] = tuple(label for label, p in probabilities.items() if p >= 0.5)
+        self.probabilities: dict[Any, float] = dict(probabilities)
+        self.private, self.unreadable, self.typicality = private, unreadable, typicality
+        self.record, self.attention = record, attention
+        self._places = {label: place for place, label in enumerate(probabilities)}
+        self._made: dict[Any, Explanation] = {}
+        self._make: Callable[[int], Explanation] | None = make
+        if private:
+            made = list(self.values())
+            self._make, self.attention = None, made[0].attention
+            self.probabilities = {label: e.probabilities[has_it(label)] for label, e in self._made.items()}
+
+    def __getitem__(self, label: Any) -> Explanation:
+        """The explanation of one label."""
+        if label not in self._made:
+            place = self._places[label]
+            assert self._make is not None
+            self._made[label] = self._make(place)
+        return self._made[label]
+
+    def __iter__(self) -> Iterator[Any]:
+        """All labels."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        """The number of labels."""
+        return len(self._places)
+
+    def __repr__(self) -> str:
+        """The labels that are predicted."""
+        return f"LabelExplanations({len(self)} labels; predicted: {list(self.labels)})"
+
+    # Words
+
+    def sentences(self) -> list[str]:
+        """Which labels are predicted, and the probabilities of the others, in plain words."""
+        if self.unreadable:
+            return [
+                f"This example could not be read: {self.unreadable}.",
+                f"No training example voted on it. {self._named(self.labels) or 'No label'} is shown only because at "
+                "least half of all training examples have it; no label is credible.",
+            ]
+        others = sorted((label for label in self if label not in self.labels), key=lambda n: -self.probabilities[n])
+        facts = [f"Predicted {self._named(self.labels)}." if self.labels else "Predicted no label."]
+        if others:
+            facts.append(f"Not predicted: {self._named(others)}.")
+        return [*facts, *typicality_sentences(self.typicality, private=self.private)]
+
+    def _named(self, labels: Sequence[Any]) -> str:
+        """Labels with their probabilities."""
+        said = [f"{label} ({self._probability(label)})" for label in labels[:_NAMED]]
+        if len(labels) > _NAMED:
+            said.append(f"{len(labels) - _NAMED} others")
+        return f"{', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else "".join(said)
+
+    def _probability(self, label: Any) -> str:
+        p = self.probabilities[label]
+        return privacy.percent(p) if self.private else f"{p:.3f}"
+
+    @property
+    def _shown(self) -> tuple[Any, ...]:
+        """The labels whose explanations are printed: those predicted, or the most probable one."""
+        return self.labels or (max(self, key=lambda label: self.probabilities[label]),)
+
+    def __str__(self) -> str:
+        """The sentences, then the explanations of the predicted labels, or of the most probable one."""
+        if self.unreadable:
+            return "\n".join(self.sentences())
+        return "\n\n".join(["\n".join(self.sentences()), *(f"{label}\n{self[label]}" for label in self._shown)])
+
+    # Plain values and pages
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain Python values, ready for JSON; makes the explanations of all labels."""
+        shown: dict[str, Any] = plain(
+            {
+                "labels": self.labels,
+                "probabilities": self.probabilities,
+                "typicality": self.typicality,
+                "unreadable": self.unreadable,
+                "private": self.private,
+                "record": self.record,
+                "attention": self.attention,
+                "explanations": {label: self[label].to_dict() for label in self},
+            }
+        )
+        return shown
+
+    def to_html(self) -> str:
+        """A self-contained HTML fragment: the example, and each label's explanation to unfold; every value escaped."""
+        words = attention(self.attention) if self.attention else shown(self.record)
+        words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences())
+        parts = "" if self.unreadable else "".join(map(self._unfolding, self))
+        return f'<div class="dwac-explanation">{STYLE}{words}{parts}</div>'
+
+    def _unfolding(self, label: Any) -> str:
+        title = html.escape(f"{label}: {self._probability(label)}")
+        is_open = " open" if label in self._shown else ""
+        return f"<details{is_open}><summary>{title}</summary>{self[label].to_html(example=False)}</details>"
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def has_it(label: Any) -> str:
+    """The name of having a label."""
+    return label if isinstance(label, str) else f"label {label}"
+
+
+def has_it_not(label: Any) -> str:
+    """The name of not having it."""
+    return f"not {has_it(label)}"
+
+
+def explain_labels(
+    references: ReferenceSet,
+    queries: Any,
+    table: ArrayLike,
+    *,
+    names: Sequence[Any],
+    probabilities: Floats,
+    k: int = 5,
+    prediction: LabelPrediction | None = None,
+    typicality: Floats | None = None,
+    records: Any = None,
+    private: bool = False,
+    shown: Sequence[Mapping[str, Any]] | None = None,
+    alike: Callable[[int, list[Any]], Floats] | None = None,
+    descriptions: Callable[[int, ReferenceSet], Sequence[str | None] | None] | None = None,
+    agreement: Agreement | None = None,
+) -> list[LabelExplanations]:
+    """Explain the labels of each query embedding (n, d).
+
+    Args:
+        references, queries, k, typicality, records, private, shown, alike, agreement: as for `explain`.
+        table: (K, L) of 0 and 1: which labels the label set of each code 0 … K-1 of the references holds.
+        names: (L,) of the labels. probabilities: (n, L) of the labels.
+        prediction: p-values of having and of not having each label; already rounded if private.
+        descriptions: what sets the groups of a label's yes/no vote apart, in words: given the place of the label, and
+            the references with these groups.
+
+    >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 1, 1], ids=["ann", "bob", "eve"])
+    >>> found = explain_labels(refs, [[0.0]], [[1, 0], [1, 1]], names=["calm", "sad"], probabilities=[[1.0, 0.31]])[0]
+    >>> found.labels, found["sad"].label, found["sad"].flip_set()
+    (('calm',), 'not sad', ['ann'])
+    """
+    references = references.snapshot()
+    k = min(checks.positive_int(k, "k"), len(references))
+    h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
+    has = np.asarray(table) > 0
+    p = checks.scores(probabilities, "probabilities", ndim=2)
+    if has.shape != (references.n_classes, len(names)) or p.shape != (len(h), len(names)):
+        raise ShapeError(
+            f"table must be ({references.n_classes}, {len(names)}) and probabilities ({len(h)}, {len(names)}); "
+            f"got {has.shape} and {p.shape}"
+        )
+    check_records(records)
+    near = references.nearest(h, k)
+    described: dict[int, Sequence[str | None] | None] = {}
+
+    def make(row: int, votes: Votes, label: int) -> Explanation:
+        yes_no = references.recoded(np.where(has[:, label], 0, 1), 2)
+        if label not in described:
+            described[label] = None if descriptions is None or private else descriptions(label, yes_no)
+        words = (has_it(names[label]), has_it_not(names[label]))
+        source = Source(
+            words, None if private else records, None if alike is None else partial(alike, row), described[label]
+        )
+        own = LabelVotes(yes_no, h[row], 0 if p[row, label] >= 0.5 else 1, same=votes)
+        more: dict[str, Any] = {} if prediction is None else _trust(prediction, row, label, words)
+        sides = [words[0 if has[code, label] else 1] for code in near.labels[row]]
+        voters = neighbors(near, row, own.log_total, sides, source.records)
+        chances = np.array([p[row, label], 1 - p[row, label]])
+        return explanation(own, source, chances, voters, private=private, agreement=agreement, **more, **common(row))
+
+    def common(row: int) -> dict[str, Any]:
+        known = None if typicality is None else float(typicality[row])
+        return {"typicality": known, **({} if shown is None else shown[row])}
+
+    return [
+        LabelExplanations(
+            dict(zip(names, p[row].tolist(), strict=True)),
+            partial(make, row, Votes(references, h[row])),
+            private=private,
+            **common(row),
+        )
+        for row in range(len(h))
+    ]
+
+
+def unreadable_labels(
+    why: str, shares: Floats, names: Sequence[Any], references: ReferenceSet, *, calibrated: bool, private: bool
+) -> LabelExplanations:
+    """The explanations of an example that could not be read: why, the (L,) shares of the labels, and no voters."""
+
+    def make(label: int) -> Explanation:
+        return unreadable(
+            why,
+            np.array([shares[label], 1 - shares[label]]),
+            (has_it(names[label]), has_it_not(names[label])),
+            len(references),
+            calibrated=calibrated,
+            private=private,
+            n_examples=round(float(references.sizes.sum())),
+        )
+
+    known = 0.0 if calibrated else None
+    chances = dict(zip(names, shares.tolist(), strict=True))
+    return LabelExplanations(chances, make, private=private, unreadable=why, typicality=known)
+
+
+def _trust(prediction: LabelPrediction, row: int, label: int, words: tuple[str, str]) -> dict[str, Any]:
+    p_values = (float(prediction.p_yes[row, label]), float(prediction.p_no[row, label]))
+    confidence = 1 - min(p_values)
+    return {
+        "p_values": dict(zip(words, p_values, strict=True)),
+        "confidence": round(confidence, 12),
+        "credibility": max(p_values),
+    }

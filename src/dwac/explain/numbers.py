@@ -1,0 +1,469 @@
+"""NumberExplanation: who voted for which number, how the votes split, and whose removal moves the prediction most.
+
+explanation = explain_numbers(model.references, h, k=5)[0]
+print(explanation)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from dwac import _checks as checks
+from dwac.drawing.neighbors import draw_numbers
+from dwac.errors import ShapeError
+from dwac.explain import privacy
+from dwac.explain.base import VoteExplanation
+from dwac.explain.descriptions import NOTHING, summary
+from dwac.explain.explainer import check_records, neighbors
+from dwac.explain.numerals import Numerals, coverage, edges_of
+from dwac.explain.rendering import percent
+from dwac.explain.voters import Source, record_of
+from dwac.explain.votes import Ints, NumberRange, NumberVotes, Votes
+from dwac.metrics import Agreement
+from dwac.reference import ReferenceSet
+
+Floats = NDArray[np.float64]
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of `quantiles`
+_BINS = 40  # of a histogram, at most
+_OUTER = 0.005  # of the votes at each end may lie outside a histogram
+_SAME = "predict what all would, to a tenth of the spread of the votes,"
+
+
+class Influence(NamedTuple):
+    """A training example whose removal moves a prediction."""
+
+    id: Any
+    target: float  # the number that it votes for
+    share: float  # of the vote
+    move: float  # prediction without it - prediction
+    name: Any = None  # of the number that moves, where several are predicted
+    record: Any = None
+
+
+@dataclass(frozen=True)
+class NumberSource(Source):
+    """What an explanation of a number shows of training examples."""
+
+    single: bool = True  # whether one number is predicted, rather than one for each name
+
+    def vote(self, votes: Votes, row: int) -> Any:
+        """The number, or numbers, of a reference."""
+        assert isinstance(votes, NumberVotes)
+        return self.unpacked(votes.targets[row].tolist())
+
+    def group_vote(self, votes: Votes, rows: Ints) -> Any:
+        """The mean and the range of their numbers."""
+        assert isinstance(votes, NumberVotes)
+        return self.unpacked(votes.ranges(rows))
+
+    def unpacked(self, values: Sequence[Any]) -> Any:
+        """The only value, or a tuple of several."""
+        return values[0] if self.single else tuple(values)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NumberExplanation(VoteExplanation):
+    """Why one example got its number; made by `explain_numbers`, or by `DWACRegressor.explain`.
+
+    Where several numbers are predicted, `prediction`, `interval`, `histogram` and the values of `quantiles` are tuples
+    with one entry for each of `names`; a neighbour's `label` is a tuple of its numbers. A neighbour's `label` is its
+    number, a group's a `NumberRange`.
+
+    A `private` explanation has the prediction, the interval and a histogram alone, rounded by `dwac.explain.privacy`:
+    no neighbours, groups, quantiles or influence, since each of these is made of single examples' numbers.
+    """
+
+    prediction: Any  # a number, or one for each name
+    interval: Any = None  # (low, high), which may be infinite; None without calibration rows
+    epsilon: float | None = None  # the share of intervals that may miss the true number
+    guarantee: float | None = None  # the coverage that is certain on average: 1 - ε, or less if cross-fitted
+    names: tuple[Any, ...] = (None,)  # of the numbers
+    average: str = "mean"  # of the votes, which is the prediction
+    _numerals: tuple[Numerals, ...] = field(default=(), repr=False)
+    _histogram: Any = field(default=None, repr=False)  # of a private explanation
+    _votes: NumberVotes | None = field(default=None, repr=False)
+    _source: NumberSource | None = field(default=None, repr=False)
+
+    # The votes
+
+    @property
+    def _single(self) -> bool:
+        return not isinstance(self.prediction, tuple)
+
+    def _each(self, values: Any) -> tuple[Any, ...]:
+        """One entry per name."""
+        return (values,) if self._single else values
+
+    @cached_property
+    def quantiles(self) -> dict[float, Any] | None:
+        """Quantiles of the votes, by level: each is the number of a training example; None if private or unreadable."""
+        if self._votes is None or self._source is None:
+            return None
+        found = self._votes.distribution.quantiles(LEVELS)[0]
+        return {level: self._source.unpacked(found[:, i].tolist()) for i, level in enumerate(LEVELS)}
+
+    @cached_property
+    def histogram(self) -> Any:
+        """(edges, shares): B + 1 ascending numbers, and the share of the votes in each of the B bins between them.
+
+        At most 1 % of the votes lie outside. Of a private explanation in whole per cent, in few bins that are the same
+        for every row; votes outside count in the outermost ones. None if the example could not be read.
+        """
+        if self._votes is None or self._source is None:
+            return self._histogram
+        ends = self._votes.distribution.quantiles([_OUTER, 1 - _OUTER])[0]
+        intervals = self._each(self.interval) if self.interval is not None else ((),) * len(ends)
+        found = []
+        for t, (low, high) in enumerate(ends):
+            near = [float(n) for voter in self.neighbors for n in self._each(voter.label)[t : t + 1]]
+            seen = [low, high, self._each(self.prediction)[t], *near, *(e for e in intervals[t] if math.isfinite(e))]
+            edges = edges_of(min(seen), max(seen), _BINS, whole=bool((self._votes.targets[:, t] % 1 == 0).all()))
+            wide = np.tile(edges, (len(ends), 1))
+            shares = self._votes.distribution.histogram(wide)[0, t]
+            found.append((tuple(edges.tolist()), tuple(shares.tolist())))
+        return self._source.unpacked(found)
+
+    @cached_property
+    def influential(self) -> tuple[Influence, ...]:
+        """Those whose removal would move the prediction most, exactly, largest move first; as many as neighbours.
+
+        Where several numbers are predicted, so many for each of them in turn. Where few vote for all, a representative
+        is removed with all its votes. None if private or unreadable.
+        """
+        if self._votes is None or self._source is None or self.n_references == 1:
+            return ()
+        votes, source, found = self._votes, self._source, []
+        for t, moved in enumerate(votes.influence(len(self.neighbors))):
+            for row, share, move in moved:
+                who = votes.references.ids[row]
+                who = who.item() if isinstance(who, np.generic) else who
+                target, name = float(votes.targets[row, t]), None if self._single else self.names[t]
+                found.append(Influence(who, target, share, move, name, record_of(source.records, who)))
+        return tuple(found)
+
+    # Tables
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per neighbour: id, number, weight, share, distance, and the columns of its record.
+
+        Of several numbers a column for each. If private, one row per range of numbers.
+        """
+        return self._histogram_frame() if self.private else self._numbered(super().to_frame(), lambda value: value)
+
+    def groups_frame(self) -> pd.DataFrame:
+        """One row per group, heaviest first: mean, low, high, share, size, description, representative's id."""
+        frame = super().groups_frame()
+        for t, name in reversed(list(enumerate(self.names))):
+            ranges = [self._each(group.label)[t] for group in self.groups]
+            for part in reversed(NumberRange._fields):
+                title = part if self._single else f"{name} {part}"
+                frame.insert(0, title, [getattr(each, part) for each in ranges])
+        return frame.drop(columns="label")
+
+    def _shown_frame(self) -> pd.DataFrame:
+        if self.private or self.unreadable:
+            return self.to_frame()
+        frame = super()._shown_frame()
+        if self.few_suffice:
+            titles = ["number"] if self._single else [str(name) for name in self.names]
+            for t, title in enumerate(titles):
+                frame[title] = frame[title].map(self._numerals[t].exact)
+            return frame
+        frame["label"] = [group.label for group in self.shown_groups]
+        return self._numbered(frame, None)
+
+    def _numbered(self, frame: pd.DataFrame, written: Callable[[Any], Any] | None) -> pd.DataFrame:
+        """The column of labels as numbers, one column for each."""
+        place = list(frame.columns).index("label")
+        labels = [self._each(label) for label in frame.pop("label")]
+        for t, name in enumerate(self.names):
+            values = [self._range(t, label[t]) if written is None else written(label[t]) for label in labels]
+            frame.insert(place + t, "number" if self._single else str(name), values)
+        return frame
+
+    def _range(self, t: int, numbers: NumberRange) -> str:
+        text, exact = self._numerals[t].text, self._numerals[t].exact
+        if numbers.low == numbers.high:
+            return exact(numbers.low)
+        return f"{text(numbers.mean)} ({exact(numbers.low)} to {exact(numbers.high)})"
+
+    def _histogram_frame(self) -> pd.DataFrame:
+        rows = []
+        for t, (edges, shares) in enumerate(self._each(self.histogram) if self.histogram else ()):
+            for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True):
+                text = self._numerals[t].text
+                first, last = low == edges[0], high == edges[-1]
+                where = f"below {text(high)}" if first else f"{text(low)} or more" if last else None
+                where = "any" if first and last else where or f"{text(low)} to {text(high)}"
+                rows.append({**({} if self._single else {"name": self.names[t]}), "range": where, "share": share})
+        return pd.DataFrame(rows, columns=[*([] if self._single else ["name"]), "range", "share"])
+
+    def _prediction(self) -> dict[str, Any]:
+        return {
+            "prediction": self.prediction,
+            "interval": self.interval,
+            "epsilon": self.epsilon,
+            "guarantee": self.guarantee,
+            "names": self.names,
+            "average": self.average,
+            "quantiles": self.quantiles,
+            "histogram": self.histogram,
+            "influential": [each._asdict() for each in self.influential],
+        }
+
+    # Words
+
+    def sentences(self) -> list[str]:
+        """The explanation in plain words, one entry per fact."""
+        if self.unreadable:
+            return [
+                f"This example could not be read: {self.unreadable}.",
+                f"No training example voted on it. {self._predicted()} is shown only because it is the {self.average} "
+                "of all training examples; any number is possible.",
+            ]
+        facts = [f"Predicted {self._predicted()}.", *self._guarantee_sentences(), *self._typicality_sentences()]
+        if not self.private:
+            facts += [self._spread_sentence(), self._voters_sentence(), *self._group_sentences()]
+            facts += self._influence_sentences()
+        return [*facts, *self._agreement_sentences(_SAME)]
+
+    @property
+    def headlines(self) -> tuple[str, ...]:
+        """Each prediction with its interval, by name if there are several."""
+        about, parts = "about " if self.private else "", []
+        for t, (value, name) in enumerate(zip(self._each(self.prediction), self.names, strict=True)):
+            text = ("" if self._single else f"{name} ") + about + self._numerals[t].text(value)
+            if self.interval is not None and self.epsilon is not None and not self.unreadable:
+                ends = self._numerals[t].interval(self._each(self.interval)[t])
+                text += f" ({coverage(1 - self.epsilon)} interval {ends})"
+            parts.append(text)
+        return tuple(parts)
+
+    def _predicted(self) -> str:
+        *others, last = self.headlines
+        return f"{', '.join(others)} and {last}" if others else last
+
+    def _guarantee_sentences(self) -> list[str]:
+        if self.interval is None or self.epsilon is None:
+            return ["There are no calibration examples, hence no interval with a guarantee."]
+        ends = [end for interval in self._each(self.interval) for end in interval]
+        if all(map(math.isinf, ends)):
+            return [f"There are too few calibration examples for an interval at {coverage(1 - self.epsilon)}."]
+        alone = "" if self._single else ", each number taken alone"
+        if self.guarantee is None or self.guarantee >= 1 - self.epsilon:
+            least, certain = "at least ", ""
+        else:
+            least, certain = "about ", f"; at least {coverage(self.guarantee)} is certain"
+        return [
+            f"Such intervals hold the true number of {least}{coverage(1 - self.epsilon)} of examples like those of "
+            f"training, on average{alone}{certain}."
+        ]
+
+    def _spread_sentence(self) -> str:
+        """Between which numbers half of the votes are."""
+        assert self.quantiles is not None
+        pairs = zip(self._each(self.quantiles[0.25]), self._each(self.quantiles[0.75]), strict=True)
+        parts = []
+        for t, (low, high) in enumerate(pairs):
+            exact = self._numerals[t].exact
+            where = exact(low) if low == high else f"{exact(low)} to {exact(high)}"
+            parts.append(where if self._single else f"{self.names[t]} {where}")
+        return f"The middle half of the vote is for {', '.join(parts)}."
+
+    def _voters_sentence(self) -> str:
+        """How much the neighbours have of the vote, and how far apart their numbers are."""
+        if self.n_references == 1:
+            return f"The only {self._voter} decides the number."
+        held = self._held_by_neighbors()
+        if not self.few_suffice:
+            return f"A few {self._voter}s do not explain it: {held} of the vote."
+        ends = []
+        for t, name in enumerate(self.names):
+            own = [self._each(voter.label)[t] for voter in self.neighbors]
+            exact = self._numerals[t].exact
+            text = exact(min(own)) if min(own) == max(own) else f"{exact(min(own))} to {exact(max(own))}"
+            ends.append(text if self._single else f"{name} {text}")
+        one = len(self.neighbors) == 1
+        numbers = "its number is" if one and self._single else "its numbers are" if one else "their numbers are"
+        return f"{held[0].upper()}{held[1:]} of the vote; {numbers} {', '.join(ends)}."
+
+    def _group_sentences(self) -> list[str]:
+        """How the votes split: the heaviest groups, the numbers of each, and what sets it apart."""
+        if len(self.groups) < 2:
+            return []
+        words = []
+        for group in self.groups:
+            ranges = [self._range(t, each) for t, each in enumerate(self._each(group.label))]
+            named = zip(ranges, self.names, strict=True)
+            numbers = ", ".join(text if self._single else f"{name} {text}" for text, name in named)
+            apart = "" if group.words in (None, *NOTHING.values()) else f", {group.words}"
+            words.append(f"mean {numbers}{apart}" if self._single else f"{numbers}{apart}")
+        return [f"By groups, {summary(words, [group.share for group in self.groups])}."]
+
+    def _influence_sentences(self) -> list[str]:
+        found = []
+        for t, prediction in enumerate(self._each(self.prediction)):
+            name = None if self._single else self.names[t]
+            most = next((each for each in self.influential if each.name == name), None)
+            if most is None or most.move == 0:
+                continue
+            text, exact = self._numerals[t].text, self._numerals[t].exact
+            which = "the prediction" if self._single else f"{name}"
+            with_all = ", with the examples it votes for," if self._represents else ""
+            found.append(
+                f"Removing {self._voter} {most.id} ({exact(most.target)}, {percent(most.share)} of the vote){with_all} "
+                f"would move {which} most, by {'+' if most.move > 0 else ''}{text(most.move)} "
+                f"to {text(prediction + most.move)}."
+            )
+        return found
+
+    def plot(self) -> Any:
+        """A matplotlib figure: a histogram of the votes, with the interval and the voters. Needs `dwac[report]`."""
+        return draw_numbers(self)
+
+
+def explain_numbers(
+    references: ReferenceSet,
+    queries: Any,
+    *,
+    k: int = 5,
+    intervals: ArrayLike | None = None,
+    epsilon: float = 0.1,
+    guarantee: float | None = None,
+    typicality: Floats | None = None,
+    names: Sequence[Any] | None = None,
+    single: bool | None = None,
+    average: str = "mean",
+    records: Any = None,
+    private: bool = False,
+    shown: Sequence[dict[str, Any]] | None = None,
+    alike: Callable[[int, list[Any]], Floats] | None = None,
+    descriptions: Sequence[str | None] | None = None,
+    agreement: Agreement | None = None,
+) -> list[NumberExplanation]:
+    """Explain the numbers predicted for query embeddings (n, d), by references that have targets (m, T).
+
+    Args:
+        references, queries, k, typicality, records, private, shown, alike, descriptions, agreement: as for `explain`.
+        intervals: (n, T, 2) intervals with error rate `epsilon`, ±inf allowed.
+        guarantee: the coverage of intervals that is certain on average; by default 1 - ε.
+        names: (T,) of the numbers. single: whether answers are numbers, not tuples; by default if there is only one.
+        average: "mean" or "median" of the votes, which is the prediction.
+
+    >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 0], ["ann", "bob", "eve"], targets=[10.0, 20.0, 90.0])
+    >>> e = explain_numbers(refs, [[0.5]], k=2)[0]
+    >>> round(e.prediction, 6), e.influential[0].id, [neighbor.label for neighbor in e.neighbors]
+    (15.0, 'ann', [10.0, 20.0])
+    """
+    references = references.snapshot()
+    k = min(checks.positive_int(k, "k"), len(references))
+    h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
+    check_records(records)
+    votes = references.distribution(h)
+    means = (votes.median if average == "median" else votes.mean).cpu().numpy()
+    numerals = numerals_of(references)
+    n, n_targets = means.shape
+    titles = tuple(range(n_targets)) if names is None else tuple(names)
+    one = n_targets == 1 if single is None else single
+    if len(titles) != n_targets:
+        raise ShapeError(f"names must name all {n_targets} numbers; got {len(titles)}")
+    ends = None if intervals is None else checks.scores(intervals, "intervals")
+    if ends is not None and ends.shape != (n, n_targets, 2):
+        raise ShapeError(f"intervals must be ({n}, {n_targets}, 2); got shape {ends.shape}")
+    near, log_total = references.nearest(h, k), votes.log_total.cpu().numpy()
+    n_examples = round(float(references.sizes.sum()))
+    explanations = []
+    for row in range(n):
+        source = NumberSource(
+            titles, None if private else records, None if alike is None else partial(alike, row), descriptions, one
+        )
+        own = NumberVotes(references, h[row], average)
+        labels = [source.vote(own, place) for place in references.positions(near.ids[row]).tolist()]
+        explanation = NumberExplanation(
+            prediction=source.unpacked(means[row].tolist()),
+            interval=None if ends is None else source.unpacked([(low, high) for low, high in ends[row].tolist()]),
+            epsilon=None if ends is None else epsilon,
+            guarantee=None if ends is None else 1 - epsilon if guarantee is None else guarantee,
+            names=titles,
+            average=average,
+            typicality=None if typicality is None else float(typicality[row]),
+            neighbors=neighbors(near, row, float(log_total[row]), labels, source.records),
+            n_references=len(references),
+            n_examples=n_examples,
+            agreement=agreement,
+            _numerals=numerals,
+            _votes=own,
+            _source=source,
+            **({} if shown is None else shown[row]),
+        )
+        explanations.append(_hidden(explanation) if private else explanation)
+    return explanations
+
+
+def numerals_of(references: ReferenceSet) -> tuple[Numerals, ...]:
+    """How the numbers of references are written."""
+    assert references.targets is not None
+    return tuple(Numerals(column) for column in references.targets.cpu().numpy().T)
+
+
+def unreadable_number(
+    why: str, usual: Floats, references: ReferenceSet, *, like: dict[str, Any], single: bool, private: bool
+) -> NumberExplanation:
+    """The explanation of an example that could not be read: why, the (T,) averages of all voters, and no voters.
+
+    like: further fields, such as epsilon and names.
+    """
+    exact = NumberExplanation(
+        prediction=float(usual[0]) if single else tuple(usual.tolist()),
+        neighbors=(),
+        n_references=len(references),
+        n_examples=round(float(references.sizes.sum())),
+        unreadable=why,
+        _numerals=numerals_of(references),
+        **like,
+    )
+    return _hidden(exact) if private else exact
+
+
+def _hidden(exact: NumberExplanation) -> NumberExplanation:
+    """The private form of an explanation; its typicality was rounded when it was computed."""
+    numerals, histograms = exact._numerals, []
+    steps = [each.step for each in numerals]
+    predictions = [
+        float(privacy.numbers(value, step)) for value, step in zip(exact._each(exact.prediction), steps, strict=True)
+    ]
+    intervals = None
+    if exact.interval is not None:
+        pairs = zip(exact._each(exact.interval), steps, strict=True)
+        intervals = [tuple(privacy.interval(ends, step).tolist()) for ends, step in pairs]
+    if exact._votes is not None:
+        for t, each in enumerate(numerals):
+            # At the inner edges alone: what lies beyond the outer ones counts in the outermost bins.
+            below = [float(exact._votes.distribution.cdf(np.nextafter(e, -np.inf))[0, t]) for e in each.edges[1:-1]]
+            shares = privacy.shares(np.maximum(np.diff([0.0, *below, 1.0]), 0.0))
+            histograms.append((tuple(each.edges.tolist()), tuple(shares.tolist())))
+    words = exact.attention and tuple((word, privacy.share(weight)) for word, weight in exact.attention)
+    one = exact._single
+    return replace(
+        exact,
+        prediction=predictions[0] if one else tuple(predictions),
+        interval=intervals if intervals is None else intervals[0] if one else tuple(intervals),
+        neighbors=(),
+        n_references=privacy.count(exact.n_references),
+        n_examples=privacy.count(exact.n_examples),
+        attention=words,
+        agreement=exact.agreement and privacy.agreement(exact.agreement),
+        private=True,
+        _histogram=None if not histograms else histograms[0] if one else tuple(histograms),
+        _votes=None,
+        _source=None,
+    )
