@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from dwac import metrics
 from dwac.drawing.records import written
+from dwac.errors import CalibrationWarning
 from dwac.estimator import DWACClassifier
 from dwac.estimator.evaluation import Fact, LabelEvaluation, LabelPredictions
 from dwac.estimator.targets import read_labels
@@ -182,7 +184,9 @@ def _probabilities(found: LabelFindings) -> Html:
 def _sets(found: LabelFindings) -> Html | None:
     rows = []
     for epsilon in EPSILONS:
-        decided, sets = found.predictions.decisions(epsilon), found.predictions.sets(epsilon)
+        with warnings.catch_warnings():  # nobody asked for these ε: too few rows for one are seen in the table
+            warnings.simplefilter("ignore", CalibrationWarning)
+            decided, sets = found.predictions.decisions(epsilon), found.predictions.sets(epsilon)
         if decided is None or sets is None:
             return None
         told = metrics.decision_shares(found.truth, decided)
