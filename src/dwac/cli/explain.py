@@ -30,6 +30,7 @@ from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
 from dwac.estimator.evaluation import amount
 from dwac.estimator.readable import Partial
+from dwac.estimator.targets import NUMBERS
 from dwac.explain import Explanation, Neighbor, privacy
 from dwac.explain.rendering import percent
 from dwac.reading import Rows, load, read
@@ -52,6 +53,15 @@ def explain(
         bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
     ] = False,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page instead.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            "--epsilon",
+            "-e",
+            help="Of a model of numbers: the error rate of its intervals. By default 0.1.",
+            show_default=False,
+        ),
+    ] = None,
     text: TextOption = None,
     ids: Annotated[
         str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
@@ -78,10 +88,13 @@ def explain(
     echo "a fine film" | dwac explain model/ - --json
     """
     loaded = load(model, device=device)
+    if epsilon is not None and loaded.task != NUMBERS:
+        raise InputError(f"--epsilon is for the intervals of numbers; this model predicts {loaded.task}; leave it out")
+    settings = {} if epsilon is None else {"epsilon": epsilon}
     rows = _chosen(read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding), row, name)
     with unreadable.located(rows):
         # An unreadable row must not stop the others.
-        found: list[Any] = loaded.clf.explain(Partial(rows.X, {}), k, private=True if private else None)
+        found: list[Any] = loaded.clf.explain(Partial(rows.X, {}), k, private=True if private else None, **settings)
     bad = unreadable.by_row([getattr(explanation, "unreadable", None) for explanation in found])
     unreadable.report(bad, rows, strict=strict, fate="have no explanation")
     if page is not None:

@@ -52,7 +52,9 @@ def _check_classes(rows: Rows, name: str) -> None:
     values = pd.Series(rows.y)
     n = values.nunique()
     if n == 1:
-        raise LabelError(f"{name}: {_of(rows)} has only one class, {values.tolist()[0]!r}; at least two are needed")
+        raise LabelError(
+            f"{name}: {_of(rows)} has only one class, {values.tolist()[0]!r}; a classifier needs at least two"
+        )
     if len(rows) < 2 * n:
         raise LabelError(
             f"{name}: {_of(rows)} must hold classes; got {n:,} different values in {len(rows):,} rows; choose another "

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dwac.conformal import LabelCalibration, LabelPrediction, MissControl
+from dwac.conformal import LabelCalibration, MissControl
 from dwac.errors import CalibrationError
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.targets import Target
-from dwac.explain import privacy
 from dwac.nn import Model, SoftmaxTwin, WeightedAverage, batches
 
 Floats = NDArray[np.float64]
@@ -59,21 +56,3 @@ def probabilities_of(model: Model, votes: Floats, target: Target) -> Floats:
     if isinstance(model, SoftmaxTwin):
         return np.asarray(1 / (1 + np.exp(-votes)))
     return label_probabilities(votes, target)
-
-
-def private_decisions(
-    calibration: LabelCalibration, p: Floats, by_fold: Floats | None, names: NDArray[Any]
-) -> LabelPrediction:
-    """Decisions from probabilities (n, L) in whole per cent: up for "has it", down for "has it not".
-
-    So p-values can only grow, and decisions keep their guarantee.
-    """
-
-    def at(rounding: Callable[[Floats], Floats]) -> LabelPrediction:
-        def on_grid(exact: Floats) -> Floats:
-            return np.asarray(rounding(np.round(exact * privacy.STEPS, 9)) / privacy.STEPS)
-
-        return calibration.predict(on_grid(p), None if by_fold is None else on_grid(by_fold), names)
-
-    up, down = at(np.ceil), at(np.floor)
-    return replace(up, p_yes=privacy.p_values(up.p_yes), p_no=privacy.p_values(down.p_no))

@@ -108,6 +108,8 @@ def judge(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> tuple[st
     if missing(values).any() and any(isinstance(value, str) and MARK in value for value in values):
         hint = f"; if cells such as a{MARK}b hold several labels, and an empty one none: --task labels"
         refuse_gaps(values, columns[0], where, hint)
+    if any(isinstance(value, str) and _is_infinite(value.strip()) for value in values):
+        _number_of(values, columns[0], where)  # names the line of the first that is not a finite number
     found = labels(values, columns[0], where)
     distinct = pd.unique(pd.Series(found))
     if found.dtype.kind in "iuf":
@@ -148,7 +150,7 @@ def _number_of(values: pd.Series[Any], column: str, where: Where, otherwise: str
         if isinstance(text, str):
             text = text.replace(",", ".") if commas else text
             number = float(text) if _AMOUNT.fullmatch(text) else None
-            number = np.inf if text.lstrip("+-").lower() in _INFINITE else number
+            number = np.inf if _is_infinite(text) else number
         else:
             number = float(text) if isinstance(text, int | float | np.number) and not isinstance(text, bool) else None
         if number is None:
@@ -162,6 +164,10 @@ def _number_of(values: pd.Series[Any], column: str, where: Where, otherwise: str
             )
         found[row] = number
     return found
+
+
+def _is_infinite(text: str) -> bool:
+    return text.lstrip("+-").lower() in _INFINITE
 
 
 def _with_commas(values: pd.Series[Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from dwac import metrics
 from dwac.drawing.records import written
+from dwac.errors import CalibrationWarning
 from dwac.estimator import DWACRegressor
 from dwac.estimator.evaluation import Fact, NumberEvaluation, NumberPredictions, amount
 from dwac.estimator.preparation import take
@@ -53,7 +55,7 @@ class NumberFindings(Findings):
     @property
     def values(self) -> Floats:
         """(n, T): what is predicted; rounded if private."""
-        return self.predictions._rounded(self.predictions.values)
+        return self.predictions.shown
 
     @property
     def errors(self) -> Floats:
@@ -96,7 +98,7 @@ def find(
 
 def number_sections(found: NumberFindings, k: int, n_cases: int) -> list[Section]:
     """What is said of numbers."""
-    explained = told_cases(found, found.cases(n_cases), _KINDS, k, lambda row: _said(found, row)) if n_cases else None
+    explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k, epsilon=found.result.epsilon)
     return [
         ("short", "In short", tiles(_headline(found))),
         ("model", "The model", model(found, _target(found))),
@@ -235,7 +237,9 @@ def _intervals(found: NumberFindings) -> Html | None:
         return None
     rows = []
     for epsilon in EPSILONS:
-        ends = found.predictions.intervals(epsilon)
+        with warnings.catch_warnings():  # nobody asked for these ε: too few rows for one are seen in the table
+            warnings.simplefilter("ignore", CalibrationWarning)
+            ends = found.predictions.intervals(epsilon)
         assert ends is not None
         chance = found.chance(epsilon) if len(found.names) == 1 else None
         by_chance = (f"{percent(chance[0])} to {percent(chance[1])}" if chance else "–",)

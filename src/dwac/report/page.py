@@ -33,7 +33,8 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -
     items = [tag("li", tag("a", head, href=f"#{name}")) for name, head, _ in kept]
     links = tag("nav", tag("ul", *items), aria_label="Contents")
     parts = [tag("section", tag("h2", head), body, id=name) for name, head, body in kept]
-    texts = (note, words.PRIVATE if found.private else "", _met(found))
+    rounded = words.PRIVATE_NUMBERS if found.clf.target_.kind == NUMBERS else ""
+    texts = (note, words.PRIVATE + rounded if found.private else "", _met(found))
     notes = [tag("p", tag("strong", "Note: "), text, class_="warning") for text in texts if text]
     top = tag("header", tag("h1", title), tag("p", lead, class_="lead"), *notes, links)
     head = tag(

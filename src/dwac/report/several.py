@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from dwac import metrics
 from dwac.drawing.records import written
+from dwac.errors import CalibrationWarning
 from dwac.estimator import DWACClassifier
 from dwac.estimator.evaluation import Fact, LabelEvaluation, LabelPredictions
 from dwac.estimator.targets import read_labels
@@ -72,7 +74,7 @@ def find(
 
 def label_sections(found: LabelFindings, k: int, n_cases: int) -> list[Section]:
     """What is said of several labels."""
-    explained = told_cases(found, found.cases(n_cases), _KINDS, k, lambda row: _said(found, row)) if n_cases else None
+    explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k)
     return [
         ("short", "In short", tiles(_headline(found))),
         ("model", "The model", model(found, _target(found))),
@@ -182,7 +184,9 @@ def _probabilities(found: LabelFindings) -> Html:
 def _sets(found: LabelFindings) -> Html | None:
     rows = []
     for epsilon in EPSILONS:
-        decided, sets = found.predictions.decisions(epsilon), found.predictions.sets(epsilon)
+        with warnings.catch_warnings():  # nobody asked for these ε: too few rows for one are seen in the table
+            warnings.simplefilter("ignore", CalibrationWarning)
+            decided, sets = found.predictions.decisions(epsilon), found.predictions.sets(epsilon)
         if decided is None or sets is None:
             return None
         told = metrics.decision_shares(found.truth, decided)
@@ -207,7 +211,8 @@ def _sets(found: LabelFindings) -> Html | None:
     what = (
         "Two kinds of answers have guarantees. A decision on each label, yes, no or undecided: among those who have "
         "it, at most a share ε is told no, and among those who lack it, at most a share ε yes. And a set of labels "
-        "that misses at most a share ε of an example's labels on average. A smaller ε is safer, and leaves more undecided."
+        "that misses at most a share ε of an example's labels on average. A smaller ε is safer, and "
+        "leaves more undecided."
     )
     if found.clf.cross_fitted_:
         what += " As every training example calibrates, judged by networks that left it out, these shares are about ε."

@@ -44,6 +44,7 @@ PRIVATE = (
     "This report is private. Shares are rounded to whole per cent, p-values and typicality above 10 % count as 1, and "
     "results are computed from the rounded numbers. No training example is shown or named."
 )
+PRIVATE_NUMBERS = " Predicted numbers are rounded, and intervals are rounded outwards."
 LEARNED = (  # a limit of checking the labels of training examples
     "The network was trained on these labels, including wrong ones, so wrong labels that it has memorised are not "
     "found; judged out of fold, by a model not trained on them, they would be."
@@ -223,9 +224,10 @@ def typicality(found: Findings) -> str:
     low = percent(float((found.typicality <= STRANGE).mean()))
     n, n_calibration = len(found.typicality), len(found.clf.calibration_y_)
     least = 0.5 - 2 * np.sqrt((1 / n + 1 / n_calibration) / 12)  # uniform on data like that of calibration
+    what = {NUMBERS: "number", LABELS: "labels"}.get(found.clf.target_.kind, "label")
     unusual = " These examples look less familiar to the model than its calibration examples."
     return (
-        "How like the training examples an example is, whatever its label, from 0 to 1: the share of calibration "
+        f"How like the training examples an example is, whatever its {what}, from 0 to 1: the share of calibration "
         "examples at least as unlike them. On data like the training data it takes all values alike, with a mean of "
         f"about 0.5; near 0, the model has seen nothing like the example. {low} of the test examples are at most "
         f"{STRANGE:g}.{unusual if found.typicality.mean() < least else ''}"

@@ -17,9 +17,11 @@ from dwac.estimator.evaluation.common import TYPICALITY, Answers, Evaluated, Fac
 from dwac.estimator.readable import Reasons
 from dwac.estimator.regressor import DWACRegressor
 from dwac.estimator.targets import read_numbers
+from dwac.explain import privacy
+from dwac.explain.numerals import Numerals, step_of
 
 _LEVEL = 0.99  # how often coverage lies in its range, if rows are like those of calibration
-_STEP = 0.01  # of the spread of the numbers: what is private is rounded so far
+_USUAL, _STEPS = 3.3, 50  # the range of most numbers, in units of their spread; parts of it that are told apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,26 +85,28 @@ class NumberPredictions(Answers):
         found[self.readable] = self.reg.intervals_of(self.h, epsilon)
         if not self.private:
             return found
-        step = self._step[:, None]  # outwards, so that the guarantee stays
-        return np.stack([np.floor(found / step)[..., 0], np.ceil(found / step)[..., 1]], axis=-1) * step
+        columns = [privacy.interval(found[:, t], step) for t, step in enumerate(self._steps)]
+        return np.stack(columns, axis=1)
+
+    @property
+    def _steps(self) -> list[float]:
+        """(T,): to which private numbers are rounded."""
+        if self.reg.head != "dwac":
+            return [step_of(_USUAL * spread, _STEPS, whole=False) for spread in self.reg.target_.scale[1]]
+        targets = self.reg.references_.targets
+        assert targets is not None
+        return [Numerals(column).step for column in targets.cpu().numpy().T]
 
     @property
     def shown(self) -> Floats:
-        """(n, T): what is predicted, on the grid if private."""
+        """(n, T): what is predicted, rounded if private."""
         return self._rounded(self.values)
 
-    @property
-    def _step(self) -> Floats:
-        """(T,): the grid of private numbers, a round part of their spread."""
-        exact = _STEP * self.reg.target_.scale[1]
-        return np.asarray(10.0 ** np.floor(np.log10(exact)))
-
     def _rounded(self, found: Floats) -> Floats:
-        """(n, T, …) numbers, on the grid if private."""
+        """(n, T, …) numbers, in whole steps if private."""
         if not self.private:
             return found
-        step = self._step.reshape(-1, *[1] * (found.ndim - 2))
-        return np.asarray(np.round(found / step) * step)
+        return np.stack([privacy.numbers(found[:, t], step) for t, step in enumerate(self._steps)], axis=1)
 
     def crps(self, y: Floats) -> Floats:
         """(n, T): the continuous ranked probability score; of a network without votes, the absolute error."""
@@ -114,7 +118,7 @@ class NumberPredictions(Answers):
         Of several numbers each has such columns, with its name behind: prediction_price, lower_price, … `unreadable`
         gives the reason if a row could not be read: it is then predicted as the average of all, without an interval.
         """
-        ends, values = self.intervals(epsilon), self._rounded(self.values)
+        ends, values = self.intervals(epsilon), self.shown
         asked = self.quantiles(quantiles) if len(quantiles) else None
         found: dict[str, Any] = {}
         for t, name in enumerate(self.names):
@@ -239,7 +243,7 @@ def _compared(found: NumberPredictions, truth: Floats, epsilon: float, *, unread
 def _by_number(found: NumberPredictions, truth: Floats, ends: Floats | None) -> pd.DataFrame:
     scores, rows = found.crps(truth), []
     for t, name in enumerate(found.names):
-        wrong = found._rounded(found.values)[:, t] - truth[:, t]
+        wrong = found.shown[:, t] - truth[:, t]
         spread = float(np.square(truth[:, t] - truth[:, t].mean()).mean())
         squared = float(np.square(wrong).mean())
         row: dict[str, Any] = {"number": "target" if name is None else name, "n": len(truth)}
