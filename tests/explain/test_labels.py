@@ -347,11 +347,9 @@ def test_an_unreadable_row_costs_no_other_row_its_explanation() -> None:
 def test_labels_in_an_order_have_plain_explanations_and_intervals_as_sets() -> None:
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
-    y = pd.Categorical.from_codes(
-        np.digitize(X["a"] + 0.5 * rng.normal(size=300), [-0.7, 0.0, 0.7]),
-        ["low", "fair", "good", "best"],
-        ordered=True,
-    )
+    grades = ["low", "fair", "good", "best"]
+    codes = np.digitize(X["a"] + 0.5 * rng.normal(size=300), [-0.7, 0.0, 0.7])
+    y = pd.Categorical([grades[code] for code in codes], categories=grades, ordered=True)
     model = DWACClassifier(epochs=10, random_state=0, device="cpu", verbose=False).fit(X, y)
     c, sets = model.conformal(X[:40]), model.predict_set(X[:40], 0.1)
     for row, e in enumerate(model.explain(X[:40])):

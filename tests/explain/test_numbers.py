@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dwac import ReferenceSet
 from dwac.errors import InputError, ShapeError
 from dwac.explain import NumberExplanation, explain_numbers, privacy
+from dwac.explain.numbers import in_groups
 from dwac.explain.numerals import Numerals, edges_of, step_of
 from dwac.explain.voters import Neighbor
 from dwac.kernels import KERNELS
@@ -67,7 +68,8 @@ def test_the_prediction_is_the_sum_of_shares_times_numbers(kernel: str, weighted
     assert sum(n.share * n.label for n in e.neighbors) == pytest.approx(e.prediction, rel=1e-6)
     for n in e.neighbors:
         row = refs.positions([n.id])[0]
-        assert (n.label, n.share) == (targets_of(refs)[row, 0], pytest.approx(shares[row], rel=1e-4))
+        assert n.label == targets_of(refs)[row, 0]
+        assert n.share == pytest.approx(shares[row], rel=1e-4)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -97,6 +99,21 @@ def test_shares_of_groups_sum_to_one_and_their_means_to_the_prediction(
     assert sum(group.size for group in e.groups) == e.n_examples
     for group in e.groups:
         assert sum(sub.share for sub in group.subgroups) == pytest.approx(group.share if group.subgroups else 0)
+
+
+def test_groups_are_few_however_many_bins_numbers_have() -> None:
+    refs, query = voters(m=300)
+    y = targets_of(refs)[:, 0]
+    many = ReferenceSet(refs.embeddings, np.argsort(np.argsort(y)) // 5, targets=y)
+    assert len(many.groups) == 60
+    assert len(one(many, query).groups) == 12
+    few = one(many.condensed(), query)
+    assert few._votes is not None
+    assert few._votes.references.members is not None  # whose groups are described
+    assert (few._votes.references.groups.parents == few._votes.references.members.groups.parents).all()
+    heavy = ReferenceSet(refs.embeddings, refs.labels, targets=y, class_weights=np.arange(1, 13))
+    assert sum(group.share for group in one(heavy, query).groups) == pytest.approx(1, abs=1e-9)
+    assert sum(g.share * g.label.mean for g in one(heavy, query).groups) == pytest.approx(one(heavy, query).prediction)
 
 
 @pytest.mark.parametrize("average", ["mean", "median"])
@@ -143,7 +160,8 @@ def test_whoever_has_nearly_all_votes_leaves_the_prediction_to_the_others(averag
     refs = ReferenceSet([[0.0], [30.0], [31.0]], [0, 0, 0], ["ann", "bob", "eve"], targets=[5.0, 70.0, 90.0])
     e = one(refs, [[0.0]], average=average)
     assert e.neighbors[0].share == 1.0
-    assert (e.influential[0].id, e.influential[0].move) == ("ann", pytest.approx(65.0))
+    assert e.influential[0].id == "ann"
+    assert e.influential[0].move == pytest.approx(65.0)
 
 
 def test_a_far_query_still_has_votes() -> None:
@@ -264,8 +282,11 @@ def test_a_weaker_guarantee_is_said() -> None:
 
 def test_groups_are_told_with_their_numbers_and_what_sets_them_apart() -> None:
     refs, query = voters(m=300)
-    described = [f"town {g}" for g in range(len(refs.groups))]
+    described = [f"town {g}" for g in range(len(in_groups(refs).groups))]
     e = one(refs, query, descriptions=described)
+    assert len(e.groups) == len(described)
+    with pytest.raises(ShapeError, match="one entry per group"):
+        one(refs, query, descriptions=described[1:])
     assert not e.few_suffice
     told = next(sentence for sentence in e.sentences() if sentence.startswith("By groups, "))
     heaviest = e.groups[0]
@@ -357,7 +378,10 @@ def test_private_explanations_hold_rounded_numbers_only(n_targets: int) -> None:
     steps = [each.step for each in private._numerals]
     found = [private] if n_targets == 1 else [private, private]
     for t, e in enumerate(found):
-        pick = (lambda value: value) if n_targets == 1 else (lambda value, t=t: value[t])
+
+        def pick(value: Any, t: int = t) -> Any:
+            return value if n_targets == 1 else value[t]
+
         assert pick(e.prediction) / steps[t] == pytest.approx(round(pick(e.prediction) / steps[t]), abs=1e-9)
         low, high = pick(e.interval)
         assert low <= ends[0, t, 0] < low + steps[t]

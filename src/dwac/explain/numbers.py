@@ -356,7 +356,8 @@ def explain_numbers(
     """Explain the numbers predicted for query embeddings (n, d), by references that have targets (m, T).
 
     Args:
-        references, queries, k, typicality, records, private, shown, alike, descriptions, agreement: as for `explain`.
+        references, queries, k, typicality, records, private, shown, alike, agreement: as for `explain`.
+        descriptions: what sets each group of `in_groups(references)` apart, in words.
         intervals: (n, T, 2) intervals with error rate `epsilon`, ±inf allowed.
         guarantee: the coverage of intervals that is certain on average; by default 1 - ε.
         names: (T,) of the numbers. single: whether answers are numbers, not tuples; by default if there is only one.
@@ -371,8 +372,14 @@ def explain_numbers(
     k = min(checks.positive_int(k, "k"), len(references))
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
     check_records(records)
-    votes = references.distribution(h)
+    votes, rows = references.distribution(h), references.distribution(h.cpu().numpy())
     means = (votes.median if average == "median" else votes.mean).cpu().numpy()
+    grouped = in_groups(references)
+    if descriptions is not None and len(descriptions) != len(grouped.groups):
+        raise ShapeError(
+            f"descriptions must have one entry per group of in_groups(references): {len(grouped.groups)}; "
+            f"got {len(descriptions)}"
+        )
     numerals = numerals_of(references)
     n, n_targets = means.shape
     titles = tuple(range(n_targets)) if names is None else tuple(names)
@@ -389,7 +396,7 @@ def explain_numbers(
         source = NumberSource(
             titles, None if private else records, None if alike is None else partial(alike, row), descriptions, one
         )
-        own = NumberVotes(references, h[row], average)
+        own = NumberVotes(grouped, h[row], rows[row], average)
         labels = [source.vote(own, place) for place in references.positions(near.ids[row]).tolist()]
         explanation = NumberExplanation(
             prediction=source.unpacked(means[row].tolist()),
@@ -410,6 +417,16 @@ def explain_numbers(
         )
         explanations.append(_hidden(explanation) if private else explanation)
     return explanations
+
+
+def in_groups(references: ReferenceSet) -> ReferenceSet:
+    """The same voters in the groups that are shown: of those who vote alike, whatever bins their numbers are in.
+
+    `ReferenceSet.groups` are within classes, and the classes of numbers are bins: too many and too narrow to read.
+    """
+    if not (references.class_weights == 1).all():
+        return references  # votes for different bins count differently
+    return references.recoded(np.zeros(references.n_classes, dtype=np.int64), 1)
 
 
 def numerals_of(references: ReferenceSet) -> tuple[Numerals, ...]:

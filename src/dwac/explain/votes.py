@@ -176,22 +176,20 @@ class NumberRange(NamedTuple):
 
 
 class NumberVotes(Votes):
-    """Votes for numbers (m, T), and the distribution that they make."""
+    """Votes for numbers (m, T), and the distribution that they make.
 
-    def __init__(self, references: ReferenceSet, h: Tensor, average: str) -> None:
+    references: who votes, in the groups that are shown. distribution: of the votes on this query.
+    """
+
+    def __init__(self, references: ReferenceSet, h: Tensor, distribution: VoteDistribution, average: str) -> None:
         super().__init__(references, h)
-        self.average = average
+        self.distribution, self.average = distribution, average
 
     @cached_property
     def targets(self) -> Floats:
         """(m, T)."""
         assert self.references.targets is not None
         return self.references.targets.cpu().numpy()
-
-    @cached_property
-    def distribution(self) -> VoteDistribution:
-        """The distribution of the votes on this query."""
-        return self.references.distribution(self.h[None].cpu().numpy())
 
     def ranges(self, rows: Ints) -> tuple[NumberRange, ...]:
         """The numbers of these references, for each of T."""
