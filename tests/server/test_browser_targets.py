@@ -48,7 +48,7 @@ def test_a_number_is_shown_with_its_votes_and_its_interval(numbers_page: Visit, 
     numbers_page.wait("document.querySelector('#distribution figcaption').textContent.includes('0.3')")
     assert interval(page) == numbers.predict_interval(NEW[3:4], 0.3)[0].tolist()
     ends = numbers.predict_interval(NEW, 0.3)
-    covered = int(((ends[:, 0] <= TRUE) & (TRUE <= ends[:, 1])).sum())
+    covered = int(((ends[:, 0] <= TRUE) & (ends[:, 1] >= TRUE)).sum())
     assert int(page.locator("#sets-now").get_attribute("data-covered")) == covered
     assert page.locator(".bar.other").count() == 0  # a number is against no other
 

@@ -227,3 +227,19 @@ def test_a_page_of_numbers_tells_of_numbers_not_of_labels(page: Reader) -> None:
     guide: dict[str, Any] = page.get("start")["guide"]
     for name in ("lead", "map", "typicality", "edits", "training", "issues", "groups", "disc", "sets"):
         assert "label" not in guide[name], name
+
+
+def test_discs_of_a_group_are_those_of_its_members(page: Reader, tagged: Reader, numbers: DWACRegressor) -> None:
+    for reader in (page, tagged):
+        references = reader.explorer.points.references
+        for point in (3, reader.first_row):  # a training example, and a row of data
+            answer = reader.get(f"points/{point}?k=10")
+            number = answer["answer"]
+            explanation = reader.explorer.answer(reader.session, number)
+            for group, where in zip(explanation.shown_groups, answer["groups"] or [], strict=False):
+                leaves = references.groups.leaves[references.positions(group.ids)]
+                assert where["discs"] == sorted(set(leaves.tolist()))
+                assert where["representative_point"] in references.positions(group.ids)
+    groups = page.get("start")["groups"]
+    assert sum(group["size"] for group in groups) == len(numbers.references_)
+    assert len(groups) < numbers.target_.n_codes  # of those who vote alike, not of bins

@@ -35,14 +35,13 @@ def explained(task: Task, found: Any, points: Points | None, label: int = 0) -> 
     }
 
 
-def on_map(group: Group, points: Points, *, whole: bool = True) -> dict[str, Any]:
+def on_map(group: Group, points: Points) -> dict[str, Any]:
     """The points of a group's representative and of the members shown, and its discs; of a subgroup the one disc."""
     (representative,) = _places(points, [group.representative.id])
     members = _places(points, [member.id for member in group.members])
     discs: list[int] = []
     if points.has_discs:
-        leaf = int(points.references.groups.leaves[representative])
-        discs = points.task.discs_of(group, leaf, points.references, whole=whole)
+        discs = points.task.discs_of(group, points.references)
     return {"representative_point": representative, "member_points": members, "discs": discs}
 
 

@@ -24,8 +24,8 @@ def discs(explorer: Explorer) -> dict[str, Any]:
     points = explorer.points
     if not points.has_discs:
         return {"discs": [], "groups": []}
-    groups, layout = points.references.groups, points.layout
-    described = explorer.clf.descriptions_ or [None] * len(groups)
+    groups, layout = explorer.task.groups(points.references), points.layout
+    described = explorer.task.descriptions(explorer.clf) or [None] * len(groups)
     columns = {
         "x": layout.centres[:, 0].tolist(),
         "y": layout.centres[:, 1].tolist(),
@@ -45,7 +45,7 @@ def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: b
     """A page of the members of a disc, or of the whole group that it is a part of, the most central first."""
     explorer.require_open("it shows no groups of training examples")
     points = explorer.points
-    groups = points.references.groups if points.has_discs else None
+    groups = explorer.task.groups(points.references) if points.has_discs else None
     if groups is None or not 0 <= disc < len(groups.parents):
         n = 0 if groups is None else len(groups.parents)
         raise InputError(f"the disc must be one of the {n:,} discs of the map; got {disc}")
@@ -53,7 +53,7 @@ def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: b
     everybody = points.references if explorer.members is None else explorer.members
     leaves = np.flatnonzero(groups.parents == group) if whole else np.array([disc])
     rows = _central_first(everybody, np.flatnonzero(np.isin(everybody.groups.leaves, leaves)))
-    described = explorer.clf.descriptions_
+    described = explorer.task.descriptions(explorer.clf)
     return {
         "disc": disc,
         "whole": whole,
@@ -116,5 +116,5 @@ def opened(explorer: Explorer, session: str, answer: int, number: int) -> dict[s
     if not 0 <= number < len(shown):
         raise InputError(f"the group must be one of the {len(shown)} shown, 0 … {len(shown) - 1}; got {number}")
     subgroups: tuple[Group, ...] = shown[number].subgroups
-    parts = [{**plain(part.to_dict()), **on_map(part, explorer.points, whole=False)} for part in subgroups[:_SUBGROUPS]]
+    parts = [{**plain(part.to_dict()), **on_map(part, explorer.points)} for part in subgroups[:_SUBGROUPS]]
     return {"subgroups": parts, "n": len(subgroups)}

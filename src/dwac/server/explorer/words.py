@@ -103,8 +103,8 @@ NUMBERS = {
     "votes": "Where the votes are: the height of a bar is the share of the vote for numbers in its range.",
     "influential": "Training examples whose removal would move the prediction most, exactly.",
     "groups": (
-        "Training examples with similar numbers that vote alike form a group. Its share is the exact sum of its "
-        "members' votes. Most alike: the member most like this example."
+        "Training examples that vote alike form a group; its numbers are their mean and range. Its share is the exact "
+        "sum of its members' votes. Most alike: the member most like this example."
     ),
     "disc": (
         "A disc is a group of training examples with similar numbers that vote alike; its area grows with how many "

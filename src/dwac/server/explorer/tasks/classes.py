@@ -107,10 +107,10 @@ class ClassTask(VotedTask):
         both = np.minimum(ours.probabilities.max(axis=1), theirs.probabilities.max(axis=1))
         return rows[np.argsort(-both[rows], kind="stable")]
 
-    def discs_of(self, group: Any, leaf: int, references: ReferenceSet, *, whole: bool) -> list[int]:
-        """None if the representative was relabelled."""
-        same = self.clf.classes_.tolist()[references.groups.leaf_labels[leaf]] == group.label
-        return super().discs_of(group, leaf, references, whole=whole) if same else []
+    def discs_of(self, group: Any, references: ReferenceSet) -> list[int]:
+        """Without those of another label: of members that were relabelled."""
+        found, names = super().discs_of(group, references), self.clf.classes_.tolist()
+        return [disc for disc in found if names[references.groups.leaf_labels[disc]] == group.label]
 
     def predicted_code(self, explanation: Any) -> int:
         """Of the predicted class."""

@@ -152,11 +152,18 @@ class Task(ABC):
         """An explanation that does not show the example itself."""
         return replace(explanation, record=None, attention=None)
 
-    def discs_of(self, group: Any, leaf: int, references: ReferenceSet, *, whole: bool) -> list[int]:
-        """The discs of the map that a group of an explanation is made of, from the leaf of its representative."""
-        del group
-        found = references.groups
-        return np.flatnonzero(found.parents == found.parents[leaf]).tolist() if whole else [int(leaf)]
+    def discs_of(self, group: Any, references: ReferenceSet) -> list[int]:
+        """The discs of the map that a group of an explanation is made of: leaves stay what they are in any grouping."""
+        places = references.index_of_ids.get_indexer(pd.Index(group.ids, tupleize_cols=False))
+        return np.unique(references.groups.leaves[places[places >= 0]]).tolist()
+
+    def groups(self, references: ReferenceSet) -> Any:
+        """The groups of training examples that explanations speak of."""
+        return references.groups
+
+    def descriptions(self, clf: Any) -> Any:
+        """What sets each of them apart, in words; None where nothing is known."""
+        return clf.descriptions_
 
     def explain(self, clf: Any, X: Any, k: int, epsilon: float, *, private: bool) -> Any:
         """The explanation of one row of data."""

@@ -153,11 +153,6 @@ class LabelTask(VotedTask):
         """Of each label's vote."""
         return {name: super(LabelTask, self).without_record(vote) for name, vote in explanation.items()}
 
-    def discs_of(self, group: Any, leaf: int, references: ReferenceSet, *, whole: bool) -> list[int]:
-        """None: those who vote alike on one label are of many label sets."""
-        del group, leaf, references, whole
-        return []
-
     def predicted_code(self, explanation: Any) -> int:
         """Of the label set nearest to the probabilities."""
         p = np.array([list(explanation.probabilities.values())])

@@ -16,6 +16,7 @@ from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.estimator.evaluation import NumberPredictions
 from dwac.estimator.targets import read_numbers
+from dwac.explain.numbers import in_groups
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet
 from dwac.server.answers.common import silent
@@ -237,6 +238,14 @@ class NumberTask(Task):
         sizes = np.bincount(groups.leaves, references.sizes, len(groups.parents))
         return {**super().disc(references), "value": (np.stack(sums, axis=1) / sizes[:, None]).tolist()}
 
+    def groups(self, references: ReferenceSet) -> Any:
+        """Across bins."""
+        return in_groups(references).groups
+
+    def descriptions(self, clf: Any) -> Any:
+        """Of groups across bins."""
+        return clf._describe_groups(clf.references_)
+
     def named_disc(self, references: ReferenceSet, disc: int) -> Any:
         """The mean of their numbers."""
         return self.named(self.disc(references)["value"][disc])
@@ -287,7 +296,8 @@ class NumberTask(Task):
 
     def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **given: Any) -> Any:
         """With an interval at ε."""
-        given.pop("fold_votes", None)  # intervals are not by votes for bins
+        for name in ("fold_votes", "descriptions"):  # those of bins; intervals and groups are not by bins
+            given.pop(name, None)
         with silent():
             return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
 

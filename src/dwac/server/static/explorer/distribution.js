@@ -1,12 +1,11 @@
 // The votes for numbers as a histogram, with the prediction, its interval and the true number.
 
-import { el, numeral, percent } from "./dom.js";
+import { $, el, numeral, percent } from "./dom.js";
 
 const [WIDE, HIGH, BELOW, SIDE] = [420, 150, 20, 6];
-const NS = "http://www.w3.org/2000/svg";
 
 function svg(tag, given, ...children) {
-  const node = document.createElementNS(NS, tag);
+  const node = document.createElementNS($("drawing").namespaceURI, tag);
   for (const [name, value] of Object.entries(given)) node.setAttribute(name, value);
   node.append(...children.filter((child) => child !== null));
   return node;
