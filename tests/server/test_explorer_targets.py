@@ -243,3 +243,21 @@ def test_discs_of_a_group_are_those_of_its_members(page: Reader, tagged: Reader,
     groups = page.get("start")["groups"]
     assert sum(group["size"] for group in groups) == len(numbers.references_)
     assert len(groups) < numbers.target_.n_codes  # of those who vote alike, not of bins
+
+
+def test_representatives_of_numbers_are_explained_listed_and_removed(numbers: DWACRegressor) -> None:
+    few = numbers.condense(30)
+    for page in reading(Explorer.of(few, NEW, TRUE)):
+        start = page.get("start")
+        assert sum(start["sizes"]) == len(numbers.references_)
+        assert "representatives" in start["represented"]
+        answer = page.get(f"points/{page.first_row}?k=4")["explanation"]
+        assert answer["prediction"] == pytest.approx(few.predict(NEW[:1])[0])
+        assert answer["n_examples"] == len(numbers.references_)
+        whole = page.get("discs/0?whole=1")
+        assert whole["n_examples"] == whole["group"]["size"]
+        page.post("edits", action="remove", point=0)
+        voters = few.references_.alone()
+        voters.remove([voters.ids[0]])
+        wanted = voters.distribution(few.embed(NEW)).mean[:, 0]
+        np.testing.assert_allclose(page.column("predicted", "<f8")[page.first_row :], wanted, rtol=1e-6)
