@@ -137,7 +137,7 @@ class NumberExplanation(VoteExplanation):
         """Those whose removal would move the prediction most, exactly, largest move first; as many as neighbours.
 
         Where several numbers are predicted, so many for each of them in turn. Where few vote for all, a representative
-        is removed with all its votes. None if private or unreadable.
+        is removed with all its votes. Empty if private or unreadable, or if nobody else votes.
         """
         if self._votes is None or self._source is None or self.n_references == 1:
             return ()
