@@ -197,7 +197,7 @@ def _number(request: Request, name: str, usual: float, least: float, most: float
 
 def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
     """What the page shows before anything is clicked."""
-    points, rival, card = explorer.points, explorer.rival, service.card()
+    points, rival, card, said = explorer.points, explorer.rival, service.card(), guide(explorer)
     return {
         "title": explorer.title,
         "note": explorer.note,
@@ -205,7 +205,8 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "card": card,
         "colours": COLOURS,
         "markers": MARKERS,
-        "guide": guide(explorer),
+        "guide": said,
+        "map": said["map"],
         "columns": points.columns,
         "target": explorer.task.start(explorer),
         "represented": represented(explorer.clf, private=explorer.private),

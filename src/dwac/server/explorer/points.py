@@ -127,7 +127,7 @@ class Points:
         """All columns, and the types of their numbers."""
         return {**COLUMNS, **self.task.columns}
 
-    def column(self, name: str, view: View, epsilon: float) -> NDArray[Any]:
+    def column(self, name: str, view: View, epsilon: float = 0.1) -> NDArray[Any]:
         """One of the columns, for all points or for those with predictions; epsilon: of intervals."""
         match name:
             case "xy":

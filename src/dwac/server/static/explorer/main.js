@@ -181,7 +181,7 @@ async function begin() {
   $("title").textContent = start.title;
   document.title = `${start.title}: dwac explorer`;
   $("lead").textContent = start.guide.lead;
-  $("map-help").textContent = `${start.guide.map} Drag or use the arrow keys to move, the wheel or + and − to zoom.`;
+  $("map-help").textContent = `${start.map} Drag or use the arrow keys to move, the wheel or + and − to zoom.`;
   $("issues").hidden = start.private;
   $("compare").hidden = !start.compare;
   $("click").parentElement.hidden = !start.discs.length;
