@@ -35,7 +35,7 @@ __all__ = [
 
 
 def explore(
-    clf: DWACClassifier,
+    clf: DWACClassifier | DWACRegressor,
     X: Any = None,
     y: Any = None,
     *,
@@ -48,8 +48,8 @@ def explore(
     Needs the extra `dwac[server]`. The page is served in the background; call `.stop()` on the result to end it.
 
     Args:
-        clf: a fitted classifier.
-        X: rows to look at; by default the training examples. y: their labels, if known. ids: their names.
+        clf: a fitted classifier or regressor.
+        X: rows to look at; by default the training examples. y: their labels or numbers, if known. ids: their names.
         show: open a browser; otherwise only print the address of the page.
         options: passed on to `dwac.server.explorer.Explorer.of`, such as private=True or title="…".
     """

@@ -125,8 +125,6 @@ def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
     [
         (None, "--target COLUMN; its columns are 'name', 'age', 'work', 'income'"),
         ("incom", "no column 'incom'; did you mean 'income'?"),
-        ("amount", "the target 'amount' must hold classes; got numbers such as 0.5"),
-        ("number", "the target 'number' must hold classes; got 200 different numbers in 200 rows"),
         ("name", "the target 'name' must hold classes; got 200 different values in 200 rows"),
         ("one", "the target 'one' has only one class, 1; a classifier needs at least two"),
         ("same", "the target 'same' has only one class, 'x'; a classifier needs at least two"),
@@ -135,10 +133,8 @@ def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
 )
 def test_train_refuses_what_is_no_target(tmp_path: Path, target: str | None, expected: str) -> None:
     i = np.arange(200)
-    frame = people().assign(
-        amount=i % 7 + 0.5, number=1000 + i, one=1, same="x", gap=["" if j == 3 else "x" for j in i]
-    )
-    frame = frame if target in ("amount", "number", "one", "same", "gap") else people()
+    frame = people().assign(one=1, same="x", gap=["" if j == 3 else "x" for j in i])
+    frame = frame if target in ("one", "same", "gap") else people()
     frame.to_csv(tmp_path / "a.csv", index=False)
     line = error_line(
         "train", tmp_path / "a.csv", *([] if target is None else ["--target", target]), "-o", tmp_path / "m"

@@ -8,7 +8,8 @@ import pytest
 
 from dwac import DWACClassifier
 from dwac.errors import LabelError
-from dwac.estimator.evaluation import _undercovered, evaluate, predict
+from dwac.estimator.evaluation import evaluate, predict
+from dwac.estimator.evaluation.classes import _undercovered
 
 X = np.arange(120.0)[:, None]
 Y = np.repeat(["low", "mid", "high"], 40)

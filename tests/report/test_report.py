@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import partial
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -149,7 +150,8 @@ def test_the_report_says_what_the_library_measures(clf: DWACClassifier, page: st
 def test_each_number_has_a_sentence(clf: DWACClassifier) -> None:
     X, y = table(100, seed=1)
     found = find(clf, X, y, unlike=X.assign(signal=50.0))
-    for facts in (card.headline, card.data, card.model, card.probabilities, card.typicality):
+    data = partial(card.data, target=card.classes(found))
+    for facts in (card.headline, data, card.model, card.probabilities, card.typicality):
         for fact in facts(found):
             assert fact.name
             assert fact.value

@@ -185,7 +185,7 @@ def test_a_person_looks_slides_edits_removes_undoes_and_exports(
             seen.page.locator("#epsilon").fill(str(epsilon))
             held = json.loads(seen.page.locator("#label-set").get_attribute("data-set"))
             assert held == [str(label) for label, p in (wanted.p_values or {}).items() if p > epsilon]
-            sets = label_sets(explorer.first.predictions.conformal.p_values, epsilon)  # type: ignore[union-attr]
+            sets = label_sets(explorer.first.predictions.conformal.p_values, epsilon)
             assert int(seen.page.locator("#sets-now").get_attribute("data-single")) == (sets.sum(axis=1) == 1).sum()
 
         place = seen.page.evaluate("window.explorer.original.xy")

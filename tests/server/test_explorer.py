@@ -28,8 +28,9 @@ from dwac.report import label_issues, label_noise, leave_one_out
 from dwac.report.words import LEARNED
 from dwac.server.explorer import Explorer, explorer_app
 from dwac.server.explorer.edits import edited, voters
+from dwac.server.explorer.examples import Examples
 from dwac.server.explorer.points import NONE
-from dwac.server.explorer.views import Examples, first_view, view_after
+from dwac.server.explorer.views import first_view, view_after
 from tests.server.test_server import DIGITS, DWAC, TOKEN, Answer, Client, fitted, people, served
 
 STATIC = Path(__file__).parents[2] / "src" / "dwac" / "server" / "static" / "explorer"

@@ -44,6 +44,7 @@ from dwac.errors import InputError, UnreadableWarning
 from dwac.server import Limits, create_app
 from dwac.server import run as running
 from dwac.server.answers import Answers
+from dwac.server.answers.common import Votes
 from dwac.server.batching import Batcher
 from dwac.server.gate import HEADERS
 
@@ -429,7 +430,7 @@ def test_a_bad_row_in_a_batch_is_flagged_and_changes_no_other(table: DWACClassif
     good = json.loads(people(8).to_json(orient="records", date_format="iso"))
     bad = {**good[3], "age": "old"}
     asked = [[row] for row in good[:3]] + [[good[0], bad]] + [[row] for row in good[4:]]
-    answers = Answers(table, create_app(table).state.service.reader, False).run(0, asked)
+    answers = create_app(table).state.service.answers.run(Votes(), asked)
     assert answers[3].reasons.tolist() == [None, "column 'age' must hold numbers; got 'old'"]
     probabilities = np.concatenate([answer.probabilities[answer.readable] for answer in answers])
     expected = table.predict_proba(people(8).iloc[[0, 1, 2, 0, 4, 5, 6, 7]])
@@ -444,11 +445,11 @@ class Slow:
         self.go.set()
         asked = Answers._together
 
-        def together(answers: Answers, k: int, requests: Any) -> Any:
+        def together(answers: Answers, key: Votes, requests: Any) -> Any:
             if not self.go.is_set():
                 self.busy.set()
                 self.go.wait(20)
-            return asked(answers, k, requests)
+            return asked(answers, key, requests)
 
         monkeypatch.setattr(Answers, "_together", together)
 
@@ -824,10 +825,10 @@ def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
 ) -> None:
     asked = Answers._together
 
-    def together(answers: Answers, k: int, requests: Any) -> Any:
+    def together(answers: Answers, key: Votes, requests: Any) -> Any:
         if any(row == rows_of(2)[1] for rows in requests for row in rows):
             raise PanicException("index out of bounds")
-        return asked(answers, k, requests)
+        return asked(answers, key, requests)
 
     with served(create_app(digits)) as client, ThreadPoolExecutor(6) as pool:
         monkeypatch.setattr(Answers, "_together", together)

@@ -12,8 +12,8 @@ from rich.console import Console
 from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
 from dwac.cli.output import agreement_line, number, print_json, refuse_occupied
 from dwac.errors import InputError
-from dwac.estimator.classifier import DWACClassifier
-from dwac.reading import Model, load
+from dwac.estimator import DWACRegressor
+from dwac.reading import Estimator, Model, load
 
 _EPSILON = 0.05
 _NO_FEWER = "no fewer would do as well; to have fewer all the same, give a number with --size N"
@@ -40,9 +40,10 @@ def condense(
 ) -> None:
     """Make a model small and fast: a few of its training examples vote for all.
 
-    Each representative is the most central of a group of examples with the same label, and has the votes of the whole
-    group. By default there are as few as possible: 99.5 % of the validation rows keep their label, and their log-loss
-    grows by at most 0.5 %. Calibration is done again, so prediction sets keep their guarantee. The new folder holds the
+    Each representative is the most central of a group of examples with the same label or like numbers, and has the
+    votes of the whole group. By default there are as few as possible: 99.5 % of the validation rows keep their
+    prediction, and their loss grows by at most 0.5 %. Calibration is done again, so prediction sets and intervals keep
+    their guarantee. The new folder holds the
     representatives' records alone and does not know the other training rows, so evaluate it on rows that are new. MODEL
     stays as it is.
 
@@ -66,10 +67,10 @@ def condense(
         show(found, small.clf, Console())
 
 
-def _check(clf: DWACClassifier, folder: Path, size: int | None) -> None:
+def _check(clf: Estimator, folder: Path, size: int | None) -> None:
     """Refuse a model that cannot be condensed, in terms of the command."""
     if clf.head != "dwac":
-        raise InputError(f"{folder} is a softmax model, in which nobody votes; condense a model with head='dwac'")
+        raise InputError(f"{folder} is a {clf.head} model, in which nobody votes; condense a model with head='dwac'")
     if clf.references_.weighted and clf.references_.members is None:
         raise InputError(
             f"{folder} is already condensed and does not hold those who are represented; condense the model that it "
@@ -90,7 +91,7 @@ def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
-def facts(clf: DWACClassifier, small: DWACClassifier, seconds: float, before: int, written: Path) -> dict[str, Any]:
+def facts(clf: Estimator, small: Estimator, seconds: float, before: int, written: Path) -> dict[str, Any]:
     """What was done, for programs."""
     return {
         "model": str(written),
@@ -99,21 +100,23 @@ def facts(clf: DWACClassifier, small: DWACClassifier, seconds: float, before: in
         "voters": len(small.references_),
         "examples": round(float(small.references_.sizes.sum())),
         "agreement": None if small.agreement_ is None else small.agreement_._asdict(),
-        "mean_set_size_before": _set_size(clf),
-        "mean_set_size": _set_size(small),
+        **_sizes(clf, "_before"),
+        **_sizes(small),
         "bytes_before": before,
         "bytes": _bytes(written),
     }
 
 
-def _set_size(clf: DWACClassifier) -> float | None:
-    """The expected size of prediction sets at ε = 0.05."""
-    return clf.expected_sets(_EPSILON).mean_size if len(clf.calibration_y_) else None
+def _sizes(clf: Estimator, when: str = "") -> dict[str, float | None]:
+    """The expected size of prediction sets at ε = 0.05; intervals have no such."""
+    if isinstance(clf, DWACRegressor):
+        return {}
+    return {f"mean_set_size{when}": clf.expected_sets(_EPSILON).mean_size if len(clf.calibration_y_) else None}
 
 
-def show(found: dict[str, Any], small: DWACClassifier, console: Console) -> None:
+def show(found: dict[str, Any], small: Estimator, console: Console) -> None:
     """Print what was done."""
-    before, after = found["mean_set_size_before"], found["mean_set_size"]
+    before, after = found.get("mean_set_size_before"), found.get("mean_set_size")
     sizes = f"prediction sets at epsilon={_EPSILON}: {number(before, 2)} labels on average, now {number(after, 2)}"
     lines = [
         f"condensed in {found['seconds']:.1f} s: {found['voters']:,} representatives vote for {found['examples']:,} "

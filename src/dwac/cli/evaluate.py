@@ -1,4 +1,4 @@
-"""`dwac evaluate`: accuracy, calibration, coverage and typicality of a model on rows with known labels."""
+"""`dwac evaluate`: errors, calibration, coverage and typicality of a model on rows whose target is known."""
 
 from __future__ import annotations
 
@@ -39,7 +39,11 @@ def evaluate(
     json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
-    """Measure a model on rows with known labels: accuracy, calibration, coverage of prediction sets, typicality.
+    """Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, typicality.
+
+    Classes: accuracy, log loss, calibration, coverage and size of prediction sets; ordered labels: also how far off.
+    Numbers: RMSE, MAE, CRPS, coverage and width of intervals. Several labels: F1, Hamming loss, subset accuracy, wrong
+    and open decisions, and the share of labels that sets miss.
 
     Use rows that the model was not trained on. The target column is the one used in training, unless --target names
     another. Rows that cannot be read are counted and left out; the exit code is then 3. A row whose label did not occur

@@ -28,7 +28,9 @@ from dwac.cli.options import (
 from dwac.cli.output import number, print_json, write
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
+from dwac.estimator.evaluation import amount
 from dwac.estimator.readable import Partial
+from dwac.estimator.targets import NUMBERS
 from dwac.explain import Explanation, Neighbor, privacy
 from dwac.explain.rendering import percent
 from dwac.reading import Rows, load, read
@@ -51,6 +53,15 @@ def explain(
         bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
     ] = False,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page instead.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            "--epsilon",
+            "-e",
+            help="Of a model of numbers: the error rate of its intervals. By default 0.1.",
+            show_default=False,
+        ),
+    ] = None,
     text: TextOption = None,
     ids: Annotated[
         str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
@@ -61,7 +72,7 @@ def explain(
     json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
-    """Show why rows get their labels: the training examples with the largest votes, and how few of them decide.
+    """Show why rows get their predictions: the training examples with the largest votes, and how few of them decide.
 
     Where no few examples explain a prediction, groups of examples that vote alike are shown instead: what sets each
     apart, its exact share of the vote, and the member that is most like the row.
@@ -77,11 +88,14 @@ def explain(
     echo "a fine film" | dwac explain model/ - --json
     """
     loaded = load(model, device=device)
+    if epsilon is not None and loaded.task != NUMBERS:
+        raise InputError(f"--epsilon is for the intervals of numbers; this model predicts {loaded.task}; leave it out")
+    settings = {} if epsilon is None else {"epsilon": epsilon}
     rows = _chosen(read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding), row, name)
     with unreadable.located(rows):
         # An unreadable row must not stop the others.
-        found = loaded.clf.explain(Partial(rows.X, {}), k, private=True if private else None)
-    bad = unreadable.by_row([explanation.unreadable for explanation in found])
+        found: list[Any] = loaded.clf.explain(Partial(rows.X, {}), k, private=True if private else None, **settings)
+    bad = unreadable.by_row([getattr(explanation, "unreadable", None) for explanation in found])
     unreadable.report(bad, rows, strict=strict, fate="have no explanation")
     if page is not None:
         write(page, as_page(found, rows, data).encode())
@@ -114,9 +128,18 @@ def _chosen(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> R
     return rows.take(np.array(chosen, dtype=np.int64))
 
 
-def show(explanation: Explanation, title: str, console: Console) -> None:
-    """Print one explanation: sentences, then who voted and how they differ."""
+def show(explanation: Any, title: str, console: Console) -> None:
+    """Print one explanation: sentences, then who voted and how they differ; of several labels, on each it has."""
     console.print(Text(title, style="bold"))
+    labels: Any = explanation if isinstance(explanation, Mapping) else None
+    if labels is not None:
+        for sentence in labels.sentences():
+            console.print(sentence, highlight=False, markup=False)
+        for label in labels.labels:
+            console.print(Text(f"votes on {label}", style="italic"))
+            console.print(_votes(explanation[label]))
+        console.print()
+        return
     if explanation.attention:
         most = max(weight for _, weight in explanation.attention) or 1.0
         words = ((f"{word} ", "bold" if weight > most / 2 else "") for word, weight in explanation.attention)
@@ -124,8 +147,32 @@ def show(explanation: Explanation, title: str, console: Console) -> None:
     for sentence in explanation.sentences():
         console.print(sentence, highlight=False, markup=False)
     if not explanation.unreadable:
-        console.print(_neighbors(explanation) if explanation.few_suffice else _groups(explanation))
+        console.print(_votes(explanation))
     console.print()
+
+
+def _votes(explanation: Any) -> Table:
+    """Who voted: one by one, by group, or, of a private prediction of a number, in ranges."""
+    if explanation.private and not isinstance(explanation, Explanation):
+        frame = explanation.to_frame()
+        table = Table(*map(str, frame.columns))
+        for row in frame.itertuples(index=False, name=None):
+            table.add_row(*(privacy.percent(cell) if isinstance(cell, float) else str(cell) for cell in row))
+        return table
+    return _neighbors(explanation) if explanation.few_suffice else _groups(explanation)
+
+
+def _label(value: Any) -> str:
+    """What a voter votes for, or the mean and range of a group: a label, a number, or several numbers."""
+    if hasattr(value, "mean") and hasattr(value, "low"):
+        return (
+            amount(value.mean)
+            if value.low == value.high
+            else (f"{amount(value.mean)} ({amount(value.low)} to {amount(value.high)})")
+        )
+    if isinstance(value, tuple):
+        return ", ".join(map(_label, value))
+    return amount(value) if isinstance(value, float) else str(value)
 
 
 def _neighbors(explanation: Explanation) -> Table:
@@ -133,7 +180,8 @@ def _neighbors(explanation: Explanation) -> Table:
     kind, voters = kind_of(explanation.record), explanation.neighbors
     with_records = any(voter.record is not None for voter in voters)
     represents = not explanation.private and any(voter.size > 1 for voter in voters)
-    head = ["label", "share"] if explanation.private else ["id", "label", "share", "distance"]
+    what = "label" if isinstance(explanation, Explanation) else "number"
+    head = [what, "share"] if explanation.private else ["id", what, "share", "distance"]
     table = Table(*head, *(["votes for"] if represents else []))
     if with_records:
         table.add_column("differs in" if kind == "table" else "example")
@@ -146,13 +194,14 @@ def _neighbors(explanation: Explanation) -> Table:
 
 def _cells(neighbor: Neighbor, private: bool) -> list[str]:
     if private:
-        return [str(neighbor.label), privacy.percent(neighbor.share)]
-    return [str(neighbor.id), str(neighbor.label), f"{neighbor.share:.1%}", number(neighbor.distance)]
+        return [_label(neighbor.label), privacy.percent(neighbor.share)]
+    return [str(neighbor.id), _label(neighbor.label), f"{neighbor.share:.1%}", number(neighbor.distance)]
 
 
 def _groups(explanation: Explanation) -> Table:
     """The heaviest groups: what sets each apart, and the member most like the row."""
-    table = Table("share", "label", "examples", "group")
+    what = "label" if isinstance(explanation, Explanation) else "mean (range)"
+    table = Table("share", what, "examples", "group")
     table.columns[0].justify = table.columns[2].justify = "right"
     table.columns[0].no_wrap = table.columns[2].no_wrap = True
     table.show_lines = True
@@ -160,7 +209,7 @@ def _groups(explanation: Explanation) -> Table:
     for group, face, detail in zip(explanation.shown_groups, explanation.shown, details, strict=True):
         alike = Text(f"most alike {face.id}" + ("" if face.record is None else f": {detail}"), style="dim")
         about = Text(f"{group.description}\n") + alike if group.description else alike
-        table.add_row(Text(percent(group.share)), Text(str(group.label)), Text(f"{group.size:,}"), about)
+        table.add_row(Text(percent(group.share)), Text(_label(group.label)), Text(f"{group.size:,}"), about)
     return table
 
 
@@ -184,7 +233,7 @@ def _brief(record: Any) -> str:
     return written(record.get("path") or next(iter(record.values())))
 
 
-def as_page(explanations: list[Explanation], rows: Rows, data: str) -> str:
+def as_page(explanations: list[Any], rows: Rows, data: str) -> str:
     """An HTML page with every explanation, without scripts or links."""
     title = escaping.escape(f"Why? {data}")
     parts = [

@@ -21,9 +21,14 @@ DataArgument = Annotated[
     ),
 ]
 TargetOption = Annotated[
-    str | None, typer.Option("--target", "-t", metavar="COLUMN", help="The column that holds the labels.")
+    list[str] | None,
+    typer.Option(
+        "--target", "-t", metavar="COLUMN", help="The column with the target; repeat it for several labels or numbers."
+    ),
 ]
-TextOption = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the text to classify.")]
+TextOption = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column that holds the text to predict from.")
+]
 IdOption = Annotated[
     str | None, typer.Option("--id", "--id-column", metavar="COLUMN", help="The column that holds the row ids.")
 ]
@@ -47,5 +52,8 @@ def _epsilon(value: float) -> float:
 
 
 EpsilonOption = Annotated[
-    float, typer.Option("--epsilon", "-e", callback=_epsilon, help="Error rate of prediction sets, between 0 and 1.")
+    float,
+    typer.Option(
+        "--epsilon", "-e", callback=_epsilon, help="Error rate of prediction sets and intervals, between 0 and 1."
+    ),
 ]

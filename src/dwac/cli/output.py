@@ -14,8 +14,8 @@ from rich.table import Table
 
 from dwac.drawing.records import plain
 from dwac.errors import InputError
-from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.evaluation import Evaluation, as_csv
+from dwac.estimator.evaluation import Evaluated, NumberEvaluation, amount, as_csv
+from dwac.reading import Estimator
 from dwac.storage.files import replace_file
 from dwac.storage.folder import MANIFEST
 
@@ -80,32 +80,26 @@ def number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None or pd.isna(value) else f"{value:.{digits}f}"
 
 
-def agreement_line(clf: DWACClassifier) -> str:
-    """How often few voters give the label that all would, in words."""
+_SAME = {"labels": "labels", "numbers": "number, to a tenth of the spread of the votes,"}
+
+
+def agreement_line(clf: Estimator) -> str:
+    """How often few voters predict what all would, in words."""
     if clf.agreement_ is None:
-        return "how often the label stays the same is not known: the model has no calibration rows"
-    return f"the same label as by all votes: {clf.agreement_}, measured on calibration rows"
+        return "how often predictions stay the same is not known: the model has no calibration rows"
+    same = _SAME.get(clf.target_.kind, "label")
+    return f"the same {same} as by all votes: {clf.agreement_}, measured on calibration rows"
 
 
-def evaluation_tables(found: Evaluation, title: str) -> list[Table]:
-    """An evaluation as tables: each number with its meaning, then the classes."""
+def evaluation_tables(found: Evaluated, title: str) -> list[Table]:
+    """An evaluation as tables: each number with its meaning, then by class, label or number, if there are several."""
     facts = Table("", "", "what it means", title=title, title_justify="left", show_header=False)
-    for name, value, meaning in (
-        ("accuracy", number(found.accuracy), "share of correct predictions"),
-        ("log loss", number(found.log_loss), "mean of -log P(true label); 0 is perfect"),
-        ("calibration error", number(found.calibration_error), "mean gap between stated and observed probability"),
-        ("coverage", number(found.coverage), "share of prediction sets with the true label; "
-         f"ε={found.epsilon:g} asks for {1 - found.epsilon:g}"),
-        ("mean set size", number(found.mean_set_size, 2), "labels per prediction set; 1 is decisive"),
-        ("credibility", number(found.credibility), "mean; how well the best label fits"),
-        ("typicality", number(found.typicality), "mean; about 0.5 on familiar data, near 0 on other data"),
-    ):  # fmt: skip
-        facts.add_row(name, value, meaning)
-    if found.unseen:
-        facts.add_row(
-            "unknown labels", f"{found.unseen:,}", "rows whose label did not occur in training: always errors"
-        )
-    classes = Table(*(str(name).replace("_", " ") for name in found.by_class.columns))
-    for label, n, *values in found.by_class.itertuples(index=False, name=None):
-        classes.add_row(str(label), f"{n:,}", *map(number, values))
-    return [facts, classes]
+    for fact in found.facts:
+        facts.add_row(*fact)
+    if len(found.parts) < 2:
+        return [facts]
+    parts = Table(*(str(name).replace("_", " ") for name in found.parts.columns))
+    units = not isinstance(found, NumberEvaluation)
+    for label, n, *values in found.parts.itertuples(index=False, name=None):
+        parts.add_row(str(label), f"{n:,}", *map(number if units else amount, values))
+    return [facts, parts]

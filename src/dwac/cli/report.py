@@ -25,8 +25,9 @@ from dwac.cli.options import (
     TextOption,
 )
 from dwac.errors import InputError
-from dwac.estimator.classifier import DWACClassifier
-from dwac.reading import Rows, load, read
+from dwac.estimator import DWACClassifier
+from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.reading import Estimator, Rows, load, read
 
 
 def report(
@@ -64,8 +65,9 @@ def report(
 ) -> None:
     """Write a report to read, mail or print: one HTML file that needs no network.
 
-    It shows results on DATA, which must have labels; a map; explained predictions; and training labels that look wrong.
-    The model was trained on those labels, and misses wrong ones that it has memorised. --check-labels finds them.
+    It shows results on DATA, whose target must be known, and explained predictions. Classes: also a map, and training
+    labels that look wrong. The model was trained on those labels, and misses wrong ones that it has memorised.
+    --check-labels finds them. Numbers: errors, intervals and quantiles. Several labels: each label, decisions and sets.
 
     Rows of DATA that were used in training are left out, so you may give the file that was trained on with --test-size.
     Rows that cannot be read are left out, too; the exit code is then 3.
@@ -79,6 +81,8 @@ def report(
     dwac report model/ people.csv --unlike martians.csv --title "Who earns more?"
     """
     loaded = load(model, device=device)
+    if check_labels is not None and loaded.task in (LABELS, NUMBERS):
+        raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
     rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding)
     hidden = private or loaded.clf.private_
     rows, bad = _readable(loaded.clf, rows, strict=strict)
@@ -98,6 +102,7 @@ def report(
             check_labels, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding
         )
         judged = _readable(loaded.clf, judged, strict=strict)[0]
+        assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)
     with console.status(f"predicting {len(rows):,} rows …"):
         written = reports.write(
@@ -120,7 +125,7 @@ def report(
     unreadable.end(bad)
 
 
-def _readable(clf: DWACClassifier, rows: Rows, *, strict: bool) -> tuple[Rows, dict[int, str]]:
+def _readable(clf: Estimator, rows: Rows, *, strict: bool) -> tuple[Rows, dict[int, str]]:
     """The rows that can be read, and why the others cannot."""
     with unreadable.located(rows):
         bad = clf.unreadable(rows.X)
@@ -128,7 +133,7 @@ def _readable(clf: DWACClassifier, rows: Rows, *, strict: bool) -> tuple[Rows, d
     return unreadable.without(rows, bad), bad
 
 
-def fresh(clf: DWACClassifier, rows: Rows, name: str, *, private: bool = False) -> tuple[Rows, str]:
+def fresh(clf: Estimator, rows: Rows, name: str, *, private: bool = False) -> tuple[Rows, str]:
     """The rows that are new to the model, and a note on the others; the calibration rows if none is new.
 
     private: the note reveals neither how many rows were used in training nor whether any were.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from dwac import training
 from dwac._checks import listed
+from dwac.cli import tasks
 from dwac.cli.options import (
     DeviceOption,
     EncodingOption,
@@ -27,22 +27,26 @@ from dwac.cli.options import (
     TargetOption,
     TextOption,
 )
-from dwac.cli.output import agreement_line, evaluation_tables, number, print_json, refuse_occupied
+from dwac.cli.output import agreement_line, evaluation_tables, print_json, refuse_occupied
 from dwac.encoders import TabularEncoder
-from dwac.errors import InputError, LabelError
-from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.evaluation import Evaluation, evaluate, predict
-from dwac.reading import Model, Rows, looks_like_text, read
+from dwac.errors import InputError
+from dwac.estimator.evaluation import Evaluated, evaluate, predict
+from dwac.reading import TASKS, Estimator, Model, Rows, looks_like_text, read
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
 _UNUSED = "not used"  # columns that are constant, or differ in every row
-_MANY, _FEW_EACH = 50, 10  # more distinct numbers than this, with fewer rows each, are amounts rather than classes
 
 
 def _voters(value: str) -> str:
     if value in ("all", "auto") or (value.isdecimal() and int(value) > 0):
         return value
     raise typer.BadParameter(f"must be all, auto or a whole number of at least 1; got {value!r}")
+
+
+def _task(value: str | None) -> str | None:
+    if value is None or value in TASKS:
+        return value
+    raise typer.BadParameter(f"must be {', '.join(TASKS[:-1])} or {TASKS[-1]}; got {value!r}")
 
 
 def train(
@@ -56,6 +60,19 @@ def train(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write.")],
     target: TargetOption = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(TASKS),
+            callback=_task,
+            help="What the target is: classes, ordered labels, several labels at once, or numbers; by default found "
+            "from its values.",
+        ),
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="LOW,…,HIGH", help="The order of ordered labels that are texts; needs --task ordered."),
+    ] = None,
     text: TextOption = None,
     ids: IdOption = None,
     test_size: Annotated[
@@ -107,9 +124,19 @@ def train(
 ) -> None:
     """Train a model on your data.
 
+    What the target is, is found from its values: fractions, and many different numbers, are numbers to predict; texts
+    and few numbers are classes; several target columns of 0 and 1, and lists in JSON Lines, are several labels at once.
+    --task says otherwise; --task labels reads cells such as a|b as two labels, and an empty cell as none.
+
     Examples:
 
     dwac train people.csv --target income -o model/ --test-size 0.2
+
+    dwac train houses.csv --target price -o model/     # numbers: predictions with intervals
+
+    dwac train songs.csv -t happy -t calm -t sad -o model/     # several labels at once: columns of 0 and 1
+
+    dwac train wine.csv --target quality --task ordered -o model/     # texts: --order low,mid,high
 
     dwac train photos/ -o model/     # photos/cat/1.png, photos/dog/7.jpg, …
 
@@ -119,13 +146,11 @@ def train(
     """
     console = Console(quiet=json)
     refuse_occupied(output, overwrite=overwrite)
-    rows = read(data, target=target, text=text, ids=ids, form=form, encoding=encoding)
-    y = _checked_labels(rows, data)
-    kinds = _kinds(rows)
-    show_rows(rows, y, data, kinds, console)
-    parts = _held_out(y, test_size, seed)
-    kept, held = rows.take(parts[0]), rows.take(parts[1])
-    clf = DWACClassifier(
+    ranks = [label for label in (order or "").split(",") if label.strip()]
+    rows = read(data, target=target, text=text, ids=ids, form=form, encoding=encoding, task=task, order=ranks)
+    tasks.check(rows, data)
+    clf = tasks.estimator(
+        str(rows.task),
         rows.kind if encoder == "auto" else encoder,
         epochs=epochs,
         ensemble_size=ensemble_size,
@@ -135,6 +160,10 @@ def train(
         device=device,
         random_state=seed,
     )
+    kinds = _kinds(rows)
+    show_rows(rows, data, kinds, console)
+    parts = _held_out(rows, test_size, seed)
+    kept, held = rows.take(parts[0]), rows.take(parts[1])
     start = time.perf_counter()
     _fit(clf, kept)
     seconds = time.perf_counter() - start
@@ -142,45 +171,20 @@ def train(
     Model(clf, rows.columns).save(output, include_examples=not private)
     show_training(clf, seconds, test, kept.take(_validation(clf, kept)), output, console)
     if json:
-        print_json(summary(rows, y, kinds, clf, seconds, test, output))
+        print_json(summary(rows, kinds, clf, seconds, test, output))
 
 
-def _checked_labels(rows: Rows, name: str) -> NDArray[Any]:
-    """The labels, if they are classes; otherwise an error in terms of the file."""
-    assert rows.y is not None
-    of, counts = _of(rows), pd.Series(rows.y).value_counts()
-    if len(counts) == 1:
-        raise LabelError(f"{name}: {of} has only one class, {rows.y.tolist()[0]!r}; a classifier needs at least two")
-    if rows.y.dtype.kind in "iuf" and not (rows.y == np.round(rows.y)).all():
-        what = f"numbers such as {rows.y[rows.y != np.round(rows.y)][0]:g}"
-    elif rows.y.dtype.kind in "iuf" and len(counts) > _MANY and len(rows) < _FEW_EACH * len(counts):
-        what = f"{len(counts):,} different numbers in {len(rows):,} rows"
-    elif len(rows) < 2 * len(counts):
-        what = f"{len(counts):,} different values in {len(rows):,} rows"
-    else:
-        return rows.y
-    raise LabelError(
-        f"{name}: {of} must hold classes; got {what}; turn amounts into classes first, such as low and high"
-    )
-
-
-def _of(rows: Rows) -> str:
-    return f"the target {rows.columns.target!r}" if rows.columns.target else "the label"
-
-
-def _held_out(y: NDArray[Any], size: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _held_out(rows: Rows, size: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(training rows, test rows), drawn at random; every class keeps at least one training row."""
-    n = round(size * len(y)) if size < 1 else int(size)
-    order = np.random.RandomState(seed).permutation(len(y))
-    test = order[pd.Series(y[order]).duplicated().to_numpy()][:n]
-    if len(y) - len(test) < max(10, len(y) // 20):
-        raise InputError(
-            f"--test-size {size:g} leaves {len(y) - len(test)} of {len(y)} rows for training; hold out fewer"
-        )
+    n, asked = len(rows), size
+    order = np.random.RandomState(seed).permutation(n)
+    test = order[~tasks.unique_rows(rows.take(order))][: round(asked * n) if asked < 1 else int(asked)]
+    if n - len(test) < max(10, n // 20):
+        raise InputError(f"--test-size {size:g} leaves {n - len(test)} of {n} rows for training; hold out fewer")
     return np.setdiff1d(order, test), np.sort(test)
 
 
-def _fit(clf: DWACClassifier, rows: Rows) -> None:
+def _fit(clf: Estimator, rows: Rows) -> None:
     """Train. After Ctrl-C nothing is written, although the library would keep the unfinished model."""
     log = logging.getLogger(training.__name__)
     log.setLevel(logging.ERROR)
@@ -192,7 +196,7 @@ def _fit(clf: DWACClassifier, rows: Rows) -> None:
         raise KeyboardInterrupt
 
 
-def _validation(clf: DWACClassifier, rows: Rows) -> NDArray[np.int64]:
+def _validation(clf: Estimator, rows: Rows) -> NDArray[np.int64]:
     """Which rows were used for early stopping."""
     return np.flatnonzero(pd.Index(rows.ids).isin(clf.validation_ids_))
 
@@ -210,64 +214,61 @@ def _kinds(rows: Rows) -> dict[str, list[str]]:
     return found
 
 
-def show_rows(rows: Rows, y: NDArray[Any], name: str, kinds: dict[str, list[str]], console: Console) -> None:
+def show_rows(rows: Rows, name: str, kinds: dict[str, list[str]], console: Console) -> None:
     """Print how the data was understood."""
     facts = Table.grid(padding=(0, 2))
     what = {"tabular": "rows", "image": "images", "text": "texts"}[rows.kind]
     facts.add_row("data", f"{name}: {len(rows):,} {what}")
     if rows.columns.text is not None:
         facts.add_row("text", rows.columns.text)
-    if rows.columns.target is not None:
-        facts.add_row("target", rows.columns.target)
+    if rows.columns.targets:
+        facts.add_row("target", listed(rows.columns.targets, 8, str))
+    facts.add_row("task", tasks.line(rows))
     if rows.columns.id is not None:
         facts.add_row("ids", rows.columns.id or "the first column, which has no name")
     for kind, columns in kinds.items():
         facts.add_row(kind, listed(columns, 8, str))
-    counts = pd.Series(y).value_counts()
-    facts.add_row("classes", listed((f"{label}: {n:,} ({n / len(y):.0%})" for label, n in counts.items()), 8, str))
+    facts.add_row(*tasks.described(rows))
     console.print(facts, highlight=False)
     for column in kinds.get("categories", []) + kinds.get(_UNUSED, []):
         if looks_like_text(rows.X[column]):
-            hint = f"note: {column!r} looks like text; --text {column} would classify by this column alone"
+            hint = f"note: {column!r} looks like text; --text {column} would predict from this column alone"
             console.print(hint, style="yellow", highlight=False, soft_wrap=True)
 
 
 def show_training(
-    clf: DWACClassifier, seconds: float, test: Evaluation | None, validation: Rows, output: Path, console: Console
+    clf: Estimator, seconds: float, test: Evaluated | None, validation: Rows, output: Path, console: Console
 ) -> None:
     """Print how training went and how good the model is."""
     console.print(f"trained {_how(clf, seconds)}", highlight=False, soft_wrap=True)
     if clf.references_.weighted:
         console.print(agreement_line(clf), highlight=False, soft_wrap=True)
-    if len(clf.calibration_ids_):
-        console.print(f"prediction sets from {clf.expected_sets(0.05)}", highlight=False, soft_wrap=True)
+    if (expected := tasks.expected(clf, 0.05)) is not None:
+        console.print(f"{tasks.kind_of_sets(clf)} from {expected}", highlight=False, soft_wrap=True)
     if test is not None:
         console.print(*evaluation_tables(test, f"On {test.n:,} held-out rows"))
     elif len(validation):
-        accuracy = number(clf.score(validation.X, validation.y))
+        how_good = tasks.score(clf, validation.X, validation.y).rpartition(" ")
         console.print(
-            f"accuracy on validation rows: {accuracy}; for a fair estimate, hold out rows with --test-size 0.2",
+            f"{how_good[0]} on validation rows: {how_good[2]}; for a fair estimate, hold out rows with --test-size 0.2",
             highlight=False,
         )
     console.print(f"written: {output}", highlight=False, soft_wrap=True)
 
 
-def _how(clf: DWACClassifier, seconds: float) -> str:
+def _how(clf: Estimator, seconds: float) -> str:
     if clf.cross_fitted_:
         text = f"{clf.model_.ensemble_size} networks in {seconds:.0f} s, each without a fifth of the rows: "
         text += f"{_who_votes(clf)} and calibrate"
-        judged = clf.out_of_fold_
-        if judged is None:
-            return text
-        right = judged.argmax(axis=1) == clf.references_.labels.cpu().numpy()
-        return f"{text}; accuracy {number(right.mean())}, each judged by those that left it out"
+        judged = tasks.out_of_fold_score(clf)
+        return text if judged is None else f"{text}; {judged}, each judged by those that left it out"
     return (
         f"{len(clf.history_)} epochs in {seconds:.0f} s: {_who_votes(clf)}, {len(clf.validation_ids_):,} for early "
         f"stopping, {len(clf.calibration_ids_):,} for calibration"
     )
 
 
-def _who_votes(clf: DWACClassifier) -> str:
+def _who_votes(clf: Estimator) -> str:
     n = len(clf.references_)
     if not clf.references_.weighted:
         return f"{n:,} rows vote"
@@ -276,24 +277,23 @@ def _who_votes(clf: DWACClassifier) -> str:
 
 def summary(
     rows: Rows,
-    y: NDArray[Any],
     kinds: dict[str, list[str]],
-    clf: DWACClassifier,
+    clf: Estimator,
     seconds: float,
-    test: Evaluation | None,
+    test: Evaluated | None,
     output: Path,
 ) -> dict[str, Any]:
     """The same as JSON."""
-    counts = pd.Series(y).value_counts()
     return {
         "model": str(output),
         "kind": rows.kind,
         "rows": len(rows),
         "target": rows.columns.target,
+        "task": rows.task,
         "text": rows.columns.text,
         "id": rows.columns.id,
         "columns": kinds,
-        "classes": {str(label): int(n) for label, n in counts.items()},
+        **tasks.facts(rows),
         "epochs": len(clf.history_),
         "seconds": seconds,
         "voters": len(clf.references_),
@@ -302,6 +302,6 @@ def summary(
         "validation": len(clf.validation_ids_),
         "calibration": len(clf.calibration_ids_),
         "cross_fitted": clf.cross_fitted_,
-        "expected_sets": asdict(clf.expected_sets(0.05)) if len(clf.calibration_ids_) else None,
+        **tasks.expected_facts(clf, 0.05),
         "test": None if test is None else test.to_dict(),
     }

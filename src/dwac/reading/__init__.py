@@ -1,4 +1,4 @@
-"""A file, a folder or standard input as rows for a classifier: tables, images or texts. Internal.
+"""A file, a folder or standard input as rows for a model: tables, images or texts. Internal.
 
 rows = read("people.csv", target="income")               # .X .y .ids .kind
 clf = DWACClassifier().fit(rows.X, rows.y, ids=rows.ids)
@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import astuple, replace
+from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError
 from dwac.reading.files import PICTURES, read_pictures, read_sentences
-from dwac.reading.model import Model, load
-from dwac.reading.roles import arrange, arrange_like, known_labels, labels, looks_like_text
+from dwac.reading.model import Estimator, Model, load
+from dwac.reading.roles import arrange, arrange_like, looks_like_text
 from dwac.reading.rows import Columns, Rows
 from dwac.reading.tables import read_table
+from dwac.reading.targets import MARK, TASKS, known, understand
 
-__all__ = ["FORMATS", "Columns", "Model", "Rows", "load", "looks_like_text", "read"]
+__all__ = ["FORMATS", "MARK", "TASKS", "Columns", "Estimator", "Model", "Rows", "load", "looks_like_text", "read"]
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "text", "image")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -37,54 +39,72 @@ _SUFFIXES |= {".parquet": "parquet", ".pq": "parquet", ".txt": "text", **dict.fr
 def read(
     source: str | PathLike[str],
     *,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     text: str | None = None,
     ids: str | None = None,
     like: Model | None = None,
     labelled: bool | None = None,
     form: str | None = None,
     encoding: str = "utf-8",
+    task: str | None = None,
+    order: Sequence[str] = (),
 ) -> Rows:
     """Read a table (CSV, TSV, JSON Lines, Parquet), a folder with one folder of images per class, or a file of texts.
 
     Args:
         source: a file, a folder, or "-" for standard input.
-        target: the column with the labels.
-        text: the column with the text to classify; found automatically if it is the only one.
+        target: the column with the target, or several columns: of 0 and 1 for several labels, or of numbers.
+        text: the column with the text to predict from; found automatically if it is the only one.
         ids: the column with the ids of the rows; otherwise rows are numbered from 0.
         like: the model that will predict: read its columns, in their types. Cells of other types, and missing texts,
             stay as they are: the model reports which rows it cannot read.
         labelled: whether labels are required; by default only for training (without `like`).
         form: one of FORMATS; by default found from the file name, or else from the data.
         encoding: encoding of text files.
+        task: without `like`, what the target is: one of TASKS; by default judged from its values (`Rows.task`).
+        order: labels from the lowest to the highest, for ordered labels that are not numbers.
     """
     if form is not None and form not in FORMATS:
         raise InputError(f"unknown format {form!r}; choose {', '.join(FORMATS)}")
     labelled = like is None if labelled is None else labelled
     path, piped = Path(source), fspath(source) == "-"
     if not piped and path.is_dir():
-        return _finished(read_pictures(path, labelled=labelled), like, str(source))
+        return _finished(read_pictures(path, labelled=labelled), like, str(source), task, order)
     name, data = _bytes(source)
     form = form or _SUFFIXES.get(path.suffix.lower()) or _sniffed(data, like)
     if form == "image":
-        return _finished(_picture(data if piped else str(source), name, labelled), like, name)
+        return _finished(_picture(data if piped else str(source), name, labelled), like, name, task, order)
     if form == "text" and not (target or text or ids):
-        classes = () if like is None else {str(label) for label in like.clf.classes_.tolist()}
+        classes = () if like is None else {str(label) for label in like.clf.target_.names.tolist()}
         rows = read_sentences(data, name, encoding=encoding, labelled=labelled, classes=classes)
-        return _finished(rows, like, name)
+        return _finished(rows, like, name, task, order)
     form = "csv" if form == "text" else form  # columns were named, so this is a table with an unusual file name
-    asked = Columns(target, text, ids)
-    table = read_table(data, name, form, encoding=encoding, texts=_worded(asked, like), nested=like is not None)
+    asked = Columns(_one_or_several(target), text, ids)
+    table = read_table(
+        data,
+        name,
+        form,
+        encoding=encoding,
+        texts=_worded(asked, like),
+        lists=asked.targets,
+        nested=like is not None,
+    )
     if like is None:
-        return arrange(table, name, asked, labelled=labelled)
+        return arrange(table, name, asked, labelled=labelled, task=task, order=order)
     if like.kind != "text":
         _refuse_other("tabular", like, name)
     return arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled)
 
 
+def _one_or_several(target: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    """Names of columns, each once; a single one is itself."""
+    names = () if target is None else (target,) if isinstance(target, str) else tuple(dict.fromkeys(target))
+    return names if len(names) > 1 else names[0] if names else None
+
+
 def _worded(asked: Columns, like: Model | None) -> set[str]:
     """Columns of a table that stay as text: target, text and ids, and a model's categories."""
-    worded = {*astuple(asked)} if like is None else {*astuple(asked), *astuple(like.columns)}
+    worded: set[Any] = {*asked.named} if like is None else {*asked.named, *like.columns.named}
     if like is not None and isinstance(like.clf.encoder_, TabularEncoder):
         learned = {column.name: column.kind == "categorical" for column in like.clf.encoder_.columns}
         worded = (worded - set(learned)) | {name for name, category in learned.items() if category}
@@ -124,16 +144,16 @@ def _picture(picture: str | bytes, name: str, labelled: bool) -> Rows:
     return Rows([picture], None, [name], "image", where=lambda _: name)
 
 
-def _finished(rows: Rows, like: Model | None, name: str) -> Rows:
-    """Rows of images or texts, with labels in the type they would have in a table, or have in the model."""
+def _finished(rows: Rows, like: Model | None, name: str, task: str | None, order: Sequence[str]) -> Rows:
+    """Rows of images or texts, with a target as it would be in a table, or is in the model."""
     if like is not None:
         _refuse_other(rows.kind, like, name)
     if rows.y is None:
         return rows
-    given = pd.Series(rows.y)
+    given = pd.DataFrame({"label": rows.y})
     if like is None:
-        return replace(rows, y=labels(given, "label", rows.where))
-    return replace(rows, y=known_labels(given, "label", rows.where, like.clf.classes_))
+        return rows.aimed(*understand(given, ["label"], rows.where, task, order))
+    return rows.aimed(known(given, ["label"], rows.where, like.clf.target_), like.task)
 
 
 def _refuse_other(kind: str, like: Model, name: str) -> None:

@@ -8,20 +8,22 @@ from os import PathLike
 from pathlib import Path
 
 from dwac.errors import StorageError
-from dwac.estimator import DWACClassifier
-from dwac.estimator import load as load_classifier
+from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.estimator import load as load_estimator
 from dwac.reading.rows import Columns
 from dwac.storage.files import read_file, replace_file
 
 COLUMNS = "columns.json"  # next to the model's own files, which do not need it
 _LARGEST = 2**16
 
+Estimator = DWACClassifier | DWACRegressor
+
 
 @dataclass(frozen=True)
 class Model:
-    """A classifier, and which columns of its training data were the target, text and ids."""
+    """A classifier or regressor, and which columns of its training data were the target, text and ids."""
 
-    clf: DWACClassifier
+    clf: Estimator
     columns: Columns = field(default_factory=Columns)
 
     @property
@@ -30,10 +32,15 @@ class Model:
         kind = str(self.clf.encoder_.kind)
         return "text" if kind == "huggingface" else kind
 
+    @property
+    def task(self) -> str:
+        """What it predicts: "classes", "ordered", "labels" or "numbers"."""
+        return self.clf.target_.kind
+
     def save(
         self, folder: str | PathLike[str], *, include_examples: bool = True, include_members: bool = False
     ) -> Path:
-        """Write both to the folder; the classifier as by `DWACClassifier.save`."""
+        """Write both to the folder; the estimator as by its `save`."""
         path = self.clf.save(folder, include_examples=include_examples, include_members=include_members)
         replace_file(path / COLUMNS, json.dumps(asdict(self.columns), ensure_ascii=False).encode())
         return path
@@ -41,12 +48,14 @@ class Model:
 
 def load(folder: str | PathLike[str], *, device: str = "auto") -> Model:
     """Load the model from a folder; a model saved from Python has no column names."""
-    clf, path = load_classifier(folder, device=device), Path(folder) / COLUMNS
+    clf, path = load_estimator(folder, device=device), Path(folder) / COLUMNS
     if not path.exists():
         return Model(clf)
     try:
-        columns = Columns(**json.loads(read_file(path, largest=_LARGEST)))
-        if not all(name is None or isinstance(name, str) for name in asdict(columns).values()):
+        found = json.loads(read_file(path, largest=_LARGEST))
+        target = found.get("target")
+        columns = Columns(**{**found, "target": tuple(target) if isinstance(target, list) else target})
+        if not all(isinstance(name, str) for name in columns.named):
             raise TypeError("names must be strings")
     except (ValueError, TypeError, RecursionError, OSError) as error:
         raise StorageError(

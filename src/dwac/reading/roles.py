@@ -1,79 +1,84 @@
-"""The roles of a table's columns: labels, ids, a text to classify, or features of a model."""
+"""The roles of a table's columns: target, ids, a text, or features of a model."""
 
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dwac._checks import listed
 from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
-from dwac.errors import InputError, LabelError
-from dwac.estimator.classifier import DWACClassifier
+from dwac.errors import InputError
+from dwac.reading.model import Estimator
 from dwac.reading.rows import Columns, Rows
 from dwac.reading.tables import INDEX, Table, is_text, missing
+from dwac.reading.targets import known, understand, whole
 
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
-_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
-_TRUTH = {"true": True, "false": False}
 _LONG_WORDS, _LONG_CHARACTERS = 3, 20  # if longer on average, strings are texts rather than categories
 
 
-def arrange(table: Table, name: str, asked: Columns, *, labelled: bool = True) -> Rows:
+def arrange(
+    table: Table,
+    name: str,
+    asked: Columns,
+    *,
+    labelled: bool = True,
+    task: str | None = None,
+    order: Sequence[str] = (),
+) -> Rows:
     """A table for training: the `asked` columns must exist; a single other column of long strings is a text."""
     frame, where = table
-    for column in (asked.target, asked.text, asked.id):
+    for column in asked.named:
         _require(column, frame, name)
     if labelled and asked.target is None:
-        raise InputError(f"{name}: which column holds the labels? Name it with --target COLUMN; {_columns(frame)}")
+        raise InputError(f"{name}: which column holds the target? Name it with --target COLUMN; {_columns(frame)}")
     id_column = INDEX if asked.id is None and INDEX in frame else asked.id
-    rest = [column for column in frame.columns if column not in (asked.target, id_column)]
+    rest = [column for column in frame.columns if column not in (*asked.targets, id_column)]
     text = asked.text or (rest[0] if len(rest) == 1 and looks_like_text(frame[rest[0]]) else None)
     if not rest:
-        raise InputError(f"{name} must have a column to learn from besides {asked.target!r}; add at least one")
+        raise InputError(f"{name} must have a column to learn from besides {listed(asked.targets)}; add at least one")
     X: Any = frame[rest] if text is None else _texts(frame[text], text, where)
-    y = None if asked.target is None else labels(frame[asked.target], asked.target, where)
     found = Columns(asked.target, text, id_column)
-    return Rows(X, y, _ids(frame, id_column, where), "tabular" if text is None else "text", found, where)
+    ids = _ids(frame, id_column, where)
+    rows = Rows(X, None, ids, "tabular" if text is None else "text", found, where)
+    return rows if asked.target is None else rows.aimed(*understand(frame, asked.targets, where, task, order))
 
 
-def arrange_like(
-    clf: DWACClassifier, table: Table, name: str, asked: Columns, learned: Columns, *, labelled: bool
-) -> Rows:
+def arrange_like(clf: Estimator, table: Table, name: str, asked: Columns, learned: Columns, *, labelled: bool) -> Rows:
     """A table for a model: its columns, by name and in any order; other columns are ignored.
 
     `learned`: the columns of its training data; `asked`: those that are named now, and must exist.
     """
     frame, where = table
-    for column in (asked.target, asked.text, asked.id):
+    for column in asked.named:
         _require(column, frame, name)
     used: set[Any] = set(getattr(clf, "feature_names_in_", []))
-    target = asked.target or (learned.target if learned.target in frame and learned.target not in used else None)
-    if labelled and target is None:
+    there = learned.targets and all(column in frame and column not in used for column in learned.targets)
+    found = Columns(asked.target or (learned.target if there else None), asked.text or learned.text)
+    if labelled and found.target is None:
         if learned.target is None:
             raise InputError(
                 f"the model does not know which column of {name} is the target; name it with --target COLUMN"
             )
-        lost = f"{name} has no column {learned.target!r}, the target in training"
+        gone = [column for column in learned.targets if column not in frame] or learned.targets
+        lost = f"{name} has no column {listed(gone)}, the target in training"
         raise InputError(f"{lost}; name it with --target COLUMN; {_columns(frame)}")
     id_column = asked.id or next((c for c in (learned.id, INDEX) if c in frame and c not in used), None)
-    y = None if target is None or not labelled else known_labels(frame[target], target, where, clf.classes_)
-    found = Columns(target, asked.text or learned.text, id_column)
+    y = known(frame, found.targets, where, clf.target_) if found.targets and labelled else None
+    found = replace(found, id=id_column)
     ids = _ids(frame, id_column, where)
-    rest = frame.drop(columns=[c for c in (target, id_column) if c is not None])
+    rest = frame.drop(columns=[c for c in (*found.targets, id_column) if c is not None])
     if isinstance(clf.encoder_, TabularEncoder):
-        return Rows(_features(rest, clf.encoder_, name), y, ids, "tabular", found, where)
+        return Rows(_features(rest, clf.encoder_, name), y, ids, "tabular", found, where, clf.target_.kind)
     text = asked.text or _text_column(rest, name, learned.text)
     # Cells that are not text are passed on: the model judges them row by row.
     texts = ["" if gone else value if isinstance(value, list | dict) else str(value)
              for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)]  # fmt: skip
-    return Rows(texts, y, ids, "text", Columns(target, text, id_column), where)
+    return Rows(texts, y, ids, "text", replace(found, text=text), where, clf.target_.kind)
 
 
 def looks_like_text(values: pd.Series[Any]) -> bool:
@@ -127,75 +132,7 @@ def _ids(frame: pd.DataFrame, column: str | None, where: Callable[[int], str]) -
     gone = missing(frame[column])
     if gone.any():
         raise InputError(f"{where(int(gone.argmax()))}: the id {column!r} is missing; fill it in, or drop the row")
-    return _whole(frame[column].tolist())
-
-
-# Labels
-
-
-def labels(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> NDArray[Any]:
-    """(n,) labels: whole numbers, other numbers, booleans or strings, whichever fits all of them."""
-    _refuse_gaps(values, column, where)
-    found = _whole([value.strip() if isinstance(value, str) else value for value in values.tolist()])
-    if not all(isinstance(value, str) for value in found):
-        return _array(found)
-    if all(value.lower() in _TRUTH for value in found):
-        return np.array([_TRUTH[value.lower()] for value in found])
-    if all(_DECIMAL.fullmatch(value) for value in found):
-        return np.array([float(value) for value in found])
-    return np.array(found, dtype=object)
-
-
-def known_labels(
-    values: pd.Series[Any], column: str, where: Callable[[int], str], classes: NDArray[Any]
-) -> NDArray[Any]:
-    """(n,) labels, each replaced by the model's class that is written in the same way."""
-    _refuse_gaps(values, column, where)
-    known = {str(label): label for label in classes.tolist()}
-    alike = {_written(label): label for label in known.values()}
-    found = [known.get(str(value).strip(), alike.get(_written(value))) for value in values.tolist()]
-    if None in found:
-        row = found.index(None)
-        raise LabelError(
-            f"{where(row)}: the model has no class {str(values.iloc[row])!r} of {column!r}; "
-            f"it was trained on {listed(known, most=10)}"
-        )
-    return _array(found)
-
-
-def _refuse_gaps(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> None:
-    gone = missing(values)
-    if gone.any():
-        others = f" (in {int(gone.sum())} rows)" if gone.sum() > 1 else ""
-        raise LabelError(
-            f"{where(int(gone.argmax()))}: the target {column!r} is missing{others}; fill it in, or drop these rows"
-        )
-
-
-def _array(values: list[Any]) -> NDArray[Any]:
-    array = np.array(values)
-    if array.dtype.kind in "biuf" and len({type(value) for value in values}) == 1:
-        return array
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
-
-
-def _whole(values: list[Any]) -> list[Any]:
-    """Strings as whole numbers, where all of them are just such: 7, but not 007."""
-    whole = all(isinstance(value, str) and _WHOLE.fullmatch(value) for value in values)
-    return [int(value) for value in values] if whole else values
-
-
-def _written(label: Any) -> str:
-    """A label in a common form: 1 for 1.0, true for True."""
-    if isinstance(label, float):
-        return f"{label:g}"
-    text = str(label).strip()
-    try:
-        return f"{float(text):g}" if "." in text else text.lower() if text in ("True", "False") else text
-    except ValueError:
-        return text
+    return whole(frame[column].tolist())
 
 
 # Features of a model
@@ -227,7 +164,7 @@ def _as_learned(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
     if column.kind == "datetime":
         found = pd.to_datetime(values, format="ISO8601", errors="coerce")
     elif column.kind == "boolean":
-        found = values.str.strip().str.lower().map({**_TRUTH, "1": True, "0": False})
+        found = values.str.strip().str.lower().map({"true": True, "false": False, "1": True, "0": False})
     else:
         found = pd.to_numeric(values, errors="coerce")
     lost = found.isna() & ~missing(values)

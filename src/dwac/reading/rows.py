@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,32 +16,48 @@ from dwac.estimator.preparation import take
 class Columns:
     """The columns of a table with a special role; None if there is no such column."""
 
-    target: str | None = None  # the labels
-    text: str | None = None  # the text to classify; all other columns are then ignored
+    target: str | tuple[str, ...] | None = None  # what is predicted, from one column or several
+    text: str | None = None  # the text to predict from; all other columns are then ignored
     id: str | None = None  # the ids of the rows
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns of the target."""
+        return (self.target,) if isinstance(self.target, str) else self.target or ()
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All columns with a role."""
+        return (*self.targets, *(column for column in (self.text, self.id) if column is not None))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Examples in the form that a classifier takes.
+    """Examples in the form that a model takes.
 
     X is a DataFrame, a list of texts, or a list of image files; `kind` says which: "tabular", "text" or "image".
     """
 
     X: Any
-    y: NDArray[Any] | None  # (n,) labels, if the data has them
+    y: Any  # the target, if the data has it: (n,), or a table of several; see `dwac.reading.targets`
     ids: list[Any]  # ids from the data, else 0 … n-1
     kind: str
     columns: Columns = field(default_factory=Columns)  # as found in this data
     where: Callable[[int], str] = field(
         default="row {}".format, repr=False
     )  # the origin of a row, for messages: "data.csv line 7"
+    task: str | None = None  # what y is: "classes", "ordered", "labels" or "numbers"
+    why: str = ""  # what spoke for that
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, rows: NDArray[np.int64]) -> Rows:
         """Some of the rows."""
-        y = None if self.y is None else self.y[rows]
+        y = None if self.y is None else take(self.y, rows)
         ids = [self.ids[row] for row in rows]
-        return Rows(take(self.X, rows), y, ids, self.kind, self.columns, lambda row: self.where(int(rows[row])))
+        return replace(self, X=take(self.X, rows), y=y, ids=ids, where=lambda row: self.where(int(rows[row])))
+
+    def aimed(self, y: Any, task: str, why: str = "") -> Rows:
+        """The same with a target."""
+        return replace(self, y=y, task=task, why=why)

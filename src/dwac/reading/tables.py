@@ -34,17 +34,25 @@ class Table(NamedTuple):
 
 
 def read_table(
-    data: bytes, name: str, form: str, *, encoding: str, texts: Collection[str], nested: bool = False
+    data: bytes,
+    name: str,
+    form: str,
+    *,
+    encoding: str,
+    texts: Collection[str],
+    lists: Collection[str] = (),
+    nested: bool = False,
 ) -> Table:
     """The table in the bytes of a file of this form: "csv", "tsv", "jsonl" or "parquet".
 
     texts: columns that stay text instead of becoming numbers or dates. In CSV, a blank cell is missing in any column.
+    lists: columns whose cells may be lists in JSON.
     nested: allow lists and objects in the cells of JSON; they are judged later, row by row.
     """
     if form == "parquet":
         table = Table(_parquet(data, name), lambda row: f"{name} row {row}")
     elif form == "jsonl":
-        table = _json_lines(decoded(data, name, encoding), name, texts, nested)
+        table = _json_lines(decoded(data, name, encoding), name, texts, None if nested else lists)
     else:
         table = _csv(decoded(data, name, encoding), name, form, texts)
     if len(table.frame) == 0:
@@ -186,7 +194,8 @@ def _refuse_ragged(text: str, name: str, delimiter: str) -> None:
 # JSON Lines
 
 
-def _json_lines(text: str, name: str, texts: Collection[str], nested: bool) -> Table:
+def _json_lines(text: str, name: str, texts: Collection[str], lists: Collection[str] | None) -> Table:
+    """lists: the columns whose cells may be lists; None: cells may be anything."""
     rows, lines = [], []
     first: dict[str, Any] = {}  # the first value of each column that is not missing
     for line, written in enumerate(text.split("\n"), start=1):
@@ -201,7 +210,8 @@ def _json_lines(text: str, name: str, texts: Collection[str], nested: bool) -> T
         if not isinstance(row, dict):
             raise InputError(f"{name} line {line} must be one JSON object, {{…}}; got {written.strip()[:40]!r}")
         for column, value in row.items():
-            if isinstance(value, list | dict) and not nested:
+            nested = isinstance(value, dict) or (isinstance(value, list) and column.strip() not in (lists or ()))
+            if nested and lists is not None:
                 raise InputError(f"{name} line {line}: {column!r} must be a single value; got {json.dumps(value)[:40]}")
             if first.get(column) is None:
                 first[column] = value

@@ -1,4 +1,4 @@
-"""The report: accuracy, calibration, prediction sets and typicality of a model, in one HTML file.
+"""The report: errors, calibration, prediction sets or intervals and typicality of a model, in one HTML file.
 
 write(clf, X_test, y_test, "report.html", unlike=X_strange)    # to mail, print, or open offline
 label_issues(clf, X, y)                                        # labels that look wrong, judged out of fold
@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
-from dwac.errors import StorageError
-from dwac.estimator.classifier import DWACClassifier
-from dwac.report.findings import find
+from dwac.errors import InputError, StorageError
+from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.report import findings, numbers, several
 from dwac.report.label_issues import label_issues, leave_one_out
 from dwac.report.label_noise import LabelNoise, label_noise
 from dwac.report.maps import embedding_map
@@ -43,15 +44,18 @@ __all__ = [
 ]
 
 
+_FINDERS: dict[str, Any] = {NUMBERS: numbers.find, LABELS: several.find}
+
+
 def write(
-    clf: DWACClassifier,
+    clf: DWACClassifier | DWACRegressor,
     X: Any,
     y: Any,
     path: str | PathLike[str],
     *,
     ids: Iterable[Hashable] | None = None,
     unlike: Any = None,
-    title: str = "Report on a classifier",
+    title: str = "Report on a model",
     epsilon: float = 0.05,
     k: int = 5,
     cases: int = 3,
@@ -59,26 +63,33 @@ def write(
     note: str = "",
     issues: pd.DataFrame | None = None,
 ) -> Path:
-    """Write a report on a classifier, as measured on test examples X with true labels y, to one HTML file.
+    """Write a report on a model, as measured on test examples X whose target y is known, to one HTML file.
 
     Args:
-        clf: a fitted classifier whose head is "dwac".
-        X: test examples, new to the classifier.
-        y: their labels, each one of the training classes.
+        clf: a fitted classifier or regressor whose head is "dwac".
+        X: test examples, new to the model.
+        y: their labels, each one of the training classes; or their numbers, or several labels each, as in fit.
         path: the file to write; an existing file is replaced.
         ids: names of the test examples; by default the index of a DataFrame or Series, else 0 … n-1.
         unlike: out-of-distribution examples, to see whether their typicality is low.
         title: the heading.
-        epsilon: the error rate at which coverage is shown per class.
+        epsilon: the error rate of sets and intervals where one is shown.
         k: how many training examples to show per prediction.
         cases: how many predictions of each kind (typical, doubtful, wrong) to explain.
         private: show only labels and numbers in whole per cent: no id or record of a training or test example, no map
             and no list of suspicious labels. The default for a model saved without its training examples.
         note: shown at the top, such as where the test examples come from.
         issues: labels to check, from `label_issues(clf, X_train, y_train)`: out of fold, for the time of a few fits.
-            By default the model's own votes judge its training examples, at no cost.
+            By default the model's own votes judge its training examples, at no cost. For classes alone.
     """
-    found = find(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, issues=issues)
+    kind = clf.target_.kind
+    if kind in _FINDERS and issues is not None:
+        raise InputError(f"labels to check are for models of classes; this one predicts {kind}; leave issues out")
+    asked: dict[str, Any] = {"ids": ids, "unlike": unlike, "epsilon": epsilon, "private": private}
+    if kind in _FINDERS:
+        found = _FINDERS[kind](clf, X, y, **asked)
+    else:
+        found = findings.find(cast(DWACClassifier, clf), X, y, **asked, issues=issues)
     content = page(found, title=title, k=k, n_cases=cases, note=note)
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from importlib.metadata import version as version_of
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dwac.drawing.records import written
-from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.evaluation import Fact
+from dwac.estimator.targets import CLASSES
 from dwac.report import words
-from dwac.report.findings import Findings
+from dwac.report.findings import ClassFindings, Findings
+from dwac.report.seen import Estimator
 
 _KINDS = {"tabular": "rows of a table", "image": "images", "text": "texts", "huggingface": "texts", "module": "tensors"}
 _SILENT = {
@@ -23,20 +25,12 @@ _SILENT = {
 }  # shown elsewhere, or without effect on the model
 
 
-class Fact(NamedTuple):
-    """A number with its name and its meaning."""
-
-    name: str
-    value: str
-    meaning: str
-
-
 def version() -> str:
     """The version of dwac."""
     return version_of("dwac")
 
 
-def headline(found: Findings) -> list[Fact]:
+def headline(found: ClassFindings) -> list[Fact]:
     """The most important facts."""
     result = found.result
     facts = [
@@ -53,22 +47,28 @@ def headline(found: Findings) -> list[Fact]:
     return [*facts, Fact("Labels to check", f"{found.count(len(found.issues)):,}", words.issues(found))]
 
 
-def data(found: Findings) -> list[Fact]:
-    """The data and how it was split."""
-    clf = found.clf
-    names = clf.classes_.tolist()
-    references = clf.references_
+def classes(found: ClassFindings) -> Fact:
+    """The classes, and how many training examples each has."""
+    names, references = found.clf.classes_.tolist(), found.clf.references_
     counts = np.bincount(references.labels.cpu().numpy(), references.sizes, len(names)).round()
+    few, many = written(names[counts.argmin()]), written(names[counts.argmax()])
+    fewest, most = (found.count(int(count)) for count in (counts.min(), counts.max()))
+    balance = f"From {fewest:,} training examples ({few}) to {most:,} ({many})."
+    kind = "classes" if found.clf.target_.kind == CLASSES else "labels in an order"
+    return Fact(f"{len(names)} {kind}", written(", ".join(written(name) for name in names), 200), balance)
+
+
+def data(found: Findings, target: Fact) -> list[Fact]:
+    """The data and how it was split. target: what is said of what is predicted."""
+    clf = found.clf
     columns = getattr(clf, "n_features_in_", None)
     kind = _KINDS.get(clf.encoder_.kind, clf.encoder_.kind) + (f", {columns:,} columns" if columns else "")
-    few, many = written(names[counts.argmin()]), written(names[counts.argmax()])
-    fewest, most, n = (found.count(int(count)) for count in (counts.min(), counts.max(), counts.sum()))
-    balance = f"From {fewest:,} training examples ({few}) to {most:,} ({many})."
     new = "All results in this report are measured on these; they must be new to the model."
+    trained = f"The network was trained on these, and {_who_votes(found)}."
     return [
         Fact("Kind", kind, "The form of an example."),
-        Fact(f"{len(names)} classes", written(", ".join(written(name) for name in names), 200), balance),
-        Fact("Training", f"{n:,} examples", f"The network was trained on these, and {_who_votes(found)}."),
+        target,
+        Fact("Training", f"{found.n_examples:,} examples", trained),
         Fact("Validation", f"{found.count(len(clf.validation_ids_)):,} examples", _validation(clf)),
         Fact("Calibration", f"{found.count(len(clf.calibration_y_)):,} examples", _calibration(clf)),
         Fact("Test", f"{found.result.n:,} examples", new),
@@ -79,27 +79,32 @@ def _who_votes(found: Findings) -> str:
     return "some of them vote for all" if found.represented else "these vote"
 
 
-def _training(clf: DWACClassifier) -> str:
+def _training(clf: Estimator) -> str:
     if clf.cross_fitted_:
         return "Of training steps, of all networks together, each without a fifth of the examples."
     return "Passes through the training examples."
 
 
-def _validation(clf: DWACClassifier) -> str:
+def _validation(clf: Estimator) -> str:
     return "Not needed: cross-fitted." if clf.cross_fitted_ else "Held out for early stopping."
 
 
-def _calibration(clf: DWACClassifier) -> str:
+def _calibration(clf: Estimator) -> str:
     if len(clf.calibration_y_) == 0:
-        return "None, so there are no prediction sets, confidence or typicality. `clf.recalibrate(X, y)` adds them."
+        return (
+            "None, so there are no prediction sets or intervals, and no typicality. `clf.recalibrate(X, y)` adds them."
+        )
     if clf.cross_fitted_:
         return (
             "The training examples, each judged by networks and voters that left it out (cross-conformal prediction): "
-            "the basis of prediction sets and typicality."
+            "the basis of prediction sets, intervals and typicality."
         )
     if len(clf.validation_ids_) and clf.calibration_ids_.equals(clf.validation_ids_):
         return "The validation examples are used here, too, which makes guarantees a little too optimistic."
-    return "Held out to learn how unusual an ordinary example can look: the basis of prediction sets and typicality."
+    return (
+        "Held out to learn how unusual an ordinary example can look: the basis of prediction sets, intervals and "
+        "typicality."
+    )
 
 
 def model(found: Findings) -> list[Fact]:
@@ -139,16 +144,16 @@ def groups(found: Findings) -> list[Fact]:
     return facts
 
 
-def _changed(clf: DWACClassifier) -> list[str]:
+def _changed(clf: Estimator) -> list[str]:
     """Settings that differ from their defaults."""
-    usual: dict[str, Any] = DWACClassifier().get_params(deep=False)
+    usual: dict[str, Any] = type(clf)().get_params(deep=False)
     now: dict[str, Any] = clf.get_params(deep=False)
     return [
         f"{name}={written(now[name])}" for name in usual if name not in _SILENT and repr(now[name]) != repr(usual[name])
     ]
 
 
-def probabilities(found: Findings) -> list[Fact]:
+def probabilities(found: ClassFindings) -> list[Fact]:
     """How far the stated probabilities can be trusted."""
     result, test = found.result, found.calibration
     top = words.beside_chance(test.top_label)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from dwac._checks import listed
 from dwac.drawing.records import Column, compared, data_url, image_of, kind_of, written
+from dwac.estimator.evaluation import amount
+from dwac.estimator.preparation import take
 from dwac.explain import Explanation, Neighbor, privacy
+from dwac.explain.base import VoteExplanation
+from dwac.report.findings import Findings
 from dwac.report.markup import Html, joined, table, tag
 from dwac.report.words import percent
 
 _LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS, _MOST_LISTED = 600, 150, 20, 12
+Say = Callable[[Any, int], tuple[str, str]]
+
 _LARGEST_SIDE, _LARGEST_PNG, _LARGEST_PICTURE = 128, 2**15, 2**25  # pixels, bytes, pixels in all
 
 
@@ -22,13 +30,51 @@ def case(explained: Explanation, name: Any, true: Any) -> Html:
     right = true == explained.label
     verdict = tag("span", "✓ correct" if right else f"✗ wrong: the label is {written(true)}", class_="verdict")
     head = tag("h4", f"Example {written(name)}: predicted ", tag("strong", written(explained.label)), " ", verdict)
-    kind = "" if explained.private else kind_of(explained.record)
-    body = {"image": _images, "text": _text, "table": _table, "": _votes}[kind](explained)
-    if not explained.few_suffice:
-        body = joined((_groups(explained), body if kind else None))
+    body = _body(explained)
     sentences = explained.sentences() + ([] if explained.private else [_shown_share(explained)])
     paragraphs = [tag("p", sentence) for sentence in sentences]
     return tag("article", head, body, tag("div", *paragraphs, class_="sentences"), class_="case")
+
+
+def _body(explained: VoteExplanation) -> Html | None:
+    """Who voted, beside the example."""
+    if explained.private and not isinstance(explained, Explanation):
+        return _ranges(explained)
+    kind = "" if explained.private else kind_of(explained.record)
+    body: Html = {"image": _images, "text": _text, "table": _table, "": _votes}[kind](explained)
+    return body if explained.few_suffice else joined((_groups(explained), body if kind else None))
+
+
+def _ranges(explained: VoteExplanation) -> Html | None:
+    """The votes on a private number, in ranges."""
+    frame = explained.to_frame()
+    if not len(frame):
+        return None
+    longest = float(frame["share"].max())
+    rows = [
+        (*map(str, cells), bar(share, longest, text=privacy.percent(share)))
+        for *cells, share in frame.itertuples(index=False, name=None)
+    ]
+    return table((*map(str, frame.columns[:-1]), "share of the vote"), rows, caption="Votes by range")
+
+
+def vote(value: Any) -> str:
+    """What a voter votes for, or a group: a label, a number, the mean and range of numbers, or several of these."""
+    if hasattr(value, "low") and hasattr(value, "high"):
+        alone = value.low == value.high
+        return amount(value.mean) if alone else f"{amount(value.mean)} ({amount(value.low)} to {amount(value.high)})"
+    if isinstance(value, tuple):
+        return ", ".join(map(vote, value))
+    return amount(value) if isinstance(value, float) else written(value)
+
+
+def _what(explained: VoteExplanation) -> str:
+    return "label" if isinstance(explained, Explanation) else "number"
+
+
+def _apart(voter: Neighbor, explained: VoteExplanation) -> bool:
+    """Whether a voter has another label than the predicted one; numbers have no such."""
+    return isinstance(explained, Explanation) and voter.label != explained.label
 
 
 def _shown_share(explained: Explanation) -> str:
@@ -57,13 +103,13 @@ def bar(share: float, longest: float, *, other: bool = False, text: str = "") ->
     return joined((track, tag("span", text or percent(share), class_="share")))
 
 
-def _groups(explained: Explanation) -> Html:
+def _groups(explained: VoteExplanation) -> Html:
     """The heaviest groups, and the heaviest for another label."""
     groups = explained.shown_groups
     described = any(group.description for group in groups)
     rows = [
         (
-            written(group.label),
+            vote(group.label),
             _bar(group.face, explained),
             f"{group.size:,}",
             *((group.description or "–",) if described else ()),
@@ -71,11 +117,17 @@ def _groups(explained: Explanation) -> Html:
         )
         for group in groups
     ]
-    head = ("label", "share of the vote", "examples", *(("what sets it apart",) if described else ()), "most alike")
+    head = (
+        _what(explained),
+        "share of the vote",
+        "examples",
+        *(("what sets it apart",) if described else ()),
+        "most alike",
+    )
     return table(head, rows, caption="Votes by group, heaviest first", numbers=[2])
 
 
-def _order(explained: Explanation) -> str:
+def _order(explained: VoteExplanation) -> str:
     """Who is shown, and in which order."""
     if not explained.few_suffice:
         return "Of each group the member most like this example"
@@ -83,20 +135,20 @@ def _order(explained: Explanation) -> str:
     return f"Votes, {'heaviest representative' if weighted else 'nearest training example'} first"
 
 
-def _votes(explained: Explanation) -> Html:
+def _votes(explained: VoteExplanation) -> Html:
     first = 1 if explained.private else 0  # labels only
     rows = [
-        (_name(voter), written(voter.label), joined((_bar(voter, explained), _for(voter))))[first:]
+        (_name(voter), vote(voter.label), joined((_bar(voter, explained), _for(voter))))[first:]
         for voter in explained.shown
     ]
-    head = ("training example", "label", "share of the vote")[first:]
+    head = ("training example", _what(explained), "share of the vote")[first:]
     return table(head, rows, caption="Votes per label" if explained.private else _order(explained))
 
 
-def _bar(voter: Neighbor, explained: Explanation) -> Html:
+def _bar(voter: Neighbor, explained: VoteExplanation) -> Html:
     longest = max(v.share for v in explained.shown)
     text = privacy.percent(voter.share) if explained.private else ""
-    return bar(voter.share, longest, other=voter.label != explained.label, text=text)
+    return bar(voter.share, longest, other=_apart(voter, explained), text=text)
 
 
 def _for(voter: Neighbor) -> Html | None:
@@ -108,7 +160,7 @@ def _name(voter: Neighbor) -> str:
     return "–" if voter.id is None else written(voter.id)
 
 
-def _images(explained: Explanation) -> Html:
+def _images(explained: VoteExplanation) -> Html:
     asked = tag("figure", picture(explained.record, "this example"), tag("figcaption", "this example"))
     voters = [
         tag(
@@ -116,19 +168,19 @@ def _images(explained: Explanation) -> Html:
             picture(voter.record, f"training example {_name(voter)}"),
             tag(
                 "figcaption",
-                tag("strong", written(voter.label)),
+                tag("strong", vote(voter.label)),
                 f" ({_name(voter)})",
                 _bar(voter, explained),
                 _for(voter),
             ),
-            class_=None if voter.label == explained.label else "other",
+            class_="other" if _apart(voter, explained) else None,
         )
         for voter in explained.shown
     ]
     return tag("div", asked, *voters, class_="strip")
 
 
-def _text(explained: Explanation) -> Html:
+def _text(explained: VoteExplanation) -> Html:
     if explained.attention:
         words = explained.attention[:_MOST_WORDS]
         most = max(weight for _, weight in explained.attention) or 1.0
@@ -141,19 +193,19 @@ def _text(explained: Explanation) -> Html:
     else:
         asked, note = tag("p", written(explained.record["text"], _LONGEST_TEXT), class_="words"), None
     rows = [
-        (_name(voter), written(voter.label), joined((_bar(voter, explained), _for(voter))), brief(voter.record))
+        (_name(voter), vote(voter.label), joined((_bar(voter, explained), _for(voter))), brief(voter.record))
         for voter in explained.shown
     ]
-    head = ("training example", "label", "share of the vote", "text")
+    head = ("training example", _what(explained), "share of the vote", "text")
     return joined((asked, note, table(head, rows, caption=_order(explained))))
 
 
-def _table(explained: Explanation) -> Html:
+def _table(explained: VoteExplanation) -> Html:
     voters = explained.shown
     columns = compared(explained.record, [voter.record for voter in voters], most=40)
     differing = [column for column in columns if any(column.differs)]
     same = [f"{column.name} {column.value}" for column in columns if not any(column.differs)]
-    heads = [joined((tag("strong", written(v.label, 24)), tag("br"), _name(v))) for v in voters]
+    heads = [joined((tag("strong", vote(v.label)[:40]), tag("br"), _name(v))) for v in voters]
     shares = ("share of the vote", "–", *(joined((_bar(voter, explained), _for(voter))) for voter in voters))
     rows = [shares, *(_compared_row(column) for column in differing[:_MOST_COLUMNS])]
     shown = table(("column", "this example", *heads), rows, caption=f"{_order(explained)}; ≠ marks values that differ")
@@ -212,3 +264,42 @@ def _small(png: bytes) -> bytes | None:
     except (OSError, ValueError, SyntaxError, struct.error):  # raised for damaged pictures
         return None
     return file.getvalue()
+
+
+def told(explained: Any, name: Any, predicted: str, verdict: str) -> Html:
+    """One prediction of a number, or of several labels: then the votes on each that is predicted."""
+    verdict = tag("span", verdict, class_="verdict")
+    head = tag("h4", f"Example {written(name)}: predicted ", tag("strong", predicted), " ", verdict)
+    body = _body(explained) if isinstance(explained, VoteExplanation) else joined(_by_label(explained))
+    paragraphs = [tag("p", sentence) for sentence in explained.sentences()]
+    return tag("article", head, body, tag("div", *paragraphs, class_="sentences"), class_="case")
+
+
+def _by_label(explained: Any) -> list[Html | None]:
+    """The votes on each label that is predicted, or else on the most probable one."""
+    shown = explained.labels or sorted(explained, key=lambda label: -explained[label].probability)[:1]
+    parts: list[Html | None] = []
+    for label in shown:
+        parts += [tag("p", "Votes on ", tag("strong", written(label))), _body(explained[label])]
+    return parts
+
+
+def told_cases(
+    found: Findings, rows: dict[str, list[int]], kinds: dict[str, str], say: Say, **settings: Any
+) -> Html | None:
+    """Explained predictions of each kind; None if no rows are chosen.
+
+    say: the prediction of a row, and how it compares with the truth, in words. settings: of `explain`.
+    """
+    if not any(rows.values()):
+        return None
+    parts: list[Html] = []
+    ids: Any = range(len(found.ids)) if found.private else found.ids
+    for kind, chosen in rows.items():
+        parts += [tag("h3", kind.capitalize()), tag("p", kinds[kind], class_="note")]
+        if not chosen:
+            parts.append(tag("p", "None."))
+            continue
+        explained: list[Any] = found.clf.explain(take(found.X, np.array(chosen)), private=found.private, **settings)
+        parts += [told(each, ids[row], *say(found, row)) for each, row in zip(explained, chosen, strict=True)]
+    return joined(parts)

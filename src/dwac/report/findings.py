@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from dwac import metrics
-from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator import DWACClassifier
 from dwac.estimator.evaluation import Evaluation, Predictions, evaluate, predict
 from dwac.estimator.preparation import encode_known, row_ids, rows_of, take
 from dwac.explain import privacy
 from dwac.report.chance import valid_coverage
 from dwac.report.grouped import Deciding, deciding
 from dwac.report.label_issues import label_issues
-from dwac.report.seen import seen
+from dwac.report.seen import Estimator, seen
 
 EPSILONS = (0.01, 0.05, 0.1, 0.2)
 _GRID = np.linspace(0.005, 0.5, 100)
@@ -27,45 +27,36 @@ _GRID = np.linspace(0.005, 0.5, 100)
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """A classifier's predictions on test examples, and what follows from them."""
+    """A model's predictions on test examples, and what follows from them, whatever is predicted."""
 
-    clf: DWACClassifier
+    clf: Estimator
     X: Any
     ids: pd.Index[Any]
-    truth: NDArray[np.int64]  # (n,) codes of the true labels
-    predictions: Predictions
-    outside: Predictions | None  # of out-of-distribution examples
-    result: Evaluation
-    judged: pd.DataFrame | None = None  # suspicious labels, if they were looked for already
+    truth: Any  # as codes (n,) of classes, a table (n, L) of labels, or numbers (n, T)
+    predictions: Any  # of this kind
+    outside: Any  # the same of out-of-distribution examples, or None
+    result: Any  # how predictions compare with the truth
 
     @property
     def private(self) -> bool:
         """Whether only labels and rounded numbers are shown."""
-        return self.predictions.private
+        return bool(self.predictions.private)
 
     def count(self, n: int) -> int:
         """A number of training examples; rounded if private."""
         return privacy.count(n) if self.private else n
 
     @property
-    def right(self) -> NDArray[np.bool_]:
-        """(n,): whether the predicted label is the true one."""
-        return np.asarray(self.predictions.codes == self.truth)
-
-    @property
-    def probability(self) -> NDArray[np.float64]:
-        """(n,): probability of the predicted label."""
-        return np.asarray(self.predictions.probabilities.max(axis=1))
-
-    @property
     def typicality(self) -> NDArray[np.float64] | None:
         """(n,); None if the model is not calibrated."""
-        return None if self.predictions.conformal is None else self.predictions.conformal.typicality
+        found: NDArray[np.float64] | None = self.predictions.typicality
+        return found
 
     @property
     def typicality_outside(self) -> NDArray[np.float64] | None:
         """Typicality of the out-of-distribution examples, if given."""
-        return None if self.outside is None or self.outside.conformal is None else self.outside.conformal.typicality
+        found: NDArray[np.float64] | None = None if self.outside is None else self.outside.typicality
+        return found
 
     @cached_property
     def h(self) -> NDArray[Any]:
@@ -80,16 +71,6 @@ class Findings:
         """
         known = seen(self.clf, self.ids, self.h)
         return known if self.clf.cross_fitted_ else known & ~self.ids.isin(self.clf.calibration_ids_)
-
-    @cached_property
-    def calibration(self) -> metrics.CalibrationTest:
-        """Calibration errors, and what chance alone gives with the same numbers of examples and classes."""
-        return metrics.calibration_test(self.truth, self.predictions.probabilities)
-
-    @cached_property
-    def deciding(self) -> Deciding | None:
-        """How many groups and voters decide a label; None if private."""
-        return None if self.private else deciding(self.clf, self.h)
 
     @property
     def represented(self) -> bool:
@@ -107,6 +88,60 @@ class Findings:
         known = self.clf.agreement_
         return privacy.agreement(known) if known is not None and self.private else known
 
+    @property
+    def auroc(self) -> float | None:
+        """How often a test example is more typical than an out-of-distribution one."""
+        if self.typicality is None or self.typicality_outside is None:
+            return None
+        return metrics.ood_scores(self.typicality, self.typicality_outside).auroc
+
+    def chance(self, epsilon: float) -> tuple[float, float] | None:
+        """Where the coverage of valid sets or intervals lies by chance; None if sets are calibrated per class."""
+        if getattr(self.clf, "class_conditional", False):
+            return None
+        return valid_coverage(epsilon, len(self.clf.calibration_y_), len(self.truth))
+
+    @property
+    def deciding(self) -> Deciding | None:
+        """How many groups and voters decide a label; None where there is no such."""
+        return None
+
+    @property
+    def unusual(self) -> list[int]:
+        """Rows, the least typical first."""
+        return [] if self.typicality is None else np.argsort(self.typicality, kind="stable").tolist()
+
+
+@dataclass(frozen=True, eq=False)
+class ClassFindings(Findings):
+    """The same where classes are predicted."""
+
+    clf: DWACClassifier
+    predictions: Predictions
+    outside: Predictions | None
+    result: Evaluation
+    judged: pd.DataFrame | None = None  # suspicious labels, if they were looked for already
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """(n,): whether the predicted label is the true one."""
+        return np.asarray(self.predictions.codes == self.truth)
+
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """(n,): probability of the predicted label."""
+        return np.asarray(self.predictions.probabilities.max(axis=1))
+
+    @cached_property
+    def calibration(self) -> metrics.CalibrationTest:
+        """Calibration errors, and what chance alone gives with the same numbers of examples and classes."""
+        return metrics.calibration_test(self.truth, self.predictions.probabilities)
+
+    @cached_property
+    def deciding(self) -> Deciding | None:
+        """How many groups and voters decide a label; None if private."""
+        return None if self.private else deciding(self.clf, self.h)
+
     @cached_property
     def issues(self) -> pd.DataFrame:
         """Suspicious labels: those given, else those that the model's own votes find in its training examples."""
@@ -121,12 +156,6 @@ class Findings:
         wanted = [e for e in _GRID if e >= least] if epsilons is None else epsilons
         return metrics.set_curve(self.truth, trust.p_values, wanted)
 
-    def chance(self, epsilon: float) -> tuple[float, float] | None:
-        """Where the coverage of valid sets lies by chance; None if sets are calibrated per class."""
-        if self.clf.class_conditional:
-            return None
-        return valid_coverage(epsilon, len(self.clf.calibration_y_), len(self.truth))
-
     @property
     def commonest(self) -> tuple[Any, float]:
         """The most frequent class of the test examples, and its share."""
@@ -140,13 +169,6 @@ class Findings:
         names = self.predictions.classes.tolist()
         pairs = zip(counts.index.tolist(), counts.tolist(), strict=True)
         return [(names[true], names[predicted], count) for (true, predicted), count in pairs]
-
-    @property
-    def auroc(self) -> float | None:
-        """How often a test example is more typical than an out-of-distribution one."""
-        if self.typicality is None or self.typicality_outside is None:
-            return None
-        return metrics.ood_scores(self.typicality, self.typicality_outside).auroc
 
     def cases(self, most: int = 3) -> dict[str, list[int]]:
         """Rows of typical, doubtful and wrong predictions."""
@@ -183,21 +205,47 @@ def find(
     epsilon: float = 0.05,
     private: bool | None = None,
     issues: pd.DataFrame | None = None,
-) -> Findings:
+) -> ClassFindings:
     """Predict test examples X with true labels y, and out-of-distribution examples `unlike`.
 
     private: show only labels and rounded numbers; the default for a model saved without its training examples.
     issues: the result of `label_issues`, if it is there already.
     """
-    clf.references_  # noqa: B018 - raises for a softmax head, which has no votes to report on
+    found = measured(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
+    truth = encode_known(y, len(found.kept), clf.classes_)[found.kept]
+    return ClassFindings(clf, found.X, found.ids, truth, found.predictions, found.outside, found.result, issues)
+
+
+class Measured(NamedTuple):
+    """Test examples that can be read, what is predicted of them, and how that compares with the truth."""
+
+    X: Any
+    ids: pd.Index[Any]
+    predictions: Any
+    outside: Any
+    result: Any
+    kept: NDArray[np.bool_]  # which of the rows could be read
+
+
+def measured(
+    clf: Estimator,
+    X: Any,
+    y: Any,
+    *,
+    ids: Iterable[Hashable] | None,
+    unlike: Any,
+    epsilon: float,
+    private: bool | None,
+) -> Measured:
+    """Predict test examples X, compare them with y, and predict out-of-distribution examples `unlike`."""
+    clf.references_  # noqa: B018 - raises for a network without votes to report on
     X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
     predictions = predict(clf, X, private=private)
-    n = len(predictions.log_class_weights)
     outside = None if unlike is None else predict(clf, unlike, private=private)
     result = evaluate(predictions, y, epsilon)
-    names, truth = row_ids(X, ids, n), encode_known(y, n, clf.classes_)
+    names, kept = row_ids(X, ids, len(predictions)), predictions.readable
     if result.unreadable:
-        rows = np.flatnonzero(predictions.readable)
-        X, names, truth, predictions = take(X, rows), names[rows], truth[rows], predictions.part(rows)
+        rows = np.flatnonzero(kept)
+        X, names, predictions = take(X, rows), names[rows], predictions.part(rows)
     outside = None if outside is None or not outside.readable.any() else outside.part(outside.readable)
-    return Findings(clf, X, names, truth, predictions, outside, result, issues)
+    return Measured(X, names, predictions, outside, result, kept)

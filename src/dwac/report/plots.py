@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dwac.drawing.colours import COLOURS, INK
-from dwac.drawing.style import legend, line, new, tidy
+from dwac.drawing.style import legend, line, new, plain, point, tidy
 from dwac.report.chance import likely_share
 
 _BINS = 10
+_ACROSS = 4  # panels side by side
+_POINTS = 4000  # drawn, at most
 _GUIDE = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # what is ideal or guaranteed
 
 
@@ -22,10 +25,33 @@ def reliability(y: ArrayLike, probabilities: ArrayLike) -> Any:
     y: (n,) codes of the true labels. probabilities: (n, K). Error bars: 95 % confidence.
     """
     p = np.asarray(probabilities)
-    right, sure = p.argmax(axis=1) == np.asarray(y), p.max(axis=1)
-    place = np.minimum((sure * _BINS).astype(int), _BINS - 1)
     figure, axes = new(1, 1, width=4.2, height=3.6)
     panel = axes[0, 0]
+    _reliability(panel, p.max(axis=1), p.argmax(axis=1) == np.asarray(y))
+    tidy(panel, x="stated probability", y="share that was correct")
+    panel.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper left")
+    return figure
+
+
+def label_reliability(Y: ArrayLike, probabilities: ArrayLike, names: Sequence[Any]) -> Any:
+    """The same for each of several labels: the share of examples that have it. Y, probabilities: (n, L)."""
+    has, p = np.asarray(Y, dtype=bool), np.asarray(probabilities)
+    columns = min(_ACROSS, len(names))
+    figure, axes = new(-(-len(names) // columns), columns, width=2.3, height=2.2)
+    for place, panel in enumerate(axes.ravel()):
+        if place >= len(names):
+            panel.set_axis_off()
+            continue
+        _reliability(panel, p[:, place], has[:, place])
+        first = place % columns == 0
+        tidy(panel, title=plain(names[place]), x="stated probability", y="share that has it" if first else "")
+    legend(figure, axes, columns=3)
+    return figure
+
+
+def _reliability(panel: Any, sure: NDArray[Any], right: NDArray[Any]) -> None:
+    """Observed against stated probability, with 95 % intervals, and the share of examples per bin."""
+    place = np.minimum((sure * _BINS).astype(int), _BINS - 1)
     panel.plot([0, 1], [0, 1], label="perfect", **_GUIDE)
     found = [b for b in range(_BINS) if (place == b).any()]
     stated = [sure[place == b].mean() for b in found]
@@ -33,11 +59,56 @@ def reliability(y: ArrayLike, probabilities: ArrayLike) -> Any:
     ends = np.array([likely_share(right[place == b]) for b in found]).T
     look = line(0) | {"linestyle": "none", "markersize": 5}
     panel.errorbar(stated, came, np.abs(ends - came), label="this model", capsize=2.5, **look)
-    many = np.bincount(place, minlength=_BINS) / len(p)
+    many = np.bincount(place, minlength=_BINS) / len(sure)
     dotted = {"facecolor": "none", "edgecolor": COLOURS[7], "hatch": "....", "linewidth": 0.6, "zorder": 0}
     panel.bar((np.arange(_BINS) + 0.5) / _BINS, many, width=0.9 / _BINS, label="share of predictions", **dotted)
     panel.set(xlim=(0, 1.02), ylim=(0, 1.04))
-    tidy(panel, x="stated probability", y="share that was correct")
+
+
+def predicted(truth: ArrayLike, values: ArrayLike, intervals: ArrayLike | None, name: str = "") -> Any:
+    """True against predicted numbers (n,), with intervals (n, 2) as thin lines; and errors against predictions."""
+    y, p = np.asarray(truth, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    figure, axes = new(1, 2, width=3.9, height=3.3)
+    true, errors = axes[0]
+    some = np.linspace(0, len(y) - 1, min(len(y), _POINTS)).astype(np.int64)
+    look = {"s": float(np.clip(2000 / len(some), 3, 18)), "alpha": 0.7, "linewidths": 0, "rasterized": True}
+    if intervals is not None:
+        ends = np.asarray(intervals)[some]
+        outside = (y[some] < ends[:, 0]) | (y[some] > ends[:, 1])
+        low, high = np.clip(ends, *_limits(y, p)).T
+        faint = {"color": COLOURS[7], "linewidth": 0.5, "alpha": 0.35, "zorder": 0}
+        true.vlines(p[some], low, high, label="interval", **faint)
+        errors.vlines(p[some], low - p[some], high - p[some], **faint)
+    else:
+        outside = np.zeros(len(some), dtype=bool)
+    for panel, height in ((true, y[some]), (errors, y[some] - p[some])):
+        panel.scatter(p[some][~outside], height[~outside], label="test example", **point(0), **look)
+        panel.scatter(p[some][outside], height[outside], label="outside its interval", **point(1), **look)
+    limits = _limits(y, p)
+    true.plot(limits, limits, label="perfect", **_GUIDE)
+    errors.axhline(0, **_GUIDE)
+    tidy(true, title=plain(name), x="predicted", y="true")
+    tidy(errors, title=plain(name), x="predicted", y="true - predicted")
+    legend(figure, axes, columns=4)
+    return figure
+
+
+def _limits(*values: NDArray[Any]) -> tuple[float, float]:
+    """The range of all, with a margin."""
+    low, high = min(part.min() for part in values), max(part.max() for part in values)
+    margin = 0.04 * (high - low) or 1.0
+    return float(low - margin), float(high + margin)
+
+
+def quantiles(levels: ArrayLike, shares: Sequence[ArrayLike], names: Sequence[str]) -> Any:
+    """How often numbers are at or below the quantiles of the votes: shares (Q,) against levels (Q,), per number."""
+    figure, axes = new(1, 1, width=4.0, height=3.4)
+    panel = axes[0, 0]
+    panel.plot([0, 1], [0, 1], label="perfect", **_GUIDE)
+    for series, (found, name) in enumerate(zip(shares, names, strict=True)):
+        panel.plot(levels, found, label=plain(name), **line(series))
+    panel.set(xlim=(0, 1), ylim=(0, 1))
+    tidy(panel, x="quantile of the votes", y="share of true numbers at or below it")
     panel.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper left")
     return figure
 
@@ -91,16 +162,17 @@ def typicality(inside: ArrayLike, outside: ArrayLike | None = None) -> Any:
 
 def history(frame: pd.DataFrame) -> Any:
     """Loss and accuracy by epoch, from `clf.history_`; a line marks the epoch with the best validation loss."""
-    watched = "validation_loss" in frame
-    figure, axes = new(1, 1 + watched, width=3.4, height=2.4)
+    watched, judged = "validation_loss" in frame, "validation_accuracy" in frame
+    figure, axes = new(1, 1 + judged, width=3.4, height=2.4)
     loss, epoch = axes[0, 0], frame["epoch"]
     every = {"markevery": max(1, len(frame) // 12)}
     loss.plot(epoch, frame["loss"], label="training", **line(0), **every)
     tidy(loss, title="loss", x="epoch")
     if watched:
         loss.plot(epoch, frame["validation_loss"], label="validation", **line(1), **every)
-        axes[0, 1].plot(epoch, frame["validation_accuracy"], **line(1), **every)
-        tidy(axes[0, 1], title="accuracy on validation examples", x="epoch")
+        if judged:
+            axes[0, 1].plot(epoch, frame["validation_accuracy"], **line(1), **every)
+            tidy(axes[0, 1], title="accuracy on validation examples", x="epoch")
         best = epoch.iloc[int(frame["validation_loss"].argmin())]
         for panel in axes[0]:
             panel.axvline(best, **_GUIDE, label="best epoch" if panel is loss else None)

@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator import DWACClassifier, DWACRegressor
 
+Estimator = DWACClassifier | DWACRegressor
 CLOSE = 1e-3  # relative difference of embeddings between batches or machines
 
 
-def seen(clf: DWACClassifier, ids: pd.Index[Any], h: NDArray[Any]) -> NDArray[np.bool_]:
+def seen(clf: Estimator, ids: pd.Index[Any], h: NDArray[Any]) -> NDArray[np.bool_]:
     """(n,): whether each example, by its id and embedding (n, d), was used for training, validation or calibration.
 
     Ids alone prove nothing: rows of any file may be numbered from 0. So the data count as training data only if most of

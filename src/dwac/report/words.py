@@ -6,12 +6,13 @@ import numpy as np
 
 from dwac.drawing.records import written
 from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.explain import privacy
 from dwac.explain.explanation import STRANGE
 from dwac.explain.rendering import about
 from dwac.metrics import AgainstChance, Agreement
 from dwac.report.chance import likely_share
-from dwac.report.findings import Findings
+from dwac.report.findings import ClassFindings, Findings
 from dwac.report.grouped import Deciding
 from dwac.report.label_issues import IN_SAMPLE, OUT_OF_FOLD
 
@@ -20,16 +21,30 @@ LEAD = (
     "to the example being predicted, the more its vote counts. So every prediction can be traced to the examples that "
     "decided it, and an example unlike all of them can be recognised: none is near."
 )
+NUMBER_LEAD = LEAD.replace("its own label", "its own number")
+LABEL_LEAD = LEAD.replace("its own label", "its own labels")
 LIMITS = (
     "The results hold for these test examples. They apply to new examples from the same source; data from other times, "
     "places or instruments need a new test.",
     "The coverage of prediction sets is guaranteed on average, not for every example, and not for other kinds of data.",
     "The votes show which training examples the model relied on. They do not show causes in the real world.",
 )
+_NO_MAP = "Neither a map nor a list of labels to check is part of a report on {}; `dwac explore` shows the map."
+
+
+def limits(kind: str) -> tuple[str, ...]:
+    """What to keep in mind of a report on classes, labels or numbers; and what is not part of it."""
+    if kind == NUMBERS:
+        intervals = LIMITS[1].replace("prediction sets", "intervals")
+        return LIMITS[0], intervals, LIMITS[2], _NO_MAP.format("numbers")
+    return (*LIMITS, _NO_MAP.format("several labels")) if kind == LABELS else LIMITS
+
+
 PRIVATE = (
     "This report is private. Shares are rounded to whole per cent, p-values and typicality above 10 % count as 1, and "
     "results are computed from the rounded numbers. No training example is shown or named."
 )
+PRIVATE_NUMBERS = " Predicted numbers are rounded, and intervals are rounded outwards."
 LEARNED = (  # a limit of checking the labels of training examples
     "The network was trained on these labels, including wrong ones, so wrong labels that it has memorised are not "
     "found; judged out of fold, by a model not trained on them, they would be."
@@ -74,7 +89,7 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-def accuracy(found: Findings) -> str:
+def accuracy(found: ClassFindings) -> str:
     """Accuracy, its confidence interval, and the accuracy of guessing."""
     low, high = likely_share(found.right)
     name, share = found.commonest
@@ -85,7 +100,7 @@ def accuracy(found: Findings) -> str:
     )
 
 
-def calibration(found: Findings) -> str:
+def calibration(found: ClassFindings) -> str:
     """How far stated probabilities are from observed frequencies, and what that means."""
     test = found.calibration
     return (
@@ -109,7 +124,7 @@ def _points(share: float) -> str:
     return "0" if share < 5e-5 else f"{100 * share:.2g}" if share < 0.1 else f"{100 * share:.0f}"
 
 
-def _judged(found: Findings) -> str:
+def _judged(found: ClassFindings) -> str:
     """What the errors imply: that probabilities are uninformative, that they are fine, or how far off they are."""
     test = found.calibration
     if not test.informative:
@@ -136,7 +151,7 @@ def _judged(found: Findings) -> str:
     return f"This is more than chance explains: overall, the probabilities are {bias}, {grade}."
 
 
-def resolution(found: Findings) -> str:
+def resolution(found: ClassFindings) -> str:
     """How much of the variance of the labels the probabilities explain."""
     return (
         "The share of the variance of the labels that the stated probabilities explain, in ten bins of equal size. "
@@ -145,7 +160,7 @@ def resolution(found: Findings) -> str:
     )
 
 
-def log_loss(found: Findings) -> str:
+def log_loss(found: ClassFindings) -> str:
     """The log loss as a typical probability."""
     typical = float(np.exp(-found.result.log_loss))
     return (
@@ -154,13 +169,17 @@ def log_loss(found: Findings) -> str:
     )
 
 
-def coverage(found: Findings) -> str:
+def coverage(found: ClassFindings) -> str:
     """Whether prediction sets have the guaranteed coverage."""
+    return _covered(found, "Prediction sets", "the true label", "sets could be smaller", _by_class(found))
+
+
+def _covered(found: Findings, what: str, truth: str, wasted: str, more: str = "") -> str:
+    """Coverage beside its target and chance. more: what is said besides, where it agrees with the target."""
     result, chance = found.result, found.chance(found.result.epsilon)
     target, measured = percent(1 - result.epsilon), percent(result.coverage or 0.0)
     result_text = (
-        f"Prediction sets are built to contain the true label for at least {target} of the examples; "
-        f"they contain it for {measured}."
+        f"{what} are built to contain {truth} for at least {target} of the examples; they contain it for {measured}."
     )
     if chance is None or result.coverage is None:
         return result_text
@@ -168,22 +187,27 @@ def coverage(found: Findings) -> str:
     if result.coverage < low:
         return f"{result_text} This is lower than chance explains: these examples differ from the calibration data."
     if result.coverage > high:
-        return f"{result_text} This is higher than chance explains: sets could be smaller on examples like these."
+        return f"{result_text} This is higher than chance explains: {wasted} on examples like these."
     if result.coverage >= 1 - result.epsilon:
-        return f"{result_text} The target is met.{_by_class(found)}"
+        return f"{result_text} The target is met.{more}"
     n = found.count(len(found.clf.calibration_y_))
     return (
         f"{result_text} With {n:,} calibration examples, chance alone gives values between {percent(low)} and "
-        f"{percent(high)}, so this agrees with the target.{_by_class(found)}"
+        f"{percent(high)}, so this agrees with the target.{more}"
     )
 
 
-def _by_class(found: Findings) -> str:
+def interval_coverage(found: Findings) -> str:
+    """Whether intervals have the guaranteed coverage."""
+    return _covered(found, "Intervals", "the true number", "intervals could be narrower")
+
+
+def _by_class(found: ClassFindings) -> str:
     """The classes that fall short, if any."""
     return "" if found.result.advice is None else f" {found.result.advice}."
 
 
-def set_size(found: Findings) -> str:
+def set_size(found: ClassFindings) -> str:
     """Shares of sets with one, several and no labels, and what they mean."""
     curve = found.set_curve([found.result.epsilon])
     assert curve is not None
@@ -200,9 +224,10 @@ def typicality(found: Findings) -> str:
     low = percent(float((found.typicality <= STRANGE).mean()))
     n, n_calibration = len(found.typicality), len(found.clf.calibration_y_)
     least = 0.5 - 2 * np.sqrt((1 / n + 1 / n_calibration) / 12)  # uniform on data like that of calibration
+    what = {NUMBERS: "number", LABELS: "labels"}.get(found.clf.target_.kind, "label")
     unusual = " These examples look less familiar to the model than its calibration examples."
     return (
-        "How like the training examples an example is, whatever its label, from 0 to 1: the share of calibration "
+        f"How like the training examples an example is, whatever its {what}, from 0 to 1: the share of calibration "
         "examples at least as unlike them. On data like the training data it takes all values alike, with a mean of "
         f"about 0.5; near 0, the model has seen nothing like the example. {low} of the test examples are at most "
         f"{STRANGE:g}.{unusual if found.typicality.mean() < least else ''}"
@@ -221,7 +246,7 @@ def outside(found: Findings) -> str:
     )
 
 
-def issues(found: Findings) -> str:
+def issues(found: ClassFindings) -> str:
     """How many labels look wrong, and who judged them."""
     how_judged = found.issues.attrs
     n, m = found.count(len(found.issues)), found.count(how_judged.get("checked", len(found.clf.references_)))
@@ -260,8 +285,9 @@ def heaviest(decided: Deciding) -> str:
 def agreement(known: Agreement) -> str:
     """How often few voters agree with all, with its interval."""
     return (
-        f"So many of {known.n:,} calibration examples get the label that all training examples would give. For more "
-        f"examples of the same kind the share most likely lies between {percent(known.low)} and {percent(known.high)}."
+        f"So many of {known.n:,} calibration examples get the prediction that all training examples would give. For "
+        "more examples of the same kind the share most likely lies between "
+        f"{percent(known.low)} and {percent(known.high)}."
     )
 
 

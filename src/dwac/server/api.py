@@ -1,10 +1,14 @@
-"""The REST API, version 1: predict, sets, explain, model, health and metrics."""
+"""The REST API, version 1: predict, sets, explain, model, health and metrics.
+
+What a request takes and answers depends on the task: one label, several labels or numbers, which have no sets.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import APIRouter
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,37 +39,40 @@ def router(service: Service) -> APIRouter:
     api = APIRouter(prefix="/v1", responses=_refusals(_ALL))
     limits, reader = service.limits, service.reader
 
-    def asked(kind: type[schemas._Asked]) -> dict[str, Any]:
+    task = service.answers.schemas
+
+    def asked(name: str, kind: type[schemas.Asked], answer: type[BaseModel]) -> dict[str, Any]:
         body = schemas.request_body(kind, reader, limits)
-        return {"openapi_extra": body, "responses": _refusals(_ASKED)}
+        about = {"response_model": answer, "description": task.about[name]}
+        return {**about, "openapi_extra": body, "responses": _refusals(_ASKED)}
 
-    @api.post("/predict", response_model=schemas.Predictions, summary="Predict", **asked(schemas.Ask))
+    @api.post("/predict", summary="Predict", **asked("predict", task.ask, task.predictions))
     async def predict(request: Request) -> Response:
-        """Label, probabilities, confidence, credibility, typicality and prediction set of each row."""
-        ask = schemas.checked(schemas.Ask, await service.read(request))
-        service.check_rows(ask.rows, limits.rows)
-        predictions = await service.votes(ask.rows, strict=ask.strict)
-        return json_response(service.answers.predictions(predictions, ask.epsilon))
+        ask = await rows_of(request, task.ask)
+        return json_response(service.answers.predictions(await service.votes(ask), ask))
 
-    @api.post("/sets", response_model=schemas.Sets, summary="Prediction sets", **asked(schemas.Ask))
-    async def sets(request: Request) -> Response:
-        """The labels that cannot be rejected at error rate ε, and the p-value of every label."""
-        ask = schemas.checked(schemas.Ask, await service.read(request))
-        service.check_rows(ask.rows, limits.rows)
-        return json_response(service.answers.sets(await service.votes(ask.rows, strict=ask.strict), ask.epsilon))
+    if task.sets is not None:
 
-    @api.post("/explain", response_model=schemas.Explanations, summary="Explain", **asked(schemas.AskWhy))
+        @api.post("/sets", summary="Prediction sets", **asked("sets", task.ask, task.sets))
+        async def sets(request: Request) -> Response:
+            ask = await rows_of(request, task.ask)
+            return json_response(service.answers.sets(await service.votes(ask), ask))
+
+    @api.post("/explain", summary="Explain", **asked("explain", task.ask_why, task.explanations))
     async def explain(request: Request) -> Response:
-        """The training examples that voted and their shares; how few decide; how many must go to change the label."""
-        ask = schemas.checked(schemas.AskWhy, await service.read(request))
+        ask = schemas.checked(task.ask_why, await service.read(request))
         service.check_rows(ask.rows, limits.rows_to_explain)
         if ask.k > limits.neighbors:
             raise RefusalError(422, "invalid_request", f"k must be at most {limits.neighbors}; got {ask.k}")
-        return json_response({"explanations": await service.explanations(ask.rows, ask.k, strict=ask.strict)})
+        return json_response({"explanations": await service.explanations(ask)})
 
-    @api.get("/model", response_model=schemas.Card, summary="The model")
+    async def rows_of(request: Request, kind: type[schemas.Asked]) -> schemas.Asked:
+        ask = schemas.checked(kind, await service.read(request))
+        service.check_rows(ask.rows, limits.rows)
+        return ask
+
+    @api.get("/model", response_model=task.card, summary="The model", description=task.about["model"])
     async def model() -> Response:
-        """Its kind and classes, the form of its rows, the number of voters, and the limits of this service."""
         return json_response(service.card())
 
     @api.get("/health/live", response_model=schemas.Health, summary="Alive?")

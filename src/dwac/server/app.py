@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 
 from dwac.errors import DwacError, InputError
-from dwac.estimator.classifier import DWACClassifier
 from dwac.server import api
+from dwac.server.answers import Model
 from dwac.server.gate import LOOPBACK, Gate
 from dwac.server.limits import Limits
 from dwac.server.metrics import Metrics
@@ -31,7 +31,7 @@ _ABOUT = "Every prediction is a weighted vote of training examples, with a measu
 
 
 def create_app(
-    model: DWACClassifier,
+    model: Model,
     *,
     token: str | None = None,
     limits: Limits | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -14,15 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dwac.errors import DwacError, InputError
-from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.evaluation import Predictions
-from dwac.nn import WeightedAverage
-from dwac.server.answers import VOTES, Answers
+from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.server.answers import Answers, Model, Predicted, answers_of
 from dwac.server.batching import Batcher
 from dwac.server.inputs import Reader, reader_of
 from dwac.server.limits import Limits
 from dwac.server.metrics import Metrics
 from dwac.server.refusals import CLOSE, RefusalError
+from dwac.server.schemas import Asked, AskWhy
 
 log = logging.getLogger("dwac.server")
 
@@ -35,7 +34,7 @@ _LONG = 2**16  # bytes of JSON from which parsing moves to a thread
 class Service:
     """A model with its limits and the requests that wait for it."""
 
-    model: DWACClassifier
+    model: Model
     limits: Limits = field(default_factory=Limits)
     private: bool = False
     metrics: Metrics = field(default_factory=Metrics)
@@ -45,15 +44,15 @@ class Service:
     buffered: int = field(init=False, default=0)
 
     @classmethod
-    def of(cls, model: DWACClassifier, limits: Limits, private: bool | None) -> Service:
+    def of(cls, model: Model, limits: Limits, private: bool | None) -> Service:
         """For a fitted model; private by default if it was saved without its training examples."""
-        if not isinstance(model, DWACClassifier) or not hasattr(model, "model_"):
-            raise InputError(f"the model must be a fitted DWACClassifier; got {type(model).__name__}")
+        if not isinstance(model, DWACClassifier | DWACRegressor) or not hasattr(model, "model_"):
+            raise InputError(f"the model must be a fitted DWACClassifier or DWACRegressor; got {type(model).__name__}")
         return cls(model, limits, model.private_ if private is None else private)
 
     def __post_init__(self) -> None:
         self.reader = reader_of(self.model, self.limits, private=self.private)
-        self.answers = Answers(self.model, self.reader, self.private)
+        self.answers = answers_of(self.model, self.reader, private=self.private)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -82,7 +81,10 @@ class Service:
     async def _warm_up(self) -> None:
         """The first call prepares what later ones reuse; an example that the model refuses does no harm."""
         with suppress(DwacError):
-            await self.votes([self.reader.example()])
+            await self.votes(self._example())
+
+    def _example(self) -> Asked:
+        return self.answers.schemas.ask(rows=[self.reader.example()], strict=False)
 
     def queue(self) -> Batcher:
         """The queue, if it accepts another request."""
@@ -95,47 +97,32 @@ class Service:
         """Refuse if a prediction would be refused; after a panic, first check that the model answers."""
         if self.queue().panicked:
             try:
-                await self.votes([self.reader.example()])
+                await self.votes(self._example())
             except Exception as error:
                 if isinstance(error, RefusalError):
                     raise
                 raise RefusalError(503, "failing", "the model fails; see the log", {"retry-after": "5"}) from error
 
-    async def votes(self, rows: list[Any], *, strict: bool = False) -> Predictions:
-        """Predictions for rows; strict: an error if one cannot be read."""
-        predictions: Predictions = await self._ask(VOTES, rows)
-        if strict and predictions.reasons is not None:
-            _require_all(predictions.reasons.tolist())
-        return predictions
+    async def votes(self, ask: Asked) -> Predicted:
+        """Predictions for the rows of a request; an error if it is strict and one cannot be read."""
+        predicted: Predicted = await self._ask(self.answers.votes_for(ask), ask.rows)
+        if ask.strict and predicted.reasons is not None:
+            _require_all(predicted.reasons.tolist())
+        return predicted
 
-    async def explanations(self, rows: list[Any], k: int, *, strict: bool = False) -> list[dict[str, Any]]:
-        """Explanations for rows; strict: an error if one cannot be read."""
-        explained: list[dict[str, Any]] = await self._ask(k, rows)
-        if strict:
+    async def explanations(self, ask: AskWhy) -> list[dict[str, Any]]:
+        """Explanations for the rows of a request; an error if it is strict and one cannot be read."""
+        explained: list[dict[str, Any]] = await self._ask(self.answers.why(ask), ask.rows)
+        if ask.strict:
             _require_all([each["unreadable"] for each in explained])
         return explained
 
-    async def _ask(self, k: int, rows: list[Any]) -> Any:
-        return await self.queue().submit(k, rows, size=len(rows))
+    async def _ask(self, asked: Hashable, rows: list[Any]) -> Any:
+        return await self.queue().submit(asked, rows, size=len(rows))
 
     def card(self) -> dict[str, Any]:
-        """The model and the rows that it takes."""
-        voters = isinstance(self.model.model_, WeightedAverage)
-        return {
-            "kind": self.model.encoder_.kind,
-            "head": self.model.head,
-            "kernel": self.model.kernel,
-            "classes": self.answers.labels,
-            "n_references": self.answers.count(len(self.model.references_)) if voters else 0,
-            "n_examples": self.answers.count(round(float(self.model.references_.sizes.sum()))) if voters else 0,
-            "agreement": self.answers.agreement(),
-            "n_calibration": self.answers.count(len(self.model.calibration_y_)),
-            "columns": self.reader.columns(),
-            "row": self.reader.schema(),
-            "example": self.reader.example(),
-            "private": self.private,
-            "limits": asdict(self.limits),
-        }
+        """The model, the rows that it takes and the limits of the service."""
+        return {**self.answers.card(), "limits": asdict(self.limits)}
 
     # Requests
 

@@ -15,11 +15,10 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from dwac.drawing.colours import COLOURS, MARKERS
-from dwac.report.words import represented, what_map_shows
+from dwac.report.words import represented
 from dwac.server.explorer import grouped, looking
-from dwac.server.explorer.points import COLUMNS
 from dwac.server.explorer.state import Explorer
-from dwac.server.explorer.words import GUIDE, REPRESENTED
+from dwac.server.explorer.words import guide
 from dwac.server.refusals import RefusalError
 from dwac.server.schemas import checked
 from dwac.server.service import Service, json_response
@@ -35,11 +34,11 @@ class _Asked(BaseModel):
 
 
 class Step(_Asked):
-    """One edit: a training example and the code of its new label; or undo or redo."""
+    """One edit: a training example and the code of its new label, or its new numbers; or undo or redo."""
 
     action: Literal["remove", "relabel", "undo", "redo"]
     point: int = -1
-    label: int = -1
+    label: int | float | list[float] = -1
 
 
 class Question(_Asked):
@@ -51,6 +50,8 @@ class Question(_Asked):
     down: int = 0
     brightness: float = Field(1.0, ge=0, le=10)
     k: int = Field(K, ge=1, le=MOST_NEIGHBORS)
+    epsilon: float | None = Field(None, ge=1e-9, lt=1)
+    label: int = 0
 
 
 def router(explorer: Explorer) -> APIRouter:
@@ -79,16 +80,21 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/columns/{name}")
     async def column(request: Request, name: str) -> Response:
-        if name not in COLUMNS:
-            raise RefusalError(404, "not_found", f"the column must be one of {', '.join(COLUMNS)}; got {name!r:.40}")
-        session = _session(request)
-        values = await beside(lambda: explorer.points.column(name, explorer.view(session)))
+        known = explorer.points.columns
+        if name not in known:
+            raise RefusalError(404, "not_found", f"the column must be one of {', '.join(known)}; got {name!r:.40}")
+        session, epsilon = _session(request), _epsilon(request)
+        values = await beside(lambda: explorer.points.column(name, explorer.view(session), epsilon))
         return Response(values.tobytes(), media_type="application/octet-stream")
 
     @routes.get("/explorer/points/{point:int}")
     async def example(request: Request, point: int) -> Response:
         k = int(_number(request, "k", K, 1, MOST_NEIGHBORS))
-        return json_response(await beside(looking.example, explorer, _session(request), point, k))
+        session, asked = (
+            _session(request),
+            {"epsilon": _epsilon(request), "label": int(_number(request, "label", 0, 0, 1e6))},
+        )
+        return json_response(await beside(lambda: looking.example(explorer, session, point, k, **asked)))
 
     @routes.get("/explorer/discs/{disc:int}")
     async def members(request: Request, disc: int) -> Response:
@@ -107,11 +113,13 @@ def router(explorer: Explorer) -> APIRouter:
         question = checked(Question, await service.read(request))
         session = _session(request)
 
+        asked: dict[str, Any] = {"epsilon": question.epsilon, "label": question.label}
+
         def answer() -> Any:
             if question.point is not None:
                 given = (question.point, question.right, question.down, question.brightness)
-                return explorer.ask(session, explorer.changed_image(*given), question.k)
-            return explorer.ask(session, service.reader.read([question.row]), question.k)
+                return explorer.ask(session, explorer.changed_image(*given), question.k, **asked)
+            return explorer.ask(session, service.reader.read([question.row]), question.k, **asked)
 
         return json_response(await beside(answer))
 
@@ -125,7 +133,8 @@ def router(explorer: Explorer) -> APIRouter:
             case "redo":
                 await beside(explorer.redo, session)
             case _:
-                await beside(explorer.edit, session, step.point, None if step.action == "remove" else step.label)
+                value = None if step.action == "remove" else explorer.task.new_value(step)
+                await beside(explorer.edit, session, step.point, value)
         return json_response(await beside(looking.changes, explorer, session))
 
     @routes.get("/explorer/search")
@@ -148,8 +157,11 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/examples.csv")
     async def table(request: Request) -> Response:
-        epsilon = _number(request, "epsilon", explorer.epsilon, 1e-9, 1 - 1e-9)
-        return Response(await beside(looking.table, explorer, _session(request), epsilon), media_type="text/csv")
+        found = await beside(looking.table, explorer, _session(request), _epsilon(request))
+        return Response(found, media_type="text/csv")
+
+    def _epsilon(request: Request) -> float:
+        return _number(request, "epsilon", explorer.epsilon, 1e-9, 1 - 1e-9)
 
     return routes
 
@@ -185,7 +197,7 @@ def _number(request: Request, name: str, usual: float, least: float, most: float
 
 def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
     """What the page shows before anything is clicked."""
-    points, rival, card = explorer.points, explorer.rival, service.card()
+    points, rival, card, said = explorer.points, explorer.rival, service.card(), guide(explorer)
     return {
         "title": explorer.title,
         "note": explorer.note,
@@ -193,8 +205,10 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "card": card,
         "colours": COLOURS,
         "markers": MARKERS,
-        "map": what_map_shows(unchanged=points.layout.unchanged),
-        "guide": GUIDE | (REPRESENTED if explorer.clf.references_.weighted else {}),
+        "guide": said,
+        "map": said["map"],
+        "columns": points.columns,
+        "target": explorer.task.start(explorer),
         "represented": represented(explorer.clf, private=explorer.private),
         "sizes": points.references.sizes.tolist() if points.n_training and points.references.weighted else None,
         **grouped.discs(explorer),

@@ -1,6 +1,7 @@
 """Edits of the voters: training examples removed or relabelled, and what that changes. All results are exact.
 
 other = edited(clf, {7: None, 9: 2})     # without example 7, and 9 with the label of code 2; clf stays as it was
+other = edited(reg, {9: (71.5,)})        # where numbers are predicted, 9 with another number
 
 Where few represent all, an edit acts on a representative with the votes of all whom it stands for.
 """
@@ -15,14 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dwac.estimator.classifier import DWACClassifier
 from dwac.kernels import squared_distances
 from dwac.nn import WeightedAverage
 from dwac.reference import ReferenceSet
+from dwac.server.answers import Model
 from dwac.server.refusals import RefusalError
 
 Floats = NDArray[np.float64]
-Edits = Mapping[int, int | None]  # by position among the references: the code of the new label, or None if removed
+New = int | tuple[float, ...]  # the code of a label, or numbers
+Edits = Mapping[int, New | None]  # by position among the references: what it votes for now, or None if removed
 
 _MOST = 10_000  # edits per page
 _CELLS = 2**22  # weights in memory at once
@@ -32,11 +34,11 @@ _NEAR = 1e-3  # lead of a label, in log, below which votes are counted again in 
 
 @dataclass(frozen=True)
 class Edit:
-    """The position of an example among the references, its previous label and its new one; None if removed."""
+    """The position of an example among the references, what it voted for and what it votes for; None if removed."""
 
     place: int
-    before: int
-    label: int | None
+    before: New
+    label: New | None
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,17 @@ class History:
     undone: tuple[Edit, ...] = field(default=())
 
     @property
-    def net(self) -> dict[int, int | None]:
+    def net(self) -> dict[int, New | None]:
         """The net effect of all edits."""
         return {edit.place: edit.label for edit in self.done}
 
-    def add(self, place: int, label: int | None, labels: NDArray[np.int64]) -> History:
-        """With one more edit; `labels` are those before any edit."""
-        now = self.net.get(place, int(labels[place]))
+    def add(self, place: int, label: New | None, first: New) -> History:
+        """With one more edit; `first` is what the example voted for before any edit."""
+        now = self.net.get(place, first)
         if now is None:
             raise RefusalError(409, "removed", "this example was removed; undo that first")
         if now == label:
-            raise RefusalError(409, "same_label", "the example already has this label; choose another one")
+            raise RefusalError(409, "same_label", "the example already votes for this; choose something else")
         if len(self.done) >= _MOST:
             raise RefusalError(
                 409, "too_many_edits", f"at most {_MOST:,} edits are allowed; export them and reload the page"
@@ -77,8 +79,8 @@ class History:
         return replace(self, done=(*self.done, self.undone[-1]), undone=self.undone[:-1])
 
 
-def edited(clf: DWACClassifier, edits: Edits) -> DWACClassifier:
-    """The same classifier with other voters: everything except the reference set is shared and unchanged.
+def edited(clf: Model, edits: Edits) -> Model:
+    """The same model with other voters: everything except the reference set is shared and unchanged.
 
     Novelty stays as it was, measured against the same voters: an edit changes votes, not what the model has seen.
     """
@@ -89,8 +91,8 @@ def edited(clf: DWACClassifier, edits: Edits) -> DWACClassifier:
     return other
 
 
-def alone(clf: DWACClassifier) -> DWACClassifier:
-    """The same classifier; where few represent all, without those who are represented.
+def alone(clf: Model) -> Model:
+    """The same model; where few represent all, without those who are represented.
 
     If those stayed, another would take the place of a representative that is removed, and nothing would be seen.
     """
@@ -104,8 +106,8 @@ def alone(clf: DWACClassifier) -> DWACClassifier:
     return other
 
 
-def _voting(clf: DWACClassifier, references: ReferenceSet, descriptions: list[str | None] | None) -> DWACClassifier:
-    """A copy of a classifier with other voters, whose groups have these descriptions."""
+def _voting(clf: Model, references: ReferenceSet, descriptions: list[str | None] | None) -> Model:
+    """A copy of a model with other voters, whose groups have these descriptions."""
     other, model = copy(clf), copy(clf.model_)
     assert isinstance(model, WeightedAverage)
     model.references = references
@@ -113,7 +115,7 @@ def _voting(clf: DWACClassifier, references: ReferenceSet, descriptions: list[st
     return other
 
 
-def descriptions_after(clf: DWACClassifier, changed: ReferenceSet) -> list[str | None] | None:
+def descriptions_after(clf: Model, changed: ReferenceSet) -> list[str | None] | None:
     """Descriptions of the groups of edited voters: each group keeps its own; a new one has none."""
     known, before, after = clf.descriptions_, clf.references_.groups, changed.groups
     if known is None:
@@ -129,10 +131,12 @@ def voters(references: ReferenceSet, edits: Edits) -> ReferenceSet:
     """The references after the edits; the original set is not changed."""
     references.groups  # noqa: B018 - found once, and kept by edits
     changed, ids = copy(references), references.ids
-    relabelled = {place: label for place, label in edits.items() if label is not None}
-    removed = [place for place, label in edits.items() if label is None]
+    relabelled = {place: value for place, value in edits.items() if value is not None}
+    removed = [place for place, value in edits.items() if value is None]
     if relabelled:
-        changed.relabel([ids[place] for place in relabelled], list(relabelled.values()))
+        values = list(relabelled.values())
+        given = {"labels": values} if references.targets is None else {"targets": np.array(values, dtype=np.float64)}
+        changed.relabel([ids[place] for place in relabelled], **given)
     if removed:
         changed.remove([ids[place] for place in removed])
     return changed

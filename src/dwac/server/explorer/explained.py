@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dwac.drawing.records import compared, kind_of
 from dwac.explain import Explanation, Group
+from dwac.explain.base import VoteExplanation
 from dwac.server.explorer.points import Points
+from dwac.server.explorer.tasks import Task
 
 _LETTERS = 40  # shown per value in a table
 
 
-def explained(explanation: Explanation, points: Points | None) -> dict[str, Any]:
-    """A dict for JSON; with `points`, also the positions of the neighbours and groups among them."""
+def explained(task: Task, found: Any, points: Points | None, label: int = 0) -> dict[str, Any]:
+    """A dict for JSON; with `points`, also the positions of the neighbours and groups among them.
+
+    label: which of several labels is explained.
+    """
+    explanation: VoteExplanation = task.vote(found, label)
     open_ = points if points is not None and points.n_training and not explanation.private else None
     groups = () if explanation.few_suffice else explanation.shown_groups
     return {
@@ -22,26 +26,22 @@ def explained(explanation: Explanation, points: Points | None) -> dict[str, Any]
         "explanation": explanation.to_dict(),
         "few_suffice": explanation.few_suffice,
         "sentences": explanation.sentences(),
-        "facts": _facts(explanation),
+        "facts": _facts(explanation) if isinstance(explanation, Explanation) else {},
         "compared": _compared(explanation, [neighbor.record for neighbor in explanation.neighbors]),
         "compared_groups": _compared(explanation, [group.face.record for group in groups]),
         "neighbor_points": None if open_ is None else _places(open_, [n.id for n in explanation.neighbors]),
-        "groups": None if open_ is None else [on_map(group, explanation, open_) for group in groups],
+        "groups": None if open_ is None else [on_map(group, open_) for group in groups],
+        **task.more(found),
     }
 
 
-def on_map(group: Group, explanation: Explanation, points: Points, *, whole: bool = True) -> dict[str, Any]:
+def on_map(group: Group, points: Points) -> dict[str, Any]:
     """The points of a group's representative and of the members shown, and its discs; of a subgroup the one disc."""
     (representative,) = _places(points, [group.representative.id])
     members = _places(points, [member.id for member in group.members])
     discs: list[int] = []
     if points.has_discs:
-        found = points.references.groups
-        leaf = found.leaves[representative]
-        same = list(explanation.probabilities)[found.leaf_labels[leaf]] == group.label  # not if it was relabelled
-        discs = (
-            (np.flatnonzero(found.parents == found.parents[leaf]).tolist() if whole else [int(leaf)]) if same else []
-        )
+        discs = points.task.discs_of(group, points.references)
     return {"representative_point": representative, "member_points": members, "discs": discs}
 
 
@@ -49,7 +49,7 @@ def _places(points: Points, ids: list[Any]) -> list[int]:
     return list(points.references.positions(ids).tolist())
 
 
-def _compared(explanation: Explanation, records: list[Any]) -> list[dict[str, Any]]:
+def _compared(explanation: VoteExplanation, records: list[Any]) -> list[dict[str, Any]]:
     """The columns of a table, of the example and of others."""
     if explanation.private or kind_of(explanation.record) != "table":
         return []

@@ -24,14 +24,19 @@ def discs(explorer: Explorer) -> dict[str, Any]:
     points = explorer.points
     if not points.has_discs:
         return {"discs": [], "groups": []}
-    groups, layout = points.references.groups, points.layout
-    described = explorer.clf.descriptions_ or [None] * len(groups)
-    columns = (layout.centres[:, 0], layout.centres[:, 1], layout.radii, groups.leaf_labels, groups.parents)
-    rows = zip(*(column.tolist() for column in columns), np.round(groups.leaf_sizes).astype(int).tolist(), strict=True)
-    names = ("x", "y", "r", "label", "group", "size")
+    groups, layout = explorer.task.groups(points.references), points.layout
+    described = explorer.task.descriptions(explorer.clf) or [None] * len(groups)
+    columns = {
+        "x": layout.centres[:, 0].tolist(),
+        "y": layout.centres[:, 1].tolist(),
+        "r": layout.radii.tolist(),
+        "group": groups.parents.tolist(),
+        "size": np.round(groups.leaf_sizes).astype(int).tolist(),
+        **explorer.task.disc(points.references),
+    }
     sizes = np.round(groups.sizes).astype(int).tolist()
     return {
-        "discs": [dict(zip(names, row, strict=True)) for row in rows],
+        "discs": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
         "groups": [{"size": n, "description": said} for n, said in zip(sizes, described, strict=True)],
     }
 
@@ -40,7 +45,7 @@ def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: b
     """A page of the members of a disc, or of the whole group that it is a part of, the most central first."""
     explorer.require_open("it shows no groups of training examples")
     points = explorer.points
-    groups = points.references.groups if points.has_discs else None
+    groups = explorer.task.groups(points.references) if points.has_discs else None
     if groups is None or not 0 <= disc < len(groups.parents):
         n = 0 if groups is None else len(groups.parents)
         raise InputError(f"the disc must be one of the {n:,} discs of the map; got {disc}")
@@ -48,11 +53,11 @@ def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: b
     everybody = points.references if explorer.members is None else explorer.members
     leaves = np.flatnonzero(groups.parents == group) if whole else np.array([disc])
     rows = _central_first(everybody, np.flatnonzero(np.isin(everybody.groups.leaves, leaves)))
-    described = explorer.clf.descriptions_
+    described = explorer.task.descriptions(explorer.clf)
     return {
         "disc": disc,
         "whole": whole,
-        "label": explorer.labels[groups.leaf_labels[disc]],
+        "label": explorer.task.named_disc(points.references, disc),
         "size": round(float(groups.leaf_sizes[disc])),
         "group": {
             "size": round(float(groups.sizes[group])),
@@ -75,16 +80,16 @@ def _listed(explorer: Explorer, session: str, everybody: ReferenceSet, rows: NDA
     """Examples with their records; those that are points can be selected, and were perhaps edited."""
     points, edits, names = explorer.points, explorer.history(session).net, list(everybody.ids[rows])
     places = points.references.index_of_ids.get_indexer(everybody.index_of_ids[rows]).tolist()
-    labels = everybody.labels.cpu().numpy()[rows].tolist()
+    values, task = explorer.task.of_voters(everybody)[rows], explorer.task
     listed = []
-    for name, place, label in zip(names, places, labels, strict=True):
+    for name, place, value in zip(names, places, values, strict=True):
         record = explorer.clf.examples_.get(name) or None
-        now = edits.get(place, label) if place >= 0 else label
+        now = edits.get(place, value) if place >= 0 else value
         listed.append(
             {
                 "point": place if place >= 0 else None,
                 "id": plain(name),
-                "label": explorer.labels[label if now is None else now],
+                "label": task.named(value if now is None else now),
                 "removed": now is None,
                 "size": round(float(points.references.sizes[place])) if place >= 0 else 1,
                 "record": plain(record),
@@ -111,8 +116,5 @@ def opened(explorer: Explorer, session: str, answer: int, number: int) -> dict[s
     if not 0 <= number < len(shown):
         raise InputError(f"the group must be one of the {len(shown)} shown, 0 … {len(shown) - 1}; got {number}")
     subgroups: tuple[Group, ...] = shown[number].subgroups
-    parts = [
-        {**plain(part.to_dict()), **on_map(part, explanation, explorer.points, whole=False)}
-        for part in subgroups[:_SUBGROUPS]
-    ]
+    parts = [{**plain(part.to_dict()), **on_map(part, explorer.points)} for part in subgroups[:_SUBGROUPS]]
     return {"subgroups": parts, "n": len(subgroups)}

@@ -1,8 +1,7 @@
-"""Lists of examples: search, labels that look wrong, disagreements between two models, and exports."""
+"""Lists of examples: search, labels and numbers that look wrong, disagreements between two models, and exports."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -10,13 +9,14 @@ import numpy as np
 import pandas as pd
 
 from dwac.drawing.records import plain, written
-from dwac.estimator.evaluation import Predictions, as_csv
+from dwac.estimator.evaluation import as_csv
 from dwac.report.label_issues import label_issues
 from dwac.report.words import JUDGED
 from dwac.server.explorer.edits import Edit
-from dwac.server.explorer.points import NONE
+from dwac.server.explorer.examples import MOST
 from dwac.server.explorer.state import Explorer
-from dwac.server.explorer.views import MOST
+from dwac.server.explorer.tasks import task_of
+from dwac.server.explorer.tasks.classes import ClassTask
 
 FOUND = 50  # matches of a search
 LISTED = 500  # rows of a list
@@ -76,17 +76,19 @@ def _lines(records: pd.DataFrame) -> list[str]:
     ]
 
 
-def example(explorer: Explorer, session: str, point: int, k: int) -> dict[str, Any]:
-    """The name and label of a point, and its prediction."""
-    answer = explorer.point(session, point, k)
-    label = explorer.points.labels(explorer.view(session))[point]
+def example(explorer: Explorer, session: str, point: int, k: int, **asked: Any) -> dict[str, Any]:
+    """The name and label of a point, and its prediction; asked: as for `Explorer.point`."""
+    answer = explorer.point(session, point, k, **asked)
+    now = explorer.task.named(explorer.points.values(explorer.view(session))[point])
     part = "data" if explorer.points.is_data(point) else "training"
-    return {**answer, "id": explorer.points.name(point), "part": part, "true": label_name(explorer, int(label))}
+    return {**answer, "id": explorer.points.name(point), "part": part, "true": now}
 
 
 def issues(explorer: Explorer, session: str) -> dict[str, Any]:
     """Training labels that look wrong, given the current voters; with very many examples, only some are checked."""
     explorer.require_open("it lists no training labels")
+    if not isinstance(explorer.task, ClassTask):
+        return _errors(explorer, session)
     clf = explorer.view(session).clf
     m = len(clf.references_)
     rows = None if m <= MOST else np.linspace(0, m - 1, MOST).astype(np.int64)
@@ -100,43 +102,52 @@ def issues(explorer: Explorer, session: str) -> dict[str, Any]:
     return {"issues": listed, **counts, "judged": JUDGED[found.attrs["judged"]]}
 
 
+def _errors(explorer: Explorer, session: str) -> dict[str, Any]:
+    """The loaded examples that are furthest from what the others vote for."""
+    task, view, points = explorer.task, explorer.view(session), explorer.points
+    found = task.errors(view.predictions, points.values(view)[points.asked])
+    listed = [
+        {"point": int(points.asked[each["row"]]), "id": plain(explorer.examples.ids[each["row"]]), **each}
+        for each in found[:LISTED]
+    ]
+    n, held = len(explorer.examples), len(view.clf.references_)
+    return {"issues": listed, "n": len(found), "asked": n, "n_references": held, "judged": ""}
+
+
 def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:
-    """Rows for which the two models predict different labels, those where both are most confident first."""
-    rival = explorer.rival
+    """Rows for which the two models predict different labels or numbers, the most striking first."""
+    rival, task = explorer.rival, explorer.task
     if rival is None:
         return {"rows": [], "n": 0}
     ours, theirs = explorer.view(session).predictions, rival.predictions
-    mine, other = np.array(ours.labels.tolist(), dtype=object), np.array(theirs.labels.tolist(), dtype=object)
-    apart = np.flatnonzero(mine != other)
-    p, q = ours.probabilities.max(axis=1), theirs.probabilities.max(axis=1)
-    apart = apart[np.argsort(-np.minimum(p, q)[apart], kind="stable")]
-    listed = [
-        {
-            "point": int(row) + explorer.points.n_training,
-            "id": plain(explorer.examples.ids[row]),
-            "label": plain(mine[row]),
-            "probability": float(p[row]),
-            "rival_label": plain(other[row]),
-            "rival_probability": float(q[row]),
-            "true": label_name(explorer, int(explorer.examples.truth[row])),
-        }
-        for row in apart[:LISTED]
-    ]
+    apart, other = task.apart(ours, theirs), task_of(rival.clf)
+    listed = []
+    for row in apart[:LISTED].tolist():
+        mine, yours = task.told(ours, row), other.told(theirs, row)
+        listed.append(
+            {
+                "point": row + explorer.points.n_training,
+                "id": plain(explorer.examples.ids[row]),
+                **mine,
+                **{f"rival_{name}": value for name, value in yours.items()},
+                "true": task.named(explorer.examples.truth[row]),
+            }
+        )
     return {"rows": listed, "n": len(apart)}
 
 
 def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict[str, Any]:
-    """The edits of a page, and the examples whose predicted label they change."""
-    history, view = explorer.history(session), explorer.view(session)
+    """The edits of a page, and the examples whose predictions they change."""
+    history, view, task = explorer.history(session), explorer.view(session), explorer.task
     before, after = explorer.first.predictions, view.predictions
-    rows = np.flatnonzero(before.codes != after.codes)
+    rows = task.moved(before, after)
     points = explorer.points.asked
     listed = [
         {
             "point": int(points[row]),
             "id": plain(explorer.examples.ids[row]),
-            "before": _answer(before, int(row)),
-            "after": _answer(after, int(row)),
+            "before": task.told(before, int(row)),
+            "after": task.told(after, int(row)),
         }
         for row in rows[:most]
     ]
@@ -151,35 +162,18 @@ def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict
 
 
 def _edit_dict(explorer: Explorer, edit: Edit) -> dict[str, Any]:
+    named = explorer.task.named
     return {
         "point": edit.place,
         "id": plain(explorer.points.references.ids[edit.place]),
-        "before": label_name(explorer, edit.before),
-        "label": None if edit.label is None else label_name(explorer, edit.label),
+        "before": named(edit.before),
+        "label": None if edit.label is None else named(edit.label),
     }
-
-
-def _answer(predictions: Predictions, row: int) -> dict[str, Any]:
-    trust = None if predictions.conformal is None else float(predictions.conformal.credibility[row])
-    probability = float(predictions.probabilities[row].max())
-    return {"label": plain(predictions.labels[row]), "probability": probability, "credibility": trust}
-
-
-def label_name(explorer: Explorer, code: int) -> Any:
-    """The label of a code as a JSON value; None if unknown."""
-    return None if code in (-1, NONE) else explorer.labels[code]
 
 
 def table(explorer: Explorer, session: str, epsilon: float) -> str:
     """All loaded examples as CSV: id, label and prediction."""
-    view = explorer.view(session)
-    trust = view.predictions.conformal
-    # The page explains next to the slider what a very small ε cannot do: no warning here.
-    trust = None if trust is None else replace(trust, n_calibration=None)
-    predicted = replace(view.predictions, conformal=trust).frame(epsilon)
-    codes = explorer.points.labels(view)[explorer.points.asked]
+    view, points = explorer.view(session), explorer.points
     frame = pd.DataFrame({"id": [plain(name) for name in explorer.examples.ids]})
-    frame["label"] = [label_name(explorer, int(code)) for code in codes]
-    # No loaded row is unreadable.
-    predicted = predicted.rename(columns={"label": "predicted"}).drop(columns="unreadable")
+    predicted = explorer.task.frame(view.predictions, points.values(view)[points.asked], epsilon)
     return as_csv(pd.concat([frame, predicted], axis=1), harmless=True)

@@ -18,28 +18,33 @@ from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.reference import ReferenceSet
 from dwac.report.maps import layout_of, places_of
-from dwac.server.explorer.views import Examples, View
+from dwac.server.explorer.examples import Examples
+from dwac.server.explorer.tasks import NONE, Task
+from dwac.server.explorer.views import View
 
-NONE = 65535  # a code for "no label"
+__all__ = ["COLUMNS", "NONE", "Points"]
+
 _DATA, _REMOVED, _RELABELLED = 1, 2, 4
 _SPREADS = 6.0  # width of a private map in standard deviations
-COLUMNS = ("xy", "label", "predicted", "typicality", "state", "p_values")
+COLUMNS = {"xy": "<f4", "typicality": "<f4", "state": "<u1"}  # and those of the task, with the types of their numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
     """Training examples and rows of data on one map."""
 
+    task: Task
     references: ReferenceSet  # before any edit
     examples: Examples
     layout: Layout
-    predicted: NDArray[np.int64]  # codes of the labels predicted for the rows of data before any edit
+    predicted: NDArray[np.int64]  # codes of the outcomes predicted for the rows of data before any edit
     n_training: int  # 0 if private
     step: float | None = None  # of a private map, on which positions are rounded to whole steps
 
     @classmethod
     def of(
         cls,
+        task: Task,
         references: ReferenceSet,
         examples: Examples,
         predicted: NDArray[np.int64],
@@ -53,9 +58,9 @@ class Points:
         """
         layout = layout_of(references if members is None else members)
         if not private:
-            return cls(references, examples, layout, predicted, len(references))
+            return cls(task, references, examples, layout, predicted, len(references))
         step = float(places_of(references, layout).std(axis=0).max()) * _SPREADS / privacy.STEPS
-        return cls(references, examples, layout, predicted, 0, step or 1.0)
+        return cls(task, references, examples, layout, predicted, 0, step or 1.0)
 
     def place(self, h: Any, predicted: Any) -> NDArray[np.float64]:
         """(n, 2): positions of new embeddings on the map, by the codes of the labels predicted for them, (n,).
@@ -117,39 +122,38 @@ class Points:
         """The disc in which a point lies."""
         return int(self.leaves[point]) if self.has_discs else None
 
-    def column(self, name: str, view: View) -> NDArray[Any]:
-        """One of COLUMNS for all points; p-values only for those with predictions, one row per point."""
+    @property
+    def columns(self) -> dict[str, str]:
+        """All columns, and the types of their numbers."""
+        return {**COLUMNS, **self.task.columns}
+
+    def column(self, name: str, view: View, epsilon: float = 0.1) -> NDArray[Any]:
+        """One of the columns, for all points or for those with predictions; epsilon: of intervals."""
         match name:
             case "xy":
                 return self.placed.astype("<f4")
-            case "label":
-                return self.labels(view)
-            case "predicted":
-                return self._spread(view.predictions.codes, NONE, "<u2")
             case "typicality":
-                trust = view.predictions.conformal
-                return self._spread([] if trust is None else trust.typicality, np.nan, "<f4")
-            case "p_values":
-                trust = view.predictions.conformal
-                return np.zeros(0) if trust is None else trust.p_values.astype("<f8")
-            case _:
+                known = view.predictions.typicality
+                return self.spread([] if known is None else known, np.nan, "<f4")
+            case "state":
                 return self._states(view)
+            case _:
+                return self.task.column(name, self, view, epsilon)
 
-    def labels(self, view: View) -> NDArray[np.uint16]:
-        """Codes of the current labels; NONE if unknown."""
-        labels = np.full(len(self), NONE, dtype="<u2")
+    def values(self, view: View) -> NDArray[Any]:
+        """(n, …): the labels or numbers of all points as they are now, or what stands for unknown."""
+        shown = [self.examples.truth] if self.n_data else []
         if self.n_training:
-            labels[: self.n_training] = self.references.labels.cpu().numpy()
-            for place, label in view.edits.items():
-                labels[place] = labels[place] if label is None else label
-        if self.n_data:
-            truth = self.examples.truth
-            labels[self.n_training :] = np.where(truth < 0, NONE, truth)
-        return labels
+            now = np.array(self.task.of_voters(view.clf.references_))
+            voters = np.array(self.task.of_voters(self.references))
+            stays = np.setdiff1d(np.arange(len(voters)), [p for p, value in view.edits.items() if value is None])
+            voters[stays] = now
+            shown = [voters, *shown]
+        return np.concatenate(shown) if shown else self.task.unknown(0)
 
-    def _spread(self, values: Any, missing: float, dtype: str) -> NDArray[Any]:
+    def spread(self, values: Any, missing: float, dtype: str, width: int | None = None) -> NDArray[Any]:
         """Values of the examples with predictions, spread over all points."""
-        spread = np.full(len(self), missing, dtype=dtype)
+        spread = np.full(len(self) if width is None else (len(self), width), missing, dtype=dtype)
         if len(values):
             spread[self.asked] = values
         return spread
@@ -157,6 +161,6 @@ class Points:
     def _states(self, view: View) -> NDArray[np.uint8]:
         states = np.zeros(len(self), dtype=np.uint8)
         states[self.n_training :] = _DATA
-        for place, label in view.edits.items():
-            states[place] |= _REMOVED if label is None else _RELABELLED
+        for place, value in view.edits.items():
+            states[place] |= _REMOVED if value is None else _RELABELLED
         return states

@@ -11,31 +11,33 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dwac.drawing.records import image_of, kind_of, plain
+from dwac.drawing.records import image_of, kind_of
 from dwac.encoders import ImageEncoder
 from dwac.errors import DwacError, InputError, PrivacyError
-from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.evaluation import Predictions, predict
+from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import count, row_ids, rows_of, take
-from dwac.explain import Explanation, privacy
+from dwac.explain import privacy
 from dwac.reference import ReferenceSet
 from dwac.report.seen import CLOSE
+from dwac.server.answers import Model
 from dwac.server.explorer.edits import Edits, History, alone, descriptions_after
+from dwac.server.explorer.examples import MOST, Examples
 from dwac.server.explorer.explained import explained
 from dwac.server.explorer.points import Points
-from dwac.server.explorer.views import MOST, Examples, Progress, View, first_view, view_after
+from dwac.server.explorer.tasks import Task, task_of
+from dwac.server.explorer.views import Progress, View, first_view, view_after
 from dwac.server.explorer.whatif import changed_image, image_of_record
 from dwac.server.refusals import RefusalError
 
 _SESSIONS, _VIEWS, _ANSWERS = 64, 4, 16
 _FEWEST = 2  # voters
+_EPSILON = {"numbers": 0.1}  # as in Python: 0.05 for others
 _SHADES = 0.05  # how far the 256 shades of a record may move an image with finer ones
 
 
@@ -43,27 +45,27 @@ _SHADES = 0.05  # how far the 256 shades of a record may move an image with fine
 class Rival:
     """A second model, and its predictions for the same rows."""
 
-    clf: DWACClassifier
+    clf: Model
     X: Any
-    predictions: Predictions
+    predictions: Any
     name: str
 
     @classmethod
-    def of(cls, clf: DWACClassifier, X: Any, name: str, *, private: bool) -> Rival:
+    def of(cls, clf: Model, X: Any, name: str, *, private: bool) -> Rival:
         """Private if either model is."""
         return cls(clf, X, predict(clf, X, private=private or clf.private_), name)
 
-    def explain(self, row: int, k: int) -> Explanation:
+    def explain(self, row: int, k: int, epsilon: float) -> Any:
         """Its explanation for one row."""
-        found: Explanation = self.clf.explain(take(self.X, np.array([row])), k, private=self.predictions.private)[0]
-        return found
+        one = take(self.X, np.array([row]))
+        return task_of(self.clf).explain(self.clf, one, k, epsilon, private=self.predictions.private)
 
 
 @dataclass(eq=False)
 class Explorer:
-    """Everything behind the page. Edits are visible to one page only; the classifier itself is never changed."""
+    """Everything behind the page. Edits are visible to one page only; the model itself is never changed."""
 
-    clf: DWACClassifier
+    clf: Any  # a `Model`
     examples: Examples
     points: Points
     first: View
@@ -71,24 +73,24 @@ class Explorer:
     rival: Rival | None = None
     title: str = "model"
     note: str = ""
-    epsilon: float = 0.05
+    epsilon: float = 0.05  # at first
     unreadable: Mapping[int, str] = field(default_factory=dict)  # rows of data that are left out, and why
     members: ReferenceSet | None = None  # all training examples, where the voters represent them and the model has them
     _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
-    _views: OrderedDict[tuple[tuple[int, int | None], ...], View] = field(default_factory=OrderedDict)
-    _answers: OrderedDict[tuple[str, int], Explanation] = field(default_factory=OrderedDict)  # whose groups can open
+    _views: OrderedDict[tuple[Any, ...], View] = field(default_factory=OrderedDict)
+    _answers: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict)  # whose groups can open
     _n_answers: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
     def of(
         cls,
-        clf: DWACClassifier,
+        clf: Model,
         X: Any = None,
         y: Any = None,
         *,
         ids: Iterable[Hashable] | None = None,
-        rival: tuple[DWACClassifier, Any, str] | None = None,
+        rival: tuple[Model, Any, str] | None = None,
         private: bool | None = None,
         most: int = MOST,
         progress: Progress | None = None,
@@ -98,13 +100,15 @@ class Explorer:
 
         Args:
             clf: the model.
-            X: rows to explore. y: their labels, if known. ids: their names.
+            X: rows to explore. y: their labels or numbers, if known. ids: their names.
             rival: a second model, X in the form that it reads, and its name.
             private: the default for a model that was saved without its training examples.
             most: maximum number of training examples to predict at the start, if there is no X.
             progress: called with the number of rows done and the total.
             words: title, note and epsilon of the page.
         """
+        task = task_of(clf)
+        words.setdefault("epsilon", _EPSILON.get(clf.target_.kind, 0.05))
         hidden = clf.private_ if private is None else private
         everybody, clf = clf.references_.members, alone(clf)
         bad: dict[int, str] = {}
@@ -114,17 +118,22 @@ class Explorer:
         asked = Examples.none(clf) if hidden and X is None else Examples.of(clf, X, y, ids=ids, most=most)
         if rival is not None and X is None:
             raise InputError("comparing two models needs rows of data; give X")
+        if rival is not None and not task.comparable(task_of(rival[0])):
+            raise InputError(
+                f"two models can be compared if they predict the same; one predicts {task.predicts}, the other "
+                f"{task_of(rival[0]).predicts}"
+            )
         other = None if rival is None else Rival.of(*rival, private=hidden)
         view = first_view(clf, asked, progress, private=hidden)
-        points = Points.of(clf.references_, asked, view.predictions.codes, private=hidden, members=everybody)
+        codes = task.codes(view.predictions)
+        points = Points.of(task, clf.references_, asked, codes, private=hidden, members=everybody)
         members = None if hidden else everybody
         return cls(clf, asked, points, view, hidden, other, unreadable=bad, members=members, **words)
 
-    @cached_property
-    def labels(self) -> list[Any]:
-        """The classes as JSON values."""
-        names: list[Any] = plain(self.clf.classes_)
-        return names
+    @property
+    def task(self) -> Task:
+        """What the page does differently by what the model predicts."""
+        return self.points.task
 
     # Edits
 
@@ -148,19 +157,17 @@ class Explorer:
                 self._views.popitem(last=False)
             return self._views[key]
 
-    def edit(self, session: str, place: int, label: int | None) -> None:
-        """Give a training example another label, or remove it with None."""
+    def edit(self, session: str, place: int, value: Any) -> None:
+        """Give a training example another label or number, or remove it with None."""
         self.require_open("training examples cannot be edited")
         if self.points.is_data(place):
             raise InputError("only training examples vote and can be edited; this is a row of data")
-        if label is not None and not 0 <= label < len(self.clf.classes_):
-            raise InputError(f"label must be the code of a class, 0 … {len(self.clf.classes_) - 1}; got {label}")
-        if label is None and len(self.view(session).clf.references_) <= _FEWEST:
+        if value is None and len(self.view(session).clf.references_) <= _FEWEST:
             raise InputError(
                 f"at least {_FEWEST} training examples must remain, so that each has another to vote on it"
             )
-        labels = self.points.references.labels.cpu().numpy()
-        self._change(session, lambda history: history.add(place, label, labels))
+        first = self.task.value_of(self.points.references, place)
+        self._change(session, lambda history: history.add(place, value, first))
 
     def undo(self, session: str) -> None:
         """Undo the last edit."""
@@ -190,34 +197,44 @@ class Explorer:
 
     # One example
 
-    def point(self, session: str, point: int, k: int) -> dict[str, Any]:
-        """The explained prediction for a point; with it the one before the edits, and the one of the second model."""
-        data = self.points.is_data(point)
+    def point(
+        self, session: str, point: int, k: int, *, epsilon: float | None = None, label: int = 0
+    ) -> dict[str, Any]:
+        """The explained prediction for a point; with it the one before the edits, and the one of the second model.
+
+        epsilon: of an interval. label: which of several labels is explained.
+        """
+        epsilon, data = self.epsilon if epsilon is None else epsilon, self.points.is_data(point)
         row = point - self.points.n_training
         view = self.view(session)
-        found = self._explained(view, point, k)
-        answer = {"point": point, **explained(found, self.points), "editable": self.source(point) is not None}
+        found = self._explained(view, point, k, epsilon)
+        answer = {"point": point, **explained(self.task, found, self.points, label)}
         answer |= {"xy": self.points.placed[point].tolist(), "disc": self.points.disc_of(point)}
-        answer["answer"] = self._keep(session, found)
-        answer["before"] = explained(self._explained(self.first, point, 1), self.points) if view.edits else None
+        answer |= {"editable": self.source(point) is not None, "before": None}
+        answer["answer"] = self._keep(session, self.task.vote(found, label))
+        if view.edits:
+            before = self._explained(self.first, point, 1, epsilon)
+            answer["before"] = explained(self.task, before, self.points, label)
         if data and self.rival is not None:
-            answer["rival"] = explained(self._hidden(self.rival.explain(row, k)), None)
+            other = self._hidden(self.rival.explain(row, k, epsilon))
+            answer["rival"] = explained(task_of(self.rival.clf), other, None, label)
         return answer
 
-    def ask(self, session: str, X: Any, k: int) -> dict[str, Any]:
+    def ask(self, session: str, X: Any, k: int, *, epsilon: float | None = None, label: int = 0) -> dict[str, Any]:
         """The same for an example that is not loaded."""
-        view = self.view(session)
-        found = view.clf.explain(X, k, private=self.private)[0]
-        before = self.first.clf.explain(X, 1, private=self.private)[0] if view.edits else None
-        code = self.clf.classes_.tolist().index((before or found).label)
+        view, task = self.view(session), self.task
+        epsilon = self.epsilon if epsilon is None else epsilon
+        found = task.explain(view.clf, X, k, epsilon, private=self.private)
+        before = task.explain(self.first.clf, X, 1, epsilon, private=self.private) if view.edits else None
+        code = task.predicted_code(found if before is None else before)
         xy = self.points.place(view.clf.embed(X), [code])[0].tolist()
         return {
-            "point": None, **explained(found, self.points), "xy": xy, "editable": True,
-            "before": None if before is None else explained(before, self.points),
-            "answer": self._keep(session, found), "disc": None,
+            "point": None, **explained(task, found, self.points, label), "xy": xy, "editable": True,
+            "before": None if before is None else explained(task, before, self.points, label),
+            "answer": self._keep(session, task.vote(found, label)), "disc": None,
         }  # fmt: skip
 
-    def _keep(self, session: str, explanation: Explanation) -> int:
+    def _keep(self, session: str, explanation: Any) -> int:
         """The number under which a page finds an explanation again, to open its groups."""
         self._n_answers += 1
         self._answers[session, self._n_answers] = explanation
@@ -225,7 +242,7 @@ class Explorer:
             self._answers.popitem(last=False)
         return self._n_answers
 
-    def answer(self, session: str, number: int) -> Explanation:
+    def answer(self, session: str, number: int) -> Any:
         """An explanation that this page was given before; only the last ones are kept."""
         self.require_open("it shows no groups of training examples")
         if (session, number) not in self._answers:
@@ -262,11 +279,11 @@ class Explorer:
             return self.examples.h[point - self.points.n_training]
         return self.points.references.embeddings[point].cpu().numpy()
 
-    def _explained(self, view: View, point: int, k: int) -> Explanation:
-        clf = view.clf
+    def _explained(self, view: View, point: int, k: int, epsilon: float) -> Any:
+        clf, task = view.clf, self.task
         if self.points.is_data(point):
-            found = clf.explain(self.examples.row(point - self.points.n_training), k, private=self.private)[0]
-            return self._hidden(found)
+            row = self.examples.row(point - self.points.n_training)
+            return self._hidden(task.explain(clf, row, k, epsilon, private=self.private))
         clf.references_.groups  # noqa: B018 - found once, and kept without the example
         name, voters = self.points.references.ids[point], copy(clf.references_)
         if view.edits.get(point, 0) is not None:
@@ -279,12 +296,12 @@ class Explorer:
         given["novelty"] = clf.novelty_of_voters(self.points.references, np.array([point]))
         h = self._h(point)[None]
         given["fold_votes"] = clf.fold_votes(h, pd.Index([name], tupleize_cols=False), voters)
-        why: Explanation = clf.explain_of(h, k, private=self.private, shown=[shown], references=voters, **given)[0]
-        return why
+        given |= {"private": self.private, "shown": [shown], "references": voters}
+        return task.explain_voter(clf, h, k, epsilon, **given)
 
-    def _hidden(self, explanation: Explanation) -> Explanation:
+    def _hidden(self, explanation: Any) -> Any:
         """Without the record of the row itself, if private."""
-        return replace(explanation, record=None, attention=None) if self.private else explanation
+        return self.task.without_record(explanation) if self.private else explanation
 
     def _as_row(self, record: Mapping[Any, Any]) -> Any:
         """A record as an X with one example."""
@@ -299,7 +316,7 @@ class Explorer:
 
 
 def _readable(
-    clf: DWACClassifier, X: Any, y: Any, ids: Iterable[Hashable] | None, rival: tuple[DWACClassifier, Any, str] | None
+    clf: Model, X: Any, y: Any, ids: Iterable[Hashable] | None, rival: tuple[Model, Any, str] | None
 ) -> tuple[Any, Any, Any, Any, dict[int, str]]:
     """X, y, ids and the rival's X without rows that one of the two models cannot read; and the reasons."""
     X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
@@ -314,10 +331,19 @@ def _readable(
         row, why = next(iter(bad.items()))
         raise InputError(f"no row of X could be read; row {row}: {why}")
     names = row_ids(X, ids, n)[stays]
-    labels = None if y is None else list(y)
-    truth = None if labels is None else [labels[row] for row in stays]
+    truth = None if y is None else _rows_of(y, stays)
     other = None if rival is None else (rival[0], take(rows_of(rival[1]), stays), rival[2])
     return take(X, stays), truth, names, other, dict(sorted(bad.items()))
+
+
+def _rows_of(y: Any, rows: Any) -> Any:
+    """Some rows of labels or numbers, in the form in which all came."""
+    if isinstance(y, pd.DataFrame):
+        return y.iloc[rows]
+    if getattr(y, "ndim", 1) > 1:
+        return np.asarray(y)[rows]
+    labels = list(y)
+    return [labels[row] for row in rows]
 
 
 def _left_out(bad: Mapping[int, str], *, private: bool) -> str:

@@ -6,7 +6,8 @@ Facts about one prediction come from `Explanation.sentences`; these say what suc
 from __future__ import annotations
 
 from dwac.explain.explanation import STRANGE
-from dwac.report.words import LEAD
+from dwac.report.words import LEAD, what_map_shows
+from dwac.server.explorer.state import Explorer
 
 GUIDE = {
     "lead": LEAD,
@@ -81,3 +82,106 @@ REPRESENTED = {  # instead of the same entries, where few represent all
         "for. Nothing is retrained, and the stored model is not changed: edits apply to this page only."
     ),
 }
+
+_ALL = "on average, for examples like those of training"
+
+NUMBERS = {
+    "lead": (
+        "Every prediction of this model is a vote. Each training example votes for its own number; the more similar it "
+        "is to the example being predicted, the more its vote counts. The mean of the votes is the prediction. So "
+        "every prediction can be traced to the examples that decided it, and an example unlike all of them can be "
+        "recognised."
+    ),
+    "map": (
+        "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
+        "examples with similar numbers, its area grows with how many they are, and similar groups are neighbours. A "
+        "new example is in the nearest disc whose numbers are like its prediction."
+    ),
+    "typicality": GUIDE["typicality"].replace("whatever its label", "whatever its number"),
+    "prediction": "The average of the votes, each with the weight of the example that casts it.",
+    "interval": f"Such intervals are built to miss the true number at a rate of at most ε, {_ALL}.",
+    "votes": "Where the votes are: the height of a bar is the share of the vote for numbers in its range.",
+    "influential": "Training examples whose removal would move the prediction most, exactly.",
+    "groups": (
+        "Training examples that vote alike form a group; its numbers are their mean and range. Its share is the exact "
+        "sum of its members' votes. Most alike: the member most like this example."
+    ),
+    "disc": (
+        "A disc is a group of training examples with similar numbers that vote alike; its area grows with how many "
+        "they are, its colour is that of their mean. Several discs form a larger group."
+    ),
+    "sets": "Intervals of the loaded rows at this ε. Narrow ones are precise answers.",
+    "unasked": "Load rows of data to see how often intervals hold the true number.",
+    "measure": "Drag over the bars to show only those examples on the map.",
+    "issues": (
+        "Loaded examples, those furthest from what the others vote for first. A wrong number, or an unusual example: "
+        "look at it."
+    ),
+    "training": (
+        "The votes exclude the example itself. But the network was trained on its number, so the others may agree with "
+        "it more than they would on a new example."
+    ),
+    "edits": (
+        "Remove training examples, or change their numbers, and see at once what changes. Nothing is retrained, and "
+        "the stored model is not changed: edits apply to this page only."
+    ),
+    "compare": "Loaded examples, those on which the two models differ most first.",
+    "private": (
+        "Private: training examples are not shown. The server sends only rounded numbers; typicality above 10 % counts "
+        "as 1."
+    ),
+}
+
+LABELS = {
+    "lead": (
+        "Every prediction of this model is a vote. Each training example votes yes for the labels that it has, and no "
+        "for the others; the more similar it is to the example being predicted, the more its vote counts. So every "
+        "label can be traced to the examples that decided it."
+    ),
+    "map": (
+        "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
+        "examples with the same labels, its area grows with their number, and similar groups are neighbours. A new "
+        "example is in the nearest disc with the labels predicted for it."
+    ),
+    "typicality": GUIDE["typicality"].replace("whatever its label", "whatever its labels"),
+    "probability": "The share of all votes that says this.",
+    "set": "Answers with a p-value above ε. One is a decision; both, or none, leave the label undecided.",
+    "sets": (
+        "Decisions on this label at this ε. Of the examples that have a label at most a share ε is told no, and of "
+        "those that do not at most a share ε is told yes."
+    ),
+    "groups": (
+        "Training examples with the same answer that vote alike form a group. Its share is the exact sum of its "
+        "members' votes. Most alike: the member most like this example."
+    ),
+    "disc": (
+        "A disc is a group of training examples with the same labels that vote alike; its area grows with their "
+        "number. Several discs form a larger group."
+    ),
+    "issues": (
+        "Labels that the others vote against, the most improbable first. A wrong label, or an unusual example: look at "
+        "it."
+    ),
+    "training": (
+        "The votes exclude the example itself. But the network was trained on its labels, so the others may agree with "
+        "it more than they would on a new example."
+    ),
+    "edits": (
+        "Remove training examples, or give them the labels of another, and see at once what changes. Nothing is "
+        "retrained, and the stored model is not changed: edits apply to this page only."
+    ),
+    "compare": "Loaded examples for which the two models predict different labels, by probabilities that differ most.",
+}
+
+_OF_TASK = {"numbers": NUMBERS, "labels": LABELS}
+
+
+def guide(explorer: Explorer) -> dict[str, str]:
+    """The sentences of a page, by what its model predicts and whether few represent all."""
+    represented = REPRESENTED if explorer.clf.references_.weighted else {}
+    own = _OF_TASK.get(explorer.clf.target_.kind, {})
+    shown = {"map": what_map_shows(unchanged=explorer.points.layout.unchanged)}
+    if explorer.points.layout.unchanged:
+        own = own | shown
+    kept = {name: text for name, text in represented.items() if name not in own or name in ("share", "weight")}
+    return {**GUIDE, **shown, **own, **kept}

@@ -1,14 +1,26 @@
-// Colours that colour-blind people can distinguish; each class also has its own shape.
+// Colours that colour-blind people can distinguish; each class also has its own shape. Numbers have a ramp of colours.
 
 let colours = [];
 let shapes = [];
 
-export function use(start) {
-  colours = start.colours;
-  shapes = start.markers;
+export function use(some, markers) {
+  colours = some;
+  shapes = markers;
 }
 
-export const SERIES = 56; // different pairs of colour and shape
+export const SERIES = 56; // different pairs of colour and shape, or steps of a ramp
+
+// Viridis, which rises in lightness; without the end that would vanish on the page.
+const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
+export function ramp(dark, n) {
+  const [from, to] = dark ? [2, 9] : [0, 8.2];
+  const hex = (parts) => `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+  return Array.from({ length: n }, (_, i) => {
+    const at = from + ((to - from) * i) / (n - 1);
+    const below = Math.min(Math.floor(at), VIRIDIS.length - 2);
+    return hex(mixed(rgb(VIRIDIS[below + 1]), rgb(VIRIDIS[below]), at - below));
+  });
+}
 export const series = (code) => code % SERIES;
 export const colourOf = (code) => colours[code % colours.length];
 export const shapeOf = (code) => shapes[code % shapes.length];

@@ -8,6 +8,13 @@ import { picture } from "./records.js";
 const count = (n) => `${n.toLocaleString("en")} training example${n === 1 ? "" : "s"}`;
 const together = (app, disc) => app.start.discs.flatMap((each, i) => (each.group === app.start.discs[disc].group ? [i] : []));
 
+// What the members of a disc vote for.
+function labelOf(app, { label, value }) {
+  const { classes, labels } = app.start.card;
+  if (value) return value.length === 1 ? value[0] : value;
+  return classes ? classes[label] : labels.filter((_, i) => app.start.target.label_sets[label][i]);
+}
+
 // A tip beside the pointer: label, size and description of the disc there.
 export function hover(app, place) {
   const disc = place && app.map.discAt(...place);
@@ -15,11 +22,11 @@ export function hover(app, place) {
   tip.hidden = disc === null;
   app.marks.outline("hover", disc === null ? [] : together(app, disc));
   if (disc === null) return;
-  const { label, size, group } = app.start.discs[disc];
+  const { size, group } = app.start.discs[disc];
   const whole = app.start.groups[group];
   if (tip.dataset.disc !== String(disc)) {
     tip.dataset.disc = disc;
-    fill(tip, el("div", {}, chip(app, app.start.card.classes[label]), ` ${count(size)}`),
+    fill(tip, el("div", {}, chip(app, labelOf(app, app.start.discs[disc])), ` ${count(size)}`),
       whole.size > size ? el("div", {}, `in a group of ${whole.size.toLocaleString("en")}`) : null,
       whole.description ? el("div", { class: "note" }, whole.description) : null);
   }

@@ -38,6 +38,13 @@ export function number(name, value, digits = 3) {
 
 export const brief = (value, most = 120) => (text(value).length > most ? `${text(value).slice(0, most - 1)}…` : text(value));
 
+// A predicted number: four digits, or all before the point.
+export const numeral = (value) => {
+  if (typeof value !== "number") return text(value);
+  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e12)) return value.toExponential(2);
+  return (Math.abs(value) >= 1000 ? Math.round(value) : Number(value.toPrecision(4))).toLocaleString("en", { maximumFractionDigits: 8 });
+};
+
 // A count in few characters.
 export const compact = (n) => (n < 10_000 ? n.toLocaleString("en") : `${Number((n / 1000).toPrecision(3)).toLocaleString("en")}k`);
 

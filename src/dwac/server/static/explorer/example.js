@@ -1,9 +1,10 @@
 // One example: its prediction, how far to trust it, and the effect of edits on it.
 
-import { chip } from "./chips.js";
-import { $, brief, el, fill, number, percent, text } from "./dom.js";
+import { chip, named } from "./chips.js";
+import { ends, numberOf, showVotes } from "./distribution.js";
+import { $, brief, el, fill, number, numeral, percent, text } from "./dom.js";
 import { showGroups } from "./groups.js";
-import { inSet } from "./sets.js";
+import { bar } from "./records.js";
 import { showVoters } from "./voters.js";
 
 const LABELS = 50; // shown with their probabilities
@@ -23,11 +24,20 @@ export function showWelcome(app) {
 export function showExample(app, answer) {
   app.answer = answer;
   const e = answer.explanation;
-  fill($("example"), heading(app, answer), unchanged(app, answer), changed(app, answer), facts(app, answer), labelSet(app, answer),
-    rival(app, answer), ...votes(app, answer), labels(app, answer));
+  const parts = app.task.unit === "number" ? [numberFacts(app, answer), showVotes(app, answer), rival(app, answer), ...votes(app, answer), influential(app, answer)]
+    : [labelBars(app, answer), facts(app, answer), labelSet(app, answer), rival(app, answer), ...votes(app, answer), labels(app, answer)];
+  fill($("example"), heading(app, answer), unchanged(app, answer), changed(app, answer), ...parts);
   $("example").dataset.point = text(answer.point);
-  $("example").dataset.label = text(e.label);
+  $("example").dataset.label = text(predictionOf(answer));
 }
+
+// What is predicted: a label, labels or numbers.
+const predictionOf = (answer) => answer.predicted ?? answer.explanation.label ?? answer.explanation.prediction;
+
+// A prediction in short: with its probability if it is a label.
+const told = (app, answer) => [chip(app, predictionOf(answer)), app.task.unit === "label" ? ` ${percent(answer.explanation.probability)}` : null];
+
+const same = (a, b) => JSON.stringify(predictionOf(a)) === JSON.stringify(predictionOf(b));
 
 // Groups first, where a few examples do not explain the prediction.
 function votes(app, answer) {
@@ -38,37 +48,94 @@ function votes(app, answer) {
 }
 
 function heading(app, answer) {
-  const e = answer.explanation;
   const name = answer.point === null ? "What if?" : `Example ${brief(answer.id, 60)}`;
   const known = answer.true !== null && answer.true !== undefined;
-  const right = known && answer.true === e.label;
+  const predicted = predictionOf(answer);
   const size = answer.part === "training" && app.start.sizes ? Math.round(app.start.sizes[answer.point]) : 1;
   const part = { data: "your data", training: app.start.represented ? `representative of ${size.toLocaleString("en")}` : "training example" }[answer.part];
-  const verdict = known && el("span", { class: "verdict" }, right ? "✓ correct" : ["✗ wrong: the label is ", chip(app, answer.true)]);
+  const verdict = known && el("span", { class: "verdict" }, judged(app, answer));
   return [
     el("h2", {}, name, part ? el("span", { class: "note" }, ` (${part})`) : null),
     answer.disc === null || answer.disc === undefined ? null : el("p", {}, el("button", { type: "button", class: "link", id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it on the map")),
-    el("p", {}, "Predicted ", chip(app, e.label, { data: { predicted: text(e.label) } }), " ", verdict || null),
+    el("p", {}, "Predicted ", (Array.isArray(predicted) && app.task.unit === "labels" && predicted.length ? predicted : [predicted]).map((each) => [chip(app, each, { data: { predicted: text(each) } }), " "]), verdict || null),
     answer.part === "training" ? el("p", { class: "note" }, app.start.guide.training) : null,
   ];
 }
 
-// The same example before it was changed.
-function unchanged(app, { point, explanation }) {
-  if (point !== null || app.chosen === null) return null;
-  const was = app.original.explanation;
-  return el("p", { class: "change", id: "unchanged" },
-    `Example ${brief(app.original.id, 40)} unchanged: `, chip(app, was.label), ` ${percent(was.probability)}; changed: `,
-    chip(app, explanation.label), ` ${percent(explanation.probability)}`);
+// Whether the prediction is right; of numbers, how far off it is.
+function judged(app, answer) {
+  const predicted = predictionOf(answer);
+  if (app.task.unit !== "number") {
+    const right = JSON.stringify([answer.true].flat()) === JSON.stringify([predicted].flat());
+    const what = app.task.unit === "labels" ? "✗ wrong: it has " : "✗ wrong: the label is ";
+    return right ? "✓ correct" : [what, chip(app, answer.true)];
+  }
+  const at = (value) => (Array.isArray(value) ? value[app.task.subject] : value);
+  const { interval } = numberOf(app, answer.explanation);
+  const truth = at(answer.true);
+  const outside = interval && (truth < (interval[0] ?? -Infinity) || truth > (interval[1] ?? Infinity));
+  return ["· true number ", chip(app, answer.true), ` · off by ${numeral(Math.abs(at(predicted) - truth))}${outside ? ", outside the interval" : ""}`];
 }
 
-function changed(app, { before, explanation }) {
-  if (!before) return null;
-  const was = before.explanation;
-  const same = was.label === explanation.label;
+// The same example before it was changed.
+function unchanged(app, answer) {
+  if (answer.point !== null || app.chosen === null) return null;
+  return el("p", { class: "change", id: "unchanged" },
+    `Example ${brief(app.original.id, 40)} unchanged: `, told(app, app.original), "; changed: ", told(app, answer));
+}
+
+function changed(app, answer) {
+  if (!answer.before) return null;
+  const what = { number: "prediction", labels: "labels" }[app.task.unit] ?? "label";
   return el("p", { class: "change", id: "before-after" },
-    same ? "The edits do not change the label: " : "The edits change the label: ",
-    chip(app, was.label), ` ${percent(was.probability)} → `, chip(app, explanation.label), ` ${percent(explanation.probability)}`);
+    same(answer.before, answer) ? `The edits do not change the ${what}: ` : `The edits change the ${what}: `,
+    told(app, answer.before), " → ", told(app, answer));
+}
+
+const typicalityOf = (e) => (e.private && e.typicality === 1 ? el("b", {}, "over 10 %") : number("typicality", e.typicality));
+
+const listOf = (rows) => el("dl", { class: "facts" }, rows.map(([name, value, meaning]) =>
+  [el("dt", {}, name), el("dd", {}, value, el("div", { class: "note" }, meaning))]));
+
+function numberFacts(app, { explanation: e, sentences }) {
+  const guide = app.start.guide;
+  const { prediction, interval } = numberOf(app, e);
+  const certain = e.guarantee !== null && e.guarantee < 1 - e.epsilon - 1e-9 ? ` Certain is that at least ${percent(e.guarantee)} hold it.` : "";
+  return [listOf([
+    ["Prediction", el("b", { data: { number: "prediction", value: String(prediction) }, title: String(prediction) }, `${e.private ? "about " : ""}${numeral(prediction)}`), e.average === "median" ? "The number with half of the votes on either side." : guide.prediction],
+    ...(interval ? [[`Interval at ε = ${e.epsilon}`, el("b", {}, ends(interval)), guide.interval + certain]] : []),
+    ["Typicality", typicalityOf(e), guide.typicality],
+  ]), el("details", { id: "sentences", open: $("sentences")?.open }, el("summary", {}, "In words"), sentences.map((sentence) => el("p", {}, sentence)))];
+}
+
+// Whose removal would move the prediction most.
+function influential(app, { explanation: e }) {
+  const rows = e.influential.filter(({ name }) => !app.task.subjects || String(name) === app.task.subjects[app.task.subject]);
+  if (!rows.length) return null;
+  const find = (id) => app.findVoter(id);
+  return el("details", { id: "influential", open: $("influential")?.open }, el("summary", {}, "Whose removal would matter most"),
+    el("p", { class: "note" }, app.start.guide.influential),
+    el("div", { class: "wide" }, el("table", {},
+      el("thead", {}, el("tr", {}, ["example", "number", "share", "moves it by"].map((head, i) => el("th", { scope: "col", class: i > 1 ? "number" : null }, head)))),
+      el("tbody", {}, rows.map(({ id, target, share, move }) => el("tr", {},
+        el("td", {}, el("button", { type: "button", class: "link", onclick: () => find(id) }, brief(id, 40))),
+        el("td", {}, chip(app, app.task.subjects ? String(numeral(target)) : target)), el("td", { class: "number" }, percent(share)),
+        el("td", { class: "number", data: { move: String(move) } }, `${move > 0 ? "+" : ""}${numeral(move)}`)))))));
+}
+
+// The probability of each of several labels; a click explains another one.
+function labelBars(app, answer) {
+  if (!answer.labels) return null;
+  const row = answer.point === null ? -1 : app.points.asked.indexOf(answer.point);
+  return el("section", { id: "label-bars", "aria-label": "All labels" },
+    el("ul", { class: "labels" }, answer.labels.map(({ name, probability }, label) => {
+      const told = app.task.decided(row, label, app.epsilon);
+      return el("li", { class: label === app.task.subject ? "current" : "", data: { label: text(name), probability: String(probability), decision: text(told) } },
+        el("button", { type: "button", class: "link", "aria-pressed": String(label === app.task.subject), onclick: () => app.setSubject(label) }, brief(name, 30)),
+        bar(probability, 1, probability < 0.5), el("span", { class: "number" }, percent(probability)), el("span", { class: "note" }, told ?? ""));
+    })),
+    el("p", { class: "note" }, row < 0 ? "Select a label to see who votes for it." : `Decisions at ε = ${app.epsilon}: yes, no or undecided. Select a label to see who votes for it.`),
+    el("h3", {}, "The vote on ", el("b", {}, app.task.name), ": ", chip(app, answer.explanation.label)));
 }
 
 function facts(app, { explanation: e, facts: said, few_suffice: few }) {
@@ -77,7 +144,7 @@ function facts(app, { explanation: e, facts: said, few_suffice: few }) {
   const rows = [
     ["Probability", number("probability", e.probability), guide.probability],
     ["Confidence", e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence), guide.confidence],
-    ["Typicality", e.private && e.typicality === 1 ? el("b", {}, "over 10 %") : number("typicality", e.typicality), guide.typicality],
+    ["Typicality", typicalityOf(e), guide.typicality],
     ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
     ...(few ? [] : [["Decided by", [number("deciding_groups", e.deciding_groups), e.deciding_groups === 1 ? " group" : " groups"], second]]),
     ...(words ? [["The vote", "", words]] : []),
@@ -85,48 +152,59 @@ function facts(app, { explanation: e, facts: said, few_suffice: few }) {
     ["To change it", number("flip_size", e.flip_size), said.flipped],
     ...(e.agreement && !e.private ? [["Agreement", number("agreement", e.agreement.share), said.agreed]] : said.agreed ? [["Voters", "", said.agreed]] : []),
   ];
-  return el("dl", { class: "facts" }, rows.map(([name, value, meaning]) =>
-    [el("dt", {}, name), el("dd", {}, value, el("div", { class: "note" }, meaning))]));
+  return listOf(rows);
+}
+
+// The names of labels that cannot be rejected, in the order of the classes.
+function heldOf(app, p) {
+  const names = app.start.target.keys ?? Object.keys(p);
+  const inside = app.task.held ? app.task.held(names.map((name) => p[name]), app.epsilon) : names.map((name) => p[name] > app.epsilon);
+  return names.filter((_, i) => inside[i]);
 }
 
 function labelSet(app, { explanation: { p_values: p } }) {
   if (!p) return null;
-  const held = Object.keys(p).filter((name) => inSet(p[name], app.epsilon));
+  const held = heldOf(app, p);
+  const several = app.task.unit === "labels";
+  const [title, nothing] = several ? ["Decision", "undecided"] : ["Prediction set", "empty: no label fits"];
   return el("div", {},
-    el("p", { id: "label-set", data: { set: JSON.stringify(held) } }, `Prediction set at ε = ${app.epsilon}: `,
-      held.length ? held.map((name) => [chip(app, name), " "]) : "empty: no label fits"),
+    el("p", { id: "label-set", data: { set: JSON.stringify(held) } }, `${title} at ε = ${app.epsilon}: `,
+      held.length && !(several && held.length > 1) ? held.map((name) => [chip(app, name), " "]) : nothing),
     el("p", { class: "note" }, app.start.guide.set));
 }
 
 function labels(app, { explanation: e }) {
   const names = Object.keys(e.probabilities).sort((a, b) => e.probabilities[b] - e.probabilities[a]);
   const p = e.p_values;
+  const held = p ? heldOf(app, p) : [];
   const heads = ["label", "probability", ...(p ? ["p-value", "in the set"] : [])];
   const open = $("labels")?.open;
   return el("details", { id: "labels", open },
-    el("summary", {}, "All labels"),
+    el("summary", {}, app.task.unit === "labels" ? "p-values" : "All labels"),
     el("div", { class: "wide" }, el("table", {},
       el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: i === 1 || i === 2 ? "number" : null }, head)))),
       el("tbody", {}, names.slice(0, LABELS).map((name) => el("tr", {},
         el("th", { scope: "row" }, chip(app, name)),
         el("td", { class: "number", title: String(e.probabilities[name]) }, percent(e.probabilities[name])),
         p && el("td", { class: "number", title: String(p[name]) }, p[name].toFixed(3)),
-        p && el("td", {}, inSet(p[name], app.epsilon) ? "yes" : "no")))))),
+        p && el("td", {}, held.includes(name) ? "yes" : "no")))))),
     names.length > LABELS ? el("p", { class: "note" }, `and ${names.length - LABELS} more labels`) : null,
     p ? el("p", { class: "note" }, `p-value: ${app.start.guide.p_value}`) : null);
 }
 
-function rival(app, { rival: other, explanation }) {
+function rival(app, answer) {
+  const other = answer.rival;
   if (!other) return null;
   const e = other.explanation;
-  const same = e.label === explanation.label;
+  const probable = app.task.unit === "label";
+  const agree = app.task.unit === "number" ? `They differ by ${numeral(Math.abs(numberOf(app, e).prediction - numberOf(app, answer.explanation).prediction))}.` : same(other, answer) ? "They agree." : "They disagree.";
   return el("div", { id: "rival" }, el("h3", {}, "The two models"),
     el("table", {},
-      el("thead", {}, el("tr", {}, ["model", "label", "probability", "typicality"].map((head) => el("th", { scope: "col" }, head)))),
-      el("tbody", {}, [[app.start.title, explanation], [app.start.compare, e]].map(([name, answer]) => el("tr", {},
-        el("th", { scope: "row" }, name), el("td", {}, chip(app, answer.label)),
-        el("td", { class: "number" }, percent(answer.probability)),
-        el("td", { class: "number" }, answer.typicality === null ? "–" : answer.typicality.toFixed(3)))))),
-    el("p", { class: "note" }, same ? "They agree." : "They disagree.", ` ${app.start.compare} relies on: `,
-      e.neighbors.map((voter) => `${voter.id === undefined ? "" : `${brief(voter.id, 30)} `}${voter.label} (${percent(voter.share)})`).join(", ")));
+      el("thead", {}, el("tr", {}, ["model", { number: "number", labels: "labels" }[app.task.unit] ?? "label", ...(probable ? ["probability"] : []), "typicality"].map((head) => el("th", { scope: "col" }, head)))),
+      el("tbody", {}, [[app.start.title, answer], [app.start.compare, other]].map(([name, each]) => el("tr", {},
+        el("th", { scope: "row" }, name), el("td", {}, chip(app, predictionOf(each))),
+        probable ? el("td", { class: "number" }, percent(each.explanation.probability)) : null,
+        el("td", { class: "number" }, each.explanation.typicality === null ? "–" : each.explanation.typicality.toFixed(3)))))),
+    el("p", { class: "note" }, agree, ` ${app.start.compare} relies on: `,
+      e.neighbors.map((voter) => `${voter.id === undefined ? "" : `${brief(voter.id, 30)} `}${named(app, voter.label)} (${percent(voter.share)})`).join(", ")));
 }

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { chip } from "./chips.js";
-import { brief, el, fill, percent, text } from "./dom.js";
+import { brief, el, fill, numeral, percent, text } from "./dom.js";
 import { bar, chooser, comparison, lineOf, picture, words } from "./records.js";
 
 const MOST = 6; // columns named that differ
@@ -14,17 +14,17 @@ export function showGroups(app, answer) {
   const share = e.groups.reduce((sum, group) => sum + group.share, 0);
   return el("section", { id: "groups", "aria-labelledby": "groups-title" },
     el("h3", { id: "groups-title" }, "Votes by group, heaviest first"),
-    el("p", {}, el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${e.n_groups.toLocaleString("en")} groups, and the strongest for another label; these have ${percent(share)} of the vote.`),
+    el("p", {}, el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${e.n_groups.toLocaleString("en")} groups${e.label === undefined ? "" : ", and the strongest for another label"}; these have ${percent(share)} of the vote.`),
     el("p", { class: "note" }, app.start.guide.groups),
     { image: () => el("p", { class: "member" }, picture(e.record, "this example"), "this example"), text: () => words(e) }[answer.kind]?.(),
     el("ul", { class: "voters" }, e.groups.map((group, i) => row(app, answer, group, i))),
     answer.kind === "table" ? el("details", { id: "alike" }, el("summary", {}, "The examples most alike, by column"),
-      comparison("compared-groups", answer.compared_groups, e.groups.map((group) => [chip(app, group.label), el("div", {}, brief(group.members[0].id, 30))]))) : null);
+      comparison("compared-groups", answer.compared_groups, e.groups.map((group) => [label(app, group), el("div", {}, brief(group.members[0].id, 30))]))) : null);
 }
 
 function row(app, answer, group, i) {
   const { explanation: e } = answer;
-  const other = group.label !== e.label;
+  const other = e.label !== undefined && group.label !== e.label;
   const where = answer.groups?.[i];
   const inside = el("div", {});
   const more = el("details", { class: "opened", ontoggle: (event) => event.target.open && app.tried(open(app, answer, i, inside)) },
@@ -39,9 +39,16 @@ function row(app, answer, group, i) {
 function head(app, group, e, rival) {
   const longest = Math.max(...e.groups.map((each) => each.share)) || 1;
   return el("div", { class: "voter" },
-    el("span", {}, chip(app, group.label), " ", count(group.size), rival ? el("span", { class: "note" }, " (the strongest group for another label)") : null),
+    el("span", {}, label(app, group), " ", count(group.size), rival ? el("span", { class: "note" }, " (the strongest group for another label)") : null),
     el("span", { class: "share", data: { share: String(group.share), size: String(group.size) }, title: String(group.share) }, percent(group.share)),
-    bar(group.share, longest, group.label !== e.label));
+    bar(group.share, longest, e.label !== undefined && group.label !== e.label));
+}
+
+// What the members of a group vote for: a label, or numbers with a mean and a range.
+function label(app, { label: given }) {
+  if (app.task.unit !== "number") return chip(app, given);
+  const [mean, low, high] = app.task.subjects ? given[app.task.subject] : given;
+  return [chip(app, mean), el("span", { class: "note" }, low === high ? " all" : ` ${numeral(low)} to ${numeral(high)}`)];
 }
 
 // An example with its record, and a button that selects it.
@@ -72,7 +79,7 @@ async function open(app, answer, i, place) {
   place.append(el("h4", {}, `Subgroups: ${found.subgroups.length < found.n ? `the ${found.subgroups.length} heaviest of ` : ""}${found.n.toLocaleString("en")}`),
     el("ul", { class: "members" }, found.subgroups.map((part) => el("li", { class: "subgroup", onmouseenter: () => app.marks.outline("hover", part.discs), onmouseleave: () => app.marks.outline("hover", where?.discs ?? []) },
       el("div", { class: "voter" }, el("span", {}, count(part.size)), el("span", { class: "share", data: { share: String(part.share), size: String(part.size) } }, percent(part.share)),
-        bar(part.share, longest, group.label !== answer.explanation.label)),
+        bar(part.share, longest, answer.explanation.label !== undefined && group.label !== answer.explanation.label)),
       el("span", { class: "note" }, "most alike: "), voter(app, answer, part.members[0], part.member_points[0]), " ",
       part.discs.length ? el("button", { type: "button", class: "link", onclick: () => app.select(part.discs[0]) }, "list its members") : null))));
 }

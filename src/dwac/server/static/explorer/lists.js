@@ -2,7 +2,8 @@
 
 import { get } from "./api.js";
 import { chip } from "./chips.js";
-import { $, brief, el, fill, percent } from "./dom.js";
+import { $, brief, el, fill, numeral, percent } from "./dom.js";
+import { relabel } from "./relabel.js";
 
 const go = (app, point, id) => el("button", { type: "button", class: "link", onclick: () => app.choose(point, true) }, brief(id, 40));
 const heads = (names) => el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name))));
@@ -22,28 +23,28 @@ export function showEdits(app, changes) {
     el("ol", {}, changes.edits.map((edit) => el("li", {}, go(app, edit.point, edit.id), ": ", chip(app, edit.before),
       edit.label === null ? " removed" : [" → ", chip(app, edit.label)]))),
     el("p", { id: "n-changed", data: { n: changes.n_changed } },
-      `${plural(changes.n_changed, "example")} of the ${changes.n_asked.toLocaleString("en")} loaded ${changes.n_changed === 1 ? "gets" : "get"} a different label because of the edits.`),
+      `${plural(changes.n_changed, "example")} of the ${changes.n_asked.toLocaleString("en")} loaded ${changes.n_changed === 1 ? "gets" : "get"} ${app.task.unit === "number" ? "a different prediction" : app.task.unit === "labels" ? "different labels" : "a different label"} because of the edits.`),
     changes.changed.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "before", "now"]), el("tbody", {},
       changes.changed.map(({ point, id, before, after }) => el("tr", {}, el("td", {}, go(app, point, id)),
-        [before, after].map((answer) => el("td", {}, chip(app, answer.label), ` ${percent(answer.probability)}`))))))) : null);
+        [before, after].map((answer) => el("td", {}, told(app, answer)))))))) : null);
 }
+
+// A prediction in short: a label with its probability, or a number.
+const told = (app, { label, probability }) => [chip(app, label), probability === undefined || app.task.unit !== "label" ? null : ` ${percent(probability)}`];
 
 // Edits of the selected example itself, if it votes.
 function own(app) {
   const answer = app.answer;
   if (!answer || answer.part !== "training" || app.changes.edits.some((edit) => edit.point === answer.point && edit.label === null)) return null;
-  const other = el("select", { "aria-label": "New label of the selected example", onchange: (event) => {
-    if (event.target.value !== "") app.relabel(answer.point, Number(event.target.value));
-  } }, el("option", { value: "" }, "relabel …"), app.start.card.classes.map((name, code) =>
-    (String(name) === String(answer.true) ? null : el("option", { value: code }, brief(name, 30)))));
-  return el("p", { class: "act" }, `Example ${brief(answer.id, 30)}: `,
-    el("button", { type: "button", onclick: () => app.remove(answer.point) }, "Remove it"), other);
+  return el("div", { class: "act" }, `Example ${brief(answer.id, 30)}: `,
+    el("button", { type: "button", onclick: () => app.remove(answer.point) }, "Remove it"), relabel(app, answer.point, "the selected example"));
 }
 
 export async function showIssues(app) {
   const place = $("issues").querySelector("div");
   fill(place, el("p", { class: "note" }, "Checking the label of every training example …"));
   const found = await get("/explorer/issues");
+  if (app.task.unit !== "label") return fill(place, ...errors(app, found));
   const asked = found.asked < found.n_references ? ` ${found.asked.toLocaleString("en")} of ${found.n_references.toLocaleString("en")} were checked.` : "";
   fill(place, el("p", { class: "note" }, `${app.start.guide.issues} ${found.judged}`),
     el("p", {}, `${plural(found.n, "label")} to check.${asked}`),
@@ -53,13 +54,27 @@ export async function showIssues(app) {
         el("td", { class: "number" }, odds(issue.log_odds))))))) : null);
 }
 
+// Loaded examples that are furthest from what the others vote for.
+function errors(app, { issues, n }) {
+  const numbers = app.task.unit === "number";
+  const titles = numbers ? ["example", app.task.name, "predicted", "error"] : ["example", "label", "has it", "probability"];
+  const at = (value) => (Array.isArray(value) ? value[app.task.subject] : value);
+  const row = (issue) => (numbers
+    ? [chip(app, issue.true), chip(app, issue.label), numeral(at(issue.label) - at(issue.true))]
+    : [brief(issue.label, 30), issue.has ? "yes" : "no", percent(issue.probability)]);
+  return [el("p", { class: "note" }, app.start.guide.issues),
+    el("p", {}, numbers ? `${plural(n, "example")} with a known number.` : `${plural(n, "label")} to check.`),
+    issues.length ? el("div", { class: "wide list" }, el("table", {}, heads(titles), el("tbody", {},
+      issues.map((issue) => el("tr", {}, el("td", {}, go(app, issue.point, issue.id)), row(issue).map((cell) => el("td", {}, cell))))))) : null];
+}
+
 export async function showDisagreements(app) {
   const place = $("compare").querySelector("div");
   const found = await get("/explorer/disagreements");
   fill(place, el("p", { class: "note" }, app.start.guide.compare),
-    el("p", { data: { n: found.n } }, `${plural(found.n, "example")} of ${app.start.n_data.toLocaleString("en")}; those where both models are most confident come first.`),
-    found.rows.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", app.start.title, app.start.compare, "true label"]), el("tbody", {},
+    el("p", { data: { n: found.n } }, `${plural(found.n, "example")} of ${app.start.n_data.toLocaleString("en")}; ${app.task.unit === "label" ? "those where both models are most confident come first" : "those that differ most come first"}.`),
+    found.rows.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", app.start.title, app.start.compare, app.task.unit === "number" ? "true number" : "true label"]), el("tbody", {},
       found.rows.map((row) => el("tr", {}, el("td", {}, go(app, row.point, row.id)),
-        el("td", {}, chip(app, row.label), ` ${percent(row.probability)}`), el("td", {}, chip(app, row.rival_label), ` ${percent(row.rival_probability)}`),
+        el("td", {}, told(app, row)), el("td", {}, told(app, { label: row.rival_label, probability: row.rival_probability })),
         el("td", {}, row.true === null ? "–" : chip(app, row.true))))))) : null);
 }

@@ -1,7 +1,7 @@
 // How a point looks: its class gives colour and shape; errors stand out, filtered points fade.
 
 import { SERIES, colourOf, css, inside, mixed, packed, rgb, series, shapeOf } from "./colours.js";
-import { DATA, NONE, RELABELLED, REMOVED, isMistake } from "./points.js";
+import { DATA, NONE, RELABELLED, REMOVED } from "./points.js";
 
 // Kinds of looks, in drawing order. A look is 1 + kind * (SERIES + 1) + series; the last series is "unknown".
 export const FADED = 0, TRAINING = 1, PLAIN = 2, MISTAKE = 3, EDITED = 4;
@@ -9,28 +9,26 @@ const EACH = SERIES + 1;
 export const N_LOOKS = 1 + 5 * EACH;
 export const RANK = Array.from({ length: N_LOOKS }, (_, look) => (look ? Math.floor((look - 1) / EACH) : 0));
 
-function kindOf(points, i, { layer, low, high, both }) {
+function kindOf(points, i, task, { layer, measure, low, high, both }) {
   const data = (points.state[i] & DATA) !== 0;
   if ((layer === "training" && data) || (layer === "data" && !data)) return null;
   if (points.state[i] & (REMOVED | RELABELLED)) return EDITED;
-  const mistake = isMistake(points, i);
+  const mistake = task.isMistake(i);
   if (layer === "mistakes" && !mistake) return FADED;
-  if (low > 0 || high < 1) {
-    const trust = points.typicality[i];
-    if (!(trust >= low && trust <= high)) return FADED; // NaN is outside, too
+  if (measure) {
+    const value = measure.of(i);
+    if (!(value >= low && value <= high)) return FADED; // NaN is outside, too
   }
   if (mistake) return MISTAKE;
   return both && !data ? TRAINING : PLAIN;
 }
 
-export function looksOf(points, options) {
+export function looksOf(points, task, options) {
   const look = new Uint16Array(points.n);
-  const other = options.colour === "predicted" ? points.label : points.predicted;
-  const first = options.colour === "predicted" ? points.predicted : points.label;
   for (let i = 0; i < points.n; i++) {
-    const kind = kindOf(points, i, options);
+    const kind = kindOf(points, i, task, options);
     if (kind === null) continue;
-    const code = first[i] === NONE ? other[i] : first[i];
+    const code = task.codeOf(i, options.colour);
     look[i] = 1 + kind * EACH + (code === NONE ? SERIES : series(code));
   }
   return look;

@@ -2,19 +2,20 @@
 
 import { download, get, post, useToken } from "./api.js";
 import { on } from "./bus.js";
-import { sign, use } from "./colours.js";
-import { $, brief, el, fill } from "./dom.js";
+import { $, el, fill } from "./dom.js";
 import { showExample, showWelcome } from "./example.js";
 import * as gestures from "./gestures.js";
 import * as discs from "./discs.js";
 import { Histogram } from "./histogram.js";
 import * as keys from "./keys.js";
+import { showLegend } from "./legend.js";
 import { showDisagreements, showEdits, showIssues } from "./lists.js";
 import { PointMap } from "./map.js";
 import { Marks } from "./marks.js";
-import { load, reload } from "./points.js";
+import { load, reload, reloadIntervals } from "./points.js";
 import * as search from "./search.js";
 import { showSets } from "./sets.js";
+import { taskOf } from "./tasks.js";
 import * as theme from "./theme.js";
 import { showWhatIf } from "./whatif.js";
 
@@ -41,7 +42,7 @@ app.isData = (point) => point >= app.start.n_training;
 
 app.choose = (point, move = false) => app.tried((async () => {
   if (point === null || point === undefined) return;
-  const answer = await get(`/explorer/points/${point}?k=${app.k}`);
+  const answer = await get(`/explorer/points/${point}?k=${app.k}&epsilon=${app.epsilon}&label=${app.task.subject}`);
   app.chosen = point;
   app.original = answer;
   show(answer);
@@ -50,7 +51,7 @@ app.choose = (point, move = false) => app.tried((async () => {
 })());
 
 app.ask = (question) => app.tried((async () => {
-  const answer = await post("/explorer/ask", { ...question, k: app.k });
+  const answer = await post("/explorer/ask", { ...question, k: app.k, epsilon: app.epsilon, label: app.task.subject });
   showExample(app, answer);
   app.marks.move(answer);
 })());
@@ -67,6 +68,13 @@ function clicked(place, reach) {
   return disc === null ? null : app.select(disc);
 }
 
+// The training example with this id.
+app.findVoter = (id) => app.tried((async () => {
+  const { found } = await get(`/explorer/search?q=${encodeURIComponent(id)}`);
+  const voter = found.find((each) => String(each.id) === String(id) && !app.isData(each.point));
+  if (voter) await app.choose(voter.point);
+})());
+
 app.setNeighbors = (k) => {
   app.k = k;
   app.choose(app.chosen);
@@ -75,9 +83,10 @@ app.setNeighbors = (k) => {
 const edit = (step) => app.tried((async () => {
   busy("Counting votes …");
   const changes = await post("/explorer/edits", step);
-  await reload(app.points);
+  await reload(app.points, app.start, app.epsilon);
+  app.task.forget?.();
   app.map.restyle();
-  app.histogram.draw();
+  app.histogram.measured();
   showSets(app);
   if (app.chosen !== null) await app.choose(app.chosen);
   if (!$("group").hidden) await discs.select(app, Number($("group").dataset.disc), { whole: $("group").dataset.whole === "true" });
@@ -98,11 +107,31 @@ function show(answer) {
   showEdits(app, app.changes);
 }
 
-function legend() {
-  const { classes } = app.start.card;
-  fill($("legend"), classes.slice(0, 40).map((name, code) => el("li", {}, sign(code), brief(name, 30))),
-    classes.length > 40 ? el("li", { class: "note" }, `and ${classes.length - 40} more`) : null,
-    el("li", { class: "note" }, "larger and hollow: wrong prediction"));
+// Another label, or another number, of several.
+app.setSubject = async (place) => {
+  app.task.subject = place;
+  $("subject").value = place;
+  app.task.forget?.();
+  app.map.restyle();
+  app.histogram.measured();
+  showSets(app);
+  showLegend(app);
+  if (app.chosen !== null) await app.choose(app.chosen);
+};
+
+// Menus and titles, by what is predicted.
+function adapt() {
+  const { task, start } = app;
+  fill($("colour"), task.colours.map(([value, name]) => el("option", { value }, name)));
+  fill($("subject"), (task.subjects ?? []).map((name, i) => el("option", { value: i }, name)));
+  $("subject").parentElement.hidden = !task.subjects;
+  $("subject-title").textContent = task.unit === "labels" ? "Label" : "Number";
+  $("sets-title").textContent = task.words.sets;
+  $("issues").querySelector("summary").textContent = task.words.issues;
+  const errors = $("layer").querySelector('[value="mistakes"]');
+  errors.textContent = task.words.errors;
+  errors.hidden = errors.disabled = task.unit === "number" && !app.points.interval.length;
+  $("layer").querySelector('[value="data"]').hidden = start.n_data === 0;
 }
 
 function listen() {
@@ -110,13 +139,29 @@ function listen() {
   keys.listen(app);
   search.listen(app);
   on("moved", () => app.marks.draw());
-  on("theme", () => { app.map.restyle(); app.histogram.draw(); });
+  on("theme", () => {
+    app.map.restyle();
+    app.histogram.draw();
+    showLegend(app);
+    if (app.answer) showExample(app, app.answer);
+  });
   $("epsilon").addEventListener("input", () => {
     app.epsilon = Number($("epsilon").value);
     showSets(app);
     if (app.answer) showExample(app, app.answer);
   });
-  $("colour").addEventListener("change", () => app.map.restyle({ colour: $("colour").value }));
+  // Intervals are asked for when the slider rests.
+  $("epsilon").addEventListener("change", () => app.start.columns.interval && app.tried((async () => {
+    await reloadIntervals(app.points, app.start, app.epsilon);
+    app.map.restyle();
+    showSets(app);
+    if (app.chosen !== null) await app.choose(app.chosen);
+  })()));
+  $("subject").addEventListener("change", () => app.setSubject(Number($("subject").value)));
+  $("colour").addEventListener("change", () => {
+    app.map.restyle({ colour: $("colour").value });
+    showLegend(app);
+  });
   $("layer").addEventListener("change", () => app.map.restyle({ layer: $("layer").value }));
   $("issues").addEventListener("toggle", () => $("issues").open && app.tried(showIssues(app)));
   $("compare").addEventListener("toggle", () => $("compare").open && app.tried(showDisagreements(app)));
@@ -128,8 +173,8 @@ async function begin() {
   const start = await get("/explorer/start");
   app.start = start;
   app.epsilon = start.epsilon;
-  app.codes = new Map(start.card.classes.map((name, code) => [String(name), code]));
-  use(start);
+  app.codes = new Map((start.card.classes ?? []).map((name, code) => [String(name), code]));
+  app.task = taskOf(app);
   app.points = await load(start);
   $("token").hidden = true;
   $("main").hidden = false;
@@ -140,11 +185,12 @@ async function begin() {
   $("issues").hidden = start.private;
   $("compare").hidden = !start.compare;
   $("click").parentElement.hidden = !start.discs.length;
-  app.map = new PointMap($("points"), app.points, start.discs);
+  adapt();
+  app.map = new PointMap($("points"), app.task, app.points, start.discs);
   app.map.restyle({ both: start.n_training > 0 && start.n_data > 0 });
-  app.marks = new Marks($("marks"), app.map, start.card.classes, start.sizes);
+  app.marks = new Marks($("marks"), app.map, start.card.classes ?? [], start.sizes);
   app.histogram = new Histogram(app, (filter) => app.map.restyle(filter));
-  legend();
+  showLegend(app);
   listen();
   showSets(app);
   app.histogram.draw();

@@ -7,15 +7,16 @@ import { fillDiscs, orderOf, splat, stampsOf } from "./splat.js";
 
 const REACH = 14; // maximum pixels from a click to its point
 const SIZES = [1, 3, 5, 7, 9, 11, 13];
-const TINT = 0.1; // how much of its class's colour a disc has
+const TINT = 0.1; // how much of its colour a disc has
 
 export class PointMap {
-  constructor(ground, points, discs = []) {
+  constructor(ground, task, points, discs = []) {
     this.ground = ground;
+    this.task = task;
     this.points = points;
     this.discs = discs;
     this.context = ground.getContext("2d", { alpha: false });
-    this.options = { layer: "all", colour: "label", low: 0, high: 1, both: false };
+    this.options = { layer: "all", colour: "label", measure: null, low: 0, high: 1, both: false };
     this.size = 3;
     this.shown = points.n;
     this.restyle();
@@ -27,12 +28,13 @@ export class PointMap {
   // Redraw after changes of labels, filter or colours.
   restyle(options = {}) {
     Object.assign(this.options, options);
-    this.look = looksOf(this.points, this.options);
+    this.task.restyle();
+    this.look = looksOf(this.points, this.task, this.options);
     this.order = orderOf(this.look, RANK);
     this.palette = paletteOf();
     const card = rgb(css("--card"));
     this.background = packed(card);
-    this.tinted = this.discs.map((disc) => ({ ...disc, colour: packed(mixed(rgb(colourOf(disc.label)), card, TINT)) }));
+    this.tinted = this.discs.map((disc) => ({ ...disc, colour: packed(mixed(rgb(colourOf(this.task.discCode(disc))), card, TINT)) }));
     this.request();
   }
 

@@ -8,9 +8,13 @@ const SAMPLE = 2000; // points used to position a name
 
 export class Marks {
   constructor(canvas, map, classes, sizes = null) {
-    Object.assign(this, { canvas, map, classes, sizes, chosen: null, moved: null, group: [], hover: [] });
+    Object.assign(this, { canvas, map, sizes, chosen: null, moved: null, group: [], hover: [] });
     this.context = canvas.getContext("2d");
     this.names = namesOf(map.points, classes);
+  }
+
+  get task() {
+    return this.map.task;
   }
 
   show(answer) {
@@ -67,9 +71,9 @@ export class Marks {
   }
 
   drawRims() {
-    const codes = new Set(this.map.discs.map((disc) => disc.label));
+    const codes = this.map.discs.map((disc) => this.task.discCode(disc));
     this.context.globalAlpha = 0.55;
-    for (const code of codes) this.rims(this.map.discs.flatMap((disc, i) => (disc.label === code ? [i] : [])), colourOf(code), 0.7);
+    for (const code of new Set(codes)) this.rims(codes.flatMap((each, i) => (each === code ? [i] : [])), colourOf(code), 0.7);
     this.context.globalAlpha = 1;
   }
 
@@ -114,7 +118,7 @@ export class Marks {
     (answer.neighbor_points ?? []).forEach((point, i) => {
       const voter = answer.explanation.neighbors[i];
       const [to, down] = map.pixelOf(map.points.xy[2 * point], map.points.xy[2 * point + 1]);
-      const mine = voter.label === answer.explanation.label;
+      const mine = forIt(voter, answer.explanation);
       context.strokeStyle = mine ? colours.vote : colours.other;
       context.setLineDash(mine ? [] : [5 * map.ratio, 4 * map.ratio]);
       context.lineWidth = (1 + 5 * voter.share) * map.ratio;
@@ -131,9 +135,9 @@ export class Marks {
   drawGroups(answer) {
     const { context, map, colours } = this;
     const [x, y] = map.pixelOf(...answer.xy);
-    const { label, groups } = answer.explanation;
+    const { groups } = answer.explanation;
     answer.groups.forEach(({ representative_point: central, discs }, i) => {
-      const mine = groups[i].label === label;
+      const mine = forIt(groups[i], answer.explanation);
       const colour = mine ? colours.vote : colours.other;
       context.setLineDash(mine ? [] : [5 * map.ratio, 4 * map.ratio]);
       this.rims(discs, colour, 1.2 + 3 * groups[i].share);
@@ -175,8 +179,12 @@ export class Marks {
   }
 }
 
+// Whether a vote is for the predicted label; one for a number is neither for nor against.
+const forIt = (voter, e) => e.label === undefined || voter.label === e.label;
+
 // The position of each class: the median of its points in each direction.
 function namesOf(points, classes) {
+  if (!classes.length) return []; // only classes have a place
   const places = classes.map(() => []);
   for (let i = 0; i < points.n; i++) {
     const code = points.label[i] === NONE ? points.predicted[i] : points.label[i];

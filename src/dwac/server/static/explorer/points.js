@@ -7,25 +7,22 @@ export const DATA = 1;
 export const REMOVED = 2;
 export const RELABELLED = 4;
 
-const KINDS = {
-  xy: Float32Array, label: Uint16Array, predicted: Uint16Array, typicality: Float32Array, state: Uint8Array,
-  p_values: Float64Array,
-};
-const EDITED = ["label", "predicted", "typicality", "state", "p_values"]; // what edits change
+const TYPES = { "<f4": Float32Array, "<f8": Float64Array, "<u1": Uint8Array, "<u2": Uint16Array };
 
-async function fetched(names) {
-  const columns = await Promise.all(names.map((name) => bytes(`/explorer/columns/${name}`)));
-  return Object.fromEntries(names.map((name, i) => [name, new KINDS[name](columns[i])]));
+async function fetched(types, names, epsilon) {
+  const columns = await Promise.all(names.map((name) => bytes(`/explorer/columns/${name}?epsilon=${epsilon}`)));
+  return Object.fromEntries(names.map((name, i) => [name, new TYPES[types[name]](columns[i])]));
 }
 
 export async function load(start) {
-  const points = await fetched(Object.keys(KINDS));
-  points.n = points.label.length;
+  const points = await fetched(start.columns, Object.keys(start.columns), start.epsilon);
+  points.n = points.xy.length / 2;
   points.asked = start.asked ?? Array.from({ length: start.n_data }, (_, i) => start.n_training + i);
   return points;
 }
 
-export const reload = async (points) => Object.assign(points, await fetched(EDITED));
-
-export const isMistake = (points, i) =>
-  points.label[i] !== NONE && points.predicted[i] !== NONE && points.label[i] !== points.predicted[i];
+// What edits change: all but places. Only intervals depend on ε.
+export const reload = async (points, { columns }, epsilon) =>
+  Object.assign(points, await fetched(columns, Object.keys(columns).filter((name) => name !== "xy"), epsilon));
+export const reloadIntervals = async (points, { columns }, epsilon) =>
+  (columns.interval ? Object.assign(points, await fetched(columns, ["interval"], epsilon)) : points);

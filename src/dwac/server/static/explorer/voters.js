@@ -3,9 +3,11 @@
 import { chip } from "./chips.js";
 import { brief, el, percent, short, text } from "./dom.js";
 import { bar, chooser, comparison, picture, words } from "./records.js";
+import { relabel } from "./relabel.js";
 
 export function showVoters(app, answer) {
   const { explanation: e, kind } = answer;
+  if (e.private && !e.neighbors.length) return el("p", { class: "note" }, app.start.guide.private);
   const show = { image: images, text: texts, table, "": votes }[e.private ? "" : kind] ?? votes;
   const few = e.n_examples !== e.n_references; // vote for all
   const share = e.neighbors.reduce((sum, voter) => sum + voter.share, 0);
@@ -16,7 +18,8 @@ export function showVoters(app, answer) {
     el("p", { class: "note" }, e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight: ${app.start.guide.weight}`));
 }
 
-const against = (voter, e) => voter.label !== e.label;
+// A vote for another label; one for a number is against nothing.
+const against = (voter, e) => e.label !== undefined && voter.label !== e.label;
 
 const barOf = (voter, e) => bar(voter.share, Math.max(...e.neighbors.map((each) => each.share)) || 1, against(voter, e));
 
@@ -31,13 +34,9 @@ function actions(app, answer, i) {
   const point = answer.neighbor_points?.[i];
   if (point === undefined) return null;
   const voter = answer.explanation.neighbors[i];
-  const other = el("select", { "aria-label": `New label of ${text(voter.id)}`, onchange: (event) => {
-    if (event.target.value !== "") app.relabel(point, Number(event.target.value));
-  } }, el("option", { value: "" }, "relabel …"),
-    app.start.card.classes.map((name, code) => (text(name) === text(voter.label) ? null : el("option", { value: code }, brief(name, 30)))));
   return el("div", { class: "act" },
     el("button", { type: "button", "aria-label": `Remove ${text(voter.id)}`, onclick: () => app.remove(point) }, "Remove"),
-    other,
+    relabel(app, point, text(voter.id)),
     el("button", { type: "button", "aria-label": `Show ${text(voter.id)}`, onclick: () => app.choose(point) }, "Show"));
 }
 

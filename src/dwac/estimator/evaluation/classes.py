@@ -1,13 +1,7 @@
-"""A classifier's predictions, and how accurate and how well calibrated they are where the truth is known.
-
-predictions = predict(clf, X)
-predictions.frame(epsilon=0.05)                  # one row per example: label, probability, typicality, set, …
-evaluate(predictions, y, epsilon=0.05).to_dict() # accuracy, log loss, calibration error, coverage, …; also by class
-"""
+"""Predictions of classes, and of labels in an order, and how accurate and how well calibrated they are."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,22 +11,18 @@ from numpy.typing import NDArray
 
 from dwac import metrics
 from dwac.conformal import ConformalPrediction, nonconformity
-from dwac.drawing.records import plain
-from dwac.errors import InputError
 from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.evaluation.common import GAP, TYPICALITY, Answers, Evaluated, Fact, Floats, mean, share
 from dwac.estimator.preparation import encode_known
-from dwac.estimator.readable import Reasons, readable
+from dwac.estimator.readable import Reasons
+from dwac.estimator.targets import ORDERED
 from dwac.explain import privacy
 
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # the first characters of a formula
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; so many are named
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(Answers):
     """One pass over n examples: their votes, and everything that follows from these."""
 
     log_class_weights: Floats  # (n, K)
@@ -41,10 +31,15 @@ class Predictions:
     reasons: Reasons | None = None  # (n,): None, or why a row could not be read; it then has the classes' shares
     private: bool = False  # whether everything except the votes is rounded as in `dwac.explain.privacy`
 
+    ordered: bool = False  # whether the classes have an order
+
+    def __len__(self) -> int:
+        return len(self.log_class_weights)
+
     @property
-    def readable(self) -> NDArray[np.bool_]:
-        """(n,): which rows could be read."""
-        return np.ones(len(self.codes), dtype=bool) if self.reasons is None else readable(self.reasons)
+    def typicality(self) -> Floats | None:
+        """(n,): near 0, unlike anything known; None if it was not measured."""
+        return None if self.conformal is None else self.conformal.typicality
 
     def part(self, rows: Any) -> Predictions:
         """The predictions for some rows: a slice, row numbers or a mask."""
@@ -89,16 +84,24 @@ class Predictions:
             if self.conformal.typicality is not None:
                 found["typicality"] = self.conformal.typicality
             found["set"] = [self.classes[held].tolist() for held in self.conformal.label_sets(epsilon)]
-        found["unreadable"] = pd.Series([None] * len(self.codes) if self.reasons is None else self.reasons, dtype="str")
-        return pd.DataFrame(found)
+        return pd.DataFrame(found | {"unreadable": self._why()})
+
+    def evaluate(self, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Evaluation:
+        """Compare with true labels y (n,). Rows that could not be read are only counted.
+
+        strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the
+        guarantee of prediction sets; if there are no other labels, y is probably the wrong column: an error says so.
+        """
+        truth = encode_known(y, len(self), self.classes, strict=strict)
+        if not (truth >= 0).any():
+            encode_known(y, len(truth), self.classes)  # raises an error that names the first
+        kept = self._require_readable()
+        return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
 
 
-def predict(clf: DWACClassifier, X: Any, *, private: bool | None = None) -> Predictions:
-    """The classifier's predictions for X; rows that cannot be read are flagged.
-
-    private: round the numbers; the default for a model that was saved without its examples.
-    """
-    return predictions_of(clf, *clf.evidence(X), private=clf.private_ if private is None else private)
+def predict_classes(clf: DWACClassifier, X: Any, *, private: bool) -> Predictions:
+    """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
+    return predictions_of(clf, *clf.evidence(X), private=private)
 
 
 def predictions_of(
@@ -113,35 +116,15 @@ def predictions_of(
     """The same from existing evidence: votes (n, K), novelty, and votes by fold."""
     calibrated = len(clf.calibration_y_) > 0
     trust = clf.conformal_of(log_class_weights, reasons, novelty, fold_votes, private=private) if calibrated else None
-    return Predictions(log_class_weights, clf.classes_, trust, reasons, private)
-
-
-def as_csv(frame: pd.DataFrame, delimiter: str = ",", *, harmless: bool = False) -> str:
-    """A frame of predictions as CSV text; the labels of a prediction set are joined by |.
-
-    harmless: make it safe for spreadsheets, which would take cells such as =1+1 for formulas.
-    """
-    joined = frame.map(lambda value: "|".join(map(str, value)) if isinstance(value, list) else value)
-    if harmless:
-        joined = joined.map(harmless_cell).rename(columns=harmless_cell)
-    return str(joined.to_csv(index=False, sep=delimiter, lineterminator="\n"))
-
-
-def harmless_cell(value: Any) -> Any:
-    """A cell or column name that no spreadsheet takes for a formula: a leading apostrophe makes it text.
-
-    >>> harmless_cell("=HYPERLINK(1)"), harmless_cell("-3.5"), harmless_cell(-3.5)
-    ("'=HYPERLINK(1)", '-3.5', -3.5)
-    """
-    formula = isinstance(value, str) and value.startswith(_FORMULAS) and not _NUMBER.fullmatch(value)
-    return f"'{value}" if formula else value
+    ordered = clf.target_.kind == ORDERED
+    return Predictions(log_class_weights, clf.classes_, trust, reasons, private, ordered)
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """How predictions compare with the truth; values that need calibration are None if the model has none."""
+class Evaluation(Evaluated):
+    """How predicted classes compare with the truth; what needs calibration is None if the model has none."""
 
-    n: int  # rows that could be read
+    n: int
     accuracy: float
     log_loss: float
     calibration_error: float
@@ -150,7 +133,7 @@ class Evaluation:
     mean_set_size: float | None
     credibility: float | None  # mean
     typicality: float | None  # mean; None also for a softmax
-    unreadable: int  # rows that could not be read; all other numbers leave them out
+    unreadable: int
     unseen: int  # rows with labels unseen in training: wrong, in no prediction set, left out of the two errors
     by_class: pd.DataFrame  # one row per class: n, recall, precision, coverage, mean_set_size, credibility, typicality
     undercovered: tuple[Any, ...] = ()  # classes whose sets hold the true label less often than chance explains
@@ -173,45 +156,80 @@ class Evaluation:
             "--class-conditional) calibrates each class separately"
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, ready for JSON."""
-        kept = {**vars(self), "by_class": self.by_class.to_dict("records"), "undercovered": list(self.undercovered)}
-        content: dict[str, Any] = plain({**kept, "advice": self.advice})
-        return content
+    @property
+    def parts(self) -> pd.DataFrame:
+        """By class."""
+        return self.by_class
+
+    @property
+    def facts(self) -> list[Fact]:
+        """Each number with its meaning, for people."""
+        asked = f"share of prediction sets with the true label; ε={self.epsilon:g} asks for {1 - self.epsilon:g}"
+        found = [
+            Fact("accuracy", share(self.accuracy), "share of correct predictions"),
+            *self._distances,
+            Fact("log loss", share(self.log_loss), "mean of -log P(true label); 0 is perfect"),
+            Fact("calibration error", share(self.calibration_error), GAP),
+            Fact("coverage", share(self.coverage), asked),
+            Fact("mean set size", share(self.mean_set_size, 2), "labels per prediction set; 1 is decisive"),
+            Fact("credibility", share(self.credibility), "mean; how well the best label fits"),
+            Fact("typicality", share(self.typicality), TYPICALITY),
+        ]
+        if self.unseen:
+            unknown = "rows whose label did not occur in training: always errors"
+            found.append(Fact("unknown labels", f"{self.unseen:,}", unknown))
+        return found
+
+    @property
+    def _distances(self) -> list[Fact]:
+        """How far off predictions are; classes have no distance."""
+        return []
 
 
-def evaluate(predictions: Predictions, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Evaluation:
-    """Compare with true labels y (n,). Rows that could not be read are only counted.
+@dataclass(frozen=True, kw_only=True)
+class OrderedEvaluation(Evaluation):
+    """The same for labels in an order: also how far off predictions are. Labels unseen in training are left out."""
 
-    strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the
-    guarantee of prediction sets; if there are no other labels, y is probably the wrong column, and an error says so.
-    """
-    truth = encode_known(y, len(predictions.log_class_weights), predictions.classes, strict=strict)
-    if not (truth >= 0).any():
-        encode_known(y, len(truth), predictions.classes)  # raises an error that names the first
-    readable = predictions.readable
-    if predictions.reasons is not None and not readable.any():
-        raise InputError(f"at least one row must be readable to evaluate; none is; row 0: {predictions.reasons[0]}")
-    predictions, truth = predictions.part(readable), truth[readable]
+    mean_distance: float  # places in the order between the predicted and the true label
+    ranked_probability_score: float
+
+    @property
+    def _distances(self) -> list[Fact]:
+        score = "squared error of P(at most this label), mean over labels; 0 is perfect"
+        return [
+            Fact("mean distance", share(self.mean_distance), "places in the order between predicted and true label"),
+            Fact("ranked probability score", share(self.ranked_probability_score), score),
+        ]
+
+
+def _compared(predictions: Predictions, truth: NDArray[np.int64], epsilon: float, *, unreadable: int) -> Evaluation:
+    """Predictions for rows that can be read, compared with codes (n,); -1 is a label unseen in training."""
     seen = truth >= 0
-    trust = predictions.conformal
+    trust, probabilities = predictions.conformal, predictions.probabilities
     sets = None if trust is None else trust.label_sets(epsilon)
     by_class = _by_class(predictions, truth, sets)
-    typicality = None if trust is None else trust.typicality
-    return Evaluation(
-        n=len(truth),
-        accuracy=_mean(predictions.codes == truth),
-        log_loss=metrics.log_loss(truth[seen], predictions.log_probabilities[seen]),
-        calibration_error=metrics.calibration_error(truth[seen], predictions.probabilities[seen]),
-        epsilon=epsilon,
-        coverage=None if sets is None else float(sets[seen, truth[seen]].sum() / len(truth)),
-        mean_set_size=None if sets is None else metrics.set_sizes(sets).mean,
-        credibility=None if trust is None else float(trust.credibility.mean()),
-        typicality=None if typicality is None else float(typicality.mean()),
-        unreadable=int((~readable).sum()),
-        unseen=int((~seen).sum()),
-        by_class=by_class,
-        undercovered=_undercovered(by_class, epsilon, None if trust is None else trust.n_calibration),
+    typicality = predictions.typicality
+    found: dict[str, Any] = {
+        "n": len(truth),
+        "accuracy": mean(predictions.codes == truth),
+        "log_loss": metrics.log_loss(truth[seen], predictions.log_probabilities[seen]),
+        "calibration_error": metrics.calibration_error(truth[seen], probabilities[seen]),
+        "epsilon": epsilon,
+        "coverage": None if sets is None else float(sets[seen, truth[seen]].sum() / len(truth)),
+        "mean_set_size": None if sets is None else metrics.set_sizes(sets).mean,
+        "credibility": None if trust is None else float(trust.credibility.mean()),
+        "typicality": None if typicality is None else float(typicality.mean()),
+        "unreadable": unreadable,
+        "unseen": int((~seen).sum()),
+        "by_class": by_class,
+        "undercovered": _undercovered(by_class, epsilon, None if trust is None else trust.n_calibration),
+    }
+    if not predictions.ordered:
+        return Evaluation(**found)
+    return OrderedEvaluation(
+        **found,
+        mean_distance=mean(np.abs(predictions.codes - truth)[seen]),
+        ranked_probability_score=metrics.ranked_probability_score(truth[seen], probabilities[seen]),
     )
 
 
@@ -230,16 +248,11 @@ def _by_class(predictions: Predictions, truth: NDArray[np.int64], sets: NDArray[
     rows = []
     for code, label in enumerate(predictions.classes.tolist()):
         own, named = truth == code, predictions.codes == code
-        row = {"label": label, "n": int(own.sum()), "recall": _mean(named[own]), "precision": _mean(own[named])}
+        row = {"label": label, "n": int(own.sum()), "recall": mean(named[own]), "precision": mean(own[named])}
         if sets is not None and predictions.conformal is not None:
-            row |= {"coverage": _mean(sets[own, code]), "mean_set_size": _mean(sets[own].sum(axis=1))}
-            row["credibility"] = _mean(predictions.conformal.credibility[own])
+            row |= {"coverage": mean(sets[own, code]), "mean_set_size": mean(sets[own].sum(axis=1))}
+            row["credibility"] = mean(predictions.conformal.credibility[own])
             if predictions.conformal.typicality is not None:
-                row["typicality"] = _mean(predictions.conformal.typicality[own])
+                row["typicality"] = mean(predictions.conformal.typicality[own])
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _mean(values: NDArray[Any]) -> float:
-    """The mean; NaN without a warning if there are no values."""
-    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,166 @@
+"""What differs between targets when a model is trained: which estimator, which settings, what is said of the target."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac._checks import listed
+from dwac.errors import InputError, LabelError
+from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.estimator.evaluation import amount
+from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
+from dwac.reading import MARK, TASKS, Estimator, Rows
+
+NAMES = {CLASSES: "classes", ORDERED: "ordered labels", LABELS: "several labels", NUMBERS: "numbers"}
+_SHOWN = 8  # labels
+
+
+def estimator(task: str, encoder: str, **settings: Any) -> Estimator:
+    """An estimator for the task; settings that it does not have are refused unless they are False."""
+    by_class = settings.pop("class_conditional")
+    if by_class and task in (LABELS, NUMBERS):
+        raise InputError(f"--class-conditional is for one label per row; the task is {task}; leave it out")
+    if task == NUMBERS:
+        return DWACRegressor(encoder, **settings)
+    return DWACClassifier(encoder, class_conditional=by_class, **settings)
+
+
+def line(rows: Rows) -> str:
+    """Which task it is, why, and how to have another."""
+    assert rows.task is not None
+    possible = TASKS if len(rows.columns.targets) < 2 else (LABELS, NUMBERS)
+    others = [task for task in possible if task != rows.task]
+    text = f"{NAMES[rows.task]} ({rows.why}); to change: --task {'|'.join(others)}"
+    if rows.task == CLASSES and rows.y.dtype == object and any(MARK in str(label) for label in rows.y[:1000]):
+        text += f"; --task labels reads a{MARK}b as two labels"
+    return text
+
+
+def check(rows: Rows, name: str) -> None:
+    """Refuse a target from which nothing can be learned, in terms of the file."""
+    {CLASSES: _check_classes, ORDERED: _check_classes, LABELS: _check_labels, NUMBERS: _check_numbers}[str(rows.task)](
+        rows, name
+    )
+
+
+def _check_classes(rows: Rows, name: str) -> None:
+    values = pd.Series(rows.y)
+    n = values.nunique()
+    if n == 1:
+        raise LabelError(
+            f"{name}: {_of(rows)} has only one class, {values.tolist()[0]!r}; a classifier needs at least two"
+        )
+    if len(rows) < 2 * n:
+        raise LabelError(
+            f"{name}: {_of(rows)} must hold classes; got {n:,} different values in {len(rows):,} rows; choose another "
+            "column, or predict numbers with --task numbers"
+        )
+
+
+def _check_labels(rows: Rows, name: str) -> None:
+    counts = label_counts(rows.y)
+    if not ((counts > 0) & (counts < len(rows))).any():
+        raise LabelError(
+            f"{name}: no label of {_of(rows)} is there in some rows and not in others; nothing can be learned from it"
+        )
+
+
+def _check_numbers(rows: Rows, name: str) -> None:
+    columns = rows.y if isinstance(rows.y, pd.DataFrame) else pd.DataFrame({rows.columns.target or "label": rows.y})
+    for column in columns:
+        if (columns[column] == columns[column].iloc[0]).all():
+            raise LabelError(
+                f"{name}: the target {column!r} is {amount(columns[column].iloc[0])} in every row; "
+                "nothing can be learned from it; choose another column, or leave it out"
+            )
+
+
+def _of(rows: Rows) -> str:
+    names = rows.columns.targets
+    return f"the target{'s' * (len(names) > 1)} {listed(names)}" if names else "the label"
+
+
+def label_counts(y: Any) -> pd.Series[Any]:
+    """How many rows have each of several labels."""
+    if isinstance(y, pd.DataFrame):
+        return y.sum()
+    return pd.Series([label for row in y for label in row], dtype=object).value_counts()
+
+
+def described(rows: Rows) -> tuple[str, str]:
+    """(name, text): the target in a line."""
+    if rows.task == NUMBERS:
+        columns = rows.y if isinstance(rows.y, pd.DataFrame) else pd.DataFrame({"": rows.y})
+        each = [
+            f"{f'{name}: ' if name else ''}{amount(low)} to {amount(high)}, median {amount(middle)}"
+            for name, low, high, middle in zip(columns, columns.min(), columns.max(), columns.median(), strict=True)
+        ]
+        return "range", listed(each, _SHOWN, str)
+    if rows.task == LABELS:
+        counts = label_counts(rows.y)
+        return "labels", listed((f"{label}: {n:,} ({n / len(rows):.0%})" for label, n in counts.items()), _SHOWN, str)
+    counts = pd.Series(rows.y).value_counts(sort=rows.task == CLASSES)
+    counts = counts if rows.task == CLASSES else counts.sort_index()
+    return NAMES[str(rows.task)].split()[-1] if rows.task == CLASSES else "labels", listed(
+        (f"{label}: {n:,} ({n / len(rows):.0%})" for label, n in counts.items()), _SHOWN, str
+    )
+
+
+def facts(rows: Rows) -> dict[str, Any]:
+    """The target for programs."""
+    if rows.task == NUMBERS:
+        columns = rows.y if isinstance(rows.y, pd.DataFrame) else pd.DataFrame({rows.columns.target or "label": rows.y})
+        return {"numbers": {str(name): [float(columns[name].min()), float(columns[name].max())] for name in columns}}
+    counts = label_counts(rows.y) if rows.task == LABELS else pd.Series(rows.y).value_counts()
+    return {"labels" if rows.task == LABELS else "classes": {str(label): int(n) for label, n in counts.items()}}
+
+
+def unique_rows(rows: Rows) -> NDArray[np.bool_]:
+    """(n,): which rows must stay in training: none, or where each class is met first."""
+    if rows.task in (LABELS, NUMBERS):
+        return np.zeros(len(rows), dtype=bool)
+    return ~pd.Series(rows.y).duplicated().to_numpy()
+
+
+def expected(model: Estimator, epsilon: float) -> Any:
+    """What sets or intervals at ε will be like: `str` says it; None without calibration rows."""
+    if len(model.calibration_y_) == 0:
+        return None
+    return model.expected_intervals(epsilon) if isinstance(model, DWACRegressor) else model.expected_sets(epsilon)
+
+
+def expected_facts(model: Estimator, epsilon: float) -> dict[str, Any]:
+    """The same for programs, under its name."""
+    found = expected(model, epsilon)
+    name = "expected_intervals" if isinstance(model, DWACRegressor) else "expected_sets"
+    return {name: None if found is None else asdict(found)}
+
+
+def kind_of_sets(model: Estimator) -> str:
+    """What has a guarantee."""
+    return "intervals" if isinstance(model, DWACRegressor) else "prediction sets"
+
+
+def score(model: Estimator, X: Any, y: Any) -> str:
+    """How good the model is on some rows, in few words."""
+    if isinstance(model, DWACRegressor):
+        wrong = np.asarray(model.predict(X)) - np.asarray(y)
+        if wrong.ndim == 1:
+            return f"root mean squared error {amount(float(np.sqrt(np.square(wrong).mean())))}"
+        return f"R² {model.score(X, y):.3f}"
+    what = "share of rows with every label right" if model.target_.kind == LABELS else "accuracy"
+    return f"{what} {model.score(X, y):.3f}"
+
+
+def out_of_fold_score(model: Estimator) -> str | None:
+    """The same of a cross-fitted model, on its voters by what left each out; None where there is no such judgement."""
+    judged = model.out_of_fold_
+    if judged is None or model.target_.kind in (LABELS, NUMBERS):
+        return None
+    right = judged.argmax(axis=1) == model.references_.labels.cpu().numpy()
+    return f"accuracy {right.mean():.3f}"

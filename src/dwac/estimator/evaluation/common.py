@@ -1,0 +1,129 @@
+"""What predictions of every kind of target have in common, and what their evaluations have."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.drawing.records import plain
+from dwac.errors import InputError
+from dwac.estimator.readable import Reasons, readable
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+GAP = "mean gap between stated and observed probability"
+TYPICALITY = "mean; about 0.5 on familiar data, near 0 on other data"
+
+
+class Fact(NamedTuple):
+    """A number with its name and its meaning."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+class Evaluated(ABC):
+    """How predictions compare with the truth; values that need calibration are None if the model has none."""
+
+    n: int  # rows that could be read
+    epsilon: float
+    unreadable: int  # rows that could not be read; all other numbers leave them out
+
+    @property
+    @abstractmethod
+    def facts(self) -> list[Fact]:
+        """Each number with its meaning, for people."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> pd.DataFrame:
+        """The same by class, by label or by number: one row each, its name first."""
+
+    @property
+    def advice(self) -> str | None:
+        """What falls short of its promise, and what helps; None if nothing does."""
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, ready for JSON."""
+        kept = {
+            name: value.to_dict("records") if isinstance(value, pd.DataFrame) else value
+            for name, value in vars(self).items()
+        }
+        content: dict[str, Any] = plain({**kept, "advice": self.advice})
+        return content
+
+
+class Answers(ABC):
+    """One pass over n examples, and everything that follows from it."""
+
+    reasons: Reasons | None  # (n,): None, or why a row could not be read
+    private: bool  # whether numbers are rounded as in `dwac.explain.privacy`
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """n."""
+
+    @property
+    @abstractmethod
+    def typicality(self) -> Floats | None:
+        """(n,): near 0, unlike anything known; None if it was not measured."""
+
+    @abstractmethod
+    def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
+        """One row per example: what is predicted, and how far to trust it at error rate ε."""
+
+    @abstractmethod
+    def part(self, rows: Any) -> Self:
+        """The predictions for some rows: a slice, row numbers or a mask."""
+
+    @abstractmethod
+    def evaluate(self, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Evaluated:
+        """Compare with the truth. Rows that could not be read are only counted."""
+
+    @property
+    def readable(self) -> Bools:
+        """(n,): which rows could be read."""
+        return np.ones(len(self), dtype=bool) if self.reasons is None else readable(self.reasons)
+
+    def _why(self) -> pd.Series[Any]:
+        """(n,): the column `unreadable` of a frame."""
+        return pd.Series([None] * len(self) if self.reasons is None else self.reasons, dtype="str")
+
+    def _require_readable(self) -> Bools:
+        """Which rows can be evaluated; an error if none can."""
+        found = self.readable
+        if self.reasons is not None and not found.any():
+            raise InputError(f"at least one row must be readable to evaluate; none is; row 0: {self.reasons[0]}")
+        return found
+
+
+def mean(values: NDArray[Any]) -> float:
+    """The mean; NaN without a warning if there are no values."""
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def share(value: float | None, digits: int = 3) -> str:
+    """A share for a table; a dash if there is none."""
+    return "–" if value is None or np.isnan(value) else f"{value:.{digits}f}"
+
+
+def amount(value: float | None) -> str:
+    """A number in units of its own, with four digits or all before the point; a dash if there is none.
+
+    >>> amount(45296.31), amount(0.123456), amount(-12.5), amount(1e9), amount(float("inf")), amount(None)
+    ('45,296', '0.1235', '-12.5', '1,000,000,000', '∞', '–')
+    """
+    if value is None or np.isnan(value):
+        return "–"
+    if np.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if abs(value) >= 1e12 or 0 < abs(value) < 1e-4:
+        return f"{value:.3e}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

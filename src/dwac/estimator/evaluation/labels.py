@@ -1,0 +1,211 @@
+"""Predictions of several labels at once, decisions on each and sets of them, and how they compare with the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac import metrics
+from dwac.conformal import LabelPrediction, MissControl
+from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.evaluation.common import GAP, TYPICALITY, Answers, Bools, Evaluated, Fact, Floats, mean, share
+from dwac.estimator.readable import Reasons
+from dwac.estimator.several import probabilities_of
+from dwac.estimator.targets import read_labels
+from dwac.explain import privacy
+
+DECISIONS = {1: "yes", 0: "no", -1: "undecided"}
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPredictions(Answers):
+    """One pass over n examples: the probability of each of L labels, and everything that follows."""
+
+    probabilities: Floats  # (n, L)
+    names: NDArray[Any]  # (L,)
+    conformal: LabelPrediction | None  # None for a model without calibration rows
+    misses: MissControl | None  # the same
+    reasons: Reasons | None = None
+    private: bool = False
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    @property
+    def typicality(self) -> Floats | None:
+        """(n,): near 0, unlike anything known; None if it was not measured."""
+        return None if self.conformal is None else self.conformal.typicality
+
+    def part(self, rows: Any) -> LabelPredictions:
+        """The predictions for some rows: a slice, row numbers or a mask."""
+        trust = None if self.conformal is None else self.conformal.part(rows)
+        reasons = None if self.reasons is None else self.reasons[rows]
+        return replace(self, probabilities=self.probabilities[rows], conformal=trust, reasons=reasons)
+
+    @property
+    def has(self) -> Bools:
+        """(n, L): which labels are predicted: those with at least half of the votes."""
+        return np.asarray(self.probabilities >= 0.5)
+
+    def decisions(self, epsilon: float) -> NDArray[np.int8] | None:
+        """(n, L): 1 has the label, 0 has it not, -1 undecided, at error rate ε; None without calibration."""
+        return None if self.conformal is None else self.conformal.decisions(epsilon)
+
+    def sets(self, epsilon: float) -> Bools | None:
+        """(n, L): sets that miss at most a share ε of a row's labels on average; empty for unreadable rows."""
+        if self.misses is None:
+            return None
+        up = np.minimum(self.probabilities + 0.5 / privacy.STEPS, 1) if self.private else self.probabilities
+        return np.asarray(self.misses.sets(up, epsilon) & self.readable[:, None])  # up: rounding adds labels only
+
+    def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
+        """One row per example: its labels, the set that misses few, typicality, and two columns for each label.
+
+        These are its probability and the decision on it at ε: yes, no or undecided. `unreadable` gives the reason if a
+        row could not be read: nothing is then decided, and its set is empty.
+        """
+        found: dict[str, Any] = {"labels": self._listed(self.has)}
+        if self.typicality is not None:
+            found["typicality"] = self.typicality
+        sets, decided = self.sets(epsilon), self.decisions(epsilon)
+        if sets is not None:
+            found["set"] = self._listed(sets)
+        for place, name in enumerate(self.names.tolist()):
+            found[f"probability_{name}"] = self.probabilities[:, place]
+            if decided is not None:
+                found[f"decision_{name}"] = [DECISIONS[int(told)] for told in decided[:, place]]
+        return pd.DataFrame(found | {"unreadable": self._why()})
+
+    def _listed(self, has: Bools) -> list[list[Any]]:
+        return [self.names[row].tolist() for row in has]
+
+    def evaluate(self, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> LabelEvaluation:
+        """Compare with the labels that rows have: a table (n, L) of 0 and 1, or n lists of labels.
+
+        strict: has no effect: labels that were not in training are always refused.
+        """
+        del strict
+        truth = read_labels(y, len(self), self.names)[0] > 0
+        kept = self._require_readable()
+        return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
+
+
+def predict_labels(clf: DWACClassifier, X: Any, *, private: bool) -> LabelPredictions:
+    """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
+    return label_predictions_of(clf, *clf.evidence(X), private=private)
+
+
+def label_predictions_of(
+    clf: DWACClassifier,
+    votes: Floats,
+    reasons: Reasons | None = None,
+    novelty: Floats | None = None,
+    fold_votes: Floats | None = None,
+    *,
+    private: bool,
+) -> LabelPredictions:
+    """The same from existing evidence: votes (n, K) for label sets, novelty, and votes by fold."""
+    p = probabilities_of(clf.model_, votes, clf.target_)
+    p = np.ceil(np.round(p * privacy.STEPS, 9)) / privacy.STEPS if private else p  # up: sets may only grow
+    if len(clf.calibration_y_) == 0:
+        return LabelPredictions(p, clf.classes_, None, None, reasons, private)
+    trust = clf.labels_of(votes, reasons, novelty, fold_votes, private=private)
+    return LabelPredictions(p, clf.classes_, trust, clf._label_calibration().misses, reasons, private)
+
+
+@dataclass(frozen=True)
+class LabelEvaluation(Evaluated):
+    """How several labels compare with the truth; what needs calibration is None if the model has none."""
+
+    n: int
+    micro_f1: float  # of all decisions on all labels together
+    macro_f1: float  # the mean over labels that some row has or is predicted to have
+    hamming_loss: float
+    subset_accuracy: float
+    calibration_error: float  # the mean over labels
+    epsilon: float
+    wrong_of_having: float | None  # of those who have a label, the share that is told it has it not
+    wrong_of_lacking: float | None
+    undecided: float | None
+    missed_share: float | None  # of a row's labels, by its set
+    mean_set_size: float | None
+    typicality: float | None  # mean
+    unreadable: int
+    without_label: int  # rows that have no label at all
+    by_label: pd.DataFrame  # one row per label: n, precision, recall, f1, calibration_error and shares of decisions
+
+    @property
+    def parts(self) -> pd.DataFrame:
+        """By label."""
+        return self.by_label
+
+    @property
+    def facts(self) -> list[Fact]:
+        """Each number with its meaning, for people."""
+        asked = f"ε={self.epsilon:g} allows {self.epsilon:g} for each label"
+        return [
+            Fact("micro F1", share(self.micro_f1), "precision and recall of all labels together; 1 is perfect"),
+            Fact("macro F1", share(self.macro_f1), "the same for each label alone, then the mean"),
+            Fact("Hamming loss", share(self.hamming_loss), "share of wrong entries in the table of rows and labels"),
+            Fact("subset accuracy", share(self.subset_accuracy), "share of rows with every label right"),
+            Fact("calibration error", share(self.calibration_error), GAP),
+            Fact("wrongly told no", share(self.wrong_of_having), f"of those who have a label; {asked}"),
+            Fact("wrongly told yes", share(self.wrong_of_lacking), f"of those who lack a label; {asked}"),
+            Fact("undecided", share(self.undecided), "share of labels on which there is no decision at this ε"),
+            Fact("missed share", share(self.missed_share), f"of a row's labels, by its set; at most {self.epsilon:g} "
+                 "on average"),
+            Fact("mean set size", share(self.mean_set_size, 2), f"labels per set, of {len(self.by_label):,}"),
+            Fact("typicality", share(self.typicality), TYPICALITY),
+            *([Fact("no label", f"{self.without_label:,}", "rows that have no label at all")]
+              if self.without_label else []),
+        ]  # fmt: skip
+
+
+def _compared(found: LabelPredictions, truth: Bools, epsilon: float, *, unreadable: int) -> LabelEvaluation:
+    """Predictions for rows that can be read, compared with the labels (n, L) that they have."""
+    decided, sets, has = found.decisions(epsilon), found.sets(epsilon), found.has
+    by_label = _by_label(found, truth, decided)
+    told = None if decided is None else metrics.decision_shares(truth, decided)
+    right, wrong = int((has & truth).sum()), int((has != truth).sum())
+    return LabelEvaluation(
+        n=len(truth),
+        micro_f1=_f1(right, wrong),
+        macro_f1=mean(by_label["f1"].dropna().to_numpy()),
+        hamming_loss=float((has != truth).mean()),
+        subset_accuracy=float((has == truth).all(axis=1).mean()),
+        calibration_error=float(by_label["calibration_error"].mean()),
+        epsilon=epsilon,
+        wrong_of_having=None if told is None else told.wrong_of_having,
+        wrong_of_lacking=None if told is None else told.wrong_of_lacking,
+        undecided=None if told is None else told.undecided,
+        missed_share=None if sets is None else metrics.missed_share(truth, sets),
+        mean_set_size=None if sets is None else float(sets.sum(axis=1).mean()),
+        typicality=None if found.typicality is None else float(found.typicality.mean()),
+        unreadable=unreadable,
+        without_label=int((~truth.any(axis=1)).sum()),
+        by_label=by_label,
+    )
+
+
+def _by_label(found: LabelPredictions, truth: Bools, decided: NDArray[np.int8] | None) -> pd.DataFrame:
+    rows = []
+    for place, label in enumerate(found.names.tolist()):
+        own, named, p = truth[:, place], found.has[:, place], found.probabilities[:, place]
+        row = {"label": label, "n": int(own.sum()), "precision": mean(own[named]), "recall": mean(named[own])}
+        row["f1"] = _f1(int((own & named).sum()), int((own != named).sum()))
+        row["calibration_error"] = metrics.calibration_error(own.astype(np.int64), np.stack([1 - p, p], axis=1))
+        if decided is not None:
+            told = decided[:, place]
+            row["wrongly_told_no"], row["wrongly_told_yes"] = mean(told[own] == 0), mean(told[~own] == 1)
+            row["undecided"] = mean(told == -1)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _f1(right: int, wrong: int) -> float:
+    """2 · right / (2 · right + wrong), right: those who have it and are told so; NaN if there are none of either."""
+    return 2 * right / (2 * right + wrong) if right + wrong else float("nan")

@@ -1,0 +1,257 @@
+"""Predictions of numbers, their intervals and quantiles, and how they compare with the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from dwac import metrics
+from dwac.errors import HeadError, ShapeError
+from dwac.estimator.distribution import PredictedDistribution
+from dwac.estimator.evaluation.common import TYPICALITY, Answers, Evaluated, Fact, Floats, amount, share
+from dwac.estimator.readable import Reasons
+from dwac.estimator.regressor import DWACRegressor
+from dwac.estimator.targets import read_numbers
+from dwac.explain import privacy
+from dwac.explain.numerals import Numerals, step_of
+
+_LEVEL = 0.99  # how often coverage lies in its range, if rows are like those of calibration
+_USUAL, _STEPS = 3.3, 50  # the range of most numbers, in units of their spread; parts of it that are told apart
+
+
+@dataclass(frozen=True, eq=False)
+class NumberPredictions(Answers):
+    """One pass over n examples: their embeddings, from which intervals at any ε and all else is asked of the votes."""
+
+    reg: DWACRegressor
+    h: torch.Tensor  # (r, d), of the rows that can be read
+    values: Floats  # (n, T): what is predicted
+    novel: Floats | None  # (n,): typicality
+    reasons: Reasons | None = None
+    private: bool = False
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def typicality(self) -> Floats | None:
+        """(n,): near 0, unlike anything known; None if it was not measured."""
+        return self.novel
+
+    @property
+    def names(self) -> list[Any]:
+        """(T,): of the numbers; of a single one it may be None."""
+        return list(self.reg.target_.names)
+
+    @property
+    def n_calibration(self) -> int:
+        """How many rows calibrate intervals; 0 if there are none."""
+        return len(self.reg.calibration_y_)
+
+    def part(self, rows: Any) -> NumberPredictions:
+        """The predictions for some rows: a slice, row numbers or a mask."""
+        place = np.full(len(self), -1)
+        place[self.readable] = np.arange(len(self.h))
+        kept = place[rows][place[rows] >= 0]
+        return replace(
+            self,
+            h=self.h[torch.as_tensor(kept, device=self.h.device)],
+            values=self.values[rows],
+            novel=None if self.novel is None else self.novel[rows],
+            reasons=None if self.reasons is None else self.reasons[rows],
+        )
+
+    @property
+    def distribution(self) -> PredictedDistribution:
+        """The votes on each row; an error for a network without votes."""
+        return PredictedDistribution(self.reg.references_.snapshot(), self.h, self.readable, single=False)
+
+    def quantiles(self, levels: Sequence[float]) -> Floats:
+        """(n, T, Q): quantiles of the votes."""
+        if self.reg.head != "dwac":
+            raise HeadError("quantiles are those of the votes, and a linear output has none; fit with head='dwac'")
+        return self._rounded(self.distribution.quantiles(levels))
+
+    def intervals(self, epsilon: float) -> Floats | None:
+        """(n, T, 2): intervals at ε, infinite for rows that could not be read; None without calibration."""
+        if self.n_calibration == 0:
+            return None
+        found = np.tile([-np.inf, np.inf], (len(self), self.values.shape[1], 1))
+        found[self.readable] = self.reg.intervals_of(self.h, epsilon)
+        if not self.private:
+            return found
+        columns = [privacy.interval(found[:, t], step) for t, step in enumerate(self._steps)]
+        return np.stack(columns, axis=1)
+
+    @property
+    def _steps(self) -> list[float]:
+        """(T,): to which private numbers are rounded."""
+        if self.reg.head != "dwac":
+            return [step_of(_USUAL * spread, _STEPS, whole=False) for spread in self.reg.target_.scale[1]]
+        targets = self.reg.references_.targets
+        assert targets is not None
+        return [Numerals(column).step for column in targets.cpu().numpy().T]
+
+    @property
+    def shown(self) -> Floats:
+        """(n, T): what is predicted, rounded if private."""
+        return self._rounded(self.values)
+
+    def _rounded(self, found: Floats) -> Floats:
+        """(n, T, …) numbers, in whole steps if private."""
+        if not self.private:
+            return found
+        return np.stack([privacy.numbers(found[:, t], step) for t, step in enumerate(self._steps)], axis=1)
+
+    def crps(self, y: Floats) -> Floats:
+        """(n, T): the continuous ranked probability score; of a network without votes, the absolute error."""
+        return self.distribution.crps(y) if self.reg.head == "dwac" else np.abs(self.values - y)
+
+    def frame(self, epsilon: float = 0.05, quantiles: Sequence[float] = ()) -> pd.DataFrame:
+        """One row per example: prediction, lower and upper end of its interval at ε, typicality, quantiles if asked.
+
+        Of several numbers each has such columns, with its name behind: prediction_price, lower_price, … `unreadable`
+        gives the reason if a row could not be read: it is then predicted as the average of all, without an interval.
+        """
+        ends, values = self.intervals(epsilon), self.shown
+        asked = self.quantiles(quantiles) if len(quantiles) else None
+        found: dict[str, Any] = {}
+        for t, name in enumerate(self.names):
+            behind = "" if self.reg.target_.single else f"_{name}"
+            found[f"prediction{behind}"] = values[:, t]
+            if ends is not None:
+                found |= {f"lower{behind}": ends[:, t, 0], f"upper{behind}": ends[:, t, 1]}
+            for place, level in enumerate(quantiles if asked is not None else ()):
+                assert asked is not None
+                found[f"quantile_{level:g}{behind}"] = asked[:, t, place]
+        if self.typicality is not None:
+            found["typicality"] = self.typicality
+        return pd.DataFrame(found | {"unreadable": self._why()})
+
+    def evaluate(self, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> NumberEvaluation:
+        """Compare with true numbers y, (n,) or (n, T). strict has no effect: no number is unknown."""
+        del strict
+        truth = read_numbers(y, len(self))[0]
+        if truth.shape != self.values.shape:
+            raise ShapeError(f"y must have {self.values.shape[1]} numbers per row, as in fit; got {truth.shape[1]}")
+        kept = self._require_readable()
+        return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
+
+
+def predict_numbers(reg: DWACRegressor, X: Any, *, private: bool) -> NumberPredictions:
+    """The regressor's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
+    rows, h = reg._heard(X)
+    values = np.tile(reg._usual(), (len(rows.reasons), 1))
+    novel = np.zeros(len(rows.reasons)) if reg.head == "dwac" and len(reg.calibration_y_) else None
+    if rows.inputs:
+        values[rows.readable] = reg._averages(h)
+        if novel is not None:
+            novel[rows.readable] = reg._typicality(reg._novelty_of(h, rows.inputs), private=private)
+    return NumberPredictions(reg, h, values, novel, rows.reasons, private)
+
+
+@dataclass(frozen=True)
+class NumberEvaluation(Evaluated):
+    """How predicted numbers compare with the truth; what needs calibration is None if the model has none.
+
+    Of several numbers, which may have different units, errors and widths are by number alone, and None here; R² and
+    coverage are means over them.
+    """
+
+    n: int
+    rmse: float | None
+    mae: float | None
+    crps: float | None
+    r2: float
+    epsilon: float
+    coverage: float | None
+    coverage_range: tuple[float, float] | None  # where chance puts it 99 times of 100, on data like that of calibration
+    mean_width: float | None  # of finite intervals
+    median_width: float | None
+    infinite: float | None  # the share of intervals without end
+    typicality: float | None  # mean
+    unreadable: int
+    by_number: pd.DataFrame  # one row per number: rmse, mae, crps, r2, coverage, mean_width, median_width
+
+    @property
+    def parts(self) -> pd.DataFrame:
+        """By number."""
+        return self.by_number
+
+    @property
+    def advice(self) -> str | None:
+        """That coverage is lower than chance explains, if it is."""
+        if self.coverage is None or self.coverage_range is None or self.coverage >= self.coverage_range[0]:
+            return None
+        return (
+            f"The intervals hold the true number for {self.coverage:.1%} of the rows: less than chance explains, so "
+            "these rows differ from those that the model was calibrated with; calibrate it with rows like these: "
+            "reg.recalibrate(X, y)"
+        )
+
+    @property
+    def facts(self) -> list[Fact]:
+        """Each number with its meaning, for people."""
+        ours = self.coverage_range
+        law = "" if ours is None else f", chance gives {ours[0]:.3f} to {ours[1]:.3f}"
+        asked = f"share of intervals with the true number; ε={self.epsilon:g} asks for {1 - self.epsilon:g}{law}"
+        errors = [
+            Fact("RMSE", amount(self.rmse), "root of the mean squared error, in units of the target"),
+            Fact("MAE", amount(self.mae), "mean absolute error"),
+            Fact("CRPS", amount(self.crps), "error of the whole distribution of votes; that of a sure one is the MAE"),
+        ]
+        widths = Fact("mean width", amount(self.mean_width), f"of the intervals; median {amount(self.median_width)}")
+        alone = self.rmse is not None
+        found = [
+            *(errors if alone else []),
+            Fact("R²", share(self.r2), "share of the variance explained; 1 is perfect, 0 as good as the mean"),
+            Fact("coverage", share(self.coverage), asked),
+            *([widths] if alone and self.coverage is not None else []),
+            Fact("typicality", share(self.typicality), TYPICALITY),
+        ]
+        if self.infinite:
+            found.append(Fact("without end", share(self.infinite), "share of intervals that are infinite"))
+        return found
+
+
+def _compared(found: NumberPredictions, truth: Floats, epsilon: float, *, unreadable: int) -> NumberEvaluation:
+    """Predictions for rows that can be read, compared with numbers (n, T)."""
+    ends = found.intervals(epsilon)
+    by_number = _by_number(found, truth, ends)
+    alone = found.reg.target_.single
+    first: dict[Any, Any] = by_number.iloc[0].to_dict() if alone else {}
+    chance = metrics.coverage_interval(epsilon, found.n_calibration, len(truth), _LEVEL) if alone else None
+    return NumberEvaluation(
+        n=len(truth),
+        **{name: first.get(name) for name in ("rmse", "mae", "crps", "mean_width", "median_width")},
+        r2=float(by_number["r2"].mean()),
+        epsilon=epsilon,
+        coverage=None if ends is None else metrics.interval_coverage(truth, ends),
+        coverage_range=None if ends is None else chance,
+        infinite=None if ends is None else metrics.interval_widths(ends).infinite,
+        typicality=None if found.typicality is None else float(found.typicality.mean()),
+        unreadable=unreadable,
+        by_number=by_number,
+    )
+
+
+def _by_number(found: NumberPredictions, truth: Floats, ends: Floats | None) -> pd.DataFrame:
+    scores, rows = found.crps(truth), []
+    for t, name in enumerate(found.names):
+        wrong = found.shown[:, t] - truth[:, t]
+        spread = float(np.square(truth[:, t] - truth[:, t].mean()).mean())
+        squared = float(np.square(wrong).mean())
+        row: dict[str, Any] = {"number": "target" if name is None else name, "n": len(truth)}
+        row |= {"rmse": squared**0.5, "mae": float(np.abs(wrong).mean()), "crps": float(scores[:, t].mean())}
+        row["r2"] = 1 - squared / spread if spread > 0 else float("nan")
+        if ends is not None:
+            widths = metrics.interval_widths(ends[:, t])
+            row["coverage"] = metrics.interval_coverage(truth[:, t], ends[:, t])
+            row |= {"mean_width": widths.mean, "median_width": widths.median}
+        rows.append(row)
+    return pd.DataFrame(rows)

@@ -1,0 +1,164 @@
+"""Answers of a model to several requests at once, and their form as JSON: what all tasks have in common."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from dwac.drawing.records import plain
+from dwac.errors import CalibrationWarning
+from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.estimator.readable import Reasons
+from dwac.explain import privacy
+from dwac.nn import WeightedAverage
+from dwac.server.inputs import Reader
+from dwac.server.schemas import Schemas
+
+Model = DWACClassifier | DWACRegressor
+
+
+class Predicted(Protocol):
+    """Predictions for some rows."""
+
+    @property
+    def reasons(self) -> Reasons | None:
+        """(n,): None, or why a row could not be read; None if all could."""
+
+    def part(self, rows: Any) -> Self:
+        """The predictions for some of the rows."""
+
+
+class Votes(NamedTuple):
+    """Asks for predictions, with what must be known before votes are counted. Equal ones are answered together."""
+
+    settings: Hashable = ()
+
+
+class Why(NamedTuple):
+    """Asks for explanations, k neighbours each."""
+
+    k: int
+    settings: Hashable = ()
+
+
+@dataclass(frozen=True)
+class Answers(ABC):
+    """Answers requests with a model, which is never changed. The numbers are those of Python: the same everywhere."""
+
+    model: Any
+    reader: Reader
+    private: bool
+    task: ClassVar[Schemas]
+
+    @property
+    def schemas(self) -> Schemas:
+        """The requests and answers of this model."""
+        return self.task
+
+    def run(self, asked: Votes | Why, requests: list[list[Any]]) -> list[Any]:
+        """The answer to each request, or the exception that it raised.
+
+        If the requests fail together, each half is tried separately: only the request at fault is refused.
+        """
+        try:
+            return self._together(asked, requests)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic in native code is not an Exception
+            if len(requests) == 1:
+                return [error]
+            half = len(requests) // 2
+            return [*self.run(asked, requests[:half]), *self.run(asked, requests[half:])]
+
+    def _together(self, asked: Votes | Why, requests: list[list[Any]]) -> list[Any]:
+        X = self.reader.sift([row for rows in requests for row in rows])
+        parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, requests)]).tolist())]
+        with silent():
+            if isinstance(asked, Why):
+                explained = self._explain(X, asked)
+                return [explained[rows] for rows in parts]
+            predicted = self._predict(X, asked)
+            return [predicted.part(rows) for rows in parts]
+
+    @abstractmethod
+    def _predict(self, X: Any, asked: Votes) -> Predicted:
+        """Predictions for X."""
+
+    @abstractmethod
+    def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
+        """An explanation per row of X, for JSON."""
+
+    # What a request asks of the model
+
+    def votes_for(self, ask: Any) -> Votes:
+        """What predictions and sets need; the rest is done with the answer."""
+        del ask
+        return Votes()
+
+    def why(self, ask: Any) -> Why:
+        """What explanations need."""
+        return Why(ask.k)
+
+    # The form of answers
+
+    @abstractmethod
+    def predictions(self, predicted: Any, ask: Any) -> dict[str, Any]:
+        """The answer to /predict."""
+
+    def sets(self, predicted: Any, ask: Any) -> dict[str, Any]:
+        """The answer to /sets, where there are sets."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _target(self) -> dict[str, Any]:
+        """What is predicted, for the card."""
+
+    def card(self) -> dict[str, Any]:
+        """What is known about the model."""
+        votes = isinstance(self.model.model_, WeightedAverage)
+        agreement = self.model.agreement_
+        if agreement is not None:
+            agreement = (privacy.agreement(agreement) if self.private else agreement)._asdict()
+        return {
+            **self._target(),
+            "kind": self.model.encoder_.kind,
+            "head": self.model.head,
+            "kernel": self.model.kernel,
+            "n_references": self.count(len(self.model.references_)) if votes else 0,
+            "n_examples": self.count(round(float(self.model.references_.sizes.sum()))) if votes else 0,
+            "agreement": agreement,
+            "n_calibration": self.count(len(self.model.calibration_y_)),
+            "columns": self.reader.columns(),
+            "row": self.reader.schema(),
+            "example": self.reader.example(),
+            "private": self.private,
+        }
+
+    def count(self, n: int) -> int:
+        """A number of examples; rounded if private."""
+        return privacy.count(n) if self.private else int(n)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Without warnings of what calibration does not allow at some ε: answers and pages say it themselves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        yield
+
+
+def reasons_of(predicted: Predicted, n: int) -> list[str | None]:
+    """Why each of n rows could not be read, None if it could."""
+    return [None] * n if predicted.reasons is None else predicted.reasons.tolist()
+
+
+def names_of(values: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Labels as JSON values, and as keys of JSON objects."""
+    return plain(list(values)), list(plain(dict.fromkeys(values)))

@@ -1,0 +1,123 @@
+"""Answers of a model that predicts several labels per row."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dwac.conformal import smallest_calibration
+from dwac.drawing.records import plain
+from dwac.errors import CalibrationError
+from dwac.estimator.evaluation import LabelPredictions, predict
+from dwac.estimator.evaluation.labels import DECISIONS
+from dwac.server.answers.common import Answers, Votes, Why, names_of, reasons_of, silent
+from dwac.server.refusals import RefusalError
+from dwac.server.schemas import Schemas
+from dwac.server.schemas.labels import SCHEMAS
+
+
+class LabelAnswers(Answers):
+    """Probabilities of labels, decisions on each, and sets that miss few of them."""
+
+    task: ClassVar[Schemas] = SCHEMAS
+
+    def _predict(self, X: Any, asked: Votes) -> LabelPredictions:
+        del asked
+        found: LabelPredictions = predict(self.model, X, private=self.private)
+        return found
+
+    def why(self, ask: Any) -> Why:
+        """Which labels are explained is part of the question."""
+        if ask.labels is None:
+            return Why(ask.k)
+        known = dict(zip(map(str, self._names[1]), self.model.classes_.tolist(), strict=True))
+        unknown = [label for label in ask.labels if str(plain(label)) not in known]
+        if unknown:
+            raise RefusalError(
+                422,
+                "invalid_request",
+                f"labels must be among those of the model (GET /v1/model); got {unknown[0]!r:.60}",
+            )
+        return Why(ask.k, tuple(dict.fromkeys(known[str(plain(label))] for label in ask.labels)))
+
+    def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
+        return [self._why_labels(each, asked) for each in self.model.explain(X, asked.k, private=self.private)]
+
+    def _why_labels(self, each: Any, asked: Why) -> dict[str, Any]:
+        """As `LabelExplanations.to_dict`, of the labels asked for alone: each costs a vote of its own."""
+        likeliest = max(each.probabilities, key=each.probabilities.__getitem__)
+        labels = asked.settings or each.labels or (likeliest,)
+        names = ("labels", "probabilities", "typicality", "unreadable", "private", "record", "attention")
+        explained = {label: each[label].to_dict() for label in labels}  # type: ignore[union-attr]
+        found: dict[str, Any] = plain({name: getattr(each, name) for name in names} | {"explanations": explained})
+        return found
+
+    @cached_property
+    def _names(self) -> tuple[list[Any], list[str]]:
+        return names_of(self.model.classes_)
+
+    def _target(self) -> dict[str, Any]:
+        return {"task": self.model.target_.kind, "labels": self._names[0]}
+
+    def predictions(self, predicted: LabelPredictions, ask: Any) -> dict[str, Any]:
+        """Labels, probabilities, decisions, typicality and set of each row."""
+        columns = (predicted.probabilities.tolist(), self._trust(predicted, ask.epsilon))
+        rows = [
+            {"labels": self._held([p >= 0.5 for p in row]), "probabilities": self._by_label(row), **trust}
+            for row, trust in zip(*columns, strict=True)
+        ]
+        return {"epsilon": ask.epsilon, "note": self._note(ask.epsilon), "predictions": rows}
+
+    def sets(self, predicted: LabelPredictions, ask: Any) -> dict[str, Any]:
+        """Decisions, p-values and set of each row."""
+        trust = predicted.conformal
+        if trust is None:
+            raise CalibrationError("decisions need calibration rows, and the model has none; add some with recalibrate")
+        columns = (self._trust(predicted, ask.epsilon), trust.p_yes.tolist(), trust.p_no.tolist())
+        rows = [
+            {**row, "p_yes": self._by_label(yes), "p_no": self._by_label(no)}
+            for row, yes, no in zip(*columns, strict=True)
+        ]
+        return {"epsilon": ask.epsilon, "note": self._note(ask.epsilon), "sets": rows}
+
+    def _held(self, row: list[bool]) -> list[Any]:
+        return [label for label, there in zip(self._names[0], row, strict=True) if there]
+
+    def _by_label(self, row: list[Any]) -> dict[str, Any]:
+        return dict(zip(self._names[1], row, strict=True))
+
+    def _trust(self, predicted: LabelPredictions, epsilon: float) -> list[dict[str, Any]]:
+        reasons, trust = reasons_of(predicted, len(predicted)), predicted.conformal
+        if trust is None:
+            nothing = dict.fromkeys(("typicality", "decisions", "label_set"))
+            return [{**nothing, "unreadable": why} for why in reasons]
+        with silent():
+            decided, sets = (
+                np.asarray(found).tolist() for found in (predicted.decisions(epsilon), predicted.sets(epsilon))
+            )
+        typicality = [None] * len(reasons) if trust.typicality is None else trust.typicality.tolist()
+        return [
+            {
+                "unreadable": why,
+                "typicality": typical,
+                "decisions": self._by_label([DECISIONS[code] for code in row]),
+                "label_set": self._held(held),
+            }
+            for why, typical, row, held in zip(reasons, typicality, decided, sets, strict=True)
+        ]
+
+    def _note(self, epsilon: float) -> str | None:
+        """Which labels can hardly be decided at this ε, or why sets hold every label."""
+        n, needed = len(self.model.calibration_y_), smallest_calibration(epsilon)
+        if n == 0:
+            return None
+        if n < needed:
+            there = self.count(n)
+            return f"deciding on a label at this epsilon needs {needed} calibration rows; the model has {there}"
+        expected = self.model._label_calibration().labels.expected(epsilon, self.model.classes_)
+        if not expected.rare:
+            return None
+        rare = ", ".join(map(str, expected.rare[:5])) + (" and others" if len(expected.rare) > 5 else "")
+        return f"fewer than {needed} calibration rows have, or lack, {rare}: decisions on these are rare"

@@ -1,0 +1,117 @@
+"""One label per row: a class, or a label in an order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.drawing.records import plain
+from dwac.estimator.evaluation import Predictions, predictions_of
+from dwac.estimator.preparation import encode_known
+from dwac.estimator.targets import ORDERED
+from dwac.reference import ReferenceSet
+from dwac.server.explorer.tasks.common import NONE, Floats, Ints, VotedTask
+
+UNKNOWN = -1
+
+
+class ClassTask(VotedTask):
+    """Codes of classes."""
+
+    columns: ClassVar[Mapping[str, str]] = {"label": "<u2", "predicted": "<u2", "p_values": "<f8"}
+
+    @cached_property
+    def _names(self) -> list[Any]:
+        names: list[Any] = plain(self.clf.classes_)
+        return names
+
+    def truth(self, y: Any, n: int) -> Ints:
+        """(n,): codes; -1 for a label that training did not have."""
+        return encode_known(y, n, self.clf.classes_, strict=False)
+
+    def unknown(self, n: int) -> Ints:
+        """-1."""
+        return np.full(n, UNKNOWN)
+
+    def of_voters(self, references: ReferenceSet) -> Ints:
+        """(m,): their codes."""
+        return references.labels.cpu().numpy()
+
+    def known(self, truth: NDArray[Any]) -> NDArray[np.bool_]:
+        """(n,)."""
+        return np.asarray(truth != UNKNOWN)
+
+    def named(self, value: Any) -> Any:
+        """The label."""
+        return None if value in (UNKNOWN, NONE) else self._names[int(value)]
+
+    def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> Predictions:
+        """Probabilities, p-values and typicality."""
+        if len(votes) == 0:
+            return Predictions(votes, clf.classes_, None, private=private)
+        given = self.evidence(clf, votes, examples)
+        return predictions_of(clf, *given, private=private)
+
+    def codes(self, predictions: Predictions) -> Ints:
+        """(n,): of the predicted classes."""
+        return predictions.codes
+
+    def column(self, name: str, points: Any, view: Any, epsilon: float) -> NDArray[Any]:
+        """Labels and predictions of all points; p-values of those with predictions."""
+        del epsilon
+        trust = view.predictions.conformal
+        match name:
+            case "label":
+                labels = points.values(view)
+                return np.where(labels < 0, NONE, labels).astype("<u2")
+            case "predicted":
+                return np.asarray(points.spread(view.predictions.codes, NONE, "<u2"))
+            case _:
+                return np.zeros(0) if trust is None else trust.p_values.astype("<f8")
+
+    def start(self, explorer: Any) -> dict[str, Any]:
+        """Whether labels have an order, and the keys that JSON objects have for them."""
+        del explorer
+        return {"ordered": self.clf.target_.kind == ORDERED, "keys": list(plain(dict.fromkeys(self.clf.classes_)))}
+
+    def moved(self, before: Predictions, after: Predictions) -> Ints:
+        """Rows that get another label."""
+        return np.flatnonzero(before.codes != after.codes)
+
+    def told(self, predictions: Predictions, row: int) -> dict[str, Any]:
+        """Label, probability and credibility."""
+        trust = None if predictions.conformal is None else float(predictions.conformal.credibility[row])
+        probability = float(predictions.probabilities[row].max())
+        return {"label": plain(predictions.labels[row]), "probability": probability, "credibility": trust}
+
+    def frame(self, predictions: Predictions, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
+        """Label, predicted label, probability, trust and prediction set."""
+        trust = predictions.conformal
+        # The page explains next to the slider what a very small ε cannot do: no warning here.
+        trust = None if trust is None else replace(trust, n_calibration=None)
+        predicted = replace(predictions, conformal=trust).frame(epsilon)
+        predicted = predicted.rename(columns={"label": "predicted"}).drop(columns="unreadable")  # all can be read
+        predicted.insert(0, "label", [self.named(code) for code in truth])
+        return predicted
+
+    def apart(self, ours: Predictions, theirs: Predictions) -> Ints:
+        """Rows with different labels, those where both are most confident first."""
+        mine, other = np.array(ours.labels.tolist(), dtype=object), np.array(theirs.labels.tolist(), dtype=object)
+        rows = np.flatnonzero(mine != other)
+        both = np.minimum(ours.probabilities.max(axis=1), theirs.probabilities.max(axis=1))
+        return rows[np.argsort(-both[rows], kind="stable")]
+
+    def discs_of(self, group: Any, references: ReferenceSet) -> list[int]:
+        """Without those of another label: of members that were relabelled."""
+        found, names = super().discs_of(group, references), self.clf.classes_.tolist()
+        return [disc for disc in found if names[references.groups.leaf_labels[disc]] == group.label]
+
+    def predicted_code(self, explanation: Any) -> int:
+        """Of the predicted class."""
+        return int(self.clf.classes_.tolist().index(explanation.label))

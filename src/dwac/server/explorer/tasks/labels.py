@@ -1,0 +1,159 @@
+"""Several labels per row: each is a vote of the same examples on yes or no."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.drawing.records import plain
+from dwac.errors import InputError
+from dwac.estimator.evaluation import LabelPredictions
+from dwac.estimator.evaluation.labels import label_predictions_of
+from dwac.estimator.targets import read_labels
+from dwac.reference import ReferenceSet
+from dwac.server.answers.common import silent
+from dwac.server.explorer.tasks.common import Floats, Ints, VotedTask
+
+_UNKNOWN = 255
+
+
+class LabelTask(VotedTask):
+    """Codes of label sets; what is shown is label by label."""
+
+    columns: ClassVar[Mapping[str, str]] = {"label": "<u1", "predicted": "<f4", "p_yes": "<f8", "p_no": "<f8"}
+    outcome: ClassVar[str] = "a label set of the training examples"
+
+    predicts: ClassVar[str] = "several labels per row"
+
+    def comparable(self, other: Any) -> bool:
+        """The same labels."""
+        return isinstance(other, LabelTask) and self._names == other._names
+
+    @cached_property
+    def _names(self) -> list[Any]:
+        names: list[Any] = plain(self.clf.classes_)
+        return names
+
+    @cached_property
+    def _table(self) -> NDArray[np.uint8]:
+        return np.asarray(self.clf.target_.table, dtype=np.uint8)
+
+    def truth(self, y: Any, n: int) -> NDArray[np.uint8]:
+        """(n, L): 1 where a row has the label."""
+        return np.asarray(read_labels(y, n, self.clf.classes_)[0], dtype=np.uint8)
+
+    def unknown(self, n: int) -> NDArray[np.uint8]:
+        """255."""
+        return np.full((n, len(self._names)), _UNKNOWN, dtype=np.uint8)
+
+    def of_voters(self, references: ReferenceSet) -> NDArray[np.uint8]:
+        """(m, L)."""
+        return np.asarray(self._table[references.labels.cpu().numpy()])
+
+    def known(self, truth: NDArray[Any]) -> NDArray[np.bool_]:
+        """(n,)."""
+        return np.asarray((truth != _UNKNOWN).all(axis=1))
+
+    def named(self, value: Any) -> Any:
+        """The labels; of a code in an edit, those of its label set."""
+        row = self._table[value] if np.ndim(value) == 0 else np.asarray(value)
+        return None if (row == _UNKNOWN).any() else self._listed(row > 0)
+
+    def _listed(self, has: Any) -> list[Any]:
+        return [name for name, there in zip(self._names, has, strict=True) if there]
+
+    def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> LabelPredictions:
+        """Probabilities, p-values and typicality."""
+        if len(votes) == 0:
+            return LabelPredictions(np.zeros((0, len(self._names))), clf.classes_, None, None, None, private)
+        with silent():
+            return label_predictions_of(clf, *self.evidence(clf, votes, examples), private=private)
+
+    def codes(self, predictions: LabelPredictions) -> Ints:
+        """(n,): of the label set that is nearest to the probabilities."""
+        return np.asarray(
+            (predictions.probabilities @ (1 - 2.0 * self._table.T) + self._table.sum(axis=1)).argmin(axis=1)
+        )
+
+    def column(self, name: str, points: Any, view: Any, epsilon: float) -> NDArray[Any]:
+        """Labels and probabilities of all points, p-values of those with predictions."""
+        del epsilon
+        found, width = view.predictions, len(self._names)
+        match name:
+            case "label":
+                return np.asarray(points.values(view), dtype="<u1")
+            case "predicted":
+                return np.asarray(points.spread(found.probabilities, np.nan, "<f4", width))
+            case _:
+                trust = found.conformal
+                return np.zeros(0) if trust is None else np.asarray(getattr(trust, name), dtype="<f8")
+
+    def start(self, explorer: Any) -> dict[str, Any]:
+        """The label sets that training examples have: to change the labels of one."""
+        del explorer
+        return {"label_sets": self._table.tolist()}
+
+    def moved(self, before: LabelPredictions, after: LabelPredictions) -> Ints:
+        """Rows that gain or lose a label."""
+        return np.flatnonzero((before.has != after.has).any(axis=1))
+
+    def told(self, predictions: LabelPredictions, row: int) -> dict[str, Any]:
+        """The predicted labels, and the least certain probability among all."""
+        p = predictions.probabilities[row]
+        return {"label": self._listed(predictions.has[row]), "probability": float(np.maximum(p, 1 - p).min())}
+
+    def frame(self, predictions: LabelPredictions, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
+        """Labels, predicted labels, and the probability of and decision on each."""
+        with silent():
+            predicted = predictions.frame(epsilon)
+        predicted = predicted.rename(columns={"labels": "predicted"}).drop(columns="unreadable")
+        predicted.insert(0, "labels", [self.named(row) for row in truth])
+        return predicted
+
+    def apart(self, ours: LabelPredictions, theirs: LabelPredictions) -> Ints:
+        """Rows with different labels, those whose probabilities differ most first."""
+        gap = np.abs(ours.probabilities - theirs.probabilities).max(axis=1)
+        rows = np.flatnonzero((ours.has != theirs.has).any(axis=1))
+        return rows[np.argsort(-gap[rows], kind="stable")]
+
+    def errors(self, predictions: LabelPredictions, truth: NDArray[Any]) -> list[dict[str, Any]]:
+        """Labels on which the others disagree with the example itself, the most improbable first."""
+        rows = np.flatnonzero(self.known(truth))
+        p = predictions.probabilities[rows]
+        wrong = np.where(truth[rows] > 0, 1 - p, p)
+        order = np.argsort(-wrong, axis=None, kind="stable")
+        order = order[wrong.ravel()[order] > 0.5]
+        return [
+            {
+                "row": int(rows[i]),
+                "label": self._names[j],
+                "has": bool(truth[rows[i], j]),
+                "probability": float(p[i, j]),
+            }
+            for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True)
+        ]
+
+    def vote(self, explanation: Any, label: int) -> Any:
+        """The vote on one label."""
+        if not 0 <= label < len(self._names):
+            raise InputError(f"label must be the place of a label, 0 … {len(self._names) - 1}; got {label}")
+        return explanation[self.clf.classes_.tolist()[label]]
+
+    def more(self, explanation: Any) -> dict[str, Any]:
+        """The probabilities of all labels."""
+        found = [{"name": plain(name), "probability": p} for name, p in explanation.probabilities.items()]
+        return {"labels": found, "predicted": plain(list(explanation.labels))}
+
+    def without_record(self, explanation: Any) -> Any:
+        """Of each label's vote."""
+        return {name: super(LabelTask, self).without_record(vote) for name, vote in explanation.items()}
+
+    def predicted_code(self, explanation: Any) -> int:
+        """Of the label set nearest to the probabilities."""
+        p = np.array([list(explanation.probabilities.values())])
+        return int(self.codes(LabelPredictions(p, self.clf.classes_, None, None))[0])

@@ -1,0 +1,13 @@
+"""Requests and answers as pydantic models, which check requests and document both: one set of models per task."""
+
+from dwac.server.schemas.common import (
+    Asked,
+    AskWhy,
+    Health,
+    Refused,
+    Schemas,
+    checked,
+    request_body,
+)
+
+__all__ = ["AskWhy", "Asked", "Health", "Refused", "Schemas", "checked", "request_body"]
