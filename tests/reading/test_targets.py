@@ -72,8 +72,8 @@ def test_what_is_no_number_is_named_with_its_line(value: Any, why: str) -> None:
 
 
 def test_labels_in_cells_and_lists_are_the_same() -> None:
-    cells = several(pd.DataFrame({"y": ["b|a", None, " a | a ", "c"]}), ["y"], where)
-    lists = several(pd.DataFrame({"y": [["b", "a"], [], ["a", "a"], ["c"]]}), ["y"], where)
+    cells: Any = several(pd.DataFrame({"y": ["b|a", None, " a | a ", "c"]}), ["y"], where)
+    lists: Any = several(pd.DataFrame({"y": [["b", "a"], [], ["a", "a"], ["c"]]}), ["y"], where)
     assert cells.tolist() == lists.tolist() == [["b", "a"], [], ["a"], ["c"]]
     with pytest.raises(LabelError, match=r"line 3: 'y' must be a list of labels, as in other rows; got None"):
         several(pd.DataFrame({"y": pd.Series([["a"], None], dtype=object)}), ["y"], where)

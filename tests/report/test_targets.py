@@ -45,8 +45,8 @@ def clf() -> DWACClassifier:
     return DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, moods(X))
 
 
-def written(path: Path, *words: Any, **options: Any) -> str:
-    return report.write(*words, path / "report.html", cases=1, k=3, **options).read_text()
+def written(path: Path, model: Any, X: Any, y: Any, **options: Any) -> str:
+    return report.write(model, X, y, path / "report.html", cases=1, k=3, **options).read_text()
 
 
 def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWACRegressor, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWAC
         "short", "model", "errors", "intervals", "quantiles", "typicality", "predictions", "limits"
     ]  # fmt: skip
     assert len([a for a in shown.all("img") if a.get("alt", "")]) >= 4
-    least = X.index[reg.typicality(X).argmin()]
+    least = X.index[int(reg.typicality(X).argmin())]
     assert least in text
 
 
@@ -126,7 +126,7 @@ def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Pa
     assert "<script" not in page
     text = " ".join("".join(shown.text).split())
     found = several.find(clf, X, moods(X), epsilon=0.1)
-    row = found.result.by_label.set_index("label").loc["happy"]
+    row: Any = found.result.by_label.set_index("label").loc["happy"]
     for expected in (
         f"{found.result.micro_f1:.3f}",
         f"{found.result.macro_f1:.3f}",
