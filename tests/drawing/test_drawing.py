@@ -19,7 +19,7 @@ from dwac.drawing import sheet, style
 from dwac.drawing.colours import MARKERS
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import DwacError
-from dwac.explain import Explanation, Neighbor
+from dwac.explain import Explanation, Neighbor, explain_numbers
 from dwac.metrics import set_curve
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -90,6 +90,28 @@ def votes_alone() -> Any:
     return explanation([None] * 4, private=True).plot()
 
 
+def numbers_explained(n_targets: int = 1, name: Any = "price", **more: Any) -> Any:
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(200, 2))
+    targets = np.exp(points[:, :n_targets] + 5)
+    refs = ReferenceSet(points, np.zeros(200, dtype=int), targets=targets)
+    ends = np.tile([60.0, 300.0], (1, n_targets, 1))
+    names = [name, "weight"][:n_targets]
+    return explain_numbers(refs, [[0.1, 0.2]], intervals=ends, names=names, **more)[0]
+
+
+def votes_for_a_number() -> Any:
+    return numbers_explained().plot()
+
+
+def votes_for_two_numbers() -> Any:
+    return numbers_explained(2).plot()
+
+
+def private_votes_for_a_number() -> Any:
+    return numbers_explained(private=True).plot()
+
+
 def a_reliability_diagram(seed: int = 0, too_sure: float = 0.1) -> Any:
     rng = np.random.default_rng(seed)
     p = rng.uniform(0.5, 1, 400)
@@ -131,6 +153,9 @@ PICTURES: list[Callable[[], Any]] = [
     a_text,
     a_table,
     votes_alone,
+    votes_for_a_number,
+    votes_for_two_numbers,
+    private_votes_for_a_number,
     a_reliability_diagram,
     curves_of_sets,
     histograms_of_typicality,
@@ -210,6 +235,8 @@ def test_any_name_can_be_drawn(name: str) -> None:
     for found in (explanation(records), explanation([{"text": name}] * 4), explanation([None] * 4)):
         changed = Explanation(**{**vars(found), "label": name})
         ElementTree.fromstring(changed.plot().svg())
+    for found in (numbers_explained(name=name), numbers_explained(2, name)):
+        ElementTree.fromstring(found.plot().svg())
     model: Any = Model()
     model.classes_ = np.array([name, "b", "c"], dtype=object)
     ElementTree.fromstring(report.embedding_map(model).svg())

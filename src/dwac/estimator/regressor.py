@@ -29,7 +29,7 @@ from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
 from dwac.estimator.readable import Sifted, warn_of
 from dwac.estimator.targets import numbers, read_numbers
 from dwac.explain import NumberExplanation, explain_numbers
-from dwac.explain.numbers import unreadable_number
+from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.nn import WeightedAverage, batches
 from dwac.reference import ReferenceSet
 
@@ -324,7 +324,10 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         X: Any = None,
         novelty: Floats | None = None,
     ) -> list[NumberExplanation]:
-        """The same from embeddings (n, d) that are already computed; arguments as in `DWACClassifier.explain_of`."""
+        """The same from embeddings (n, d) that are already computed; arguments as in `DWACClassifier.explain_of`.
+
+        descriptions: of the groups of `dwac.explain.numbers.in_groups(references)`; found here by default.
+        """
         private = self.private_ if private is None else private
         voters = self.references_ if references is None else references
         h = torch.as_tensor(h, device=voters.embeddings.device)
@@ -344,9 +347,19 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
             private=private,
             shown=shown,
             alike=partial(self._differences, X) if X is not None and self._comparable and not private else None,
-            descriptions=None if private else self.descriptions_ if references is None else descriptions,
+            descriptions=None if private else descriptions or self._describe_groups(voters),
             agreement=self.agreement_,
         )
+
+    def _describe_groups(self, references: ReferenceSet) -> list[str | None] | None:
+        """What sets the groups of an explanation apart: found once, until there are other groups."""
+        grouped = in_groups(references)
+        known: Any = self.__dict__.get("_described_groups")
+        if known is None or known[0] is not grouped.groups:
+            known = grouped.groups, self._describe(grouped)
+            self._described_groups = known
+        found: list[str | None] | None = known[1]
+        return found
 
     def _guarantee(self, epsilon: float) -> float:
         """The coverage of intervals that is certain on average."""

@@ -175,10 +175,9 @@ class VoteExplanation:
         if self.unreadable:
             return "\n".join(self.sentences())
         shown = self._shown_frame().map(brief)
-        if self.private:
-            shown["share"] = shown["share"].map(privacy.percent)
-        elif not self.few_suffice:
-            shown["share"] = shown["share"].map(percent)
+        if self.private or not self.few_suffice:
+            written = privacy.percent if self.private else percent
+            shown["share"] = shown["share"].map(lambda share: share if isinstance(share, str) else written(share))
         table = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}")
         return "\n".join([*self.sentences(), "", table])
 

@@ -177,7 +177,7 @@ def explain_labels(
     table: ArrayLike,
     *,
     names: Sequence[Any],
-    probabilities: Floats,
+    probabilities: ArrayLike,
     k: int = 5,
     prediction: LabelPrediction | None = None,
     typicality: Floats | None = None,

@@ -115,8 +115,8 @@ class NumberExplanation(VoteExplanation):
     def histogram(self) -> Any:
         """(edges, shares): B + 1 ascending numbers, and the share of the votes in each of the B bins between them.
 
-        At most 1 % of the votes lie outside. Of a private explanation in whole per cent, in few bins that are the same
-        for every row; votes outside count in the outermost ones. None if the example could not be read.
+        At most 1 % of the votes lie outside. Of a private explanation in twentieths, in few bins that are the same for
+        every row; votes outside count in the outermost ones. None if the example could not be read.
         """
         if self._votes is None or self._source is None:
             return self._histogram
@@ -137,7 +137,7 @@ class NumberExplanation(VoteExplanation):
         """Those whose removal would move the prediction most, exactly, largest move first; as many as neighbours.
 
         Where several numbers are predicted, so many for each of them in turn. Where few vote for all, a representative
-        is removed with all its votes. None if private or unreadable.
+        is removed with all its votes. Empty if private or unreadable, or if nobody else votes.
         """
         if self._votes is None or self._source is None or self.n_references == 1:
             return ()
@@ -170,7 +170,10 @@ class NumberExplanation(VoteExplanation):
         return frame.drop(columns="label")
 
     def _shown_frame(self) -> pd.DataFrame:
-        if self.private or self.unreadable:
+        if self.private:
+            frame = self.to_frame()
+            return frame.assign(share=frame["share"].map(lambda share: privacy.percent(share, privacy.COARSE)))
+        if self.unreadable:
             return self.to_frame()
         frame = super()._shown_frame()
         if self.few_suffice:
@@ -353,7 +356,8 @@ def explain_numbers(
     """Explain the numbers predicted for query embeddings (n, d), by references that have targets (m, T).
 
     Args:
-        references, queries, k, typicality, records, private, shown, alike, descriptions, agreement: as for `explain`.
+        references, queries, k, typicality, records, private, shown, alike, agreement: as for `explain`.
+        descriptions: what sets each group of `in_groups(references)` apart, in words.
         intervals: (n, T, 2) intervals with error rate `epsilon`, ±inf allowed.
         guarantee: the coverage of intervals that is certain on average; by default 1 - ε.
         names: (T,) of the numbers. single: whether answers are numbers, not tuples; by default if there is only one.
@@ -368,8 +372,14 @@ def explain_numbers(
     k = min(checks.positive_int(k, "k"), len(references))
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
     check_records(records)
-    votes = references.distribution(h)
+    votes, rows = references.distribution(h), references.distribution(h.cpu().numpy())
     means = (votes.median if average == "median" else votes.mean).cpu().numpy()
+    grouped = in_groups(references)
+    if descriptions is not None and len(descriptions) != len(grouped.groups):
+        raise ShapeError(
+            f"descriptions must have one entry per group of in_groups(references): {len(grouped.groups)}; "
+            f"got {len(descriptions)}"
+        )
     numerals = numerals_of(references)
     n, n_targets = means.shape
     titles = tuple(range(n_targets)) if names is None else tuple(names)
@@ -386,7 +396,7 @@ def explain_numbers(
         source = NumberSource(
             titles, None if private else records, None if alike is None else partial(alike, row), descriptions, one
         )
-        own = NumberVotes(references, h[row], average)
+        own = NumberVotes(grouped, h[row], rows[row], average)
         labels = [source.vote(own, place) for place in references.positions(near.ids[row]).tolist()]
         explanation = NumberExplanation(
             prediction=source.unpacked(means[row].tolist()),
@@ -407,6 +417,16 @@ def explain_numbers(
         )
         explanations.append(_hidden(explanation) if private else explanation)
     return explanations
+
+
+def in_groups(references: ReferenceSet) -> ReferenceSet:
+    """The same voters in the groups that are shown: of those who vote alike, whatever bins their numbers are in.
+
+    `ReferenceSet.groups` are within classes, and the classes of numbers are bins: too many and too narrow to read.
+    """
+    if not (references.class_weights == 1).all():
+        return references  # votes for different bins count differently
+    return references.recoded(np.zeros(references.n_classes, dtype=np.int64), 1)
 
 
 def numerals_of(references: ReferenceSet) -> tuple[Numerals, ...]:
@@ -449,7 +469,7 @@ def _hidden(exact: NumberExplanation) -> NumberExplanation:
         for t, each in enumerate(numerals):
             # At the inner edges alone: what lies beyond the outer ones counts in the outermost bins.
             below = [float(exact._votes.distribution.cdf(np.nextafter(e, -np.inf))[0, t]) for e in each.edges[1:-1]]
-            shares = privacy.shares(np.maximum(np.diff([0.0, *below, 1.0]), 0.0))
+            shares = privacy.shares(np.maximum(np.diff([0.0, *below, 1.0]), 0.0), privacy.COARSE)
             histograms.append((tuple(each.edges.tolist()), tuple(shares.tolist())))
     words = exact.attention and tuple((word, privacy.share(weight)) for word, weight in exact.attention)
     one = exact._single

@@ -48,9 +48,10 @@ def _value(value: Any) -> str:
 
 
 def cell(name: str, value: Any, private: bool) -> str:
-    """A cell of the table of neighbours; a share also gets a bar."""
-    text = html.escape(privacy.percent(value)) if private and name == "share" else _value(value)
-    bar = f'<meter value="{value:.6f}" aria-label="share of the vote"></meter>' if name == "share" else ""
+    """A cell of the table of neighbours; a share that is a number also gets a bar."""
+    share = name == "share" and not isinstance(value, str)
+    text = html.escape(privacy.percent(value)) if private and share else _value(value)
+    bar = f'<meter value="{value:.6f}" aria-label="share of the vote"></meter>' if share else ""
     return f"<td>{bar}{text}</td>"
 
 

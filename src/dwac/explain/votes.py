@@ -176,22 +176,20 @@ class NumberRange(NamedTuple):
 
 
 class NumberVotes(Votes):
-    """Votes for numbers (m, T), and the distribution that they make."""
+    """Votes for numbers (m, T), and the distribution that they make.
 
-    def __init__(self, references: ReferenceSet, h: Tensor, average: str) -> None:
+    references: who votes, in the groups that are shown. distribution: of the votes on this query.
+    """
+
+    def __init__(self, references: ReferenceSet, h: Tensor, distribution: VoteDistribution, average: str) -> None:
         super().__init__(references, h)
-        self.average = average
+        self.distribution, self.average = distribution, average
 
     @cached_property
     def targets(self) -> Floats:
         """(m, T)."""
         assert self.references.targets is not None
         return self.references.targets.cpu().numpy()
-
-    @cached_property
-    def distribution(self) -> VoteDistribution:
-        """The distribution of the votes on this query."""
-        return self.references.distribution(self.h[None].cpu().numpy())
 
     def ranges(self, rows: Ints) -> tuple[NumberRange, ...]:
         """The numbers of these references, for each of T."""
@@ -208,29 +206,31 @@ class NumberVotes(Votes):
     def influence(self, k: int) -> list[list[tuple[int, float, float]]]:
         """For each of T the k references whose removal moves the prediction most: row, share and move."""
         if self.average == "median":
-            return [self._median_moves(column, k) for column in self.targets.T]
+            return [self._median_moves(t, k) for t in range(self.targets.shape[1])]
         found = self.distribution.influence(k)
         return [
             list(zip(self.references.positions(ids).tolist(), shares.tolist(), moves.tolist(), strict=True))
             for ids, shares, moves in zip(found.ids[0], found.shares[0], found.moves[0], strict=True)
         ]
 
-    def _median_moves(self, y: Floats, k: int) -> list[tuple[int, float, float]]:
+    def _median_moves(self, t: int, k: int) -> list[tuple[int, float, float]]:
         """The same for the median, the first number with half of the votes at or below it.
 
         With C the sums of shares p in the order of the numbers, the median without i is at the first j with
         C_j ≥ (1 - p_i) / 2 if that is before i, else at the first with C_j ≥ (1 + p_i) / 2.
         """
-        order = np.argsort(y, kind="stable")
-        p = self.shares(self.log_w, self.labels)[order]
-        sums, places = np.cumsum(p), np.arange(len(p))
-        sums[-1] = max(sums[-1], 1.0)
-        last = len(p) - 1
+        order = np.argsort(self.targets[:, t], kind="stable")
+        y, log_w = self.targets[order, t], self._counted(self.log_w, self.labels)[order]
+        p = np.exp(log_w - self.log_total)
+        sums, last = np.cumsum(p), len(p) - 1
         before, after = (np.minimum(np.searchsorted(sums, (1 + sign * p) / 2), last) for sign in (-1, 1))
-        median = y[order[min(int(np.searchsorted(sums, 0.5)), last)]]
-        # Of the last in order, whoever is before it is what remains.
-        after = np.where(after == places, np.maximum(places - 1, 0), after)
-        moves = y[order][np.where(before < places, before, after)] - median
+        without = y[np.where(before < np.arange(len(p)), before, after)]
+        if p.max() > 0.5:  # what the others have may be less than rounding: they are summed alone
+            heaviest = int(p.argmax())
+            others = np.delete(log_w, heaviest)
+            rest = np.cumsum(np.exp(others - others.max()))
+            without[heaviest] = np.delete(y, heaviest)[np.searchsorted(rest, rest[-1] / 2)]
+        moves = without - float(self.distribution.median[0, t])
         most = np.argsort(-np.abs(moves), kind="stable")[: min(k, len(p))]
         return list(zip(order[most].tolist(), p[most].tolist(), moves[most].tolist(), strict=True))
 

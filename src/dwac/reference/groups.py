@@ -54,8 +54,6 @@ def default_groups(counts: Ints) -> Ints:
 class Groups:
     """A division of m references into L leaves, and of the leaves into G groups, each within one class.
 
-    Where references vote for numbers, groups may hold several classes: those are only bins of numbers.
-
     `sizes` count examples: a reference that votes for several counts as many. The representative of a group or leaf is
     its most central member, as a row of the reference set.
     """
@@ -84,27 +82,18 @@ class Groups:
 
     @classmethod
     def build(
-        cls,
-        embeddings: Tensor,
-        labels: Tensor,
-        sizes: Tensor | None,
-        leaves: Ints,
-        parents: Ints | None = None,
-        *,
-        across: bool = False,
+        cls, embeddings: Tensor, labels: Tensor, sizes: Tensor | None, leaves: Ints, parents: Ints | None = None
     ) -> Groups:
         """From the leaf of each reference (m,), without gaps, and the group of each leaf; by default found by Ward.
 
-        sizes: (m,) how many examples each reference stands for; by default one. across: let groups hold several
-        classes.
+        sizes: (m,) how many examples each reference stands for; by default one.
         """
         codes = torch.as_tensor(leaves, device=labels.device)
         n_leaves = int(codes.max()) + 1
         y, w = labels.cpu().numpy(), None if sizes is None else sizes.cpu().numpy()
         if parents is None:
-            of, by = (torch.zeros_like(labels), np.zeros_like(y)) if across else (labels, y)
-            counts = np.bincount(by, w).round().astype(np.int64)
-            parents = tree_of(embeddings, of, codes).cut(default_groups(counts))
+            counts = np.bincount(y, w).round().astype(np.int64)
+            parents = tree_of(embeddings, labels, codes).cut(default_groups(counts))
         first = central(embeddings, codes, n_leaves, sizes).cpu().numpy()
         groups = torch.as_tensor(parents, device=codes.device)[codes]
         second = central(embeddings, groups, int(parents.max()) + 1, sizes).cpu().numpy()
@@ -120,11 +109,9 @@ class Groups:
         )
 
 
-def found(embeddings: Tensor, labels: Tensor, sizes: Tensor | None, n_classes: int, *, across: bool = False) -> Groups:
-    """The default groups of references (m, d); across: each may hold several classes."""
+def found(embeddings: Tensor, labels: Tensor, sizes: Tensor | None, n_classes: int) -> Groups:
+    """The default groups of references (m, d)."""
     tree = divide(embeddings, labels, n_classes, default_leaves(len(labels), n_classes))
-    if across:
-        return Groups.build(embeddings, labels, sizes, tree.leaves, across=True)
     w = None if sizes is None else sizes.cpu().numpy()
     parents = tree.cut(default_groups(np.bincount(labels.cpu().numpy(), w).round().astype(np.int64)))
     return Groups.build(embeddings, labels, sizes, tree.leaves, parents)

@@ -273,8 +273,8 @@ class ReferenceSet:
         """
         codes = inputs.as_leaves(leaves, self._state.labels)
         above = checks.class_labels(parents, "parents", n=int(codes.max()) + 1)
-        labels, across = self._state.labels.cpu().numpy(), self._state.across
-        if len(np.unique(above)) != int(above.max()) + 1 or not (across or inputs.within(labels, above[codes])):
+        labels = self._state.labels.cpu().numpy()
+        if len(np.unique(above)) != int(above.max()) + 1 or not inputs.within(labels, above[codes]):
             raise LabelError("parents must number groups from 0 without gaps, each within one class")
         return _of(replace(self._state, division=Division(codes, above, inputs.as_factors(factors, len(above)))))
 
@@ -289,7 +289,7 @@ class ReferenceSet:
         """
         n_classes = checks.positive_int(n_classes, "n_classes")
         codes = checks.class_labels(classes, "classes", n=self.n_classes, n_classes=n_classes)
-        if self._state.class_weights is not None:
+        if not (self.class_weights == 1).all():
             raise InputError("classes with weights of their own cannot be counted together; leave out class_weights")
         return _of(self._state.recoded(codes, n_classes))
 

@@ -102,16 +102,11 @@ class State:
         """The same with embeddings of length 1, and one vote each."""
         return replace(self.each_once, embeddings=unit(self.embeddings), look_alikes=None, members=None, division=None)
 
-    @property
-    def across(self) -> bool:
-        """Whether groups may hold several classes, which are then only bins of numbers."""
-        return self.targets is not None and self.class_weights is None
-
     @cached_property
     def groups(self) -> Groups:
         """The division that was given, or the default one."""
         if self.division is None:
-            return found(self.embeddings, self.labels, self.counted, self.n_classes, across=self.across)
+            return found(self.embeddings, self.labels, self.counted, self.n_classes)
         return Groups.build(self.embeddings, self.labels, self.counted, self.division.leaves, self.division.parents)
 
     @property
@@ -303,7 +298,7 @@ class State:
         """
         full = self
         if leaves is not None:
-            groups = Groups.build(self.embeddings, self.labels, self.counted, leaves, across=self.across)
+            groups = Groups.build(self.embeddings, self.labels, self.counted, leaves)
             factors = np.ones(len(groups.parents)) if factors is None else factors
             full = replace(self, division=Division(groups.leaves, groups.parents, factors))
             full.__dict__["groups"] = groups
@@ -341,7 +336,9 @@ class State:
         groups, factors = Groups.build(self.embeddings, labels, self.counted, self.groups.leaves, above), self.divided
         assert factors is not None
         division = Division(groups.leaves, groups.parents, factors.factors)
-        made = replace(self, labels=labels, n_classes=n_classes, division=division, members=everybody)
+        made = replace(
+            self, labels=labels, n_classes=n_classes, class_weights=None, division=division, members=everybody
+        )
         made.__dict__["groups"] = groups
         return made
 

@@ -1,0 +1,195 @@
+"""`DWACRegressor.explain`: it says what predict, predict_interval and typicality say, and in private little enough."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from dwac import load
+from dwac.errors import HeadError, InputError, UnreadableWarning
+from dwac.estimator.regressor import DWACRegressor
+from dwac.metrics import ood_scores
+from tests.explain.test_privacy import UNSEEN, all_numbers, aurocs, held, moved, numbers, patients
+
+X = patients(300, 1, "patient")
+NEW = UNSEEN[:12]
+
+
+def cost(rows: pd.DataFrame) -> Any:
+    noise = np.random.default_rng(len(rows)).normal(size=len(rows))
+    return 1000 * np.exp(0.5 * rows["height"] + 0.3 * rows["pulse"] + 0.2 * noise)
+
+
+def fitted(y: Any, *, crossed: bool, **more: Any) -> DWACRegressor:
+    settings = {"cross_fit": True} if crossed else {"cross_fit": False, "epochs": 15}
+    return DWACRegressor(random_state=0, device="cpu", verbose=False, **settings, **more).fit(X, y)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["cross-fitted", "split"])
+def reg(request: pytest.FixtureRequest) -> DWACRegressor:
+    return fitted(cost(X).rename("cost"), crossed=request.param)
+
+
+@pytest.fixture(scope="module")
+def two() -> DWACRegressor:
+    y = pd.DataFrame({"cost": cost(X), "days": 5 + 2 * X["height"]})
+    return fitted(y, crossed=False, average="median")
+
+
+def test_explanations_agree_with_predictions_intervals_and_typicality(reg: DWACRegressor) -> None:
+    for epsilon in (0.1, 0.3):
+        found = reg.explain(NEW, epsilon=epsilon)
+        assert [e.prediction for e in found] == reg.predict(NEW).tolist()
+        assert [list(e.interval) for e in found] == reg.predict_interval(NEW, epsilon).tolist()
+        assert [e.typicality for e in found] == reg.typicality(NEW).tolist()
+        certain = reg.expected_intervals(epsilon).guarantee
+        assert {e.guarantee for e in found} == {1 - epsilon if certain is None else certain}
+        assert {e.epsilon for e in found} == {epsilon}
+    levels = list(found[0].quantiles or {})
+    assert [list((e.quantiles or {}).values()) for e in found] == reg.predict_quantiles(NEW, levels).tolist()
+    for row, e in enumerate(found):
+        assert e.record == NEW.iloc[row].to_dict()
+        assert e.neighbors[0].record == X.loc[e.neighbors[0].id].to_dict()
+        assert e.neighbors[0].label == cost(X)[e.neighbors[0].id]
+        assert e.groups[0].words
+        assert e.names == ("cost",)
+        assert json.loads(json.dumps(e.to_dict()))["prediction"] == e.prediction
+
+
+def test_removal_does_what_was_said(reg: DWACRegressor) -> None:
+    e = reg.explain(NEW[:1], k=3)[0]
+    most = e.influential[0]
+    left = reg.references_.snapshot()
+    left.remove([most.id])
+    h = torch.as_tensor(reg.embed(NEW[:1]))
+    assert float(left.distribution(h).mean[0, 0]) - e.prediction == pytest.approx(most.move, rel=1e-6)
+    for other in reg.references_.ids[:40]:
+        one = reg.references_.snapshot()
+        one.remove([other])
+        assert abs(float(one.distribution(h).mean[0, 0]) - e.prediction) <= abs(most.move) * (1 + 1e-9)
+
+
+def test_embeddings_may_be_given_and_other_voters_asked(reg: DWACRegressor) -> None:
+    h = torch.as_tensor(reg.embed(NEW))
+    first, asked = reg.explain(NEW, 4), reg.explain_of(h, 4)
+    assert [e.prediction for e in first] == pytest.approx([e.prediction for e in asked])
+    assert asked[0].typicality is None
+    left = reg.references_.snapshot()
+    left.remove([first[0].neighbors[0].id])
+    other = reg.explain_of(h, 4, references=left)[0]
+    assert other.neighbors[0].id == first[0].neighbors[1].id
+    assert other.prediction != first[0].prediction
+
+
+def test_several_numbers_agree_with_predictions(two: DWACRegressor) -> None:
+    found = two.explain(NEW)
+    assert [list(e.prediction) for e in found] == two.predict(NEW).tolist()
+    assert [[list(ends) for ends in e.interval] for e in found] == two.predict_interval(NEW).tolist()
+    e = found[0]
+    assert e.names == ("cost", "days")
+    assert (e.average, e.sentences()[0][:15]) == ("median", "Predicted cost ")
+    assert "would move days most" in str(e)
+    assert len(e.plot().axes) == 2
+    assert len(json.loads(json.dumps(e.to_dict()))["quantiles"]["0.5"]) == 2
+
+
+def test_few_representatives_explain_for_all(reg: DWACRegressor) -> None:
+    few = reg.condense(40)
+    found = few.explain(NEW)
+    assert [e.prediction for e in found] == few.predict(NEW).tolist()
+    e = found[0]
+    assert (e.n_references, e.n_examples) == (40, len(reg.references_))
+    assert sum(group.share for group in e.groups) == pytest.approx(1, abs=1e-9)
+    assert e.groups[0].words
+    assert "40 representatives vote for" in str(e)
+    assert "They predict what all would" in str(e)
+    left = few.references_.alone()
+    left.remove([e.influential[0].id])
+    h = torch.as_tensor(few.embed(NEW[:1]))
+    assert float(left.distribution(h).mean[0, 0]) - e.prediction == pytest.approx(e.influential[0].move, rel=1e-6)
+
+
+def test_an_unreadable_row_costs_no_other_row_its_explanation() -> None:
+    texts = [f"{'good' if i % 2 else 'bad'} film number {i}" for i in range(90)]
+    y = np.where(np.arange(90) % 2, 5.0, 1.0)
+    model = DWACRegressor(epochs=1, random_state=0, device="cpu", verbose=False).fit(texts, y)
+    for private in (False, True):
+        first, second, third = model.explain([texts[0], "", texts[1]], private=private)
+        assert (first.unreadable, third.unreadable) == (None, None)
+        assert second.unreadable is not None
+        assert (second.neighbors, second.groups, second.influential, second.histogram) == ((), (), (), None)
+        assert second.interval == (-math.inf, math.inf)
+        assert second.typicality == 0.0
+        assert "No training example voted on it." in str(second)
+        assert "<table>" not in second.to_html()
+        assert json.loads(json.dumps(second.to_dict()))["interval"] == [None, None]
+        second.plot()
+    with pytest.warns(UnreadableWarning):
+        assert model.explain([""])[0].prediction == model.predict(["", texts[0]])[0]
+
+
+def test_a_network_without_votes_has_nobody_to_show() -> None:
+    model = fitted(cost(X), crossed=False, head="linear")
+    with pytest.raises(HeadError, match="head='dwac'"):
+        model.explain(NEW)
+
+
+def test_wrong_settings_are_an_error(reg: DWACRegressor) -> None:
+    with pytest.raises(InputError, match="epsilon"):
+        reg.explain(NEW, epsilon=1.5)
+    with pytest.raises(InputError, match="k must be"):
+        reg.explain(NEW, 0)
+
+
+# Privacy
+
+
+def answers(model: DWACRegressor, rows: pd.DataFrame) -> list[Any]:
+    return [{"explain": e.to_dict(), "sentences": e.sentences()} for e in model.explain(rows, private=True)]
+
+
+def test_a_model_saved_without_its_examples_explains_in_private(reg: DWACRegressor, tmp_path: Path) -> None:
+    model: Any = load(reg.save(tmp_path / "model", include_examples=False), device="cpu")
+    for mine, theirs in zip(reg.explain(NEW, private=True), model.explain(NEW), strict=True):
+        assert theirs.private
+        assert (theirs.prediction, theirs.interval, theirs.histogram) == (
+            mine.prediction,
+            mine.interval,
+            mine.histogram,
+        )
+        for path, value in held(theirs):
+            assert not isinstance(value, torch.Tensor | pd.DataFrame), path
+            assert "patient-0" not in str(value)
+        for _, number in numbers({**theirs.to_dict(), "sentences": theirs.sentences()}):
+            assert np.abs(number / cost(X) - 1).min() > 1e-6
+        assert "patient" not in str(theirs) + theirs.to_html() + json.dumps({**theirs.to_dict(), "record": None})
+    assert not model.explain(NEW, private=False)[0].private
+
+
+def test_private_intervals_hold_the_exact_ones_and_are_hardly_wider(reg: DWACRegressor) -> None:
+    for exact, rounded in zip(reg.explain(NEW), reg.explain(NEW, private=True), strict=True):
+        step = rounded._numerals[0].step
+        assert rounded.interval[0] <= exact.interval[0] < rounded.interval[0] + step
+        assert rounded.interval[1] - step < exact.interval[1] <= rounded.interval[1]
+        assert abs(rounded.prediction - exact.prediction) <= step / 2
+
+
+def test_no_number_reveals_membership(reg: DWACRegressor) -> None:
+    voters = X.loc[list(reg.references_.ids)[:50]]
+    given = {"training": voters, "unseen": UNSEEN}
+    shown = {who: all_numbers(answers(reg, rows)) for who, rows in given.items()}
+    for who, rows in given.items():
+        near = all_numbers(answers(reg, moved(rows)))
+        for name, auroc in aurocs(shown[who], near).items():
+            assert abs(auroc - 0.5) < 0.05, (who, "near copies", name, auroc)
+        changed = (shown[who] != near.reindex(columns=shown[who].columns)).any(axis=1)
+        assert changed.mean() <= 0.2, (who, changed.mean())
+    for name, auroc in aurocs(shown["training"], shown["unseen"]).items():
+        assert abs(auroc - 0.5) < 0.25, ("new rows", name, auroc)
+    exact = [pd.Series([e.neighbors[0].log_weight for e in reg.explain(rows, 1)]) for rows in (voters, moved(voters))]
+    assert ood_scores(*exact).auroc > 0.9  # so that the test can fail
