@@ -106,8 +106,8 @@ def described(rows: Rows) -> tuple[str, str]:
     else:
         counts = pd.Series(rows.y).value_counts()
         counts = counts if rows.task == CLASSES else counts.sort_index()
-    each = (f"{label}: {n:,} ({n / len(rows):.0%})" for label, n in counts.items())
-    return "classes" if rows.task == CLASSES else "labels", listed(each, _SHOWN, str)
+    shares = [f"{label}: {n:,} ({n / len(rows):.0%})" for label, n in counts.items()]
+    return "classes" if rows.task == CLASSES else "labels", listed(shares, _SHOWN, str)
 
 
 def facts(rows: Rows) -> dict[str, Any]:
