@@ -28,7 +28,8 @@ QUICK = ("--epochs", "3", "--ensemble-size", "1", "--device", "cpu")
 
 def diabetes() -> pd.DataFrame:
     X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-    return X[["age", "bmi", "bp", "s5"]].assign(progression=y.astype(int), change=y / 7 - 3)
+    frame: pd.DataFrame = X[["age", "bmi", "bp", "s5"]].assign(progression=y.astype(int), change=y / 7 - 3)
+    return frame
 
 
 def songs() -> tuple[pd.DataFrame, Any]:
@@ -130,7 +131,7 @@ def test_several_labels_are_read_from_cells_and_lists(
     if name.endswith("csv"):
         X[:300].assign(moods=["|".join(row) for row in lists]).to_csv(path, index=False)
     else:
-        X[:300].assign(moods=lists).to_json(path, orient="records", lines=True)
+        X[:300].assign(moods=pd.Series(lists)).to_json(path, orient="records", lines=True)
     shown = run("train", path, "-t", "moods", "-o", tmp_path / "m", *QUICK, *words)
     assert task in shown.output
     none = int((Y[:300].sum(axis=1) == 0).sum())
@@ -190,7 +191,7 @@ def test_several_numbers_are_trained_predicted_and_evaluated(tmp_path: Path) -> 
     words = ("train", tmp_path / "a.csv", "-t", "progression", "-t", "change", "-o", tmp_path / "m", *QUICK)
     assert "numbers (2 columns of numbers); to change: --task labels" in run(*words).output
     frame = frame_of(tmp_path / "m", tmp_path / "a.csv", "-e", "0.2")
-    assert [name for name in frame if name.startswith(("pred", "lower"))] == [
+    assert [name for name in map(str, frame) if name.startswith(("pred", "lower"))] == [
         "prediction_progression", "lower_progression", "prediction_change", "lower_change"
     ]  # fmt: skip
     found = json.loads(run("evaluate", tmp_path / "m", tmp_path / "a.csv", "--json").stdout)
@@ -270,7 +271,7 @@ def test_a_row_that_cannot_be_read_has_the_average_and_no_interval(numbers: Path
     found = pd.read_csv(io.StringIO(shown.stdout))
     assert np.isinf(found.loc[1, ["lower", "upper"]].astype(float)).all()
     assert found.loc[1, "typicality"] == 0
-    assert "bmi" in found.loc[1, "unreadable"]
+    assert "bmi" in str(found.loc[1, "unreadable"])
     assert json.loads(run("evaluate", numbers / "model", tmp_path / "a.csv", "--json", ends=3).stdout)["n"] == 2
 
 

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from dwac import DWACClassifier
-from dwac.errors import LabelError
-from dwac.estimator.evaluation import evaluate, predict
+from dwac.errors import HeadError, LabelError, ShapeError
+from dwac.estimator import DWACRegressor
+from dwac.estimator.evaluation import OrderedEvaluation, evaluate, predict
 from dwac.estimator.evaluation.classes import _undercovered
 
 X = np.arange(120.0)[:, None]
@@ -105,3 +106,97 @@ def test_chance_alone_names_no_class() -> None:
         assert _undercovered(frame, 0.05, (100, 100)) == ()  # by class already
         assert _undercovered(frame, 0.05, None) == ()
         assert _undercovered(frame, 0.05, 10) == ()  # no label can be left out
+
+
+# Numbers and several labels
+
+
+@pytest.fixture(scope="module")
+def reg() -> DWACRegressor:
+    return DWACRegressor(epochs=3, random_state=0, device="cpu").fit(X, X[:, 0] ** 2)
+
+
+def test_parts_of_predicted_numbers_are_the_numbers_of_parts(reg: DWACRegressor) -> None:
+    whole, rows = predict(reg, X), np.array([7, 3, 90])
+    part = whole.part(rows)
+    pd.testing.assert_frame_equal(part.frame(0.2, [0.5]), whole.frame(0.2, [0.5]).iloc[rows].reset_index(drop=True))
+    np.testing.assert_array_equal(whole.frame()["prediction"], reg.predict(X))
+    assert len(part) == 3
+
+
+def test_rows_that_cannot_be_read_are_only_counted(reg: DWACRegressor) -> None:
+    y = X[:, 0] ** 2
+    broken = X.astype(object).copy()
+    broken[[0, 5]] = "x"
+    found = evaluate(predict(reg, broken), y, 0.2)
+    kept = np.delete(np.arange(120), [0, 5])
+    assert (found.n, found.unreadable) == (118, 2)
+    assert found.rmse == pytest.approx(evaluate(predict(reg, X[kept]), y[kept], 0.2).rmse)
+
+
+def test_without_calibration_numbers_have_no_intervals() -> None:
+    bare = DWACRegressor(epochs=1, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, X[:, 0])
+    predictions = predict(bare, X)
+    assert list(predictions.frame().columns) == ["prediction", "unreadable"]
+    found = evaluate(predictions, X[:, 0])
+    assert (found.coverage, found.mean_width, found.typicality, found.advice) == (None, None, None, None)
+    assert found.rmse is not None
+
+
+def test_a_linear_output_has_no_quantiles_but_intervals() -> None:
+    twin = DWACRegressor(epochs=1, random_state=0, device="cpu", head="linear").fit(X, X[:, 0])
+    predictions = predict(twin, X)
+    assert {"prediction", "lower", "upper"} < set(predictions.frame(0.2).columns)
+    found = evaluate(predictions, X[:, 0], 0.2)
+    assert found.crps == found.mae
+    with pytest.raises(HeadError, match="a linear output has none"):
+        predictions.frame(0.2, [0.5])
+
+
+def test_intervals_that_miss_more_than_chance_explains_are_told(reg: DWACRegressor) -> None:
+    found = evaluate(predict(reg, X), X[:, 0] ** 2 + 1e5, 0.2)
+    assert found.coverage == 0
+    assert found.advice is not None
+    assert "recalibrate" in found.advice
+
+
+def test_the_truth_must_have_as_many_numbers(reg: DWACRegressor) -> None:
+    with pytest.raises(ShapeError, match="y must have 1 numbers per row, as in fit; got 2"):
+        evaluate(predict(reg, X), np.zeros((120, 2)))
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
+def test_labels_that_nobody_has_or_gets_have_gaps_not_zeros() -> None:
+    Y = np.stack([X[:, 0] > 60, X[:, 0] % 2 == 0], axis=1).astype(int)
+    clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, Y)
+    predictions = predict(clf, X[:40])
+    assert not predictions.has[:, 0].any()
+    found = evaluate(predictions, Y[:40], 0.2)
+    assert np.isnan(found.by_label["f1"][0])
+    assert found.macro_f1 == found.by_label["f1"][1]
+    assert found.to_dict()["by_label"][0]["f1"] is None
+    frame = predictions.part(slice(2)).frame(0.2)
+    assert frame["labels"].map(len).tolist() == predictions.has[:2].sum(axis=1).tolist()
+    with pytest.raises(ShapeError, match="y must have 2 columns"):
+        evaluate(predictions, np.zeros((40, 3)))
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
+def test_private_sets_of_labels_only_grow() -> None:
+    rng = np.random.default_rng(0)
+    Y = (rng.random((120, 3)) < 0.4).astype(int)
+    clf = DWACClassifier(epochs=2, random_state=0, device="cpu").fit(X, Y)
+    exact, private = (predict(clf, X, private=flag) for flag in (False, True))
+    assert np.array_equal(private.probabilities, np.round(exact.probabilities, 2))
+    assert (private.sets(0.3) >= exact.sets(0.3)).all()
+
+
+def test_ordered_labels_are_judged_by_how_far_off_they_are() -> None:
+    y = pd.Categorical(Y, ["low", "mid", "high"], ordered=True)
+    clf = DWACClassifier(epochs=3, random_state=0, device="cpu").fit(X, y)
+    found = evaluate(predict(clf, X), Y, 0.2)
+    assert isinstance(found, OrderedEvaluation)
+    codes = {"low": 0, "mid": 1, "high": 2}
+    apart = [abs(codes[a] - codes[b]) for a, b in zip(clf.predict(X), Y, strict=True)]
+    assert found.mean_distance == pytest.approx(np.mean(apart))
+    assert "mean distance" in [fact.name for fact in found.facts]

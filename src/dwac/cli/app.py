@@ -84,7 +84,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Classifiers that predict by a weighted vote of their training examples.\n\n"
+    help="Models that predict by a weighted vote of their training examples.\n\n"
     "Example: dwac train people.csv --target income -o model/, then dwac predict model/ new.csv",
 )
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.estimator.evaluation import Evaluated, NumberEvaluation, amount, as_csv
+from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.reading import Estimator
 from dwac.storage.files import replace_file
 from dwac.storage.folder import MANIFEST
@@ -80,14 +81,17 @@ def number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None or pd.isna(value) else f"{value:.{digits}f}"
 
 
-_SAME = {"labels": "labels", "numbers": "number, to a tenth of the spread of the votes,"}
+_SAME = {
+    LABELS: ("labels", "labels stay"),
+    NUMBERS: ("number, to a tenth of the spread of the votes,", "number stays"),
+}
 
 
 def agreement_line(clf: Estimator) -> str:
     """How often few voters predict what all would, in words."""
+    same, stays = _SAME.get(clf.target_.kind, ("label", "label stays"))
     if clf.agreement_ is None:
-        return "how often predictions stay the same is not known: the model has no calibration rows"
-    same = _SAME.get(clf.target_.kind, "label")
+        return f"how often the {stays} the same is not known: the model has no calibration rows"
     return f"the same {same} as by all votes: {clf.agreement_}, measured on calibration rows"
 
 

@@ -103,12 +103,11 @@ def described(rows: Rows) -> tuple[str, str]:
         return "range", listed(each, _SHOWN, str)
     if rows.task == LABELS:
         counts = label_counts(rows.y)
-        return "labels", listed((f"{label}: {n:,} ({n / len(rows):.0%})" for label, n in counts.items()), _SHOWN, str)
-    counts = pd.Series(rows.y).value_counts(sort=rows.task == CLASSES)
-    counts = counts if rows.task == CLASSES else counts.sort_index()
-    return NAMES[str(rows.task)].split()[-1] if rows.task == CLASSES else "labels", listed(
-        (f"{label}: {n:,} ({n / len(rows):.0%})" for label, n in counts.items()), _SHOWN, str
-    )
+    else:
+        counts = pd.Series(rows.y).value_counts()
+        counts = counts if rows.task == CLASSES else counts.sort_index()
+    shares = [f"{label}: {n:,} ({n / len(rows):.0%})" for label, n in counts.items()]
+    return "classes" if rows.task == CLASSES else "labels", listed(shares, _SHOWN, str)
 
 
 def facts(rows: Rows) -> dict[str, Any]:

@@ -72,23 +72,16 @@ def understand(
 
 def known(frame: pd.DataFrame, columns: Sequence[str], where: Where, target: Target) -> Any:
     """The target in these columns, for a model that was trained on such a one."""
-    if target.kind == NUMBERS:
-        return _like(amounts(frame, columns, where), columns, target)
-    if target.kind == LABELS:
-        return _like(several(frame, columns, where, target.names), columns, target)
-    return known_labels(frame[columns[0]], columns[0], where, target.names)
-
-
-def _like(found: Any, columns: Sequence[str], target: Target) -> Any:
-    """A table with the columns of training, in their order."""
-    names = target.names.tolist()
-    if not isinstance(found, pd.DataFrame):
-        if not (target.single if target.kind == NUMBERS else target.listed):
-            raise InputError(f"the model predicts {listed(names)}; name these columns as targets; got {columns[0]!r}")
-        return found
-    if set(found.columns) != set(map(str, names)):
+    if target.kind not in (LABELS, NUMBERS):
+        return known_labels(frame[columns[0]], columns[0], where, target.names)
+    names, alone = target.names.tolist(), target.single if target.kind == NUMBERS else target.listed
+    if not alone and set(columns) != set(map(str, names)):
         raise InputError(f"the targets must be those of training, {listed(names)}; got {listed(columns)}")
-    return found[list(map(str, names))].set_axis(names, axis=1)
+    if alone and len(columns) > 1:
+        raise InputError(f"the model was trained on one column of {target.kind}; name one; got {listed(columns)}")
+    asked = columns if alone else list(map(str, names))
+    found: Any = several(frame, asked, where, target.names) if target.kind == LABELS else amounts(frame, asked, where)
+    return found.set_axis(names, axis=1) if isinstance(found, pd.DataFrame) else found
 
 
 # Which task it is

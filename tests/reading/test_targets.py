@@ -1,0 +1,152 @@
+"""What kind of target a column is, is judged from its values, and its values become what a model of that kind takes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dwac.errors import DwacError, InputError, LabelError
+from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.reading import Columns, Model, load, read
+from dwac.reading.targets import judge, several, understand
+
+
+def where(row: int) -> str:
+    return f"line {row + 2}"
+
+
+def task_of(values: Any) -> str:
+    return judge(pd.DataFrame({"y": pd.Series(list(values), dtype=object)}), ["y"], where)[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (["yes", "no"] * 50, "classes"),
+        (["0", "1"] * 50, "classes"),
+        (["1.0", "2.0"] * 50, "classes"),
+        (["true", "false"] * 50, "classes"),
+        ([str(i % 10) for i in range(100)], "classes"),
+        ([str(i % 100) for i in range(5000)], "classes"),  # codes of a hundred classes, fifty rows each
+        ([str(17 + i % 70) for i in range(5000)], "numbers"),  # ages
+        ([str(7 * i) for i in range(100)], "numbers"),
+        (["0.5", "1.5"] * 50, "numbers"),
+        (["1e3", "2.5e-1"] * 50, "numbers"),
+        ([-3, 4, 5] * 40, "classes"),
+        ([0.25, 4.0, 5.0] * 40, "numbers"),
+        ([["a"], ["a", "b"], []] * 20, "labels"),
+    ],
+)
+def test_the_task_is_judged_from_the_values(values: list[Any], task: str) -> None:
+    assert task_of(values) == task
+
+
+def test_several_columns_are_labels_or_numbers() -> None:
+    frame = pd.DataFrame({"a": ["0", "1"], "b": ["1", "0"], "c": ["2.5", "-3"], "d": ["x", "1"]})
+    assert judge(frame, ["a", "b"], where)[0] == "labels"
+    assert judge(frame, ["a", "c"], where)[0] == "numbers"
+    with pytest.raises(LabelError, match="line 2: several targets must be columns of 0 and 1, or numbers; 'd' is 'x'"):
+        judge(frame, ["a", "d"], where)
+
+
+def test_numbers_may_be_written_in_many_ways() -> None:
+    texts = pd.DataFrame({"y": ["1", " 2.50", "-3e2", "+4.", ".5"]})
+    assert understand(texts, ["y"], where, "numbers").y.tolist() == [1, 2.5, -300, 4, 0.5]
+    commas = pd.DataFrame({"y": ["1,5", "2", "-3,25"]})
+    assert understand(commas, ["y"], where, "numbers").y.tolist() == [1.5, 2, -3.25]
+    with pytest.raises(LabelError, match=r"line 3: the target 'y' must be a number; got '1,234\.5'"):
+        understand(pd.DataFrame({"y": ["2.5", "1,234.5"]}), ["y"], where, "numbers")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(None, "is missing"), ("", "is missing"), ("nan", "is missing"), ("-inf", "is infinite"), (np.inf, "is infinite"),
+     ("1e999", "is infinite"), ("cheap", "must be a number; got 'cheap'"), (True, "must be a number; got 'True'")],
+)  # fmt: skip
+def test_what_is_no_number_is_named_with_its_line(value: Any, why: str) -> None:
+    frame = pd.DataFrame({"y": pd.Series(["1.5", value, "2"], dtype=object)})
+    with pytest.raises(LabelError, match=f"line 3: the target 'y' {why}"):
+        understand(frame, ["y"], where, "numbers")
+
+
+def test_labels_in_cells_and_lists_are_the_same() -> None:
+    cells: Any = several(pd.DataFrame({"y": ["b|a", None, " a | a ", "c"]}), ["y"], where)
+    lists: Any = several(pd.DataFrame({"y": [["b", "a"], [], ["a", "a"], ["c"]]}), ["y"], where)
+    assert cells.tolist() == lists.tolist() == [["b", "a"], [], ["a"], ["c"]]
+    with pytest.raises(LabelError, match=r"line 3: 'y' must be a list of labels, as in other rows; got None"):
+        several(pd.DataFrame({"y": pd.Series([["a"], None], dtype=object)}), ["y"], where)
+    with pytest.raises(LabelError, match=r"line 2: the labels in 'y' must be texts or whole numbers; got 1\.5"):
+        several(pd.DataFrame({"y": [[1.5]]}), ["y"], where)
+
+
+def test_an_order_names_every_label_once() -> None:
+    frame = pd.DataFrame({"y": ["mid", "low", "high", "low"], "stars": ["2", "10", "1", "2"]})
+    found = understand(frame, ["y"], where, None, ["low", "mid", "high", "huge"])
+    assert found.task == "ordered"
+    assert found.y.cat.categories.tolist() == ["low", "mid", "high"]  # as far as they occur
+    assert understand(frame, ["stars"], where, "ordered").y.cat.categories.tolist() == [1, 2, 10]
+    with pytest.raises(InputError, match="it lacks 'high'"):
+        understand(frame, ["y"], where, None, ["low", "mid"])
+    with pytest.raises(InputError, match="it names a label twice"):
+        understand(frame, ["y"], where, None, ["low", "mid", "high", "low"])
+    with pytest.raises(InputError, match="unknown task 'regression'; choose classes, ordered, labels, numbers"):
+        understand(frame, ["y"], where, "regression")
+
+
+def test_sentences_may_come_with_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("4.5\ta fine film\n1.0\ta bad film\n")
+    rows = read(tmp_path / "a.txt")
+    assert rows.task == "numbers"
+    assert rows.y.tolist() == [4.5, 1.0]
+    assert read(tmp_path / "a.txt", task="ordered").y.cat.categories.tolist() == [1.0, 4.5]
+
+
+def test_lists_are_for_targets_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": [1], "y": ["a"]}\n')
+    with pytest.raises(InputError, match="line 1: 'x' must be a single value"):
+        read(tmp_path / "a.jsonl", target="y")
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=60)
+    return pd.DataFrame({"x": x, "p": x + 1, "q": 2 * x, "up": (x > 0) * 1, "big": (abs(x) > 1) * 1})
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
+def test_a_model_reads_its_targets_in_any_order_and_says_which_are_lacking(table: pd.DataFrame, tmp_path: Path) -> None:
+    table.to_csv(tmp_path / "a.csv", index=False)
+    rows = read(tmp_path / "a.csv", target=["up", "big"])
+    assert (rows.task, rows.columns.target) == ("labels", ("up", "big"))
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(rows.X, rows.y, ids=rows.ids)
+    Model(clf, rows.columns).save(tmp_path / "m")
+    model = load(tmp_path / "m")
+    assert model.columns.target == ("up", "big")
+    table[table.columns[::-1]].to_csv(tmp_path / "b.csv", index=False)
+    again = read(tmp_path / "b.csv", like=model, labelled=True)
+    assert again.y.columns.tolist() == ["up", "big"]
+    assert again.y.to_numpy().tolist() == table[["up", "big"]].to_numpy().tolist()
+    table.drop(columns="big").to_csv(tmp_path / "c.csv", index=False)
+    with pytest.raises(InputError, match="has no column 'big', the target in training"):
+        read(tmp_path / "c.csv", like=model, labelled=True)
+    with pytest.raises(InputError, match="the targets must be those of training, 'up', 'big'; got 'up'"):
+        read(tmp_path / "a.csv", like=model, labelled=True, target="up")
+    with pytest.raises(InputError, match="the targets must be those of training, 'up', 'big'; got 'up', 'p'"):
+        read(tmp_path / "a.csv", like=model, labelled=True, target=["up", "p"])
+    assert read(tmp_path / "c.csv", like=model).y is None
+
+
+def test_a_model_of_numbers_refuses_texts_by_line(table: pd.DataFrame, tmp_path: Path) -> None:
+    reg = DWACRegressor(epochs=1, random_state=0, device="cpu").fit(table[["x"]], table["p"])
+    model = Model(reg, Columns(target="p"))
+    table.astype(object).assign(p=["cheap", *table["p"][1:]]).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(DwacError, match=r"a\.csv line 2: the target 'p' must be a number; got 'cheap'"):
+        read(tmp_path / "a.csv", like=model, labelled=True)
+    with pytest.raises(InputError, match="the model was trained on one column of numbers; name one; got 'p', 'q'"):
+        read(tmp_path / "a.csv", like=model, labelled=True, target=["p", "q"])
+    (tmp_path / "texts.txt").write_text("a film\n")
+    with pytest.raises(InputError, match="the model reads a table"):
+        read(tmp_path / "texts.txt", like=model)

@@ -1,0 +1,173 @@
+"""The report on numbers and on several labels: one safe file, true numbers, nothing that does not apply."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dwac import DWACClassifier, metrics, report
+from dwac.errors import InputError
+from dwac.estimator import DWACRegressor
+from dwac.estimator.evaluation import amount
+from dwac.report import numbers, plots, several
+from dwac.report.words import percent
+from tests.report.test_report import EVIL, Reader
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
+
+MOODS = ["happy", EVIL]
+
+
+def table(n: int, seed: int) -> tuple[pd.DataFrame, Any]:
+    """Rows, and numbers that follow from the first column."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"x": rng.normal(size=n), "noise": rng.normal(size=n)})
+    frame["town"] = rng.choice(["Secretville", EVIL], n)
+    frame.index = [f"row{seed}-{i}" for i in range(n)]
+    return frame, (100 + 30 * frame["x"] + 5 * rng.normal(size=n)).to_numpy()
+
+
+def moods(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({MOODS[0]: (frame["x"] > 0) * 1, MOODS[1]: (frame["noise"] > 0.5) * 1})
+
+
+@pytest.fixture(scope="module")
+def reg() -> DWACRegressor:
+    return DWACRegressor(epochs=8, random_state=0, device="cpu").fit(*table(300, 0))
+
+
+@pytest.fixture(scope="module")
+def clf() -> DWACClassifier:
+    X, _ = table(300, 0)
+    return DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, moods(X))
+
+
+def written(path: Path, model: Any, X: Any, y: Any, **options: Any) -> str:
+    return report.write(model, X, y, path / "report.html", cases=1, k=3, **options).read_text()
+
+
+def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWACRegressor, tmp_path: Path) -> None:
+    X, y = table(150, 1)
+    page = written(tmp_path, reg, X, y, unlike=X.assign(x=50.0), epsilon=0.1)
+    shown = Reader(page)
+    assert "<script" not in page
+    text = " ".join("".join(shown.text).split())
+    predicted, ends = reg.predict(X), reg.predict_interval(X, 0.1)
+    for expected in (
+        amount(float(np.sqrt(np.mean((predicted - y) ** 2)))),
+        amount(float(np.mean(np.abs(predicted - y)))),
+        amount(float(reg.predict_distribution(X).crps(y).mean())),
+        percent(metrics.interval_coverage(y, ends)).replace("\u00a0", " "),
+        amount(metrics.interval_widths(ends).median),
+        "Always predicting the mean of these examples",
+        "Errors by the size of the prediction",
+        "The least typical test examples",
+        "Out-of-distribution",
+        "Neither a map nor a list of labels to check",
+    ):
+        assert expected in text, expected
+    assert [a["id"] for a in shown.all("section")] == [
+        "short", "model", "errors", "intervals", "quantiles", "typicality", "predictions", "limits"
+    ]  # fmt: skip
+    assert len([a for a in shown.all("img") if a.get("alt", "")]) >= 4
+    least = X.index[int(reg.typicality(X).argmin())]
+    assert least in text
+
+
+def test_quantiles_of_good_votes_lie_on_the_line(reg: DWACRegressor) -> None:
+    X, y = table(400, 2)
+    found = numbers.find(reg, X, y)
+    asked = found.predictions.quantiles([0.25, 0.5, 0.75])[:, 0]
+    shares = (y[:, None] <= asked).mean(axis=0)
+    assert np.abs(shares - [0.25, 0.5, 0.75]).max() < 0.15
+    drawn = plots.quantiles([0.25, 0.5, 0.75], [shares], ["this model"])
+    assert len(drawn.axes[0].lines) == 2
+
+
+def test_the_largest_errors_are_explained_as_wrong(reg: DWACRegressor) -> None:
+    X, y = table(150, 1)
+    y = y.copy()
+    y[17] += 500
+    found = numbers.find(reg, X, y)
+    assert found.cases(2)["wrong"][0] == 17
+    chosen = [row for rows in found.cases(3).values() for row in rows]
+    assert len(set(chosen)) == len(chosen) == 9
+
+
+def test_several_numbers_are_reported_one_by_one(tmp_path: Path) -> None:
+    X, y = table(200, 0)
+    both = pd.DataFrame({"price": y, EVIL: X["noise"] * 2}, index=X.index)
+    reg = DWACRegressor(epochs=2, random_state=0, device="cpu").fit(X, both)
+    X, y = table(60, 1)
+    page = written(tmp_path, reg, X, np.stack([y, X["noise"]], axis=1))
+    text = "".join(Reader(page).text)
+    assert "Results per number" in text
+    assert "median width of price" in text
+    assert "<script" not in page
+
+
+def test_a_private_report_on_numbers_names_nobody(reg: DWACRegressor, tmp_path: Path) -> None:
+    X, y = table(150, 1)
+    page = written(tmp_path, reg, X, y, private=True)
+    assert not re.search(r"row[01]-\d+", page)
+    assert "Secretville" not in page
+    assert "intervals are rounded outwards" in page
+    assert "Votes by range" in page
+    Reader(page)
+
+
+def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Path) -> None:
+    X, _ = table(150, 1)
+    page = written(tmp_path, clf, X, moods(X), epsilon=0.1)
+    shown = Reader(page)
+    assert "<script" not in page
+    text = " ".join("".join(shown.text).split())
+    found = several.find(clf, X, moods(X), epsilon=0.1)
+    row: Any = found.result.by_label.set_index("label").loc["happy"]
+    for expected in (
+        f"{found.result.micro_f1:.3f}",
+        f"{found.result.macro_f1:.3f}",
+        percent(found.result.hamming_loss).replace("\u00a0", " "),
+        percent(row["precision"]).replace("\u00a0", " "),
+        "told no, but has it",
+        "labels that sets miss",
+        "examples have no label at all",
+        "Neither a map nor a list of labels to check",
+    ):
+        assert expected in text, expected
+    assert [a["id"] for a in shown.all("section")] == [
+        "short", "model", "labels", "probabilities", "sets", "typicality", "predictions", "limits"
+    ]  # fmt: skip
+
+
+def test_wrong_cases_of_labels_are_the_most_wrong(clf: DWACClassifier) -> None:
+    X, _ = table(150, 1)
+    found = several.find(clf, X, 1 - moods(X), epsilon=0.1)
+    assert all(found.wrong[row] == found.wrong.max() for row in found.cases(3)["wrong"])
+    assert all(found.wrong[row] == 0 for row in found.cases(3)["typical"])
+
+
+def test_a_private_report_on_labels_names_nobody(clf: DWACClassifier, tmp_path: Path) -> None:
+    X, _ = table(150, 1)
+    page = written(tmp_path, clf, X, moods(X), private=True, epsilon=0.1)
+    assert not re.search(r"row[01]-\d+", page)
+    assert "Secretville" not in page
+    Reader(page)
+
+
+def test_labels_to_check_are_for_classes(reg: DWACRegressor, tmp_path: Path) -> None:
+    X, y = table(20, 1)
+    with pytest.raises(InputError, match="labels to check are for models of classes; this one predicts numbers"):
+        report.write(reg, X, y, tmp_path / "r.html", issues=pd.DataFrame())
+
+
+def test_without_calibration_the_report_has_no_intervals(tmp_path: Path) -> None:
+    X, y = table(120, 0)
+    bare = DWACRegressor(epochs=2, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, y)
+    page = written(tmp_path, bare, *table(40, 1))
+    sections = [a["id"] for a in Reader(page).all("section")]
+    assert "errors" in sections
+    assert not {"intervals", "typicality"} & set(sections)
