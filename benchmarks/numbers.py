@@ -42,6 +42,9 @@ from dwac.metrics import interval_coverage, ranked_probability_score
 Floats = NDArray[np.float64]
 LEVELS = np.linspace(0.05, 0.95, 19)
 EPSILON, SEEDS, TEST = 0.1, 5, 0.2
+QUANTILES: dict[str, Any] = {
+    "objective": "reg:quantileerror", "quantile_alpha": LEVELS, "learning_rate": 0.1, "n_estimators": 1000,
+}  # fmt: skip
 TABLES = {
     "california_housing": ("median_house_value", []),
     "diamonds": ("price", []),
@@ -145,7 +148,12 @@ def tuned(folder: Path, name: str, threads: int | None) -> dict[str, Any]:
             raw = fitted(parts, X, target, chosen, threads).predict(X.iloc[parts.validation])
             error = np.mean(((np.exp(raw) if log else raw) - target[parts.validation]) ** 2)
             found.append((float(np.sqrt(error)), chosen))
-    return min(found, key=lambda pair: pair[0])[1]
+    best = min(found, key=lambda pair: pair[0])[1]
+    pinballs = {}
+    for log in (False, True):
+        raw = fitted(parts, X, target, {**best, "log": log}, threads, **QUANTILES).predict(X.iloc[parts.validation])
+        pinballs[log] = pinball(target[parts.validation], np.sort(np.exp(raw) if log else raw, axis=1))
+    return {**best, "quantiles_log": pinballs[True] < pinballs[False]}
 
 
 def xgboost(folder: Path, name: str, seed: int, chosen: dict[str, Any], threads: int | None) -> dict[str, float]:
@@ -156,12 +164,11 @@ def xgboost(folder: Path, name: str, seed: int, chosen: dict[str, Any], threads:
     parts, start = parts_of(DWACRegressor(), target, seed), time.perf_counter()
     mean = fitted(parts, X, target, chosen, threads).predict(held)
     seconds = time.perf_counter() - start
-    more = {"objective": "reg:quantileerror", "quantile_alpha": LEVELS, "learning_rate": 0.1, "n_estimators": 1000}
-    model = fitted(parts, X, target, chosen, threads, **more)
-    asked = [np.sort(model.predict(part), axis=1) for part in (held, X.iloc[parts.calibration])]
-    if chosen["log"]:
-        mean, asked = np.exp(mean), [np.exp(part) for part in asked]
-    quantiles, own = asked
+    mean = np.exp(mean) if chosen["log"] else mean
+    log = chosen.get("quantiles_log", chosen["log"])
+    model = fitted(parts, X, target, {**chosen, "log": log}, threads, **QUANTILES)
+    asked = (np.sort(model.predict(part), axis=1) for part in (held, X.iloc[parts.calibration]))
+    quantiles, own = (np.exp(part) if log else part for part in asked)
     scores = np.maximum(own[:, 0] - target[parts.calibration], target[parts.calibration] - own[:, -1])
     n = len(scores)
     margin = np.sort(scores)[min(n - 1, int(np.ceil((1 - EPSILON) * (n + 1))) - 1)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
+import json
 import time
 import warnings
 from pathlib import Path
@@ -141,11 +142,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.several_labels")
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--rows", type=Path, help="a JSON file that keeps what is done, to go on from")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rows = [row for name in LABELS for seed in range(chosen.seeds) for row in measure(chosen.data, name, seed)]
-    means = pd.DataFrame(rows).drop(columns="seed").groupby(["data", "model"], sort=False).mean().reset_index()
+    rows = json.loads(chosen.rows.read_text()) if chosen.rows is not None and chosen.rows.exists() else []
+    for name in LABELS:
+        for seed in range(chosen.seeds):
+            if not any((row["data"], row["seed"]) == (name, seed) for row in rows):
+                rows += measure(chosen.data, name, seed)
+                if chosen.rows is not None:
+                    chosen.rows.write_text(json.dumps(rows))
+    by_model = pd.DataFrame(rows).groupby(["data", "model"], sort=False)
+    means = by_model.mean().drop(columns="seed").assign(seeds=by_model.size()).reset_index()
     verdicts = []
     for _, row in means.iterrows():
         others = means[(means["data"] == row["data"]) & (means["model"] != "DWACClassifier")]

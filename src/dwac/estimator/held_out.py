@@ -70,6 +70,14 @@ class HeldOutRows:
         h = part_of(self.h[rows], fold, folds.members)
         return replace(self, h=h, z=self.z[rows], y=self.y[here], ids=self.ids[here], exact=self.exact[here])
 
+    def require(self) -> None:
+        """Raise an error if there are no rows to calibrate with."""
+        if len(self.y) == 0:
+            raise CalibrationError(
+                "the model has no calibration rows (fit set none aside, or all were forgotten); "
+                "call recalibrate(X, y) with rows that it was not trained on"
+            )
+
     def calibration(
         self, model: Model, score: str, *, class_conditional: bool, folds: Folds | None = None
     ) -> Calibration:
@@ -77,11 +85,7 @@ class HeldOutRows:
 
         folds: of a cross-fitted model, whose rows are judged by the models that left them out.
         """
-        if len(self.y) == 0:
-            raise CalibrationError(
-                "the model has no calibration rows (fit set none aside, or all were forgotten); "
-                "call recalibrate(X, y) with rows that it was not trained on"
-            )
+        self.require()
         if folds is None:
             votes = batches.votes(model, self.h).cpu().numpy()
         else:

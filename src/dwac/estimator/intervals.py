@@ -20,7 +20,6 @@ from dwac.conformal import (
     tail_scores,
     tails_of,
 )
-from dwac.errors import CalibrationError
 from dwac.estimator.distribution import as_numpy
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
@@ -44,11 +43,7 @@ def calibrated(
     references: ReferenceSet, rows: HeldOutRows, folds: Folds | None, groups: Sequence[Hashable] | None
 ) -> IntervalCalibrations:
     """The calibration of each number that is predicted; groups: of the rows, for a guarantee within each."""
-    if len(rows.ids) == 0:
-        raise CalibrationError(
-            "the model has no calibration rows (fit set none aside, or all were forgotten); "
-            "call recalibrate(X, y) with rows that it was not trained on"
-        )
+    rows.require()
     ends = range_of(references)
     if folds is None:
         scores = scores_of(references.distribution(rows.h), rows.exact, ends)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac.conformal import LabelCalibration, MissControl
-from dwac.errors import CalibrationError
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.targets import Target
@@ -36,11 +35,7 @@ def label_probabilities(votes: Floats, target: Target) -> Floats:
 
 def calibrate(model: Model, rows: HeldOutRows, target: Target, folds: Folds | None) -> Calibrations:
     """The calibration by rows with known labels; those of a cross-fitted model are judged by what left them out."""
-    if len(rows.ids) == 0:
-        raise CalibrationError(
-            "the model has no calibration rows (fit set none aside, or all were forgotten); "
-            "call recalibrate(X, y) with rows that it was not trained on"
-        )
+    rows.require()
     if folds is None:
         votes = batches.votes(model, rows.h).cpu().numpy()
     else:

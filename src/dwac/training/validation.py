@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dwac.kernels import full_precision, get_kernel, squared_distances
-from dwac.nn import Model, SoftmaxTwin
+from dwac.nn import Model, SoftmaxTwin, WeightedAverage
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
 FINE_SCALES = tuple(1.1**step for step in range(-15, 16))  # 0.24 … 4.2
@@ -84,13 +84,28 @@ class HeldOut(NamedTuple):
             losses = self.model.target_losses(self.model.logits(self.h).float(), self.y).double()
             same = losses.expand(len(factors), -1)
             return Judged(same, torch.zeros_like(same), torch.zeros_like(same))
-        averaged = getattr(self.model, "averaged", None)
         size = _CELLS.get(self.h.device.type, 2**22) // (1 if self.voters is None else len(self.voters[1]))
+        judge = self._judge_averages if getattr(self.model, "averaged", None) is not None else self._judge_classes
         parts = [
-            torch.stack([judge_votes(votes, y, averaged) for votes in self._votes(h, factors)], dim=1)
+            torch.stack(list(judge(h, y, factors)), dim=1)
             for h, y in zip(self.h.split(max(1, size)), self.y.split(max(1, size)), strict=True)
         ]
         return Judged(*torch.cat(parts, dim=2))
+
+    def _judge_classes(self, h: Tensor, y: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+        """`Judged`, (3, n), for each factor."""
+        return (judge_votes(votes, y) for votes in self._votes(h, factors))
+
+    def _judge_averages(self, h: Tensor, y: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+        """The same where values are averaged: without the votes for each label, of which there may be many."""
+        assert isinstance(self.model, WeightedAverage)
+        assert self.model.averaged is not None
+        assert self.voters is not None
+        values = torch.cat([self.model.averaged, torch.ones_like(self.model.averaged[:, :1])], dim=1)
+        for sums in self._sums(h, values[self.voters[1]] * self.class_weights[self.voters[1], None], factors):
+            missed = sums[:, :-1] / sums[:, -1:] - self.model.averaged[y]
+            losses = missed.square().sum(dim=1).double()
+            yield torch.stack([losses, torch.zeros_like(losses), torch.zeros_like(losses)])
 
     def best_scale(self, factors: Sequence[float]) -> float:
         """The factor with the lowest loss, if it is also better out of sample; else 1.
@@ -108,13 +123,18 @@ class HeldOut(NamedTuple):
             yield from (torch.softmax(factor * logits, dim=1) for factor in factors)
             return
         assert self.voters is not None
-        ref_h, ref_y = self.voters
-        kernel = get_kernel(self.model.kernel)
-        squared, labels = squared_distances(h, ref_h), F.one_hot(ref_y, self.model.n_classes) * self.class_weights
+        labels = F.one_hot(self.voters[1], self.model.n_classes) * self.class_weights
+        yield from self._sums(h, labels, factors)
+
+    def _sums(self, h: Tensor, values: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+        """Σ_i w_i values_i of voters' values (m, B): (n, B), in units of the largest vote, for each factor."""
+        assert self.voters is not None
+        assert isinstance(self.model, WeightedAverage)
+        kernel, squared = get_kernel(self.model.kernel), squared_distances(h, self.voters[0])
         for factor in factors:
             log_w = kernel.log_weights(factor**2 * squared)
             with full_precision(h.device):
-                yield (log_w - log_w.amax(dim=1, keepdim=True)).exp_() @ labels.to(log_w)
+                yield (log_w - log_w.amax(dim=1, keepdim=True)).exp_() @ values.to(log_w)
 
 
 class Sampler:
