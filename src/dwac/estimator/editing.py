@@ -216,6 +216,8 @@ class Editable(Voting):
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
         self._validation_rows = self._validation_rows.without(names)
         self._calibrate(self._calibration_rows.without(names))
+        if self._group_of is not None:
+            self._group_of = self._group_of[~self._group_of.index.isin(names)]
         return self
 
     def _warn_of_votes(self, ids: list[Any]) -> None:
