@@ -144,6 +144,16 @@ def test_groups_need_groups_in_fit(split) -> None:
         DWACRegressor(**QUICK).fit(*line(50), groups=["a"])
 
 
+def test_settings_of_the_next_fit_do_not_change_what_is_measured() -> None:
+    X, y = line(120)
+    reg = DWACRegressor(cross_fit=False, epochs=3, random_state=0, device="cpu").fit(X[:80], y[:80])
+    before = dwac.estimator.evaluation.predict(reg, X[80:]).evaluate(y[80:], 0.3)
+    after = dwac.estimator.evaluation.predict(reg.set_params(head="linear"), X[80:]).evaluate(y[80:], 0.3)
+    assert (after.crps, after.typicality) == (before.crps, before.typicality)
+    assert before.crps < before.mae
+    assert "; the number of all on " in repr(reg.condense(40))
+
+
 def test_calibration_keeps_its_own_numbers() -> None:
     X, y = line(120)
     reg = DWACRegressor(cross_fit=False, epochs=3, random_state=0, device="cpu").fit(X[:80], y[:80])
