@@ -144,6 +144,72 @@ def test_groups_need_groups_in_fit(split) -> None:
         DWACRegressor(**QUICK).fit(*line(50), groups=["a"])
 
 
+def test_settings_of_the_next_fit_do_not_change_what_is_measured() -> None:
+    X, y = line(120)
+    reg = DWACRegressor(cross_fit=False, epochs=3, random_state=0, device="cpu").fit(X[:80], y[:80])
+    before = dwac.estimator.evaluation.predict(reg, X[80:]).evaluate(y[80:], 0.3)
+    after = dwac.estimator.evaluation.predict(reg.set_params(head="linear"), X[80:]).evaluate(y[80:], 0.3)
+    assert (after.crps, after.typicality) == (before.crps, before.typicality)
+    assert before.crps < before.mae
+    assert "; the number of all on " in repr(reg.condense(40))
+
+
+def test_calibration_keeps_its_own_numbers() -> None:
+    X, y = line(120)
+    reg = DWACRegressor(cross_fit=False, epochs=3, random_state=0, device="cpu").fit(X[:80], y[:80])
+    given = y[80:].to_numpy(copy=True)
+    before = reg.recalibrate(X[80:], given).predict_interval(X[:3], 0.2)
+    given[:] = 1e6
+    reg.forget(["row0"]).add_references(X[:1], y[:1])  # calibration follows
+    after = reg.predict_interval(X[:3], 0.2)
+    assert np.abs(after).max() < 2 * np.abs(before).max() + 1
+
+
+def test_groups_are_those_of_the_rows_that_calibrate(tmp_path) -> None:
+    X, y = line(400)
+    reg = DWACRegressor(cross_fit=False, calibration_size=60, epochs=3, random_state=0, device="cpu")
+    reg.fit(X[:200], y[:200], groups=["a", "b"] * 100)
+    gone = reg.calibration_ids_[:3].tolist()
+    kept: Any = reg.forget(gone)._group_of
+    assert not kept.index.isin(gone).any()
+    reg.recalibrate(X[200:], y[200:])
+    with pytest.raises(InputError, match=r"recalibrate with groups=…"):
+        reg.predict_interval(X[:2], 0.2, groups=["a", "b"])
+    with pytest.raises(ShapeError, match="one name per row"):
+        reg.recalibrate(X[200:], y[200:], groups=["a"])
+    reg.recalibrate(X[200:], y[200:], groups=["a"] * 195 + ["b"] * 5)
+    with pytest.warns(dwac.errors.CalibrationWarning, match="group 'b' has 5"):
+        found = reg.predict_interval(X[:2], 0.1, groups=["a", "b"])
+    assert np.isfinite(found).all(axis=1).tolist() == [True, False]
+    again = dwac.load(reg.save(tmp_path / "model"), device="cpu")
+    with pytest.warns(dwac.errors.CalibrationWarning, match="group 'b' has 5"):
+        np.testing.assert_array_equal(again.predict_interval(X[:2], 0.1, groups=["a", "b"]), found)
+    with pytest.raises(InputError, match="got nan at row 0"):
+        DWACRegressor(**QUICK).fit(*line(2), groups=[np.nan, "a"])
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pd.Series(pd.date_range("2024-01-01", periods=30)),
+        pd.Series(pd.date_range("2024-01-01", periods=30, tz="UTC")),
+        pd.date_range("2024-01-01", periods=30).to_numpy(),
+        pd.DataFrame({"a": range(30), "b": pd.to_timedelta(np.arange(30), "D")}),
+    ],
+)
+def test_dates_are_no_numbers(times) -> None:
+    with pytest.raises(LabelError, match="dates or durations"):
+        DWACRegressor(**QUICK).fit(line(30)[0], times)
+
+
+@pytest.mark.parametrize("head", ["dwac", "linear"])
+def test_numbers_whose_squares_overflow_are_refused_before_training(head) -> None:
+    X, y = line(30)
+    y.iloc[4] = -1e200
+    with pytest.raises(NonFiniteError, match=r"at most 1e\+150 in size; row 4 is not"):
+        DWACRegressor(head=head, **QUICK).fit(X, y)
+
+
 def test_few_calibration_rows_give_infinite_intervals_and_say_so() -> None:
     X, y = line(40)
     reg = DWACRegressor(cross_fit=False, calibration_size=5, epochs=3, device="cpu", random_state=0).fit(X, y)

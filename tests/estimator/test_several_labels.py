@@ -89,7 +89,10 @@ def test_sets_miss_few_labels(crossed, split) -> None:
         sets = clf.predict_set(X, 0.1)
         assert sets.dtype == bool
         assert missed_share(Y, sets) < 0.17
-        assert "miss at most" in str(clf.expected_sets(0.1))
+    assert "which miss at most 10.0% of a row's labels" in str(split.expected_sets(0.1))
+    assert "which missed at most 10.0% of a row's labels on average; this is seen, not certain" in str(
+        crossed.expected_sets(0.1)
+    )
 
 
 def test_unlike_rows_are_atypical_and_unreadable_ones_undecided(crossed) -> None:
@@ -191,6 +194,66 @@ def test_settings_for_one_label_are_refused() -> None:
         DWACClassifier(ordered=True, **QUICK).fit(X, Y)
     with pytest.raises(InputError, match="ordered must be True or False or 'auto'"):
         DWACClassifier(ordered="yes", **QUICK).fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore:.* have no label at all")
+def test_rows_of_labels_may_come_in_any_container() -> None:
+    X, Y = songs(80)
+    lists = [[name for name in Y.columns if row[name]] for _, row in Y.iterrows()]
+    cells = np.empty(len(lists), dtype=object)
+    cells[:] = lists
+    clf = DWACClassifier(**QUICK).fit(X, lists)
+    again = DWACClassifier(**QUICK).fit(X, cells)
+    assert again.target_.listed
+    assert again.predict(X).tolist() == clf.predict(X).tolist()
+    assert clf.score(X, clf.predict(X)) == 1.0  # what it answers is what it takes
+    assert clf.score(X, cells) == clf.score(X, lists)
+    tensors = DWACClassifier(**QUICK).fit(X, [torch.tensor(row) for row in Y.to_numpy()])
+    table = DWACClassifier(**QUICK).fit(X, Y.to_numpy())
+    np.testing.assert_array_equal(tensors.predict_proba(X), table.predict_proba(X))
+
+
+@pytest.mark.filterwarnings("ignore:.* have no label at all")
+@pytest.mark.filterwarnings("ignore::dwac.errors.CalibrationWarning")
+def test_a_model_of_a_table_reads_lists_of_0_and_1_as_its_rows() -> None:
+    X, Y = songs(80)
+    table = Y[["happy", "calm"]].to_numpy()
+    clf = DWACClassifier(**QUICK).fit(X, table)
+    row = [[0, 1]]  # no row twice the same: it could also name the labels 0 and 1
+    clf.add_references(X[:1], row, ids=["new"])
+    assert clf.target_.outcomes[int(clf.references_.labels[-1])] == (1,)
+    assert clf.score(X[:1], row) == clf.score(X[:1], np.array(row))
+    found = dwac.estimator.evaluation.predict(clf, X[:1])
+    assert found.evaluate(row).hamming_loss == found.evaluate(np.array(row)).hamming_loss
+
+
+@pytest.mark.filterwarnings("ignore:.* have no label at all")
+def test_what_is_no_list_of_labels_is_named() -> None:
+    X, Y = songs(60)
+    lists = [[name for name in Y.columns if row[name]] for _, row in Y.iterrows()]
+    with pytest.raises(LabelError, match="row 2 has None"):
+        DWACClassifier(**QUICK).fit(X, [*lists[:2], [None], *lists[3:]])
+    clf = DWACClassifier(**QUICK).fit(X, lists)
+    with pytest.raises(LabelError, match="a list of labels for each row; row 0 is 'happy'"):
+        clf.score(X[:2], ["happy", "calm"])
+    with pytest.raises(LabelError, match="a list of labels for each row; row 0 is 0"):
+        clf.score(X[:2], torch.tensor([0, 1]))
+    with pytest.raises(ShapeError, match=r"lists of labels; got shape \(2, 3, 1\)"):
+        clf.score(X[:2], np.zeros((2, 3, 1)))
+    gaps = Y.astype("boolean")
+    gaps.loc[gaps.index[5], "calm"] = pd.NA
+    with pytest.raises(LabelError, match="row 5 of column 'calm' is <NA>"):
+        DWACClassifier(**QUICK).fit(X, gaps)
+
+
+def test_private_probabilities_are_those_of_explanations(crossed) -> None:
+    X, _ = songs(200, seed=5)
+    found = dwac.estimator.evaluation.predict(crossed, X, private=True)
+    exact = crossed.predict_proba(X)
+    assert np.abs(found.probabilities - exact).max() <= 0.005 + 1e-9
+    for each, row in zip(crossed.explain(X[:20], private=True), found.probabilities, strict=False):
+        assert list(each.probabilities.values()) == row.tolist()
+    assert (found.sets(0.1) >= crossed.predict_set(X, 0.1)).all()
 
 
 # Labels in an order

@@ -189,21 +189,24 @@ class MissControl:
 
     A row's loss is the share of its labels with P < t, and 0 if it has none. The largest t with
     (Σ_i loss_i(t) + 1) / (n_cal + 1) ≤ α keeps the expected loss of a new exchangeable row at α or below. Probabilities
-    by models that left out each row's fold also serve; what is said of α then is seen, not certain.
+    by models that left out each row's fold also serve; what is said of α then is seen, not certain (`certain`).
 
     Args:
         probabilities: (n_cal, L) of calibration rows.
         Y: (n_cal, L) which labels each has.
         tolerance: subtracted from t, so that probabilities that rounding makes a little smaller are still in the set.
+        certain: whether one model gave the probabilities, which none of these rows helped to train.
 
     >>> control = MissControl([[0.9, 0.2], [0.6, 0.7], [0.1, 0.8]], [[1, 0], [1, 1], [0, 1]], tolerance=0.0)
     >>> control.threshold(0.25), control.threshold(0.5)
     (0.6, 0.8)
     """
 
-    def __init__(self, probabilities: ArrayLike, Y: ArrayLike, *, tolerance: float = 1e-6) -> None:
+    def __init__(
+        self, probabilities: ArrayLike, Y: ArrayLike, *, tolerance: float = 1e-6, certain: bool = True
+    ) -> None:
         self._probabilities, has = _rows(probabilities, Y)
-        self.tolerance = float(tolerance)
+        self.tolerance, self.certain = float(tolerance), certain
         loss = has / np.maximum(has.sum(axis=1, keepdims=True), 1)  # what each label costs, if missed
         order = np.argsort(self._probabilities[has], kind="stable")
         self._values = self._probabilities[has][order]
@@ -232,7 +235,7 @@ class MissControl:
         t = self._threshold(checks.epsilon(alpha, "alpha"))
         size = float((self._probabilities >= t).sum(axis=1).mean())
         n, n_labels = self._probabilities.shape
-        return ExpectedMisses(float(alpha), n, n_labels, t, size)
+        return ExpectedMisses(float(alpha), n, n_labels, t, size, self.certain)
 
     def _threshold(self, alpha: float) -> float:
         n = self.n_calibration
@@ -256,6 +259,7 @@ class ExpectedMisses:
     n_labels: int
     threshold: float
     mean_size: float  # of the calibration rows' own sets
+    certain: bool = True  # whether α holds on average over draws of the data; of a cross-fitted model it is only seen
 
     def __str__(self) -> str:
         text = f"{self.n_calibration:,} calibration examples: at alpha={self.alpha:g} "
@@ -264,10 +268,9 @@ class ExpectedMisses:
         text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average, "
         if np.isinf(self.threshold):
             return text + f"as most rows have no label: missing all of them misses at most {self.alpha:.1%}"
-        return text + (
-            f"those with a probability of at least {self.threshold:.2g}, "
-            f"which miss at most {self.alpha:.1%} of a row's labels on average"
-        )
+        share = f"at most {self.alpha:.1%} of a row's labels on average"
+        text += f"those with a probability of at least {self.threshold:.2g}, "
+        return text + (f"which miss {share}" if self.certain else f"which missed {share}; this is seen, not certain")
 
 
 def _decisions(p_yes: Floats, p_no: Floats, epsilon: float) -> NDArray[np.int8]:

@@ -231,7 +231,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
 
     def _known(self, y: Any, n: int, *, strict: bool) -> tuple[NDArray[np.int64], Floats]:
         if self.target_.kind == LABELS:
-            table = read_labels(y, n, self.classes_)[0]
+            table = read_labels(y, n, self.classes_, listed=self.target_.listed)[0]
             return self.target_.codes(table), table
         return encode_known(y, n, self.classes_, strict=strict), np.zeros((n, 0))
 
@@ -279,7 +279,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         votes = self.log_class_weights(X)
         if self.target_.kind == LABELS:
             has = probabilities_of(self.model_, votes, self.target_) >= 0.5
-            right = (has == read_labels(y, len(has), self.classes_)[0]).all(axis=1)
+            right = (has == self._known(y, len(has), strict=False)[1]).all(axis=1)
         else:
             right = votes.argmax(axis=1) == encode_known(y, len(votes), self.classes_, strict=False)
         return float(np.average(right, weights=row_weights(sample_weight, len(right))))
@@ -346,7 +346,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         `fit` never saw is a miss; if such rows are more frequent than ε, no sets can do better.
         `expected_sets` says what to expect.
 
-        Of several labels, (n, L): sets that miss at most a share `epsilon` of a row's labels, on average.
+        Of several labels, (n, L): sets that miss at most a share `epsilon` of a row's labels, on average. (Those of a
+        cross-fitted model did so on its own rows, each judged by networks that left it out; nothing is certain there.)
         """
         epsilon = checks.epsilon(epsilon)
         if self.target_.kind == LABELS:

@@ -20,6 +20,7 @@ from dwac.errors import IdError, InputError
 from dwac.estimator.base import Voting
 from dwac.estimator.condensing import Condenser, agreement_on
 from dwac.estimator.preparation import count
+from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.explain.descriptions import describe
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
@@ -133,8 +134,9 @@ class Editable(Voting):
         if not isinstance(getattr(self, "model_", None), WeightedAverage) or not self.references_.weighted:
             return settings
         few, known = self.references_, self.agreement_
+        what = {LABELS: "labels", NUMBERS: "number"}.get(self.target_.kind, "label")
         voters = f"{len(few):,} representatives vote for {round(float(few.sizes.sum())):,} training examples"
-        return f"{settings}\n# {voters}" + ("" if known is None else f"; the label of all on {known}")
+        return f"{settings}\n# {voters}" + ("" if known is None else f"; the {what} of all on {known}")
 
     # Editing who votes, without training
 
@@ -216,6 +218,8 @@ class Editable(Voting):
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
         self._validation_rows = self._validation_rows.without(names)
         self._calibrate(self._calibration_rows.without(names))
+        if self._group_of is not None:
+            self._group_of = self._group_of[~self._group_of.index.isin(names)]
         return self
 
     def _warn_of_votes(self, ids: list[Any]) -> None:

@@ -99,7 +99,7 @@ class DWACEstimator(Editable):
         n = count(X)
         reading = self._read_target(y, n)
         names = row_ids(X, ids, n)
-        group_of = None if groups is None else _grouped(groups, names)
+        group_of = None if groups is None else grouped(groups, names)
         weights = row_weights(sample_weight, n)
         rng = check_random_state(self.random_state)
         crossed = cross_fitted(self.get_params(deep=False), encoder, n, _width(X) if encoder.kind == "tabular" else 0)
@@ -305,11 +305,16 @@ class DWACEstimator(Editable):
             )
 
 
-def _grouped(groups: Iterable[Hashable], names: pd.Index[Any]) -> pd.Series[Any]:
+def grouped(groups: Iterable[Hashable], names: pd.Index[Any]) -> pd.Series[Any]:
     """The groups of rows, by their ids."""
     given = list(groups)
     if len(given) != len(names):
         raise ShapeError(f"groups must have one name per row; X has {len(names)} rows; got {len(given)}")
+    for row, group in enumerate(given):
+        if not isinstance(group, Hashable) or group is pd.NA or group != group:
+            raise InputError(
+                f"groups must be names that can be compared, such as texts; got {group!r:.60} at row {row}"
+            )
     return pd.Series(given, index=names, dtype=object)
 
 

@@ -97,7 +97,7 @@ def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         raise LabelError(
             f"Unknown label type: continuous; y holds numbers such as {labels[labels != np.round(labels)][0]}, "
-            "not classes; bin them into classes first, e.g. with pandas.cut"
+            "not classes; predict them with DWACRegressor, or bin them into classes first, e.g. with pandas.cut"
         )
     if labels.dtype.kind != "O" or all(isinstance(label, str) for label in labels):
         classes, codes = np.unique(labels, return_inverse=True)

@@ -18,14 +18,16 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
 from dwac import _checks as checks
 from dwac.conformal import ExpectedIntervals, IntervalCalibration
 from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import InputError, ShapeError
 from dwac.estimator.distribution import PredictedDistribution, as_numpy
-from dwac.estimator.fitting import DWACEstimator, Reading
+from dwac.estimator.fitting import DWACEstimator, Reading, grouped
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
+from dwac.estimator.preparation import count
 from dwac.estimator.readable import NUMBERS_UNREAD, Sifted, warn_of
 from dwac.estimator.targets import numbers, read_numbers
 from dwac.explain import NumberExplanation, explain_numbers
@@ -168,6 +170,25 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
 
+    def recalibrate(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        groups: Iterable[Hashable] | None = None,
+        ids: Iterable[Hashable] | None = None,
+    ) -> Self:
+        """Calibrate with these rows instead of those that `fit` set aside. They must not be training rows.
+
+        groups: (n,) names of their groups, for intervals with a guarantee within each; those of `fit` are of other
+        rows, and serve no longer. ids: as for `add_references`.
+        """
+        check_is_fitted(self, "model_")
+        of_rows = None if groups is None else grouped(groups, pd.RangeIndex(count(self._checked(X))))
+        super().recalibrate(X, y, ids=ids)
+        self._group_of = None if of_rows is None else of_rows.set_axis(self.calibration_ids_)
+        return self
+
     # Predicting
 
     def predict(self, X: Any) -> Floats:
@@ -259,7 +280,10 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
 
     def _group_names(self, groups: Iterable[Hashable], n: int) -> list[Hashable]:
         if self._group_of is None:
-            raise InputError("intervals by group need the groups of the training rows; fit with groups=…")
+            raise InputError(
+                "intervals by group need the groups of the calibration rows; fit with groups=…, or, after "
+                "recalibration, recalibrate with groups=…"
+            )
         named = list(groups)
         if len(named) != n:
             raise ShapeError(f"groups must have one name per row; X has {n} rows; got {len(named)}")

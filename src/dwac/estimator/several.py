@@ -43,7 +43,9 @@ def calibrate(model: Model, rows: HeldOutRows, target: Target, folds: Folds | No
         votes = folds.judged(model.references, rows.h, rows.ids)
     p = probabilities_of(model, votes, target)
     numbers = None if folds is None else np.maximum(folds.numbers(rows.ids), 0)
-    return Calibrations(LabelCalibration(p, rows.exact, folds=numbers), MissControl(p, rows.exact))
+    return Calibrations(
+        LabelCalibration(p, rows.exact, folds=numbers), MissControl(p, rows.exact, certain=folds is None)
+    )
 
 
 def probabilities_of(model: Model, votes: Floats, target: Target) -> Floats:

@@ -12,7 +12,7 @@ at most this or that (ranked probability score), for several labels whether it h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac import _checks as checks
 from dwac.errors import LabelError, NonFiniteError, ShapeError
 
 Floats = NDArray[np.float64]
@@ -209,9 +210,14 @@ def read_numbers(y: Any, n: int) -> tuple[Floats, list[Any], bool]:
         raise LabelError("DWACRegressor requires y to be passed, but the target y is None")
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
+    if _holds_times(y):
+        raise LabelError(
+            "y must be numbers; got dates or durations; turn them into numbers of a unit of your choice first, "
+            "e.g. (dates - dates.min()) / pandas.Timedelta(days=1)"
+        )
     names: list[Any] = list(y.columns) if isinstance(y, pd.DataFrame) else [getattr(y, "name", None)]
     try:
-        exact = np.asarray(y, dtype=np.float64) if not isinstance(y, pd.Series | pd.DataFrame) else _frame_numbers(y)
+        exact = np.array(_frame_numbers(y) if isinstance(y, pd.Series | pd.DataFrame) else y, dtype=np.float64)
     except (TypeError, ValueError):
         raise LabelError(
             f"y must be numbers; got {_first_text(y)}; for labels use DWACClassifier, or turn texts into numbers, "
@@ -229,12 +235,21 @@ def read_numbers(y: Any, n: int) -> tuple[Floats, list[Any], bool]:
         row = int(np.argmin(np.isfinite(exact).all(axis=1)))
         what = "missing (NaN)" if np.isnan(exact[row]).any() else "infinite"
         raise NonFiniteError(f"y must be finite numbers; row {row} is {what}; drop the rows whose target is not known")
+    if np.abs(exact).max(initial=0) > checks.LARGEST:
+        row = int((np.abs(exact) > checks.LARGEST).any(axis=1).argmax())
+        raise NonFiniteError(f"y must be at most {checks.LARGEST:g} in size; row {row} is not; use a larger unit")
     return exact, names if len(names) == exact.shape[1] else list(range(exact.shape[1])), alone
 
 
 def _frame_numbers(y: pd.Series[Any] | pd.DataFrame) -> Floats:
     values = y.to_numpy(dtype=np.float64, na_value=np.nan)
     return np.asarray(values)
+
+
+def _holds_times(y: Any) -> bool:
+    """Whether y is dates or durations, which NumPy would count in some unit of its own."""
+    dtypes = y.dtypes.tolist() if isinstance(y, pd.DataFrame) else [getattr(y, "dtype", None)]
+    return any(getattr(dtype, "kind", None) in ("m", "M") for dtype in dtypes)
 
 
 def _first_text(y: Any) -> str:
@@ -251,10 +266,10 @@ def is_several(y: Any) -> bool:
     """Whether y is several labels at once: a table of 0 and 1, or a list of lists of labels."""
     if isinstance(y, pd.DataFrame):
         return y.shape[1] > 1
+    if isinstance(y, pd.Series | np.ndarray) and y.ndim == 1:
+        y = y.tolist() if y.dtype == object else []
     if isinstance(y, np.ndarray | Tensor) or hasattr(y, "toarray"):
         return bool(y.ndim == 2 and y.shape[1] > 1)
-    if isinstance(y, pd.Series):
-        y = y.tolist() if y.dtype == object else []
     if not isinstance(y, list) or len(y) == 0:
         return False
     return all(isinstance(row, list | set | frozenset) or getattr(row, "ndim", 0) == 1 for row in y)
@@ -262,38 +277,55 @@ def is_several(y: Any) -> bool:
 
 def holds_lists(y: Any) -> bool:
     """Whether several labels are given as lists of them."""
-    rows = y.tolist() if isinstance(y, pd.Series) else y
+    rows = _rows(y)
     return isinstance(rows, list) and not _indicates(rows)
 
 
-def read_labels(y: Any, n: int, known: NDArray[Any] | None = None) -> tuple[Floats, NDArray[Any]]:
+def _rows(y: Any) -> Any:
+    """A list with a list of each row, where y is rows of labels; a table as it is."""
+    if isinstance(y, pd.Series | np.ndarray) and y.ndim == 1:
+        y = y.tolist()
+    if not isinstance(y, list):
+        return y
+    return [row.tolist() if isinstance(row, np.ndarray | Tensor) else row for row in y]
+
+
+def read_labels(
+    y: Any, n: int, known: NDArray[Any] | None = None, *, listed: bool = True
+) -> tuple[Floats, NDArray[Any]]:
     """(indicators (n, L) of 0 and 1, names of the labels (L,)).
 
-    known: the labels of a fitted model, which y must have; others are an error.
+    known: the labels of a fitted model, which y must have; others are an error. listed: whether that model was given
+    lists of labels; to one that was not, [0, 1] is a row without its first label, and not one with labels 0 and 1.
     """
     if hasattr(y, "toarray"):
         y = y.toarray()
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
-    if isinstance(y, pd.Series):
-        y = y.tolist()
+    y = _rows(y)
     if len(y) != n:
         raise ShapeError(f"y must have one row of labels per row of X; X has {n} rows; got {len(y)}")
     if isinstance(y, list):
-        if not _indicates(y):
+        meant = known is not None and not listed and all(_answers(row, len(known)) for row in y)
+        if not meant and not _indicates(y):
             return _from_lists(y, known)
         y = np.asarray([list(row) for row in y])
-    names = np.asarray(y.columns, dtype=object) if isinstance(y, pd.DataFrame) else np.arange(np.shape(y)[1])
     given = np.asarray(y)
+    if given.ndim != 2:
+        raise ShapeError(
+            f"y must be several labels per row, a table (n, L) of 0 and 1 or lists of labels; got shape {given.shape}"
+        )
+    names = np.asarray(y.columns, dtype=object) if isinstance(y, pd.DataFrame) else np.arange(given.shape[1])
     try:
         table = given.astype(np.float64)
     except (TypeError, ValueError):
-        table = np.full(given.shape, np.nan)
+        table = np.array([[_float(value) for value in row] for row in given.tolist()])
     if not np.isin(table, (0.0, 1.0)).all():
         row, column = np.argwhere(~np.isin(table, (0.0, 1.0)))[0]
         raise LabelError(
             "y with several columns must hold 0 and 1 alone, 1 where a row has the label; "
-            f"row {row} of column {names[column]!r} is {given[row, column]!r}; for several numbers use DWACRegressor"
+            f"row {row} of column {names.tolist()[column]!r} is {given[row].tolist()[column]!r}; "
+            "for several numbers use DWACRegressor"
         )
     if known is not None and len(names) != len(known):
         raise ShapeError(f"y must have {len(known)} columns, one per label; got {len(names)}")
@@ -302,15 +334,34 @@ def read_labels(y: Any, n: int, known: NDArray[Any] | None = None) -> tuple[Floa
     return table, names if known is None else known
 
 
+def _float(value: Any) -> float:
+    """A number, or NaN for what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _answer(value: Any) -> bool:
+    return isinstance(value, int | float | np.generic) and value in (0, 1)
+
+
+def _answers(row: Any, n_labels: int) -> bool:
+    """Whether a row is 0 or 1 for each of so many labels."""
+    return isinstance(row, list | tuple) and len(row) == n_labels and all(map(_answer, row))
+
+
 def _indicates(y: list[Any]) -> bool:
     """Whether rows are 0 or 1 for each label, rather than the labels that they have: no row could have one twice."""
-    ordered = all(isinstance(row, list | tuple | np.ndarray) for row in y)
+    ordered = all(isinstance(row, list | tuple) for row in y)
     if not ordered or len({len(row) for row in y}) != 1 or len(y[0]) < 2:
         return False
-    return all(set(row) <= {0, 1} for row in y) and (len(y[0]) > 2 or any(len(set(row)) < len(row) for row in y))
+    return all(_answers(row, len(y[0])) for row in y) and (len(y[0]) > 2 or any(len(set(row)) < len(row) for row in y))
 
 
 def _from_lists(y: list[Any], known: NDArray[Any] | None) -> tuple[Floats, NDArray[Any]]:
+    for number, held in enumerate(y):
+        _check_held(held, number)
     labels = sorted({label for row in y for label in row}, key=lambda label: (type(label).__name__, label))
     if known is not None:
         unknown = [label for label in labels if label not in known.tolist()]
@@ -328,6 +379,17 @@ def _from_lists(y: list[Any], known: NDArray[Any] | None) -> tuple[Floats, NDArr
     for row, held in enumerate(y):
         table[row, [place[label] for label in held]] = 1.0
     return table, names
+
+
+def _check_held(held: Any, row: int) -> None:
+    """Refuse what is no list of labels."""
+    if not isinstance(held, list | tuple | set | frozenset):
+        raise LabelError(f"y must be a list of labels for each row; row {row} is {held!r:.60}; write [] for no label")
+    for label in held:
+        if not isinstance(label, Hashable) or label is None or label is pd.NA or label != label:
+            raise LabelError(
+                f"the labels of a row must be texts, numbers or the like; row {row} has {label!r:.60}; leave it out"
+            )
 
 
 def check_several(table: Floats, names: NDArray[Any]) -> list[str]:

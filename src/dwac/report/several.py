@@ -68,7 +68,7 @@ def find(
 ) -> LabelFindings:
     """Predict test examples X with labels y, and out-of-distribution examples `unlike`."""
     found = measured(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
-    truth = read_labels(y, len(found.kept), clf.classes_)[0][found.kept] > 0
+    truth = read_labels(y, len(found.kept), clf.classes_, listed=clf.target_.listed)[0][found.kept] > 0
     return LabelFindings(clf, found.X, found.ids, truth, found.predictions, found.outside, found.result)
 
 

@@ -31,6 +31,7 @@ class LabelPredictions(Answers):
     misses: MissControl | None  # the same
     reasons: Reasons | None = None
     private: bool = False
+    listed: bool = True  # whether the model was given lists of labels, rather than a table
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -89,7 +90,7 @@ class LabelPredictions(Answers):
         strict: has no effect: labels that were not in training are always refused.
         """
         del strict
-        truth = read_labels(y, len(self), self.names)[0] > 0
+        truth = read_labels(y, len(self), self.names, listed=self.listed)[0] > 0
         kept = self._require_readable()
         return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
 
@@ -110,11 +111,12 @@ def label_predictions_of(
 ) -> LabelPredictions:
     """The same from existing evidence: votes (n, K) for label sets, novelty, and votes by fold."""
     p = probabilities_of(clf.model_, votes, clf.target_)
-    p = np.ceil(np.round(p * privacy.STEPS, 9)) / privacy.STEPS if private else p  # up: sets may only grow
+    p = np.round(p * privacy.STEPS) / privacy.STEPS if private else p  # as explanations show them
+    listed = clf.target_.listed
     if len(clf.calibration_y_) == 0:
-        return LabelPredictions(p, clf.classes_, None, None, reasons, private)
+        return LabelPredictions(p, clf.classes_, None, None, reasons, private, listed)
     trust = clf.labels_of(votes, reasons, novelty, fold_votes, private=private)
-    return LabelPredictions(p, clf.classes_, trust, clf._label_calibration().misses, reasons, private)
+    return LabelPredictions(p, clf.classes_, trust, clf._label_calibration().misses, reasons, private, listed)
 
 
 @dataclass(frozen=True)

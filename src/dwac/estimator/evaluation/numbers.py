@@ -19,6 +19,7 @@ from dwac.estimator.regressor import DWACRegressor
 from dwac.estimator.targets import read_numbers
 from dwac.explain import privacy
 from dwac.explain.numerals import Numerals, step_of
+from dwac.nn import WeightedAverage
 
 _LEVEL = 0.99  # how often coverage lies in its range, if rows are like those of calibration
 _USUAL, _STEPS = 3.3, 50  # the range of most numbers, in units of their spread; parts of it that are told apart
@@ -73,7 +74,7 @@ class NumberPredictions(Answers):
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """(n, T, Q): quantiles of the votes."""
-        if self.reg.head != "dwac":
+        if not isinstance(self.reg.model_, WeightedAverage):
             raise HeadError("quantiles are those of the votes, and a linear output has none; fit with head='dwac'")
         return self._rounded(self.distribution.quantiles(levels))
 
@@ -91,7 +92,7 @@ class NumberPredictions(Answers):
     @property
     def _steps(self) -> list[float]:
         """(T,): to which private numbers are rounded."""
-        if self.reg.head != "dwac":
+        if not isinstance(self.reg.model_, WeightedAverage):
             return [step_of(_USUAL * spread, _STEPS, whole=False) for spread in self.reg.target_.scale[1]]
         targets = self.reg.references_.targets
         assert targets is not None
@@ -110,7 +111,8 @@ class NumberPredictions(Answers):
 
     def crps(self, y: Floats) -> Floats:
         """(n, T): the continuous ranked probability score; of a network without votes, the absolute error."""
-        return self.distribution.crps(y) if self.reg.head == "dwac" else np.abs(self.values - y)
+        votes = isinstance(self.reg.model_, WeightedAverage)
+        return self.distribution.crps(y) if votes else np.abs(self.values - y)
 
     def frame(self, epsilon: float = 0.05, quantiles: Sequence[float] = ()) -> pd.DataFrame:
         """One row per example: prediction, lower and upper end of its interval at ε, typicality, quantiles if asked.
@@ -147,7 +149,8 @@ def predict_numbers(reg: DWACRegressor, X: Any, *, private: bool) -> NumberPredi
     """The regressor's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
     rows, h = reg._heard(X)
     values = np.tile(reg._usual(), (len(rows.reasons), 1))
-    novel = np.zeros(len(rows.reasons)) if reg.head == "dwac" and len(reg.calibration_y_) else None
+    votes = isinstance(reg.model_, WeightedAverage)  # head may have been set since, for the next fit
+    novel = np.zeros(len(rows.reasons)) if votes and len(reg.calibration_y_) else None
     if rows.inputs:
         values[rows.readable] = reg._averages(h)
         if novel is not None:

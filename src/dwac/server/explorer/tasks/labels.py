@@ -45,7 +45,7 @@ class LabelTask(VotedTask):
 
     def truth(self, y: Any, n: int) -> NDArray[np.uint8]:
         """(n, L): 1 where a row has the label."""
-        return np.asarray(read_labels(y, n, self.clf.classes_)[0], dtype=np.uint8)
+        return np.asarray(read_labels(y, n, self.clf.classes_, listed=self.clf.target_.listed)[0], dtype=np.uint8)
 
     def unknown(self, n: int) -> NDArray[np.uint8]:
         """255."""
