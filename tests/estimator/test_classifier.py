@@ -700,7 +700,7 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
         ({"head": "tree"}, "'dwac' or 'softmax'"),
         ({"kernel": "guassian"}, "gaussian"),
         ({"encoder": "tables"}, "choose auto"),
-        ({"encoder": "tabular:huge"}, "'default', 'paper' or 'wide'"),
+        ({"encoder": "tabular:huge"}, "'default', 'numbers', 'paper' or 'wide'"),
         ({"encoder": 3}, "nn.Module"),
         ({"nonconformity": "odd"}, "'probability'"),
         ({"device": "abacus"}, "device must be"),

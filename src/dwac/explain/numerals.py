@@ -82,7 +82,7 @@ def edges_of(low: float, high: float, most: int, *, whole: bool) -> Floats:
     ([-0.5, 0.5, 1.5, 2.5, 3.5], [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8])
     """
     step = step_of(high - low, most, whole=whole)
-    if step == 0.0:  # one number
+    if step <= 8 * np.spacing(max(abs(low), abs(high))):  # one number, up to rounding
         return np.array([low - 0.5, high + 0.5]) if abs(low) < 1e15 else np.sort(np.array([low / 2, low * 2]))
     shift = step / 2 if whole and step == 1 else 0.0
     first = math.floor((low + shift) / step + 1e-9)
