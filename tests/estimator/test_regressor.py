@@ -91,6 +91,9 @@ def test_settings_of_the_average_apply_without_training(crossed) -> None:
     crossed.average = "median"
     try:
         np.testing.assert_array_equal(crossed.predict(X), crossed.predict_distribution(X).median)
+        crossed.average = "medain"
+        with pytest.raises(InputError, match="'mean' or 'median'; got 'medain'"):
+            crossed.predict(X)
     finally:
         crossed.average = "mean"
     np.testing.assert_array_equal(crossed.predict(X), before)
@@ -219,6 +222,8 @@ def test_few_calibration_rows_give_infinite_intervals_and_say_so() -> None:
     reg.forget(reg.calibration_ids_)
     with pytest.raises(CalibrationError, match="recalibrate"):
         reg.predict_interval(X[:2])
+    with pytest.raises(CalibrationError, match="recalibrate"):
+        reg.typicality(X[:2])
 
 
 def test_unlike_rows_are_atypical(crossed) -> None:
@@ -264,6 +269,15 @@ def test_few_voters_predict_nearly_what_all_do(split) -> None:
     assert few.agreement_.share > 0.2
     assert "representatives vote for" in repr(few)
     assert few.predict_interval(X[:3], 0.2).shape == (3, 2)
+
+
+def test_representatives_do_not_calibrate_as_they_judge_themselves(crossed) -> None:
+    few = crossed.condense(60)
+    scores = few._calibration()[0].scores
+    assert len(scores) == len(crossed.calibration_ids_) - len(few.references_)
+    X, y = line(400, seed=12)
+    found = few.predict_interval(X, 0.1)
+    assert ((found[:, 0] <= y) & (y <= found[:, 1])).mean() > 0.85
 
 
 def test_several_numbers_are_predicted_at_once(tmp_path) -> None:

@@ -117,6 +117,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         validation_ids_, calibration_ids_: which rows were held out.
         private_: whether the model was saved without its training examples; its answers are then private by default.
 
+    >>> import pandas as pd
     >>> X = pd.DataFrame({"x": range(60)}, index=[f"row{i}" for i in range(60)])
     >>> y = ["low" if x < 30 else "high" for x in X["x"]]
     >>> clf = DWACClassifier(epochs=20, random_state=0, device="cpu").fit(X, y)

@@ -33,15 +33,16 @@ class Editable(Voting):
     # Few voters
 
     def condense(self, size: int | None = None) -> Self:
-        """The same classifier with few voters: real examples, each with the votes of those like it.
+        """The same model with few voters: real examples, each with the votes of those like it.
 
         They explain a prediction in few lines, and predict in a fraction of the time. Calibration follows, so
-        prediction sets keep their guarantee. `agreement_` says how often the label stays the same. Saved, the model
-        holds the representatives' records alone; until then `forget` and `add_references` act on everybody: when a
-        representative is forgotten, another takes its place.
+        prediction sets keep their guarantee. `agreement_` says how often the prediction stays the same. Saved, the
+        model holds the representatives' records alone; until then `forget` and `add_references` act on everybody: when
+        a representative is forgotten, another takes its place.
 
-        size: how many vote; by default as few as validation rows allow: 99.5 % keep their label, and log-loss grows by
-        at most 0.5 %.
+        size: how many vote, and at least one for each class, label set or bin of numbers; by default as few as
+        validation rows allow: 99.5 % keep their label, or their number within a tenth of the spread of its votes, and
+        the loss grows by at most 0.5 %.
         """
         self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
         if size is not None:

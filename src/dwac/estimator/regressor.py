@@ -213,6 +213,8 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         if not isinstance(self.model_, WeightedAverage):
             outputs = batches.votes(self.model_, h).cpu().numpy()
             return np.asarray(outputs * self.target_.scale[1] + self.target_.scale[0])
+        if self.average not in ("mean", "median"):  # set after fit
+            raise InputError(f"average must be 'mean' or 'median'; got {self.average!r}")
         votes = self.references_.distribution(h)
         return as_numpy(votes.median if self.average == "median" else votes.mean)
 
@@ -267,6 +269,9 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     def _calibration(self, *, by_group: bool = False) -> IntervalCalibrations:
         """The calibration of each number, against the references as they are now."""
         rows = self._calibration_rows
+        if self._folds is not None and self.references_.weighted:
+            # A representative votes with its own number for members of other folds, too: it would judge itself.
+            rows = rows.without(self.references_.index_of_ids)
         groups = self._group_of.reindex(rows.ids).tolist() if by_group and self._group_of is not None else None
 
         def compute() -> IntervalCalibrations:
@@ -299,6 +304,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         At most a share δ of rows like those of fit have a typicality of at most δ. A row that cannot be read has 0.
         """
         self.references_  # noqa: B018 - raises an error for a network without votes
+        self._calibration_rows.require()
         rows, h = self._heard(X)
         found = np.zeros(len(rows.reasons))
         if rows.inputs:
