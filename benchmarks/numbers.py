@@ -254,6 +254,10 @@ def images(seed: int, n: int = 6_000) -> dict[str, dict[str, float]]:
     return found
 
 
+def _verdict(ratio: float, most: float) -> str:
+    return "not measured" if np.isnan(ratio) else "met" if ratio <= most else "missed"
+
+
 def means_of(frame: pd.DataFrame) -> dict[str, float]:
     """The mean of each column."""
     return {str(name): float(value) for name, value in frame.mean(numeric_only=True).items()}
@@ -274,8 +278,9 @@ def join(out: Path) -> None:
             continue
         ratio = mine.mean(numeric_only=True) / theirs.mean(numeric_only=True)
         wanted = {"rmse": 1.0, "crps19": 0.95, "width": 0.95}
-        verdict = ", ".join(f"{key} {'met' if ratio[key] <= most else 'missed'}" for key, most in wanted.items())
-        rows.append({"data": name, "model": "ratio", **{key: ratio[key] for key in wanted}, "verdict": verdict})
+        ratios = {key: ratio.get(key, np.nan) for key in wanted}
+        verdict = ", ".join(f"{key} {_verdict(ratios[key], most)}" for key, most in wanted.items())
+        rows.append({"data": name, "model": "ratio", **ratios, "verdict": verdict})
     for name in ("texts", "images"):
         seeds = json.loads((out / f"{name}.json").read_text())
         for who in seeds[0]:
