@@ -6,8 +6,9 @@ Every training example has one code, 0 … K-1, and votes for it. What differs i
 - several labels at once: the set of labels that an example has;
 - numbers: a bin of them. The voters keep their exact numbers besides, and predictions are made of these.
 
-And what the voters average in training (`averaged`; see `dwac.nn.loss`): for an ordered label or a number whether it is
-at most this or that (ranked probability score), for several labels whether it has each.
+And what codes mean in the loss (`dwac.nn.loss`). Numbers have a `likeness`: near ones count as votes for one another.
+Ordered and several labels are `averaged`: whether a label is at most this or that (ranked probability score), whether
+an example has each label (Brier score). Models are judged by averages, those of numbers too (CRPS).
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ class Target:
         return np.asarray((exact - self.scale[0]) / self.scale[1])
 
     def averaged(self, codes: Ints) -> Tensor | None:
-        """(K, B): what is averaged in the loss, which is then 1 on average where nothing is known; None for classes.
+        """(K, B): what is averaged where a model is judged, and in the loss if there is no likeness; None for classes.
 
-        codes: of the training rows.
+        Scaled so that the loss is 1 on average where nothing is known. codes: of the training rows.
         """
         if self.kind == CLASSES:
             return None
@@ -106,8 +107,8 @@ class Target:
     def likeness(self, codes: Ints) -> Tensor | None:
         """(K, K): how far a vote for one number is a vote for another; None where labels are not numbers.
 
-        By the ranks of the numbers among the training rows, whose codes these are, in units of their spread: whatever
-        the scale of the numbers is, errors count where numbers are many.
+        By the ranks of the numbers among the training rows, whose codes these are, as shares of all: whatever the scale
+        of the numbers is, errors count where numbers are many.
         """
         if self.kind != NUMBERS:
             return None
