@@ -4,12 +4,14 @@ Method: Card, Zhang and Smith, "Deep Weighted Averaging Classifiers", FAT* 2019.
 """
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, report, training
-from dwac.estimator import DWACClassifier, DWACRegressor, load
-from dwac.explain import Explanation
-from dwac.reference import ReferenceSet
+if TYPE_CHECKING:
+    from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, report, training
+    from dwac.estimator import DWACClassifier, DWACRegressor, load
+    from dwac.explain import Explanation
+    from dwac.reference import ReferenceSet
 
 __version__ = "0.1.0"
 
@@ -34,8 +36,31 @@ __all__ = [
 ]
 
 
+# Where the names are that stand in no room of their own name. Each is imported when it is first asked for: that takes
+# seconds, which `dwac --help` and a worker that needs one room should not pay.
+_PLACES = {
+    "DWACClassifier": "estimator",
+    "DWACRegressor": "estimator",
+    "Explanation": "explain",
+    "ReferenceSet": "reference",
+    "load": "estimator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'dwac' has no attribute {name!r}")
+    place = import_module(f"dwac.{_PLACES.get(name, name)}")
+    globals()[name] = getattr(place, name) if name in _PLACES else place
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def explore(
-    clf: DWACClassifier | DWACRegressor,
+    clf: "DWACClassifier | DWACRegressor",
     X: Any = None,
     y: Any = None,
     *,
@@ -53,6 +78,8 @@ def explore(
         show: open a browser; otherwise only print the address of the page.
         options: passed on to `dwac.server.explorer.Explorer.of`, such as private=True or title="…".
     """
+    from dwac import errors
+
     try:
         from dwac.server.explorer import Explorer, open_page
     except ModuleNotFoundError as error:

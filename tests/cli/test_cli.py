@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import dwac
 from dwac.cli import demo as demo_module
 from dwac.cli import main
-from dwac.cli.app import app
+from dwac.cli.app import COMMANDS, app, command
 from dwac.errors import InputError
 
 DWAC = Path(sys.executable).parent / "dwac"
@@ -96,6 +96,19 @@ def test_data_that_needs_an_account_is_got_by_hand(monkeypatch: pytest.MonkeyPat
 def test_the_installed_command_says_its_version() -> None:
     result = subprocess.run([DWAC, "--version"], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == f"dwac {dwac.__version__}"
+
+
+def test_the_list_of_commands_does_not_wait_for_the_library() -> None:
+    lists = "import sys; sys.argv = ['dwac', '--help']; from dwac.cli import main\ntry: main()\n"
+    lists += "except SystemExit: print({'torch', 'pandas', 'sklearn'} & set(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", lists], capture_output=True, text=True, check=True).stdout
+    assert "Train a model on your data." in shown
+    assert shown.rstrip().endswith("set()")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_their_own_help_says(name: str) -> None:
+    assert command(name).help.split("\n\n")[0].replace("\n", " ") == COMMANDS[name]
 
 
 def test_a_wrong_option_exits_with_2_and_says_why() -> None:

@@ -6,30 +6,59 @@ import errno
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 import typer.core
+import typer.main
 
 import dwac
-from dwac.cli.condense import condense
-from dwac.cli.data import data
-from dwac.cli.demo import demo
-from dwac.cli.evaluate import evaluate
-from dwac.cli.explain import explain
-from dwac.cli.explore import explore
-from dwac.cli.paper import paper
-from dwac.cli.predict import predict
-from dwac.cli.report import report
-from dwac.cli.serve import serve
-from dwac.cli.train import train
 from dwac.errors import DwacError
+
+# One file per command, imported when it is asked for: the library takes seconds, a list of commands must not.
+COMMANDS = {
+    "demo": "Train on handwritten digits except one, and see how the model treats the digit it has never seen.",
+    "train": "Train a model on your data.",
+    "predict": "Predict each row of new data, and say how far to trust it.",
+    "explain": "Show why rows get their predictions: the training examples with the largest votes, and how few of them "
+    "decide.",
+    "evaluate": "Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, "
+    "typicality.",
+    "condense": "Make a model small and fast: a few of its training examples vote for all.",
+    "report": "Write a report to read, mail or print: one HTML file that needs no network.",
+    "explore": "Explore predictions in your browser: a map, the votes, and what would change without them. Runs until "
+    "Ctrl-C.",
+    "serve": "Serve predictions, explanations and prediction sets over HTTP, until Ctrl-C.",
+    "data": "The paper's datasets: list those on this machine, and download the others.",
+    "paper": "The paper's experiments on real data: list, run and report them.",
+}
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
 
 
 class _Group(typer.core.TyperGroup):
     """Shows expected failures as one line. Exit codes: 1 for errors, 2 for wrong usage, 130 for Ctrl-C."""
+
+    _listed = False  # whether only names and summaries of commands are needed
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        del ctx
+        if name not in COMMANDS:
+            return None
+        return typer.core.TyperCommand(name, help=COMMANDS[name]) if self._listed else command(name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listed = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listed = False
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _in_one_line():
@@ -105,10 +134,12 @@ def options(
     del version
 
 
-app.command()(demo)
-for command in (train, predict, explain, evaluate, condense, report):
-    app.command()(command)
-app.command()(explore)
-app.command()(serve)
-app.add_typer(data, name="data")
-app.add_typer(paper, name="paper")
+@cache
+def command(name: str) -> Any:
+    """The command of this name, imported."""
+    found = getattr(import_module(f"dwac.cli.{name}"), name)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(found)
+    return typer.main.get_command(alone)
