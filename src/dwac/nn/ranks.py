@@ -244,6 +244,11 @@ def over_ranks(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
     return ranks.rows(function(*(part[own] for part in rows)), ranks.sizes(n))
 
 
+def processes_joined() -> bool:
+    """Whether this is one of several processes."""
+    return _JOINED.get() is not None
+
+
 def is_first() -> bool:
     """Whether this process is alone or rank 0: who prints, and writes."""
     ranks = _JOINED.get()
