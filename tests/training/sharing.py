@@ -6,6 +6,7 @@ import copy
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from dwac.nn.norms import SharedNorms
 from dwac.nn.ranks import Ranks, joined, sharing
 from dwac.storage.tensors import pack_tensors
 from dwac.training import processes, train
+from dwac.training.launch import LOST
 
 N = 45  # batches of 16: the last has 13 rows
 OPTIONS: dict[str, Any] = {"epochs": 5, "batch_size": 16, "learning_rate": 1e-2, "rescale": True, "patience": 2}
@@ -141,8 +143,8 @@ def interrupted(rank: int) -> dict[str, Tensor]:
     return trained("votes", augment=press)
 
 
-def dying(checkpoint: Path, rank: int) -> None:
-    """Rank 1 is killed in the third epoch."""
+def dying(checkpoint: Path, rank: int) -> str:
+    """Rank 1 is killed in the third epoch: what rank 0 says then."""
     calls = iter(range(1000))
 
     def die(x: Any, _: torch.Generator) -> Any:
@@ -150,7 +152,11 @@ def dying(checkpoint: Path, rank: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return x
 
-    trained("votes", augment=die, checkpoint=checkpoint)
+    try:
+        trained("votes", augment=die, checkpoint=checkpoint)
+    except ProcessError as error:
+        return str(error)
+    return ""
 
 
 def refused(rank: int) -> str:
@@ -187,17 +193,19 @@ def everything(folder: Path, ranks: Ranks) -> Iterator[tuple[str, dict[str, Tens
     yield "refusal", {refusal: torch.zeros(1)}
 
 
-def main(task: str, folder: Path) -> None:
+def main(folder: Path) -> None:
     torch.set_num_threads(1)
     with processes() as place:
-        if task == "die":
-            dying(folder / "checkpoint", place.rank)
         ranks = Ranks()
         with joined(ranks):
             for name, tensors in everything(folder, ranks):
                 held = {key: part.detach().contiguous() for key, part in tensors.items()}
                 (folder / f"{name} {place.rank}").write_bytes(pack_tensors(held, {}))
+            start = time.monotonic()
+            said = dying(folder / "of the killed", place.rank)
+            (folder / "said").write_text(f"{time.monotonic() - start} s: {said}")
+            sys.exit(LOST)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -11,6 +11,7 @@ Every rank must make the same calls in the same order, as always with torch.dist
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -120,9 +121,9 @@ class Ranks:
         try:
             function(*values, group=self.group)
         except RuntimeError as error:  # gloo and nccl have no class of their own for this
+            said = re.sub(r"^\[[^\]]*\]\s*|\. .*", "", " ".join(str(error).split()))  # without the place in its source
             raise ProcessError(
-                f"rank {self.rank} of {self.size} lost another process, which stopped or cannot be reached; "
-                f"see what that one said: {' '.join(str(error).split())[:200]}"
+                f"rank {self.rank} of {self.size} lost another process, which stopped or cannot be reached ({said})"
             ) from error
 
 
