@@ -49,17 +49,18 @@ class _Shared:
         mean, variance, n = self._statistics(x.to(torch.promote_types(x.dtype, torch.float32)), share)
         self._remember(mean.detach(), variance.detach() * n / (n - 1).clamp_min(1))
         shape = (1, -1, *[1] * (x.ndim - 2))
-        found = (x - mean.view(shape)) * (variance + norm.eps).rsqrt().view(shape)
-        if norm.affine:
-            found = found * norm.weight.view(shape) + norm.bias.view(shape)
-        return found.to(x.dtype)
+        scale = (variance + norm.eps).rsqrt()
+        scale = scale * norm.weight if norm.affine else scale
+        shift = norm.bias - mean * scale if norm.affine else -mean * scale
+        return torch.addcmul(shift.view(shape), x, scale.view(shape)).to(x.dtype)
 
     def _statistics(self, x: Tensor, share: Share) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and variance of each channel, and of how many numbers."""
         dims = [0, *range(2, x.ndim)]
-        mean = x.mean(dim=dims)
-        squares = (x - mean.view(1, -1, *[1] * (x.ndim - 2))).square().sum(dim=dims)
-        n = x.new_full((1,), 0 if share.empty else x.numel() // x.shape[1])
+        variance, mean = torch.var_mean(x, dim=dims, correction=0)
+        n = x.new_full((1,), x.numel() // x.shape[1])
+        squares = variance * n
+        n = torch.zeros_like(n) if share.empty else n
         every = each_rank(torch.cat([mean, squares, n]), self.shared.ranks)
         means, all_squares, counts = every.split([len(mean), len(mean), 1], dim=1)
         total = counts.sum()
