@@ -15,7 +15,9 @@ import typer.core
 import typer.main
 
 import dwac
-from dwac.errors import DwacError
+from dwac.errors import DwacError, ProcessError
+
+ARGUMENTS = "dwac.arguments"  # under which the context keeps the command line
 
 # One file per command, imported when it is asked for: the library takes seconds, a list of commands must not.
 COMMANDS = {
@@ -39,7 +41,10 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # of click, or of 
 
 
 class _Group(typer.core.TyperGroup):
-    """Shows expected failures as one line. Exit codes: 1 for errors, 2 for wrong usage, 130 for Ctrl-C."""
+    """Shows expected failures as one line. Exit codes: 1 for errors, 2 for wrong usage, 130 for Ctrl-C.
+
+    And 75 if a process that shares a training ended.
+    """
 
     _listed = False  # whether only names and summaries of commands are needed
 
@@ -60,9 +65,12 @@ class _Group(typer.core.TyperGroup):
         finally:
             self._listed = False
 
-    def make_context(self, *args: Any, **options: Any) -> Any:
+    def make_context(self, info_name: Any, args: list[str], *rest: Any, **options: Any) -> Any:
+        given = list(args)
         with _in_one_line():
-            return super().make_context(*args, **options)
+            context = super().make_context(info_name, args, *rest, **options)
+        context.meta[ARGUMENTS] = given
+        return context
 
     def invoke(self, ctx: Any) -> Any:
         with _in_one_line(), warnings.catch_warnings():
@@ -75,7 +83,7 @@ def _in_one_line() -> Iterator[None]:
     try:
         yield
     except DwacError as error:
-        code, message = 1, str(error)
+        code, message = ProcessError.exit_code if isinstance(error, ProcessError) else 1, str(error)
     except KeyboardInterrupt:
         code, message = 130, "stopped"
     except _UsageError as error:

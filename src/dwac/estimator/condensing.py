@@ -20,6 +20,7 @@ from dwac.engine.groups import divide
 from dwac.estimator.targets import LABELS, NUMBERS, Target, classes
 from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
+from dwac.nn.ranks import over_ranks
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -57,8 +58,8 @@ class Condenser:
         # Every second row decides, the others fit; rows that vote may decide too, where held-out ones are few.
         self.fitting = training[::2]
         self.judging = torch.cat([self.h, training[1::2][: max(0, _ROWS - len(self.h))]])
-        self.target = self.whole.log_probabilities(self.fitting)
-        self.full = self.whole.log_probabilities(self.judging).cpu().numpy()
+        self.target = over_ranks(self.whole.log_probabilities, self.fitting)
+        self.full = over_ranks(self.whole.log_probabilities, self.judging).cpu().numpy()
 
     def represented(self, size: int) -> ReferenceSet:
         """By `size` representatives."""
