@@ -6,25 +6,25 @@ history = train(model, x, y, validation=(x_val, y_val))
 from __future__ import annotations
 
 import logging
-import math
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
+from dwac.errors import IdError, InputError, LabelError, NonFiniteError
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.training import checkpoint as checkpoints
+from dwac.training.order import n_batches, read, windows
 from dwac.training.rescale import fit_look_alikes, fit_raw_features, fit_scale, vote_factors
+from dwac.training.settings import Settings, check_data, check_weights, checksum
 from dwac.training.step import GraphStep, Step, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
 
@@ -32,32 +32,6 @@ logger = logging.getLogger(__name__)
 
 _VOTERS = {"cpu": 2048, "cuda": 4096}  # how many vote on validation data during training; afterwards all do
 _FEW = 512  # validation examples that choose the scale during training
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to train; `train` explains each."""
-
-    epochs: int = 50
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-4
-    patience: int = 10
-    beta2: float = 0.999
-    mixed_precision: bool = False
-    compiled: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "patience"):
-            checks.positive_int(getattr(self, name), name)
-        rates: tuple[Any, ...] = (self.learning_rate, self.weight_decay)
-        numbers = all(isinstance(rate, int | float | np.number) and not isinstance(rate, bool) for rate in rates)
-        if not numbers or not 0 < self.learning_rate < math.inf or not 0 <= self.weight_decay < math.inf:
-            raise InputError(
-                "learning_rate must be a positive and weight_decay a non-negative number; "
-                f"got {self.learning_rate} and {self.weight_decay}"
-            )
 
 
 def train(
@@ -73,6 +47,7 @@ def train(
     rescale: bool = False,
     raw_features: bool = False,
     look_alikes: bool = False,
+    block_rows: int | None = None,
     checkpoint: str | Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
@@ -90,7 +65,8 @@ def train(
 
     Args:
         model: `WeightedAverage` or `SoftmaxTwin`.
-        x: inputs, or a tuple of them, one per argument of the backbone; they are kept on the model's device.
+        x: inputs, or a tuple of them, one per argument of the backbone; they are moved to the model's device, unless
+            `block_rows` is given.
         y: labels.
         validation: (x, y) that are not trained on.
         ids: (n,) unique whole numbers that name the references; by default 0 … n-1.
@@ -101,6 +77,10 @@ def train(
         raw_features: with `rescale`, also fit the weight of raw features (`fit_raw_features`).
         look_alikes: with `rescale`, let near voters count more, if that lowers the validation loss
             (`fit_look_alikes`).
+        block_rows: leave x where it is, such as in a memory-mapped file larger than memory, and read it in blocks of
+            this many neighbouring rows: 8 blocks at a time, drawn at random, are held in memory and shuffled (see
+            `dwac.training.order`). By default x is moved to the model's device and shuffled as a whole. Labels, weights
+            and ids are held in memory, and so are the embeddings of all rows, which will vote.
         checkpoint: a file that is written after each epoch. Training with the same model, data and settings resumes
             from it exactly. It is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
@@ -118,26 +98,35 @@ def train(
         raise TypeError(f"train() got an unexpected keyword argument {sorted(unknown)[0]!r}")
     chosen = Settings(**settings)
     inputs = inputs_of(x)
-    _check_data(inputs, y, model.n_classes, "training", least=2)
-    ids = torch.arange(len(y)) if ids is None else torch.as_tensor(ids)
-    if ids.shape != (len(y),) or len(ids.unique()) < len(ids):
-        raise IdError(f"ids must be {len(y)} different whole numbers; got shape {tuple(ids.shape)} or repeated ones")
+    check_data(inputs, y, model.n_classes, "training", least=2)
+    names: tuple[Tensor, ...] = () if ids is None else (torch.as_tensor(ids),)
+    if any(part.shape != (len(y),) or len(part.unique()) < len(part) for part in names):
+        shape = tuple(names[0].shape)
+        raise IdError(f"ids must be {len(y)} different whole numbers; got shape {shape} or repeated ones")
+    if block_rows is not None:
+        checks.positive_int(block_rows, "block_rows")
     if weights is not None:
-        _check_weights(weights, len(y))
+        check_weights(weights, len(y))
     held_out = None
     if validation is not None:
-        held_out = (on(inputs_of(validation[0]), model.device), validation[1])
-        _check_data(held_out[0], held_out[1], model.n_classes, "validation", least=1)
+        held_out = (inputs_of(validation[0]), validation[1])
+        check_data(held_out[0], held_out[1], model.n_classes, "validation", least=1)
         unseen = set(held_out[1].unique().tolist()) - set(y.unique().tolist())
         if unseen and not _tables(model):
             raise LabelError(f"validation has class {min(unseen)}, of which training has no example")
-    inputs, y = on(inputs, model.device), y.to(model.device)
+    if block_rows is None:
+        inputs = on(inputs, model.device)
+        held_out = None if held_out is None else (on(held_out[0], model.device), held_out[1])
+    y = y.to(model.device)
     weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):
-        model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape before the optimizer is built
+        model.embed(
+            on(tuple(part[:2] for part in inputs), model.device)
+        )  # lazy layers take their shape before the optimizer is built
     if isinstance(model, WeightedAverage):
         model.raw_feature_weight = 0.0  # of an earlier training
-    run = _Run(model, inputs, y, weights, vote_factors(model, class_weights), augment, rescale, held_out, chosen)
+    factors = vote_factors(model, class_weights)
+    run = _Run(model, inputs, y, weights, factors, augment, rescale, held_out, chosen, block_rows)
     if checkpoint is not None:
         run.resume(checkpoint)
     try:
@@ -153,7 +142,7 @@ def train(
         run.ended = "interrupted"
         logger.warning("training was interrupted after %s epochs; the best model so far is kept", len(run.rows))
     run.restore_best()
-    model.remember(batches_of(inputs, y, ids))
+    model.remember(batches_of(inputs, y, *names, size=4096 if y.is_cuda else 512))
     if rescale and held_out is not None:
         fit_scale(model, *held_out, class_weights=class_weights)
         if raw_features:
@@ -181,6 +170,7 @@ class _Run:
     rescale: bool
     validation: tuple[Inputs, Tensor] | None
     settings: Settings
+    block_rows: int | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
     best_loss: float = float("inf")
@@ -230,24 +220,27 @@ class _Run:
     def _epoch(self, on_batch: Callable[[int, int], None] | None) -> float:
         """One shuffled pass; the mean loss, read from the device once."""
         self.model.train()
-        n, device = len(self.y), self.y.device
-        total = torch.zeros((), device=device)
-        batches = list(torch.randperm(n, generator=self.generator).to(device).split(self.settings.batch_size))
-        if len(batches) > 1 and len(batches[-1]) == 1:  # no other row could vote on it, and batch norm needs two
-            batches[-2:] = [torch.cat(batches[-2:])]
-        for done, batch in enumerate(batches, start=1):
-            x = tuple(part[batch] for part in self.x)
-            x = x if self.augment is None else self.augment(x, self.generator)
-            self._set_rate(one_cycle(self.steps_done / self.steps))
-            loss = self.step(x, self.y[batch], None if self.weights is None else self.weights[batch])
-            self.steps_done += 1
-            total += loss * len(batch)
-            if on_batch is not None:
-                on_batch(done, len(batches))
+        n, size = len(self.y), self.settings.batch_size
+        total, done, batches = torch.zeros((), device=self.y.device), 0, n_batches(n, size)
+        for window in windows(n, size, self.generator, self.block_rows):
+            for rows, x in zip(
+                window, read(self.x, window, self.y.device, ahead=self.block_rows is not None), strict=True
+            ):
+                total += self._step(rows.to(self.y.device), x) * len(rows)
+                done += 1
+                if on_batch is not None:
+                    on_batch(done, batches)
         mean = float(total) / n
         if mean != mean or mean in (float("inf"), float("-inf")):
             raise NonFiniteError(f"the training loss became {mean}; lower the learning rate or check the inputs")
         return mean
+
+    def _step(self, rows: Tensor, x: Inputs) -> Tensor:
+        """The loss of a batch, before the step that it leads to."""
+        x = x if self.augment is None else self.augment(x, self.generator)
+        self._set_rate(one_cycle(self.steps_done / self.steps))
+        self.steps_done += 1
+        return self.step(x, self.y[rows], None if self.weights is None else self.weights[rows])
 
     def _set_rate(self, factor: float) -> None:
         for group in self.optimizer.param_groups:
@@ -264,7 +257,7 @@ class _Run:
         if isinstance(self.model, WeightedAverage):
             most = min(_VOTERS.get(self.y.device.type, 2048), max(256, len(self.y) // 8))
             rows = self.voters(most, self.generator)
-            voters = self._embed(tuple(part[rows] for part in self.x)), self.y[rows]
+            voters = self._embed(tuple(part[rows.to(part.device)] for part in self.x)), self.y[rows]
         held_out = HeldOut(self.model, self._embed(x), y.to(self.y.device), voters, self.class_weights)
         factor = held_out.some(_FEW).best_scale(SCALES) if self.rescale else 1.0
         judged = held_out.judge([factor])
@@ -291,7 +284,7 @@ class _Run:
         tensors |= {f"random.{name}": part for name, part in checkpoints.rng_state(self.y.device).items()}
         tensors["generator"] = self.generator.get_state()
         facts = {
-            "of": self._fingerprint(),
+            "of": self._fingerprint,
             "rows": self.rows,
             "best_loss": self.best_loss if self.best else None,
             "waited": self.waited,
@@ -305,7 +298,7 @@ class _Run:
         if not Path(path).exists():
             return
         tensors, facts = checkpoints.load_checkpoint(path)
-        if facts.get("of") != self._fingerprint():
+        if facts.get("of") != self._fingerprint:
             raise InputError(
                 f"{path} must be a checkpoint of this training; it belongs to other data, another network or other "
                 "settings; resume with the same ones, or remove the file to start again"
@@ -322,6 +315,7 @@ class _Run:
         self.generator.set_state(tensors["generator"])
         checkpoints.restore_rng(parts["random"], self.y.device)
 
+    @cached_property
     def _fingerprint(self) -> dict[str, Any]:
         """What identifies a training: settings, network and data."""
         held_out = () if self.validation is None else (*self.validation[0], self.validation[1])
@@ -335,8 +329,8 @@ class _Run:
             ],
             "rescale": self.rescale,
             "network": [[name, *part.shape] for name, part in _state(self.model)],
-            "data": [zlib.crc32(part.contiguous().cpu().numpy().tobytes()) for part in data],
-        }
+            "data": [checksum(part) for part in data],
+        } | ({} if self.block_rows is None else {"block_rows": self.block_rows})
 
 
 def _state(model: Model) -> Iterator[tuple[str, Tensor]]:
@@ -353,27 +347,3 @@ def _tables(model: Model) -> list[Tensor]:
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(f"{prefix}."): part for name, part in tensors.items() if name.startswith(f"{prefix}.")}
-
-
-def _check_data(x: Inputs, y: Tensor, n_classes: int, part: str, *, least: int) -> None:
-    """Check the data before the first step."""
-    if not isinstance(y, Tensor):
-        raise InputError(f"{part} y must be a tensor; got {type(y).__name__}")
-    if len(x[0]) < least:
-        raise ShapeError(f"{part} needs at least {least} examples; got {len(x[0])}")
-    if y.is_floating_point():
-        raise LabelError(f"{part} y must be whole numbers (torch.int64); got {y.dtype}; use y.long()")
-    for values in x:
-        checks.class_labels(y, f"{part} y", n=len(values), n_classes=n_classes)
-        if values.is_floating_point():
-            finite = torch.isfinite(values).flatten(1).all(dim=1)
-            if not bool(finite.all()):
-                raise NonFiniteError(f"{part} x must be finite; row {int(finite.int().argmin())} holds NaN or infinity")
-
-
-def _check_weights(weights: Tensor, n: int) -> None:
-    if not isinstance(weights, Tensor) or weights.shape != (n,):
-        shape = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-        raise ShapeError(f"weights must be a tensor with one weight a row: ({n},) required, {shape} given")
-    if not bool((torch.isfinite(weights) & (weights >= 0)).all()) or not bool((weights > 0).any()):
-        raise InputError("weights must be finite and not negative, and some must be positive")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dwac.nn import Model, SoftmaxTwin, WeightedAverage
-from dwac.nn.batches import Inputs, embed, inputs_of, on
+from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.reference import ReferenceSet
 from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, sample
 
@@ -66,7 +66,10 @@ def fit_raw_features(
     held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
     y = held_y[rows.to(held_y.device)].to(model.device)
     h = references.embeddings, embed(model, held)
-    z = tuple(model.raw_features(on(part, model.device)) for part in (inputs_of(x), held))
+    z = tuple(
+        torch.cat([model.raw_features(on(rows, model.device)) for (rows,) in batches_of(part, size=2**16)])
+        for part in (inputs_of(x), held)
+    )
 
     def joined(factor: float, weight: float) -> list[Tensor]:
         return [torch.cat([factor * a, factor * weight * b], dim=1) for a, b in zip(h, z, strict=True)]
