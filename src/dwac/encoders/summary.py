@@ -76,12 +76,12 @@ class Counts:
 
 
 class NumberSummary:
-    """Of numbers that come in parts: how many, their range, mean and deviation, and their values while these are few."""
+    """Of numbers that come in parts: how many, their range, mean and deviation; their values while these are few."""
 
     def __init__(self) -> None:
         self.n, self.low, self.high = 0, math.inf, -math.inf
         self.mean, self.squares = 0.0, 0.0
-        self.values: dict[Value, int] | None = {}  # None: more than 256 different ones
+        self.recurring: dict[Value, int] | None = {}  # None: more than 256 different ones
 
     def update(self, x: Floats) -> None:
         """Take more numbers (n,), NaN where missing."""
@@ -94,11 +94,11 @@ class NumberSummary:
         gap = mean - self.mean
         self.squares += float(np.square(x - mean).sum()) + gap * gap * self.n * len(x) / n
         self.mean, self.n = self.mean + gap * len(x) / n, n
-        if self.values is not None:
+        if self.recurring is not None:
             for value, count in zip(*np.unique(x, return_counts=True), strict=True):
-                self.values[float(value)] = self.values.get(float(value), 0) + int(count)
-                if len(self.values) > FEW:
-                    self.values = None
+                self.recurring[float(value)] = self.recurring.get(float(value), 0) + int(count)
+                if len(self.recurring) > FEW:
+                    self.recurring = None
                     break
 
     def scale(self, sample: Floats, form: str) -> Scale | None:
@@ -159,9 +159,9 @@ class ColumnSummary:
         parts = parts_of(there, self.name, self.kind) if len(there) else [np.zeros(0)] * len(self.numbers)
         form = FORMS.get(network, "quantile")
         scales = [summary.scale(part, form) for summary, part in zip(self.numbers, parts, strict=True)]
-        values = self.numbers[0].values or {}
-        recurring = self.kind == "numeric" and network == "default" and scattered(np.sort([*values]), self.rows)
-        codes = frequent_of({**values, **gaps}, 2) if recurring else []
+        values = self.numbers[0].recurring or {}
+        amounts = self.kind == "numeric" and network == "default" and scattered(np.sort([*values]), self.rows)
+        codes = frequent_of({**values, **gaps}, 2) if amounts else []
         return Column(self.name, self.kind, scales, bool(self.missing), codes)
 
     @property
@@ -219,4 +219,3 @@ def _cut(column: ColumnSummary) -> str | None:
     how = f"each counted to within {column.categories.short:,}" if column.sketched else "counted exactly"
     kept = f"its {min(n, CATEGORIES):,} most frequent, {how}, are told apart"
     return f"column {column.name!r} has {many} different values: {kept}"
-

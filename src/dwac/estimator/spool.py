@@ -82,6 +82,12 @@ class Spool:
         """All parts whose names begin so, in their order."""
         return tuple(self.tensor(name) for name in self._files if name.startswith(prefix))
 
+    def counts(self, name: str, most: int) -> Ints:
+        """(most,): how often each of the numbers 0 … most-1 is in a part."""
+        part = self.tensor(name)
+        found = sum(torch.bincount(part[block], minlength=most) for block in self.blocks())
+        return np.asarray(found)
+
     @property
     def block_rows(self) -> int:
         """How many rows are read together."""

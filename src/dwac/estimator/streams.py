@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,8 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
         pd.concat([chunk.X for chunk in chunks], ignore_index=True),
         pd.concat([chunk.y for chunk in chunks], ignore_index=True),
         ids[0].append(ids[1:]),
-        None if first.weights is None else pd.concat([chunk.weights for chunk in chunks], ignore_index=True),  # type: ignore[misc]
-        None if first.groups is None else pd.concat([chunk.groups for chunk in chunks], ignore_index=True),  # type: ignore[misc]
+        None if first.weights is None else pd.concat([chunk.weights for chunk in chunks], ignore_index=True),
+        None if first.groups is None else pd.concat([chunk.groups for chunk in chunks], ignore_index=True),
     )
 
 
@@ -110,6 +110,7 @@ class Stream:
     roles: Roles
     n: int  # rows in the dataset
     names: Mapping[str, Any] = field(default_factory=dict)  # of columns that had other names than texts before
+    texts: bool = False  # whether batches were lists of texts
     left_out: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
@@ -133,7 +134,9 @@ class Stream:
             yield Chunk(
                 rows,
                 frame[self.features if features else []].rename(columns=self.names),
-                y if len(roles.targets) != 1 else y.iloc[:, 0].rename(None if y.columns[0] == _TARGET else y.columns[0]),
+                y
+                if len(roles.targets) != 1
+                else y.iloc[:, 0].rename(None if y.columns[0] == _TARGET else y.columns[0]),
                 pd.Index(rows if roles.ids is None else frame[roles.ids].tolist(), tupleize_cols=False),
                 None if roles.weights is None else frame[roles.weights],
                 None if roles.groups is None else frame[roles.groups],
@@ -168,13 +171,13 @@ def open_stream(X: Any, roles: Roles, folder: Path) -> Stream:
         return X
     if isinstance(X, str | PathLike):
         X = open_dataset(X)
-    names: dict[str, Any] = {}
-    if not isinstance(X, pads.Dataset):
-        X, roles, names = _spooled(X, roles, folder)
-    return stream_of(X, roles, names)
+    if isinstance(X, pads.Dataset):
+        return stream_of(X, roles)
+    data, roles, names, texts = _spooled(X, roles, folder)
+    return replace(stream_of(data, roles), names=names, texts=texts)
 
 
-def stream_of(data: pads.Dataset, roles: Roles, names: Mapping[str, Any] | None = None, name: str = "the data") -> Stream:
+def stream_of(data: pads.Dataset, roles: Roles, name: str = "the data") -> Stream:
     """A dataset as a stream, if it has the columns and at least one row; name: of the data, for messages."""
     if not roles.targets:
         raise InputError(f"which column holds the target? y must name it; {_columns(data)}")
@@ -195,7 +198,7 @@ def stream_of(data: pads.Dataset, roles: Roles, names: Mapping[str, Any] | None 
         n = data.count_rows()
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} cannot be read: {error!s:.300}") from None
-    stream = Stream(data, roles, n, names or {})
+    stream = Stream(data, roles, n)
     if not stream.features:
         raise InputError(f"{name} must have a column to learn from besides {listed(roles.named)}; add at least one")
     if n == 0:
@@ -244,7 +247,9 @@ def _require_alike(data: pads.Dataset) -> None:
         missing, more = sorted(first[1] - names), sorted(names - first[1])
         if missing or more:
             what = f"lacks {listed(missing)}" if missing else f"has {listed(more)} besides"
-            raise InputError(f"all files must have the columns of {first[0]}; {part.path} {what}; leave it out or repair it")
+            raise InputError(
+                f"all files must have the columns of {first[0]}; {part.path} {what}; leave it out or repair it"
+            )
 
 
 def _scanned(data: pads.Dataset, columns: list[str], size: int) -> Iterator[pa.RecordBatch]:
@@ -262,15 +267,17 @@ def _columns(data: pads.Dataset) -> str:
 # Batches that can be read only once
 
 
-def _spooled(batches: Any, roles: Roles, folder: Path) -> tuple[pads.Dataset, Roles, dict[str, Any]]:
-    """Write batches to files, a new one whenever types differ; the dataset of these, roles and names of columns."""
+def _spooled(batches: Any, roles: Roles, folder: Path) -> tuple[pads.Dataset, Roles, dict[str, Any], bool]:
+    """Write batches to files, a new one whenever types differ: (dataset, roles, names of columns, whether texts)."""
     schemas: list[pa.Schema] = []
     names: dict[str, Any] = {}
     paths: list[str] = []
+    texts, asked = False, roles
     writer: pq.ParquetWriter | None = None
     try:
         for number, batch in enumerate(batches):
-            table, found, roles = _as_table(batch, roles, number)
+            table, found, roles = _as_table(batch, asked, number)
+            texts = isinstance(batch, tuple | list) and isinstance(batch[0], list) and found.get("text") == "text"
             if number and list(found) != list(names):
                 raise InputError(
                     f"all batches must have the columns {listed(list(names))}; batch {number} has {listed(list(found))}"
@@ -294,7 +301,7 @@ def _spooled(batches: Any, roles: Roles, folder: Path) -> tuple[pads.Dataset, Ro
     except pa.ArrowException as error:
         raise InputError(f"all batches must have columns of the same types: {error!s:.300}; convert them") from None
     kept = {written: given for written, given in names.items() if written != given}
-    return pads.dataset(paths, format="parquet", schema=schema), roles, kept
+    return pads.dataset(paths, format="parquet", schema=schema), roles, kept, texts
 
 
 def _as_table(batch: Any, roles: Roles, number: int) -> tuple[pa.Table, dict[str, Any], Roles]:
@@ -302,6 +309,8 @@ def _as_table(batch: Any, roles: Roles, number: int) -> tuple[pa.Table, dict[str
     y = None
     if isinstance(batch, tuple | list) and len(batch) == 2 and not isinstance(batch[0], str):
         batch, y = batch
+        if roles.target is not None:
+            raise InputError("the target is in the pairs (X, y) of the batches; leave y out, or give batches of rows")
     if isinstance(batch, pa.RecordBatch):
         batch = pa.Table.from_batches([batch])
     if isinstance(batch, pa.Table):
@@ -319,9 +328,7 @@ def _as_table(batch: Any, roles: Roles, number: int) -> tuple[pa.Table, dict[str
                 table = table.append_column(name, pa.array(values, from_pandas=True))
             numbered = {f"{_TARGET}{place}": place for place in range(len(targets))}
             names |= {name: numbered.get(name, name) for name in targets}
-            if roles.target is None:
-                one = len(targets) == 1
-                roles = Roles(next(iter(targets)) if one else [*targets], roles.ids, roles.weights, roles.groups)
+            roles = replace(roles, target=next(iter(targets)) if len(targets) == 1 else [*targets])
     except (pa.ArrowException, OverflowError) as error:
         raise InputError(f"batch {number} must hold columns of one type each: {error!s:.300}; convert them") from None
     return table, names, roles
@@ -336,7 +343,7 @@ def _as_frame(batch: Any, number: int) -> pd.DataFrame:
     if array is None or array.ndim != 2:
         what = type(batch).__name__ if array is None else f"an array of shape {array.shape}"
         raise InputError(
-            f"batches must be record batches, DataFrames, or pairs (X, y) of a table or a list of texts and its labels; "
+            f"batches must be record batches, DataFrames, or pairs (X, y) of a table or a list of texts and labels; "
             f"batch {number} is {what}; images must be given as a whole: fit(X, y)"
         )
     return pd.DataFrame(array)
@@ -346,7 +353,7 @@ def _target_columns(y: Any, n: int, number: int) -> dict[str, Any]:
     """The columns to which the y of a pair is written."""
     y = array_of(y) if isinstance(y, Tensor) else y
     if isinstance(y, pd.DataFrame):
-        found = {str(name): y[name].to_numpy() for name in y.columns}
+        found: dict[str, Any] = {str(name): y[name].to_numpy() for name in y.columns}
     elif getattr(y, "ndim", 1) == 2:
         found = {f"{_TARGET}{place}": np.asarray(y)[:, place] for place in range(y.shape[1])}
     else:

@@ -48,6 +48,7 @@ def train(
     raw_features: bool = False,
     look_alikes: bool = False,
     block_rows: int | None = None,
+    remembered: Tensor | None = None,
     checkpoint: str | Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
@@ -80,7 +81,9 @@ def train(
         block_rows: leave x where it is, such as in a memory-mapped file larger than memory, and read it in blocks of
             this many neighbouring rows: 8 blocks at a time, drawn at random, are held in memory and shuffled (see
             `dwac.training.order`). By default x is moved to the model's device and shuffled as a whole. Labels, weights
-            and ids are held in memory, and so are the embeddings of all rows, which will vote.
+            and ids are held in memory, and so are the embeddings of all rows that will vote.
+        remembered: (m,) numbers of the rows that will vote, and by which `rescale` and what follows it are fitted; by
+            default all.
         checkpoint: a file that is written after each epoch. Training with the same model, data and settings resumes
             from it exactly. It is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
@@ -142,6 +145,9 @@ def train(
         run.ended = "interrupted"
         logger.warning("training was interrupted after %s epochs; the best model so far is kept", len(run.rows))
     run.restore_best()
+    if remembered is not None:
+        inputs = tuple(part[remembered.to(part.device)] for part in inputs)
+        y, names = y[remembered.to(y.device)], tuple(part[remembered.to(part.device)] for part in names)
     model.remember(batches_of(inputs, y, *names, size=4096 if y.is_cuda else 512))
     if rescale and held_out is not None:
         fit_scale(model, *held_out, class_weights=class_weights)
