@@ -219,9 +219,9 @@ def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> Refer
         points = (h.double() - centre).float()
         for label in labels.unique():
             own = (few.labels == label).nonzero()[:, 0]
-            if len(own):
-                nearest = nearest_centres(points[labels == label], means[own])
-                sizes += torch.bincount(own[nearest], minlength=n_leaves)
+            own = own if len(own) else torch.arange(n_leaves, device=own.device)  # nobody has that label: any leaf
+            nearest = nearest_centres(points[labels == label], means[own])
+            sizes += torch.bincount(own[nearest], minlength=n_leaves)
     here = np.flatnonzero(sizes.cpu().numpy())
     factors, counts = (few.weights / few.sizes)[here], sizes.cpu().numpy()[here].astype(np.float64)
     parents = np.unique(few.groups.parents[here], return_inverse=True)[1]

@@ -118,7 +118,7 @@ class StreamingEstimator(DWACEstimator):
             size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
             task = self._task(target, codes, np.zeros((len(codes), 0)), np.arange(len(codes)))
             model = self._new_model(encoder, target, size, task=task).to(device)
-            chosen = self._remembered(found, draws, size * (self.embedding_size or 32))
+            chosen = self._remembered(found, codes, draws, size * (self.embedding_size or 32))
             spool = self._spool(stream, parts, found, encoder, target, by_class, folder)
             held = [self._encode(encoder, target, chunk) for chunk in (found.validation, found.calibration)]
             places = None if chosen is None else spool.places(parts.training_numbers(chosen.rows))
@@ -193,8 +193,11 @@ class StreamingEstimator(DWACEstimator):
         totals[known] = [*counts.values()]
         return balanced(totals)
 
-    def _remembered(self, found: Survey, rng: np.random.Generator, size: int) -> Chunk | None:
-        """The rows that are remembered: a sample with some of every outcome; None for all."""
+    def _remembered(self, found: Survey, codes: Ints, rng: np.random.Generator, size: int) -> Chunk | None:
+        """The rows that are remembered: a sample with some of every outcome; None for all.
+
+        codes: of the rows of the sample.
+        """
         if self.voters == "all":
             each = float(found.sample.X.memory_usage(deep=True, index=False).sum()) / len(found.sample) + 8 * size
             _require_memory(found.rows, each)
@@ -202,7 +205,10 @@ class StreamingEstimator(DWACEstimator):
         most = max(_VOTERS, 4 * self.voters if isinstance(self.voters, int) else 0)
         sample = found.sample
         if len(sample) > most:
-            sample = sample.take(np.sort(rng.choice(len(sample), most, replace=False)))
+            some = rng.choice(len(sample), most, replace=False)
+            absent = ~np.isin(codes, codes[some])
+            first = np.unique(np.where(absent, codes, -1), return_index=True)[1]
+            sample = sample.take(np.union1d(some, first[absent[first]]))
         if found.rare is None or found.complete:
             return sample
         more = found.rare.take(~np.isin(found.rare.rows, sample.rows))

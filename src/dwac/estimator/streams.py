@@ -31,7 +31,7 @@ from dwac.errors import InputError, ShapeError
 
 Ints = NDArray[np.int64]
 
-_CELLS, _MOST_ROWS, _FEWEST_ROWS = 2**21, 2**16, 2**10  # of a batch
+_CELLS, _MOST_ROWS, _FEWEST_ROWS = 2**20, 2**16, 2**10  # of a batch
 _TARGET = "__target__"  # the column to which the y of pairs (X, y) is written
 _HELD = (pd.DataFrame, pa.RecordBatch, pa.Table)
 
@@ -254,8 +254,12 @@ def _require_alike(data: pads.Dataset) -> None:
 
 def _scanned(data: pads.Dataset, columns: list[str], size: int) -> Iterator[pa.RecordBatch]:
     """The batches of a dataset in order, few of them ahead in memory."""
+    options: dict[str, Any] = {"batch_size": size, "batch_readahead": 2, "fragment_readahead": 1}
+    if isinstance(data, pads.FileSystemDataset) and isinstance(data.format, pads.ParquetFileFormat):
+        # Otherwise Arrow keeps what it has read of a file until its end.
+        options["fragment_scan_options"] = pads.ParquetFragmentScanOptions(pre_buffer=False)
     try:
-        yield from data.to_batches(columns=columns, batch_size=size, batch_readahead=2, fragment_readahead=1)
+        yield from data.to_batches(columns=columns, **options)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"the rows cannot be read: {error!s:.300}; repair or leave out that file") from None
 
