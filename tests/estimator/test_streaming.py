@@ -356,7 +356,7 @@ def anonymous():
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
 torch.set_num_threads(1)
-settings = dict(encoder="tabular:paper", epochs=1, embedding_size=2, batch_size=4096, device="cpu", verbose=False)
+settings = dict(encoder="tabular:paper", epochs=1, embedding_size=2, batch_size=512, device="cpu", verbose=False)
 settings |= dict(voters=50, random_state=0, rescale=False, look_alikes=False)
 data = pads.dataset(sys.argv[1])
 DWACClassifier(**settings).fit(data.head(6000).to_batches(), "label")  # all code is loaded
