@@ -40,6 +40,7 @@ ROOT_FILES = {"__init__", "_checks", "errors", "kernels", "metrics"}
 # Where an import may go upwards, and why.
 DOORS = {
     "cli/app.py": "__init__",  # the command says its version, which only the roof knows
+    "training/__main__.py": "cli",  # the command `dwac train`, under the name that torchrun asks for
     "estimator/base.py": "__init__",  # clf.explore() is a late call of dwac.explore(clf)
 }
 # Modules whose `__all__` is the public surface; every other name may change.

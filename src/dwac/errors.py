@@ -24,6 +24,7 @@ __all__ = [
     "NonFiniteError",
     "NotRememberedError",
     "PrivacyError",
+    "ProcessError",
     "ShapeError",
     "StorageError",
     "UnreadableWarning",
@@ -107,6 +108,10 @@ class StorageError(DwacError, OSError):
 
 class PrivacyError(DwacError, RuntimeError):
     """Records were requested from a private explanation, which contains none."""
+
+
+class ProcessError(DwacError, RuntimeError):
+    """One of the processes that share a training stopped, or they do not fit together."""
 
 
 class UnreadableWarning(UserWarning):

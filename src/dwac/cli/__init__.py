@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 
-def main() -> None:
-    """Run the command line, or name the extra that it needs."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line, or name the extra that it needs. arguments: by default those of the process."""
     try:
         from dwac.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise
         sys.exit(f"the dwac command needs {error.name}: pip install 'dwac[cli]'")
-    app()
+    app(arguments)

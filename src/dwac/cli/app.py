@@ -22,18 +22,25 @@ from dwac.cli.paper import paper
 from dwac.cli.predict import predict
 from dwac.cli.report import report
 from dwac.cli.serve import serve
-from dwac.cli.train import train
-from dwac.errors import DwacError
+from dwac.cli.train import ARGUMENTS, train
+from dwac.errors import DwacError, ProcessError
+from dwac.training.launch import LOST
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
 
 
 class _Group(typer.core.TyperGroup):
-    """Shows expected failures as one line. Exit codes: 1 for errors, 2 for wrong usage, 130 for Ctrl-C."""
+    """Shows expected failures as one line. Exit codes: 1 for errors, 2 for wrong usage, 130 for Ctrl-C.
 
-    def make_context(self, *args: Any, **options: Any) -> Any:
+    And 75 if a process that shares a training ended.
+    """
+
+    def make_context(self, info_name: Any, args: list[str], *rest: Any, **options: Any) -> Any:
+        given = list(args)
         with _in_one_line():
-            return super().make_context(*args, **options)
+            context = super().make_context(info_name, args, *rest, **options)
+        context.meta[ARGUMENTS] = given
+        return context
 
     def invoke(self, ctx: Any) -> Any:
         with _in_one_line(), warnings.catch_warnings():
@@ -46,7 +53,7 @@ def _in_one_line() -> Iterator[None]:
     try:
         yield
     except DwacError as error:
-        code, message = 1, str(error)
+        code, message = LOST if isinstance(error, ProcessError) else 1, str(error)
     except KeyboardInterrupt:
         code, message = 130, "stopped"
     except _UsageError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,9 +30,10 @@ from dwac.cli.options import (
 )
 from dwac.cli.output import agreement_line, evaluation_tables, print_json, refuse_occupied
 from dwac.encoders import TabularEncoder
-from dwac.errors import InputError
+from dwac.errors import InputError, ProcessError
 from dwac.estimator.evaluation import Evaluated, evaluate, predict
 from dwac.estimator.streams import Stream
+from dwac.nn.ranks import is_first, processes_joined
 from dwac.reading import (
     TASKS,
     Estimator,
@@ -43,8 +45,11 @@ from dwac.reading import (
     read,
     read_dataset,
 )
+from dwac.training.launch import launch
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
+_SMALL = 4_000  # rows
+ARGUMENTS = "dwac.arguments"  # under which the context keeps the command line
 _UNUSED = "not used"  # columns that are constant, or differ in every row
 
 
@@ -61,6 +66,7 @@ def _task(value: str | None) -> str | None:
 
 
 def train(
+    context: typer.Context,
     data: Annotated[
         str,
         typer.Argument(
@@ -134,6 +140,18 @@ def train(
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
     json: JsonOption = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Written after each epoch; the same command resumes from it. With --nproc by default "
+            "FOLDER.checkpoint.",
+        ),
+    ] = None,
+    nproc: Annotated[
+        int,
+        typer.Option(min=1, help="Processes on this machine that train together: one per GPU, or for large networks."),
+    ] = 1,
 ) -> None:
     """Train a model on your data.
 
@@ -158,8 +176,12 @@ def train(
     dwac train people.csv --target income -o model/ --voters auto     # few rows vote for all, if there are many
 
     dwac train 'rows/*.parquet' --target income -o model/     # larger than memory: read in batches; also s3://…
+
+    dwac train photos/ -o model/ --nproc 2     # two processes, which share every batch; on several machines: torchrun
     """
-    console = Console(quiet=json)
+    if nproc > 1:
+        raise typer.Exit(_launch(context.find_root().meta[ARGUMENTS], data, output, nproc, overwrite=overwrite))
+    console = Console(quiet=json or not is_first())
     refuse_occupied(output, overwrite=overwrite)
     ranks = [label for label in (order or "").split(",") if label.strip()]
     streamed = None
@@ -180,6 +202,7 @@ def train(
         class_conditional=class_conditional,
         device=device,
         random_state=seed,
+        checkpoint=_checkpoint(rows, output, checkpoint),
         **({} if streamed is None else batches.settings_of(rows)),
     )
     kinds = _kinds(rows)
@@ -192,6 +215,8 @@ def train(
         kept, held = streamed.test, streamed.test
     start = time.perf_counter()
     _fit(clf, kept if streamed is None else streamed.stream)
+    if not is_first():
+        return  # the first of several processes evaluates and writes
     seconds = time.perf_counter() - start
     test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
     Model(clf, rows.columns).save(output, include_examples=not private)
@@ -202,6 +227,40 @@ def train(
     if json:
         found = summary(rows, kinds, clf, seconds, test, output)
         print_json(found if streamed is None else found | batches.summary(streamed, clf))
+
+
+def _launch(arguments: list[str], data: str, output: Path, n: int, *, overwrite: bool) -> int:
+    """Run the same command as n processes; the exit code."""
+    if data == "-":
+        raise InputError("--nproc needs a file that every process can read; got standard input; save it to a file")
+    refuse_occupied(output, overwrite=overwrite)
+    place = next((i for i, part in enumerate(arguments) if part == "--nproc" or part.startswith("--nproc=")), None)
+    assert arguments[0] == "train"
+    assert place is not None
+    rest = arguments[1:place] + arguments[place + (1 if "=" in arguments[place] else 2) :]
+    try:
+        return launch([sys.executable, "-m", training.__name__, *rest], n)
+    except ProcessError as error:
+        kept = _default_checkpoint(output)
+        hint = f"; {kept} holds the finished epochs, and the same command goes on from there" if kept.exists() else ""
+        raise ProcessError(f"{error}{hint}") from error
+
+
+def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:
+    """The file to resume from. Several processes have one by default: the more there are, the sooner one is lost.
+
+    A small table is trained in seconds; it may be cross-fitted, which has no checkpoint.
+    """
+    if asked is not None or not processes_joined() or (rows.kind == "tabular" and len(rows) < _SMALL):
+        return asked
+    path = _default_checkpoint(output)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _default_checkpoint(output: Path) -> Path:
+    """Beside the folder, which is not there before it is complete."""
+    return output.absolute().with_name(f"{output.absolute().name}.checkpoint")
 
 
 def _held_out(rows: Rows, size: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

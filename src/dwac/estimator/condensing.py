@@ -20,6 +20,7 @@ from dwac.engine.groups import divide, nearest_centres
 from dwac.estimator.targets import LABELS, NUMBERS, Target, classes
 from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
+from dwac.nn.ranks import over_ranks, shared
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -57,8 +58,8 @@ class Condenser:
         # Every second row decides, the others fit; rows that vote may decide too, where held-out ones are few.
         self.fitting = training[::2]
         self.judging = torch.cat([self.h, training[1::2][: max(0, _ROWS - len(self.h))]])
-        self.target = self.whole.log_probabilities(self.fitting)
-        self.full = self.whole.log_probabilities(self.judging).cpu().numpy()
+        self.target = over_ranks(self.whole.log_probabilities, self.fitting)
+        self.full = over_ranks(self.whole.log_probabilities, self.judging).cpu().numpy()
 
     def represented(self, size: int) -> ReferenceSet:
         """By `size` representatives."""
@@ -206,7 +207,7 @@ def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> Refer
     """Representatives of a sample, with the votes of all rows, who come as blocks of h (n, d) and labels (n,).
 
     Each row counts for the leaf of its label whose mean, over its members in the sample, is nearest; so the numbers are
-    exact. The result has no members.
+    exact. The result has no members. Where ranks share the work, each gives other blocks.
     """
     members, n_leaves = few.members, len(few)
     assert members is not None
@@ -222,13 +223,15 @@ def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> Refer
             own = own if len(own) else torch.arange(n_leaves, device=own.device)  # nobody has that label: any leaf
             nearest = nearest_centres(points[labels == label], means[own])
             sizes += torch.bincount(own[nearest], minlength=n_leaves)
+    if (ranks := shared()) is not None:
+        sizes = ranks.total(sizes)
     here = np.flatnonzero(sizes.cpu().numpy())
     factors, counts = (few.weights / few.sizes)[here], sizes.cpu().numpy()[here].astype(np.float64)
     parents = np.unique(few.groups.parents[here], return_inverse=True)[1]
     return _weighted(few, here, counts * factors, counts).divided(np.arange(len(here)), parents, factors)
 
 
-def shared(sample: ReferenceSet, counts: NDArray[np.int64]) -> ReferenceSet:
+def shared_votes(sample: ReferenceSet, counts: NDArray[np.int64]) -> ReferenceSet:
     """A sample of the rows, with the votes of all: those of one label (K,) are shared equally by those who have it."""
     labels = sample.labels.cpu().numpy()
     votes = (counts / np.maximum(np.bincount(labels, minlength=len(counts)), 1))[labels]

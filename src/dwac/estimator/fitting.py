@@ -28,6 +28,7 @@ from dwac.estimator.settings import cross_fitted, device_of
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.nn.batches import Inputs
+from dwac.nn.ranks import shared, sharing
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
 from dwac.training.progress import progress_bar
 
@@ -89,6 +90,17 @@ class DWACEstimator(Editable):
         ids: Iterable[Hashable] | None,
         groups: Iterable[Hashable] | None = None,
     ) -> Self:
+        with sharing():  # by all processes, where there are several (dwac.training.processes)
+            return self._fit_shared(X, y, sample_weight, ids, groups)
+
+    def _fit_shared(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        ids: Iterable[Hashable] | None,
+        groups: Iterable[Hashable] | None,
+    ) -> Self:
         self._check_settings()
         if isinstance(X, Dataset):
             X, labels = gathered(X)
@@ -101,7 +113,7 @@ class DWACEstimator(Editable):
         names = row_ids(X, ids, n)
         group_of = None if groups is None else grouped(groups, names)
         weights = row_weights(sample_weight, n)
-        rng = check_random_state(self.random_state)
+        rng = check_random_state(self.random_state if self.random_state is not None else agreed_seed())
         crossed = cross_fitted(self.get_params(deep=False), encoder, n, _width(X) if encoder.kind == "tabular" else 0)
         if crossed:
             encoder, parts = TabularEncoder(network="wide"), everybody(n)
@@ -339,6 +351,12 @@ class DWACEstimator(Editable):
                 seed=seed,
                 **watch,
             )
+
+
+def agreed_seed() -> int | None:
+    """A random seed that all processes have; None for a single one, which needs none."""
+    ranks = shared()
+    return None if ranks is None else int(ranks.agreed([check_random_state(None).randint(2**31 - 1)])[0])
 
 
 def grouped(groups: Iterable[Hashable], names: pd.Index[Any]) -> pd.Series[Any]:

@@ -45,19 +45,23 @@ class Spool:
         folder: where the files are.
         n: the number of rows.
         parts: tensors of some rows, by name, which show the types and shapes of all.
+        written: whether another process has written the files.
     """
 
-    def __init__(self, folder: Path, n: int, parts: dict[str, Tensor]) -> None:
+    def __init__(self, folder: Path, n: int, parts: dict[str, Tensor], *, written: bool = False) -> None:
         self.n, self.filled = n, 0
         self.row_bytes = sum(part[:1].numel() * part.element_size() for part in parts.values())
-        require_room(folder, n * self.row_bytes)
+        if not written:
+            require_room(folder, n * self.row_bytes)
         self._files: dict[str, Any] = {}
         for name, part in parts.items():
             shape = (n, *part.shape[1:])
             kind = part.numpy().dtype
             # A file cannot be empty, and neither can a map of it.
             self._files[name] = (
-                np.memmap(folder / f"{name}.rows", kind, "w+", shape=shape) if np.prod(shape) else np.zeros(shape, kind)
+                np.memmap(folder / f"{name}.rows", kind, "r+" if written else "w+", shape=shape)
+                if np.prod(shape)
+                else np.zeros(shape, kind)
             )
         sizes = np.array([len(range(pile, n, _PILES)) for pile in range(_PILES)])
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])

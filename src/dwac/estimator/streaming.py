@@ -24,8 +24,8 @@ from sklearn.utils import check_random_state
 from dwac import training
 from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.errors import IdError, InputError, LabelError
-from dwac.estimator.condensing import Condenser, agreement_of, counted, shared, wanted
-from dwac.estimator.fitting import DWACEstimator, grouped
+from dwac.estimator.condensing import Condenser, agreement_of, counted, shared_votes, wanted
+from dwac.estimator.fitting import DWACEstimator, agreed_seed, grouped
 from dwac.estimator.preparation import balanced, encode_known
 from dwac.estimator.settings import device_of
 from dwac.estimator.spool import Spool, workspace
@@ -35,6 +35,7 @@ from dwac.estimator.targets import LABELS, NUMBERS, Target, read_labels, read_nu
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.nn.heads import evaluating
+from dwac.nn.ranks import shared
 
 logger = logging.getLogger(__name__)
 
@@ -74,16 +75,16 @@ class StreamingEstimator(DWACEstimator):
 
     _predicts_numbers = False
 
-    def _fit(
+    def _fit_shared(
         self,
         X: Any,
         y: Any,
         sample_weight: Any,
         ids: Iterable[Hashable] | None,
-        groups: Iterable[Hashable] | None = None,
+        groups: Iterable[Hashable] | None,
     ) -> Self:
         if not is_stream(X):
-            return super()._fit(X, y, sample_weight, ids, groups)
+            return super()._fit_shared(X, y, sample_weight, ids, groups)
         self._check_settings()
         with workspace(self.checkpoint) as folder:
             stream = open_stream(X, Roles(y, ids, sample_weight, groups), folder)  # type: ignore[arg-type]
@@ -91,7 +92,7 @@ class StreamingEstimator(DWACEstimator):
                 rows = stream.kept()
                 given = self._given(stream, rows)
                 names = None if stream.roles.ids is None else rows.ids
-                return super()._fit(given, rows.y, rows.weights, names, rows.groups)
+                return super()._fit_shared(given, rows.y, rows.weights, names, rows.groups)
             return self._fit_stream(stream, folder)
 
     def _given(self, stream: Stream, rows: Chunk) -> Any:
@@ -100,7 +101,7 @@ class StreamingEstimator(DWACEstimator):
         return rows.X.iloc[:, 0].tolist() if kind in ("text", "huggingface") and rows.X.shape[1] == 1 else rows.X
 
     def _fit_stream(self, stream: Stream, folder: Path) -> Self:
-        rng = check_random_state(self.random_state)
+        rng = check_random_state(self.random_state if self.random_state is not None else agreed_seed())
         seed = int(rng.randint(2**31 - 1))
         draws = np.random.default_rng(seed)
         encoder = self._stream_encoder(stream)
@@ -235,23 +236,32 @@ class StreamingEstimator(DWACEstimator):
         by_class: Floats | None,
         folder: Path,
     ) -> Spool:
-        """All training rows, encoded, in files."""
-        spool: Spool | None = None
-        for chunk, trains in parts_of(stream, parts):
-            rows = self._encode(encoder, target, chunk.take(trains))
-            if len(rows.codes) == 0:
-                continue
-            tensors = {f"x{place}": part for place, part in enumerate(rows.inputs)}
-            tensors["y"] = torch.as_tensor(rows.codes)
-            if by_class is not None or rows.chunk.weights is not None:
-                weights = np.ones(len(rows.codes)) if by_class is None else by_class[rows.codes]
-                weights = (
-                    weights if rows.chunk.weights is None else weights * weights_of(rows.chunk) / found.mean_weight
-                )
-                tensors["w"] = torch.as_tensor(weights, dtype=torch.float32)
-            spool = spool or Spool(folder, parts.n_training, tensors)
-            spool.write(tensors)
-        assert spool is not None
+        """All training rows, encoded, in files; of several processes, the first writes what those beside it map."""
+
+        def tensors(chunk: Chunk) -> dict[str, torch.Tensor]:
+            rows = self._encode(encoder, target, chunk)
+            made = {f"x{place}": part for place, part in enumerate(rows.inputs)}
+            made["y"] = torch.as_tensor(rows.codes)
+            if by_class is not None or chunk.weights is not None:
+                weights = np.ones(len(chunk)) if by_class is None else by_class[rows.codes]
+                weights = weights if chunk.weights is None else weights * weights_of(chunk) / found.mean_weight
+                made["w"] = torch.as_tensor(weights, dtype=torch.float32)
+            return made
+
+        like, ranks = tensors(found.sample.take(slice(2))), shared()
+        theirs = None if ranks is None else ranks.first_sends(str(folder).encode() if ranks.first else None)
+        beside = theirs is not None and ranks is not None and not ranks.first and Path(theirs.decode()).is_dir()
+        spool = None
+        if not beside:
+            spool = Spool(folder, parts.n_training, like)
+            for chunk, trains in parts_of(stream, parts):
+                if trains.any():
+                    spool.write(tensors(chunk.take(trains)))
+        if ranks is not None:
+            ranks.agreed([0.0])  # all wait until everything is written
+        if spool is None:
+            assert theirs is not None
+            spool = Spool(Path(theirs.decode()), parts.n_training, like, written=True)
         return spool
 
     def _train_spooled(
@@ -319,7 +329,7 @@ class StreamingEstimator(DWACEstimator):
             model.references = counted(few, _embedded(model, spool))
             said = f"{len(model.references):,} representatives vote for {n:,} training rows, each for those like it"
         elif len(sample) < n:
-            model.references = shared(sample, spool.counts("y", model.n_classes))
+            model.references = shared_votes(sample, spool.counts("y", model.n_classes))
             said = (
                 f"no few representatives keep 99.5 % of labels and the loss: {len(sample):,} training rows drawn at "
                 f"random vote for all {n:,}, each label with its exact share"
@@ -351,10 +361,10 @@ def codes_of(target: Target, y: Any) -> tuple[Ints, Floats]:
 
 @torch.no_grad()
 def _embedded(model: WeightedAverage, spool: Spool) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """(h, labels) of all spooled rows, some at a time."""
-    x, y = spool.tensors("x"), spool.tensor("y")
+    """(h, labels) of all spooled rows, some at a time; where ranks share the work, of every R-th block."""
+    x, y, ranks = spool.tensors("x"), spool.tensor("y"), shared()
     with evaluating(model):
-        for block in spool.blocks():
+        for block in list(spool.blocks())[0 if ranks is None else ranks.rank :: 1 if ranks is None else ranks.size]:
             parts = batches.batches_of(tuple(part[block] for part in x), size=4096 if y.is_cuda else 1024)
             h = torch.cat([model.embed(batches.on(part, model.device)) for (part,) in parts])
             yield h, y[block].to(h.device)

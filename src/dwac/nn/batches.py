@@ -2,6 +2,8 @@
 
 All batches have the same size; the last one is padded. Rounding depends on the shape of a computation: otherwise a row
 would get different numbers alone than in a batch, and would not tie with itself in a calibration set.
+
+Processes that share a training (`dwac.nn.ranks`) divide the rows.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from dwac.errors import InputError
 from dwac.nn.heads import Model, WeightedAverage, evaluating
+from dwac.nn.ranks import over_ranks
 from dwac.reference import filled
 
 Inputs = tuple[Tensor, ...]
@@ -44,7 +47,8 @@ def log_class_weights(model: Model, x: Tensor | Inputs, *, batch_size: int | Non
 def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
     """Embeddings h of many examples, (n, model.vector_size), in batches and evaluation mode."""
     inputs = inputs_of(x)
-    return _mapped(model, model.embed, inputs, batch_size or _rows_at_once(model, inputs))
+    size = batch_size or _rows_at_once(model, inputs)
+    return over_ranks(lambda *parts: _mapped(model, model.embed, parts, size), *inputs)
 
 
 @torch.no_grad()
@@ -60,7 +64,7 @@ def compared(model: Model, x: Tensor | Inputs) -> Tensor:
 def votes(model: Model, h: Tensor) -> Tensor:
     """The votes for each class (softmax: the logits) of embeddings (n, d): (n, K) float64."""
     if isinstance(model, WeightedAverage):
-        return model.references.log_class_weights(h)  # type: ignore[no-any-return]
+        return over_ranks(model.references.log_class_weights, h)
     return _mapped(model, lambda part: model.logits(part[0]), (h,), 64).double()
 
 

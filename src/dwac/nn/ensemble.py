@@ -87,7 +87,7 @@ class EnsembleLogits(nn.Module):
         """The mean of the members' cross-entropies."""
         y = y.repeat_interleave(self.n_members)
         weights = None if weights is None else weights.repeat_interleave(self.n_members)
-        return cross_entropy(self.each(h).float().flatten(0, 1), y, weights)
+        return cross_entropy(at_least_float32(self.each(h)).flatten(0, 1), y, weights)
 
 
 def cross_entropy(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -95,6 +95,11 @@ def cross_entropy(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> T
     if weights is None:
         return F.cross_entropy(logits, y)
     return weighted_mean(F.cross_entropy(logits, y, reduction="none"), weights.to(logits.dtype))
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision is too little for a loss."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def memberwise(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -29,7 +29,16 @@ from dwac.errors import (
     ShapeError,
 )
 from dwac.kernels import get_kernel
-from dwac.nn.ensemble import Ensemble, EnsembleLogits, cross_entropy, features_of, joined, members_of, memberwise
+from dwac.nn.ensemble import (
+    Ensemble,
+    EnsembleLogits,
+    at_least_float32,
+    cross_entropy,
+    features_of,
+    joined,
+    members_of,
+    memberwise,
+)
 from dwac.nn.loss import (
     Support,
     check_finite,
@@ -39,6 +48,7 @@ from dwac.nn.loss import (
     leave_one_out_loss,
     weighted_mean,
 )
+from dwac.nn.ranks import Share, Whole
 from dwac.reference import ReferenceSet
 
 
@@ -105,8 +115,13 @@ class _Head(nn.Module):
         ids: Tensor | None = None,
         support: Support | None = None,
         weights: Tensor | None = None,
+        share: Share | None = None,
     ) -> Tensor:
-        """The training loss of a batch."""
+        """The training loss of a batch.
+
+        share: x, y, ids and weights are this rank's part of a batch that several processes share, and so is the result:
+        the sum of all parts, and of their gradients, is that of the whole batch. See `dwac.nn.ranks`.
+        """
         raise NotImplementedError
 
     def remember(self, loader: Iterable[Any]) -> None:
@@ -198,13 +213,17 @@ class WeightedAverage(_Head):
         ids: Tensor | None = None,
         support: Support | None = None,
         weights: Tensor | None = None,
+        share: Share | None = None,
     ) -> Tensor:
         """Leave-one-out loss of a batch, plus auxiliary loss and penalty; arguments as for `leave_one_out_loss`.
 
-        The penalty ignores the weights: every h votes, whatever the weight of its loss.
+        The penalty ignores the weights: every h votes, whatever the weight of its loss. With a share, every rank's rows
+        vote on the rows of all ranks.
         """
         h = super().embed(x)
         check_labels(y, len(h), self.n_classes)
+        if share is not None:
+            return self._shared_loss(h, y, ids, support, weights, share)
         if support is not None:
             check_tensors(**support._asdict())
             check_labels(support.y, len(support.h), self.n_classes)
@@ -213,8 +232,47 @@ class WeightedAverage(_Head):
             vote = vote + self.auxiliary_weight * self.auxiliary_head.loss(h, y, weights)
         if self.penalty == 0:
             return vote
-        norm: Tensor = _SquaredNorm.apply(h.float(), self.penalty / len(h))  # type: ignore[no-untyped-call]
-        return vote + norm
+        return vote + self._norm(h, len(h))
+
+    def _norm(self, h: Tensor, n: int) -> Tensor:
+        """The penalty on these rows of a batch of n."""
+        return _SquaredNorm.apply(at_least_float32(h), self.penalty / n)  # type: ignore[no-untyped-call,no-any-return]
+
+    def _shared_loss(
+        self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None, share: Share
+    ) -> Tensor:
+        """This rank's part of the loss: its rows are voted on by those of all ranks."""
+        if support is not None:
+            raise InputError("a batch that several processes share takes no support; leave it out")
+        check_weights(weights, len(h))
+        whole = share.gather(h, y, ids, weights)
+        if share.empty:  # its zeros take part in the gradients all the same
+            beside = self.auxiliary_head.loss(h, y) if self.auxiliary_weight else h.sum()
+            return 0.0 * (whole.h.sum() + beside)
+        own, others = share.own, [slice(share.own.start), slice(share.own.stop, None)]
+        names = torch.arange(share.n, device=y.device) if whole.ids is None else whole.ids
+        voters = Support(*(torch.cat([part[rows] for rows in others]) for part in (whole.h, whole.y, names)))
+        counts = self._counts(whole)
+        vote = self._vote(whole.h[own], y, names[own], voters, weights) * part_of(counts, own)
+        if self.auxiliary_weight:
+            each = torch.ones_like(counts) if whole.weights is None else whole.weights
+            part = part_of(each.to(counts), own)
+            vote = vote + self.auxiliary_weight * part * self.auxiliary_head.loss(h, y, weights)
+        return vote if self.penalty == 0 else vote + self._norm(h, share.n)
+
+    def _counts(self, whole: Whole) -> Tensor:
+        """(n,): how much each row's loss counts: not at all where nobody could vote for its label."""
+        y, ids = whole.y, whole.ids
+        classes = self.likeness is None and self.averaged is None
+        if ids is not None:
+            votes = ids[:, None] != ids
+            heard = (votes & (y[:, None] == y) if classes else votes).any(dim=1)
+        elif classes:
+            heard = y.new_zeros(self.n_classes).index_add_(0, y, torch.ones_like(y))[y] > 1
+        else:
+            heard = torch.full_like(y, len(y) > 1, dtype=torch.bool)
+        counts = heard.to(torch.promote_types(whole.h.dtype, torch.float32))
+        return counts if whole.weights is None else counts * whole.weights.to(counts)
 
     def loss_apart(self, x: Tensor, y: Tensor, *, weights: Tensor | None = None) -> Tensor:
         """The loss of an ensemble whose members each have a batch of their own: x (M, n, …), y and weights (M, n).
@@ -439,23 +497,33 @@ class SoftmaxTwin(_Head):
         ids: Tensor | None = None,
         support: Support | None = None,
         weights: Tensor | None = None,
+        share: Share | None = None,
     ) -> Tensor:
         """Cross-entropy of a batch, or the loss of its targets: Σ_j weight_j loss_j / Σ_j weight_j, or 0 if all are 0.
 
         ids and support are ignored.
         """
         del ids, support
+        if share is not None:
+            loss = self.loss(x, y, weights=weights)
+            if share.empty:
+                loss = 0.0 * loss
+            if weights is None:
+                return loss * (share.size / share.n)
+            own = torch.zeros_like(weights) if share.empty else weights.detach()
+            total = share.ranks.total(own.sum().double())
+            return loss * (own.sum() / total.clamp_min(torch.finfo(weights.dtype).tiny)).to(loss)
         h = self.embed(x)
         check_labels(y, len(h), self.n_classes)
         check_finite(h, "the batch's embeddings")
         check_weights(weights, len(h))
         if self.targets is not None:
             each = self.logits.each(h) if isinstance(self.logits, EnsembleLogits) else self.logits(h)[:, None]
-            losses = self.target_losses(each.float().transpose(0, 1), y).mean(dim=0)
+            losses = self.target_losses(at_least_float32(each).transpose(0, 1), y).mean(dim=0)
             return losses.mean() if weights is None else weighted_mean(losses, weights.to(losses.dtype))
         if isinstance(self.logits, EnsembleLogits):
             return self.logits.loss(h, y, weights)
-        return cross_entropy(self.logits(h).float(), y, weights)
+        return cross_entropy(at_least_float32(self.logits(h)), y, weights)
 
     def target_losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """(…, n): squared error, or logistic loss, of outputs (…, n, T) for labels (n,), averaged over T."""
@@ -487,6 +555,11 @@ class SoftmaxTwin(_Head):
 
 
 Model = WeightedAverage | SoftmaxTwin
+
+
+def part_of(counts: Tensor, rows: slice) -> Tensor:
+    """What these rows count, of all."""
+    return counts[rows].sum() / counts.sum().clamp_min(torch.finfo(counts.dtype).tiny)
 
 
 def _as_table(table: Tensor | None, n_classes: int) -> Tensor | None:

@@ -7,6 +7,7 @@ from dwac.nn.batches import embed, evaluate, log_class_weights, predict_log_prob
 from dwac.nn.heads import Model
 from dwac.training.cross_fit import cross_fit
 from dwac.training.loop import train
+from dwac.training.processes import processes
 from dwac.training.rescale import fit_look_alikes, fit_raw_features, fit_scale
 from dwac.training.settings import Settings
 
@@ -21,5 +22,6 @@ __all__ = [
     "fit_scale",
     "log_class_weights",
     "predict_log_probabilities",
+    "processes",
     "train",
 ]

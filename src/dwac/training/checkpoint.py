@@ -66,11 +66,20 @@ def save_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor],
 
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors, on the CPU, and the facts of a checkpoint."""
+    return read_checkpoint(checkpoint_bytes(path), str(path))
+
+
+def checkpoint_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The whole file."""
     try:
-        data = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise StorageError(f"could not read a checkpoint from {path}: {error}") from error
-    tensors, about = unpack_tensors(data, str(path))
+
+
+def read_checkpoint(data: bytes, path: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The same from the bytes of the file that is named."""
+    tensors, about = unpack_tensors(data, path)
     version = about.get("version", "")
     if about.get("format") != FORMAT or not version.isdecimal() or len(version) > 9:
         raise StorageError(f"{path} is a safetensors file, but not a checkpoint of dwac; give the path of a checkpoint")

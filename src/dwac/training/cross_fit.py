@@ -24,6 +24,7 @@ from dwac.kernels import get_kernel, squared_distances
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.ensemble import members_of
+from dwac.nn.ranks import shared
 from dwac.training.rescale import vote_factors
 from dwac.training.step import one_cycle
 from dwac.training.validation import average_losses, sample
@@ -119,11 +120,14 @@ def cross_fit(
             if on_epoch is not None:
                 on_epoch(row)
     except KeyboardInterrupt:
-        if not rows:
-            raise  # nothing learned that could be kept
+        if not rows or shared() is not None:
+            raise  # nothing learned that could be kept, or not the same by all processes
         ended = "interrupted"
         logger.warning("training was interrupted after %s of %s rounds; the model so far is kept", len(rows), _ROUNDS)
     model.eval()
+    ranks = shared()
+    if ranks is not None:
+        ranks.align(model.parameters())  # all processes did the same, up to rounding on other machines
     found = fit_votes(model, inputs, y, folds, class_weights, base_votes=base_votes) if rescale else None
     model.remember(batches_of(inputs, y, torch.arange(n)))
     if found is not None and found.base > 0:
@@ -297,9 +301,19 @@ def fit_votes(
         for view in range(VIEWS):
             scales = tuple(scale * step if place == view else scale for place, scale in enumerate(best.scales))
             best = min(best, judge(scales), key=doubt)
+    best = _agreed(best)
     for view, scale in enumerate(best.scales):
         _scale_view(model, view, math.sqrt(VIEWS * scale))
     return best
+
+
+def _agreed(votes: Votes) -> Votes:
+    """Those of the first process, where several train together."""
+    ranks = shared()
+    if ranks is None:
+        return votes
+    *scales, base, loss = ranks.agreed([*votes.scales, votes.base, votes.loss])
+    return Votes(tuple(scales), base, loss)
 
 
 class _Judge:

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from dwac.nn.ranks import is_first
+
 Watch = dict[str, Any]
 
 
@@ -57,7 +59,7 @@ def folds_bar(title: str, folds: int, *, show: bool | str = "auto") -> Iterator[
 
 
 def _shown(console: Console, show: bool | str) -> bool:
-    return bool(console.is_terminal or console.is_jupyter if show == "auto" else show)
+    return is_first() and bool(console.is_terminal or console.is_jupyter if show == "auto" else show)
 
 
 def _bar(console: Console) -> Progress:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dwac.nn import Model, SoftmaxTwin, WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
+from dwac.nn.ranks import over_ranks
 from dwac.reference import ReferenceSet
 from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, sample
 
@@ -77,7 +78,7 @@ def fit_raw_features(
     def judge(factor: float, weight: float) -> Tensor:
         voters, queries = joined(factor, weight)
         heard = ReferenceSet(voters, references.labels, None, model.n_classes, model.kernel, class_weights)
-        return judge_votes(heard.probabilities(queries), y, model.averaged)
+        return judge_votes(over_ranks(heard.probabilities, queries), y, model.averaged)
 
     tried = [(1.0, 0.0), *((factor, weight) for weight in _WEIGHTS for factor in _FACTORS)]
     judged = Judged(*torch.stack([judge(*candidate) for candidate in tried], dim=1))
@@ -105,12 +106,12 @@ def fit_look_alikes(
     rows = sample(held_y, max(200, min(2000, 10 * _PAIRS // len(references))), torch.Generator().manual_seed(0))
     h = embed(model, tuple(part[rows.to(part.device)] for part in inputs_of(held_x)))
     y = held_y[rows.to(held_y.device)].to(model.device)
-    wide, factors = references.log_class_weights(h), vote_factors(model, class_weights).double().log()
+    wide, factors = over_ranks(references.log_class_weights, h), vote_factors(model, class_weights).double().log()
     tried: list[tuple[float, float] | None] = [None]
     judged = [judge_votes(torch.softmax(wide + factors, dim=1), y, model.averaged)]
     for factor in _NARROWER:
         scaled = references.replaced(embeddings=factor * references.embeddings)
-        narrow = scaled.log_class_weights(factor * h)
+        narrow = over_ranks(scaled.log_class_weights, factor * h)
         equal = float((wide.logsumexp(dim=1) - narrow.logsumexp(dim=1)).median().clamp(-500, 500))
         for part in _LOUDER:
             votes = torch.logaddexp(wide, narrow + equal + math.log(part)) + factors

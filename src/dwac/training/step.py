@@ -9,6 +9,8 @@ from torch import Tensor
 
 from dwac.nn import Model
 from dwac.nn.batches import Inputs
+from dwac.nn.norms import SharedNorms
+from dwac.nn.ranks import Ranks, Share
 
 
 def one_cycle(progress: float) -> float:
@@ -36,6 +38,48 @@ class Step:
         loss.backward()
         self.optimizer.step()
         return loss.detach()
+
+
+class SharedStep(Step):
+    """The same on a batch that several processes share: x, y and weights are this rank's part of it.
+
+    Every rank takes the step of the whole batch. The gradients of all parameters travel at once, and with them the loss
+    and whether anybody pressed Ctrl-C.
+    """
+
+    def __init__(
+        self, model: Model, optimizer: torch.optim.Optimizer, mixed_precision: bool, norms: SharedNorms
+    ) -> None:
+        super().__init__(model, optimizer, mixed_precision)
+        self.norms, self.stop = norms, False
+
+    def take(self, x: Inputs, y: Tensor, weights: Tensor | None, share: Share) -> tuple[Tensor, Tensor]:
+        """Take it: the loss of the whole batch, and how many ranks want to stop."""
+        self.norms.share = share
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(y.device.type, torch.bfloat16, enabled=self.mixed_precision):
+            loss = self.model.loss(x, y, weights=weights, share=share)
+        loss.backward()
+        self.norms.share = None
+        grads = [part.grad for part in self.model.parameters() if part.grad is not None]
+        facts = torch.stack([loss.detach(), torch.full_like(loss, float(self.stop))])
+        loss, stops = _total(grads, facts, share.ranks)
+        self.optimizer.step()
+        return loss, stops
+
+
+def _total(grads: list[Tensor], facts: Tensor, ranks: Ranks) -> Tensor:
+    """Add up gradients over the ranks in place, and facts, which are returned: one message per type of number."""
+    for dtype in {part.dtype: None for part in grads} | {facts.dtype: None}:
+        parts = [part for part in grads if part.dtype == dtype]
+        beside = [facts] if facts.dtype == dtype else []
+        flat = ranks.total(torch.cat([part.reshape(-1) for part in [*parts, *beside]]))
+        *found, rest = flat.split([*(part.numel() for part in parts), facts.numel() * len(beside)])
+        torch._foreach_copy_(
+            parts, [new.view_as(part) for new, part in zip(found, parts, strict=True)]
+        ) if parts else None
+        facts = rest if beside else facts
+    return facts
 
 
 class GraphStep(Step):

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from dwac.kernels import full_precision, get_kernel, squared_distances
 from dwac.nn import Model, SoftmaxTwin, WeightedAverage
+from dwac.nn.ranks import over_ranks, shared
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
 FINE_SCALES = tuple(1.1**step for step in range(-15, 16))  # 0.24 … 4.2
@@ -38,13 +39,19 @@ class Judged(NamedTuple):
         """
         n, mistakes = self.losses.shape[1], self.rivals.mean(dim=1)
         totals = self.losses.sum(dim=1) + mistakes + torch.tensor(prior).to(self.losses)
-        best = int(totals.argmin())
+        best = _agreed(int(totals.argmin()))
         if best == usual or n < 2:
             return usual
         others = (totals[:, None] - self.losses).argmin(dim=0)
         gain = self.losses[usual] - self.losses.gather(0, others[None])[0]
         dearer = (mistakes[best] - mistakes[usual]).clamp_min(0) / (n + 2)
-        return best if gain.mean() - dearer > gain.std() / math.sqrt(n) else usual
+        return _agreed(best if gain.mean() - dearer > gain.std() / math.sqrt(n) else usual)
+
+
+def _agreed(choice: int) -> int:
+    """The choice of rank 0, if several processes choose: rounding must not let them differ."""
+    ranks = shared()
+    return choice if ranks is None else int(ranks.agreed([choice])[0])
 
 
 def judge_votes(votes: Tensor, y: Tensor, averaged: Tensor | None = None) -> Tensor:
@@ -85,12 +92,17 @@ class HeldOut(NamedTuple):
             same = losses.expand(len(factors), -1)
             return Judged(same, torch.zeros_like(same), torch.zeros_like(same))
         size = _CELLS.get(self.h.device.type, 2**22) // (1 if self.voters is None else len(self.voters[1]))
+        return Judged(
+            *over_ranks(lambda h, y: self._judge(h, y, factors, max(1, size)), self.h, self.y).permute(1, 2, 0)
+        )
+
+    def _judge(self, h: Tensor, y: Tensor, factors: Sequence[float], size: int) -> Tensor:
+        """`Judged` of some rows, (n, 3, C), so many rows at a time."""
         judge = self._judge_averages if getattr(self.model, "averaged", None) is not None else self._judge_classes
         parts = [
-            torch.stack(list(judge(h, y, factors)), dim=1)
-            for h, y in zip(self.h.split(max(1, size)), self.y.split(max(1, size)), strict=True)
+            torch.stack(list(judge(*rows, factors)), dim=1) for rows in zip(h.split(size), y.split(size), strict=True)
         ]
-        return Judged(*torch.cat(parts, dim=2))
+        return torch.cat(parts, dim=2).permute(2, 0, 1)
 
     def _judge_classes(self, h: Tensor, y: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
         """`Judged`, (3, n), for each factor."""

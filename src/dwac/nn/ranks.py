@@ -1,0 +1,256 @@
+"""Processes that share one computation: each has a part of the rows, and all end with the same numbers.
+
+    with joined(Ranks()):                      # dwac.training.processes() does this
+        with sharing() as ranks:               # from here on, embed() and others divide their rows
+            share = ranks.share(len(batch))    # of a batch that every rank knows
+            part = model.loss(x[share.own], y[share.own], share=share)
+            part.backward()                    # the parts' gradients add up to that of the whole batch
+
+Every rank must make the same calls in the same order, as always with torch.distributed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dwac.errors import ProcessError
+
+_JOINED: ContextVar[Ranks | None] = ContextVar("joined", default=None)
+_SHARING: ContextVar[Ranks | None] = ContextVar("sharing", default=None)
+
+
+class Ranks:
+    """The processes of a torch.distributed group, and which of them this is.
+
+    Tensors that the group's backend cannot send, such as a GPU's with gloo, travel through the CPU.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        self.group = group
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        backends = str(dist.get_backend_config(group))
+        self._gpus, self._cpus = "nccl" in backends, "gloo" in backends or "mpi" in backends
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0, which alone prints and writes."""
+        return self.rank == 0
+
+    def sizes(self, n: int) -> list[int]:
+        """How many of n rows each rank has: they differ by at most one.
+
+        >>> Ranks.sizes(type("Two", (), {"size": 2}), 5)
+        [3, 2]
+        """
+        return [n // self.size + (rank < n % self.size) for rank in range(self.size)]
+
+    def own(self, n: int) -> slice:
+        """Which of n rows this rank has."""
+        sizes = self.sizes(n)
+        start = sum(sizes[: self.rank])
+        return slice(start, start + sizes[self.rank])
+
+    def share(self, n: int) -> Share:
+        """This rank's share of a batch of n rows."""
+        return Share(self, n)
+
+    # What the ranks tell one another
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over ranks, in place."""
+        sent = self._sent(values)
+        self._call(dist.all_reduce, sent)
+        return values if sent is values else values.copy_(sent)
+
+    def gathered(self, values: Tensor) -> Tensor:
+        """(R, …): the values of every rank, all of the same shape."""
+        sent = self._sent(values.contiguous())
+        found = sent.new_empty(self.size, *sent.shape)
+        self._call(dist.all_gather, list(found.unbind(0)), sent)
+        return found.to(values.device)
+
+    def rows(self, part: Tensor, sizes: Sequence[int]) -> Tensor:
+        """All ranks' rows, one after the other, of which each rank has as many as `sizes` says."""
+        most = max(sizes)
+        padded = part if len(part) == most else torch.cat([part, part.new_zeros(most - len(part), *part.shape[1:])])
+        found = self.gathered(padded)
+        return torch.cat([found[rank, :size] for rank, size in enumerate(sizes)])
+
+    def first_says(self, values: Tensor) -> Tensor:
+        """The values of rank 0, in place."""
+        sent = self._sent(values)
+        self._call(dist.broadcast, sent, 0 if self.group is None else dist.get_global_rank(self.group, 0))
+        return values if sent is values else values.copy_(sent)
+
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        """The numbers of rank 0: rounding may differ between machines, decisions must not."""
+        return [float(value) for value in self.first_says(torch.tensor(values, dtype=torch.float64)).tolist()]
+
+    def first_sends(self, data: bytes | None) -> bytes | None:
+        """The bytes of rank 0, or None."""
+        size = int(self.agreed([-1 if data is None else len(data)])[0])
+        if size < 0:
+            return None
+        held = torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8) if self.first else torch.empty(size)
+        return self.first_says(held.to(torch.uint8)[:size].contiguous()).numpy().tobytes()
+
+    def align(self, tensors: Iterable[Tensor]) -> None:
+        """Give every rank the tensors of rank 0."""
+        with torch.no_grad():
+            for part in tensors:
+                held = part.detach().contiguous()
+                part.copy_(self.first_says(held))
+
+    def _sent(self, values: Tensor) -> Tensor:
+        """The values on a device that the group can send from, contiguous."""
+        if values.is_cuda and not self._gpus:
+            return values.cpu()
+        if not values.is_cuda and not self._cpus:
+            return values.cuda()
+        return values
+
+    def _call(self, function: Callable[..., Any], *values: Any) -> None:
+        try:
+            function(*values, group=self.group)
+        except RuntimeError as error:  # gloo and nccl have no class of their own for this
+            said = re.sub(r"^\[[^\]]*\]\s*|\. .*", "", " ".join(str(error).split()))  # without the place in its source
+            raise ProcessError(
+                f"rank {self.rank} of {self.size} lost another process, which stopped or cannot be reached ({said})"
+            ) from error
+
+
+class Share:
+    """A rank's share of a batch of n rows that all ranks know.
+
+    A rank without rows of its own (n < R) computes with any one row, a stand-in, which counts nowhere: so it takes part
+    in what the ranks exchange.
+    """
+
+    def __init__(self, ranks: Ranks, n: int) -> None:
+        self.ranks, self.n = ranks, n
+        self.sizes, self.own = ranks.sizes(n), ranks.own(n)
+        self.size = self.sizes[ranks.rank]
+
+    @property
+    def empty(self) -> bool:
+        """Whether this rank has only a stand-in."""
+        return self.size == 0
+
+    @property
+    def rows(self) -> slice:
+        """The rows to compute with: its own, or a stand-in."""
+        return slice(0, 1) if self.empty else self.own
+
+    def gather(self, h: Tensor, y: Tensor, ids: Tensor | None, weights: Tensor | None) -> Whole:
+        """The whole batch from the parts of all ranks, sent at once; differentiable in h.
+
+        Going back, the gradients of all ranks are added, and each rank keeps that of its own rows.
+        """
+        columns = [part for part in (y, ids, weights) if part is not None]
+        plain = [part.detach()[: self.size].reshape(-1, 1).contiguous().view(torch.uint8) for part in columns]
+        ref_h, others = _Gather.apply(h[: self.size], torch.cat(plain, dim=1), self)  # type: ignore[no-untyped-call]
+        widths = [part.element_size() for part in columns]
+        parts = [
+            found.contiguous().view(column.dtype).reshape(self.n)
+            for found, column in zip(others.split(widths, dim=1), columns, strict=True)
+        ]
+        rest = iter(parts[1:])
+        return Whole(ref_h, parts[0], None if ids is None else next(rest), None if weights is None else next(rest))
+
+
+class Whole(NamedTuple):
+    """A batch of n rows, as every rank has it: embeddings, labels, ids and weights."""
+
+    h: Tensor
+    y: Tensor
+    ids: Tensor | None
+    weights: Tensor | None
+
+
+class _Gather(torch.autograd.Function):
+    """Rows of all ranks: h (n, d), and bytes (n, w) beside."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, beside: Tensor, share: Share) -> tuple[Tensor, Tensor]:
+        ctx.share = share
+        width, size = h.shape[1], h.element_size()
+        sent = torch.cat([h.detach().contiguous().view(torch.uint8), beside], dim=1)
+        found = share.ranks.rows(sent, share.sizes)
+        every = found[:, : width * size].contiguous().view(h.dtype)
+        others = found[:, width * size :]
+        ctx.mark_non_differentiable(others)
+        return every, others
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        share = ctx.share
+        return share.ranks.total(grads[0].contiguous())[share.own], None, None
+
+
+def each_rank(values: Tensor, ranks: Ranks) -> Tensor:
+    """(R, k): a vector (k,) of each rank; differentiable, and the gradients of all ranks are added."""
+    share = ranks.share(ranks.size)  # one row per rank
+    found, _ = _Gather.apply(values[None], values.new_empty(1, 0, dtype=torch.uint8), share)  # type: ignore[no-untyped-call]
+    return found  # type: ignore[no-any-return]
+
+
+# Who takes part
+
+
+@contextmanager
+def joined(ranks: Ranks | None) -> Iterator[Ranks | None]:
+    """Inside, `sharing` finds these ranks. A single one shares with nobody."""
+    token = _JOINED.set(ranks if ranks is not None and ranks.size > 1 else None)
+    try:
+        yield ranks
+    finally:
+        _JOINED.reset(token)
+
+
+@contextmanager
+def sharing() -> Iterator[Ranks | None]:
+    """Inside, all ranks make the same calls and divide the rows; None if this process is alone.
+
+    Only there: whoever asks for a prediction on rank 0 alone must not wait for the others.
+    """
+    token = _SHARING.set(_JOINED.get())
+    try:
+        yield _SHARING.get()
+    finally:
+        _SHARING.reset(token)
+
+
+def shared() -> Ranks | None:
+    """The ranks that divide rows at the moment; None outside of `sharing`."""
+    return _SHARING.get()
+
+
+def over_ranks(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    """function(*rows), (n, …), of which every rank computes a part if ranks share the work.
+
+    The function must treat every row alone.
+    """
+    ranks, n = shared(), len(rows[0])
+    if ranks is None or n < ranks.size:
+        return function(*rows)
+    own = ranks.own(n)
+    return ranks.rows(function(*(part[own] for part in rows)), ranks.sizes(n))
+
+
+def processes_joined() -> bool:
+    """Whether this is one of several processes."""
+    return _JOINED.get() is not None
+
+
+def is_first() -> bool:
+    """Whether this process is alone or rank 0: who prints, and writes."""
+    ranks = _JOINED.get()
+    return ranks is None or ranks.first

@@ -1,0 +1,256 @@
+"""The state of a training, from step to step: so that it can be saved and resumed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dwac.errors import InputError, NonFiniteError
+from dwac.nn.batches import Inputs, batches_of, embed
+from dwac.nn.heads import Model, WeightedAverage
+from dwac.training import checkpoint as checkpoints
+from dwac.training.order import n_batches, read, windows
+from dwac.training.settings import Settings, checksum
+from dwac.training.step import GraphStep, Step, one_cycle
+from dwac.training.validation import SCALES, HeldOut, Sampler
+
+_VOTERS = {"cpu": 2048, "cuda": 4096}  # how many vote on validation data during training; afterwards all do
+_FEW = 512  # validation examples that choose the scale during training
+
+
+@dataclass
+class Run:
+    """The state of a training: everything that changes from step to step, so that it can be saved and resumed."""
+
+    model: Model
+    x: Inputs
+    y: Tensor
+    weights: Tensor | None
+    class_weights: Tensor
+    augment: Callable[[Inputs, torch.Generator], Inputs] | None
+    rescale: bool
+    validation: tuple[Inputs, Tensor] | None
+    settings: Settings
+    block_rows: int | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Tensor] = field(default_factory=dict)
+    best_loss: float = float("inf")
+    waited: int = 0
+    ended: str = "finished"
+    first = True  # whether this process writes checkpoints and calls back
+    replayed = True  # whether steps may be recorded as a CUDA graph
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        self.voters = Sampler(self.y)
+        graph = settings.compiled and self.y.is_cuda
+        rate = torch.tensor(settings.learning_rate, device=self.y.device) if graph else settings.learning_rate
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=rate,
+            betas=(0.9, settings.beta2),
+            weight_decay=settings.weight_decay,
+            fused=True,
+            capturable=graph,
+        )
+        self.steps = settings.epochs * -(-len(self.y) // settings.batch_size)
+        self.steps_done = 0
+        self.step = Step(self.model, self.optimizer, settings.mixed_precision)
+        if graph and self.replayed:
+            self.step = GraphStep(self.model, self.optimizer, settings.mixed_precision, settings.batch_size)
+
+    def epochs(self, on_batch: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
+        """Train epoch by epoch until the end; the history's rows."""
+        for epoch in range(len(self.rows) + 1, self.settings.epochs + 1):
+            if self.waited >= self.settings.patience:
+                self.ended = "stopped early"
+                return
+            start = time.perf_counter()
+            row: dict[str, Any] = {"epoch": epoch, "loss": self._epoch(on_batch)}
+            if self.validation is not None:
+                row["validation_loss"], accuracy = self._validate(*self.validation)
+                if not tables_of(self.model):  # a label is either right or wrong
+                    row["validation_accuracy"] = accuracy
+                self.waited += 1
+                if row["validation_loss"] < self.best_loss:
+                    self.best_loss, self.waited = row["validation_loss"], 0
+                    self.best = {name: part.detach().clone() for name, part in state_of(self.model)}
+            row["seconds"] = time.perf_counter() - start
+            self.rows.append(row)
+            yield row
+
+    def _epoch(self, on_batch: Callable[[int, int], None] | None) -> float:
+        """One shuffled pass; the mean loss, read from the device once."""
+        self.model.train()
+        n, size = len(self.y), self.settings.batch_size
+        total, done, batches = torch.zeros((), device=self.y.device), 0, n_batches(n, size)
+        for window in windows(n, size, self.generator, self.block_rows):
+            parts = [self._part(rows) for rows in window]
+            for rows, x in zip(
+                window, read(self.x, parts, self.y.device, ahead=self.block_rows is not None), strict=True
+            ):
+                total += self._take(rows.to(self.y.device), x) * len(rows)
+                self.steps_done += 1
+                done += 1
+                if on_batch is not None:
+                    on_batch(done, batches)
+        mean = float(total) / n
+        if mean != mean or mean in (float("inf"), float("-inf")):
+            raise NonFiniteError(f"the training loss became {mean}; lower the learning rate or check the inputs")
+        return mean
+
+    def _part(self, rows: Tensor) -> Tensor:
+        """The rows of a batch that this process reads: all."""
+        return rows
+
+    def _take(self, rows: Tensor, x: Inputs) -> Tensor:
+        """Take a step with a batch, of which x are the inputs that were read; its loss before the step."""
+        x = x if self.augment is None else self.augment(x, self.generator)
+        self._set_rate(one_cycle(self.steps_done / self.steps))
+        return self.step(x, self.y[rows], None if self.weights is None else self.weights[rows])
+
+    def _set_rate(self, factor: float) -> None:
+        for group in self.optimizer.param_groups:
+            rate = factor * self.settings.learning_rate
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    @torch.no_grad()
+    def _validate(self, x: Inputs, y: Tensor) -> tuple[float, float]:
+        """Loss and accuracy on validation data; at the best scale, if the model will be rescaled."""
+        voters = None
+        if isinstance(self.model, WeightedAverage):
+            most = min(_VOTERS.get(self.y.device.type, 2048), max(256, len(self.y) // 8))
+            rows = self.voters(most, self.generator)
+            voters = self._embed(tuple(part[rows.to(part.device)] for part in self.x)), self.y[rows]
+        held_out = HeldOut(self.model, self._embed(x), y.to(self.y.device), voters, self.class_weights)
+        factor = held_out.some(_FEW).best_scale(SCALES) if self.rescale else 1.0
+        judged = held_out.judge([factor])
+        return float(judged.losses.mean()), float(judged.right.mean())
+
+    def _embed(self, x: Inputs) -> Tensor:
+        """h in the precision of training, which is enough to compare epochs."""
+        with torch.autocast(self.y.device.type, torch.bfloat16, enabled=self.settings.mixed_precision):
+            return embed(self.model, x)
+
+    def restore_best(self) -> None:
+        """Restore the best weights; without validation data, keep those of the last epoch."""
+        with torch.no_grad():
+            for name, part in state_of(self.model):
+                if name in self.best:
+                    part.copy_(self.best[name])
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these rows from now on, after training."""
+        self.x = tuple(part[rows.to(part.device)] for part in self.x)
+        self.y = self.y[rows.to(self.y.device)]
+
+    def remember(self, names: tuple[Tensor, ...]) -> None:
+        """Let the model remember the rows, under these names if there are any."""
+        self.model.remember(batches_of(self.x, self.y, *names, size=self._at_once))
+
+    @property
+    def _at_once(self) -> int:
+        return 4096 if self.y.is_cuda else 512
+
+    def interruptible(self) -> AbstractContextManager[None]:
+        """What epochs run in."""
+        return nullcontext()
+
+    def tell(
+        self, row: dict[str, Any], on_epoch: Callable[[dict[str, Any]], None] | None, path: str | Path | None
+    ) -> None:
+        """After an epoch: call back, and write the checkpoint."""
+        if on_epoch is not None:
+            on_epoch(row)
+        if path is not None:
+            self.save(path)
+
+    def _found(self, path: str | Path) -> bytes | None:
+        """The bytes of a checkpoint, if there is one."""
+        return checkpoints.checkpoint_bytes(path) if Path(path).exists() else None
+
+    def save(self, path: str | Path) -> None:
+        """Everything that `resume` needs, in one file."""
+        tensors = {f"model.{name}": part for name, part in state_of(self.model)}
+        tensors |= {f"best.{name}": part for name, part in self.best.items()}
+        moments, groups = checkpoints.flatten_optimizer(self.optimizer)
+        tensors |= {f"optimizer.{name}": part for name, part in moments.items()}
+        tensors |= {f"random.{name}": part for name, part in checkpoints.rng_state(self.y.device).items()}
+        tensors["generator"] = self.generator.get_state()
+        facts = {
+            "of": self._fingerprint,
+            "rows": self.rows,
+            "best_loss": self.best_loss if self.best else None,
+            "waited": self.waited,
+            "steps_done": self.steps_done,
+            "optimizer": groups,
+        }
+        checkpoints.save_checkpoint(path, tensors, facts)
+
+    def resume(self, path: str | Path) -> None:
+        """Continue from a checkpoint, if the file exists; it must belong to the same training."""
+        data = self._found(path)
+        if data is None:
+            return
+        tensors, facts = checkpoints.read_checkpoint(data, str(path))
+        if facts.get("of") != self._fingerprint:
+            raise InputError(
+                f"{path} must be a checkpoint of this training; it belongs to other data, another network or other "
+                "settings; resume with the same ones, or remove the file to start again"
+            )
+        parts = {name: _under(tensors, name) for name in ("model", "best", "optimizer", "random")}
+        with torch.no_grad():
+            for name, part in state_of(self.model):
+                part.copy_(parts["model"][name])
+        self.best = {name: part.to(self.y.device) for name, part in parts["best"].items()}
+        self.rows, self.waited = facts["rows"], facts["waited"]
+        self.best_loss = float("inf") if facts["best_loss"] is None else facts["best_loss"]
+        checkpoints.restore_optimizer(self.optimizer, parts["optimizer"], facts["optimizer"])
+        self.steps_done = facts["steps_done"]
+        self.generator.set_state(tensors["generator"])
+        checkpoints.restore_rng(parts["random"], self.y.device)
+
+    @cached_property
+    def _fingerprint(self) -> dict[str, Any]:
+        """What identifies a training: settings, network and data."""
+        held_out = () if self.validation is None else (*self.validation[0], self.validation[1])
+        data = (*self.x, self.y, *held_out, self.class_weights, *tables_of(self.model))
+        data += () if self.weights is None else (self.weights,)
+        return {
+            "settings": asdict(self.settings),
+            "head": [
+                type(self.model).__name__,
+                *(getattr(self.model, name, 0) for name in ("kernel", "penalty", "auxiliary_weight")),
+            ],
+            "rescale": self.rescale,
+            "network": [[name, *part.shape] for name, part in state_of(self.model)],
+            "data": [checksum(part) for part in data],
+        } | ({} if self.block_rows is None else {"block_rows": self.block_rows})
+
+
+def state_of(model: Model) -> Iterator[tuple[str, Tensor]]:
+    """All that training changes: parameters and buffers, not the references."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def tables_of(model: Model) -> list[Tensor]:
+    """What the labels stand for, if they are not classes."""
+    tables = (getattr(model, name, None) for name in ("likeness", "averaged", "targets"))
+    return [table for table in tables if table is not None]
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): part for name, part in tensors.items() if name.startswith(f"{prefix}.")}

@@ -1,0 +1,148 @@
+"""A training that several processes share: each computes its part of every batch, and all stay in step.
+
+What is random about single rows, dropout and augmentation, is drawn by each rank for its own rows. Everything else is
+as in one process, up to rounding: the order of rows, batch normalisation, loss, gradient and decisions.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dwac.errors import ProcessError
+from dwac.nn.batches import Inputs, batches_of
+from dwac.nn.heads import WeightedAverage
+from dwac.nn.norms import SharedNorms
+from dwac.nn.ranks import Ranks
+from dwac.reference import ReferenceSet
+from dwac.training.run import Run, state_of
+from dwac.training.settings import checksum
+from dwac.training.step import SharedStep, one_cycle
+
+_ASKED = 16  # steps on a GPU after which it is asked whether anybody pressed Ctrl-C: it must wait for the answer
+
+
+@dataclass
+class SharedRun(Run):
+    """A `Run` of every rank; rank 0 alone calls back and writes checkpoints."""
+
+    ranks: Ranks = None  # type: ignore[assignment]
+    replayed = False  # a CUDA graph cannot wait for other processes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.first = self.ranks.first
+        self._check_same_data()
+        self.ranks.align(part for _, part in state_of(self.model))
+        self.norms = SharedNorms(self.model, self.ranks)
+        self.shared_step = SharedStep(self.model, self.optimizer, self.settings.mixed_precision, self.norms)
+        self.stops = torch.zeros((), device=self.y.device)
+
+    def _check_same_data(self) -> None:
+        """All ranks must train on the same rows in the same order."""
+        seen = [len(self.y), checksum(self.y), *(checksum(part[:1]) for part in self.x), self.settings.batch_size]
+        every = self.ranks.gathered(torch.tensor(seen, device=self.y.device))
+        other = (every != every[0]).any(dim=1).nonzero()[:, 0].tolist()
+        if other:
+            raise ProcessError(
+                "every process must train on all rows, in the same order; rank 0 has "
+                f"{int(every[0, 0]):,} rows, rank {other[0]} {int(every[other[0], 0]):,}, or others; "
+                "do not divide the data: training does"
+            )
+
+    # Steps
+
+    def _epoch(self, on_batch: Callable[[int, int], None] | None) -> float:
+        torch.manual_seed(self._seed(len(self.rows)))
+        with self.norms:
+            mean = super()._epoch(on_batch if self.first else None)
+        self.ranks.align(part for _, part in state_of(self.model))  # such as statistics that a layer keeps of its rows
+        return mean
+
+    def _seed(self, step: int) -> int:
+        """A seed of this rank's own: otherwise all would hide the same features of different rows."""
+        return zlib.crc32(repr((self.settings.seed, step, self.ranks.rank)).encode())
+
+    def _part(self, rows: Tensor) -> Tensor:
+        return rows[self.ranks.share(len(rows)).rows]
+
+    def _take(self, rows: Tensor, x: Inputs) -> Tensor:
+        share = self.ranks.share(len(rows))
+        if self.augment is not None:
+            x = self.augment(x, torch.Generator().manual_seed(self._seed(self.steps_done)))
+        self._set_rate(one_cycle(self.steps_done / self.steps))
+        own = rows[share.rows]
+        loss, stops = self.shared_step.take(x, self.y[own], None if self.weights is None else self.weights[own], share)
+        self.stops += stops
+        if (not self.y.is_cuda or self.steps_done % _ASKED == 0) and float(self.stops) > 0:
+            raise KeyboardInterrupt  # all ranks, after the same step
+        return loss
+
+    # Decisions
+
+    def _validate(self, x: Inputs, y: Tensor) -> tuple[float, float]:
+        loss, accuracy = self.ranks.agreed(super()._validate(x, y))
+        return loss, accuracy
+
+    def tell(
+        self, row: dict[str, Any], on_epoch: Callable[[dict[str, Any]], None] | None, path: str | Path | None
+    ) -> None:
+        """Rank 0 alone does; if it is told to stop, all do."""
+        stop = self.shared_step.stop
+        if self.first:
+            try:
+                super().tell(row, on_epoch, path)
+            except KeyboardInterrupt:
+                stop = True
+        if float(self.ranks.total(torch.tensor([float(stop)]))) > 0:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C ends the training of all ranks after the same step; pressed again, this process at once.
+
+        Random numbers afterwards are the same on all ranks.
+        """
+        devices = [self.y.device] if self.y.is_cuda else []
+        with torch.random.fork_rng(devices=devices):
+            if threading.current_thread() is not threading.main_thread():
+                yield
+                return
+
+            def stop(number: int, frame: FrameType | None) -> None:
+                if self.shared_step.stop:
+                    signal.default_int_handler(number, frame)
+                self.shared_step.stop = True
+
+            before = signal.signal(signal.SIGINT, stop)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGINT, before)
+
+    # What is kept
+
+    def _found(self, path: str | Path) -> bytes | None:
+        return self.ranks.first_sends(super()._found(path) if self.first else None)
+
+    def remember(self, names: tuple[Tensor, ...]) -> None:
+        """Every rank embeds its part of the rows; all have all."""
+        n, model = len(self.y), self.model
+        if n < self.ranks.size or not isinstance(model, WeightedAverage):
+            return super().remember(names)
+        own = self.ranks.own(n)
+        model.remember(batches_of(tuple(part[own] for part in self.x), self.y[own], size=self._at_once))
+        h = self.ranks.rows(model.references.embeddings, self.ranks.sizes(n))
+        ids = names[0].tolist() if names else None
+        model.references = ReferenceSet(h, self.y, ids, model.n_classes, model.kernel)
+        return None
