@@ -193,7 +193,7 @@ def test_columns_are_looked_at_a_fixed_number_of_times(given: Any, form: str, mo
 
 
 def test_tables_that_would_fill_the_memory_are_refused_unread(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_room", lambda: 2**20)
+    monkeypatch.setattr(tables, "room", lambda: 2**20)
     frame = pd.DataFrame({"x": np.zeros(10**6), "y": "no"})
     with pytest.raises(InputError, match=r"a.parquet takes 12,000,000 bytes or more in memory; .* give fewer rows"):
         given("a.parquet", frame.to_parquet(), target="y")

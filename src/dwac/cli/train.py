@@ -17,7 +17,7 @@ from rich.table import Table
 
 from dwac import training
 from dwac._checks import listed
-from dwac.cli import tasks
+from dwac.cli import batches, tasks
 from dwac.cli.app import ARGUMENTS
 from dwac.cli.options import (
     DeviceOption,
@@ -33,8 +33,19 @@ from dwac.cli.output import agreement_line, evaluation_tables, print_json, refus
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError, ProcessError
 from dwac.estimator.evaluation import Evaluated, evaluate, predict
+from dwac.estimator.streams import Stream
 from dwac.nn.ranks import is_first, processes_joined
-from dwac.reading import TASKS, Estimator, Model, Rows, looks_like_text, read
+from dwac.reading import (
+    TASKS,
+    Estimator,
+    Model,
+    Rows,
+    columns_of,
+    is_dataset,
+    looks_like_text,
+    read,
+    read_dataset,
+)
 from dwac.training.launch import launch
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
@@ -42,8 +53,8 @@ _SMALL = 4_000  # rows
 _UNUSED = "not used"  # columns that are constant, or differ in every row
 
 
-def _voters(value: str) -> str:
-    if value in ("all", "auto") or (value.isdecimal() and int(value) > 0):
+def _voters(value: str | None) -> str | None:
+    if value is None or value in ("all", "auto") or (value.isdecimal() and int(value) > 0):
         return value
     raise typer.BadParameter(f"must be all, auto or a whole number of at least 1; got {value!r}")
 
@@ -60,7 +71,8 @@ def train(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A CSV, TSV, JSON Lines or Parquet file; a folder of images with one folder per class, "
+            help="A CSV, TSV, JSON Lines or Parquet file; a folder, a quoted glob or a URL of Parquet files, which are "
+            "read in batches and may be larger than memory; a folder of images with one folder per class, "
             "FOLDER/CLASS/*.png; a text file with one label, tab and text per line; or - for standard input.",
         ),
     ],
@@ -93,14 +105,15 @@ def train(
         typer.Option(min=1, help="Number of networks that vote together: more are more accurate and slower."),
     ] = None,
     voters: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="all|auto|N",
             callback=_voters,
             help="Who votes: all training rows; N of them, each with the votes of the rows like it; or auto: all up "
-            "to 20,000, beyond that as few as validation rows allow. Few make a small and fast model.",
+            "to 20,000, beyond that as few as validation rows allow. Few make a small and fast model. By default all, "
+            "or auto if rows are read in batches.",
         ),
-    ] = "all",
+    ] = None,
     cross_fit: Annotated[
         bool | None,
         typer.Option(
@@ -162,6 +175,8 @@ def train(
 
     dwac train people.csv --target income -o model/ --voters auto     # few rows vote for all, if there are many
 
+    dwac train 'rows/*.parquet' --target income -o model/     # larger than memory: read in batches; also s3://…
+
     dwac train photos/ -o model/ --nproc 2     # two processes, which share every batch; on several machines: torchrun
     """
     if nproc > 1:
@@ -169,34 +184,49 @@ def train(
     console = Console(quiet=json or not is_first())
     refuse_occupied(output, overwrite=overwrite)
     ranks = [label for label in (order or "").split(",") if label.strip()]
-    rows = read(data, target=target, text=text, ids=ids, form=form, encoding=encoding, task=task, order=ranks)
+    streamed = None
+    if is_dataset(data, form):
+        asked = columns_of(target, text, ids)
+        streamed = read_dataset(data, asked, task=task, order=ranks, test_size=test_size, seed=seed)
+        rows = streamed.rows
+    else:
+        rows = read(data, target=target, text=text, ids=ids, form=form, encoding=encoding, task=task, order=ranks)
     tasks.check(rows, data)
     clf = tasks.estimator(
         str(rows.task),
         rows.kind if encoder == "auto" else encoder,
         epochs=epochs,
         ensemble_size=ensemble_size,
-        voters=int(voters) if voters.isdecimal() else voters,
+        voters=int(voters) if voters is not None and voters.isdecimal() else voters,
         cross_fit="auto" if cross_fit is None else cross_fit,
         class_conditional=class_conditional,
         device=device,
         random_state=seed,
         checkpoint=_checkpoint(rows, output, checkpoint),
+        **({} if streamed is None else batches.settings_of(rows)),
     )
     kinds = _kinds(rows)
-    show_rows(rows, data, kinds, console)
-    parts = _held_out(rows, test_size, seed)
-    kept, held = rows.take(parts[0]), rows.take(parts[1])
+    if streamed is None:
+        show_rows(rows, data, kinds, console)
+        parts = _held_out(rows, test_size, seed)
+        kept, held = rows.take(parts[0]), rows.take(parts[1])
+    else:
+        batches.show_dataset(streamed, data, kinds, console)
+        kept, held = streamed.test, streamed.test
     start = time.perf_counter()
-    _fit(clf, kept)
+    _fit(clf, kept if streamed is None else streamed.stream)
     if not is_first():
         return  # the first of several processes evaluates and writes
     seconds = time.perf_counter() - start
     test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
     Model(clf, rows.columns).save(output, include_examples=not private)
-    show_training(clf, seconds, test, kept.take(_validation(clf, kept)), output, console)
+    validation = kept.take(_validation(clf, kept)) if streamed is None else batches.nobody(rows)
+    if streamed is not None:
+        batches.show_reading(clf, console)
+    show_training(clf, seconds, test, validation, output, console)
     if json:
-        print_json(summary(rows, kinds, clf, seconds, test, output))
+        found = summary(rows, kinds, clf, seconds, test, output)
+        print_json(found if streamed is None else found | batches.summary(streamed, clf))
 
 
 def _launch(arguments: list[str], data: str, output: Path, n: int, *, overwrite: bool) -> int:
@@ -243,12 +273,15 @@ def _held_out(rows: Rows, size: float, seed: int) -> tuple[NDArray[np.int64], ND
     return np.setdiff1d(order, test), np.sort(test)
 
 
-def _fit(clf: Estimator, rows: Rows) -> None:
+def _fit(clf: Estimator, rows: Rows | Stream) -> None:
     """Train. After Ctrl-C nothing is written, although the library would keep the unfinished model."""
     log = logging.getLogger(training.__name__)
     log.setLevel(logging.ERROR)
     try:
-        clf.fit(rows.X, rows.y, ids=rows.ids)
+        if isinstance(rows, Rows):
+            clf.fit(rows.X, rows.y, ids=rows.ids)
+        else:
+            clf.fit(rows)
     finally:
         log.setLevel(logging.NOTSET)
     if clf.history_.attrs["ended"] == "interrupted":

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 Name = str | int
 Value = str | int | float | bool | None
 
-_FEW = 256  # a number with at most this many distinct values may be a category too
+FEW = 256  # a number with at most this many distinct values may be a category too
 _WIDE, _WIDE_DROPOUT = 64, 0.3  # the hidden layer of the wide network
 _BINS, _MOST_BINS = 16, 1024  # of one number and of all; a multiple of 4, so that the quartiles are edges
 _DEEPEST = 1000  # most layers
@@ -44,6 +44,7 @@ _EDGE = 5.2  # the largest z = Φ⁻¹(rank)
 _ROBUST, _QUARTERS = 3.0, 1.35  # the limit of robust z; the interquartile range of a normal distribution
 _EDGE_OF_MOST = 1.645  # z of the quantile .95
 _EDGE_OF_SIXTEENTH = 1.534  # z of the quantile 15/16
+FORMS = {"paper": "standard", "wide": "robust"}  # of scales, by network; otherwise "quantile"
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "complex", "timedelta", "timedelta64"}
 _DATES = {"datetime", "datetime64", "date", "period"}  # pandas' names for the contents of a column
 
@@ -180,25 +181,25 @@ class Column:
     def fit(cls, series: pd.Series[Any], name: Name, *, network: str) -> Column:
         """Learn a column for a network: "paper", "wide", "numbers" or "default"."""
         paper = network == "paper"
-        kind = _kind(series)
+        kind = kind_of(series)
         if kind == "empty":
             return cls(name, kind)
         if kind == "categorical":
             # Categories that occur once get no index: they train the index of unseen ones.
             frequent = _frequent(series, name, least=1 if paper else 2)
             return cls(name, kind, categories=frequent)
-        parts = _parts(series, name, kind)
-        form = {"paper": "standard", "wide": "robust"}.get(network, "quantile")
+        parts = parts_of(series, name, kind)
+        form = FORMS.get(network, "quantile")
         scales = [Scale.fit(part, form=form) for part in parts]
         x = pd.Series(parts[0])
-        codes = kind == "numeric" and network == "default" and _scattered(x)
+        codes = kind == "numeric" and network == "default" and scattered(np.sort(x.dropna().unique()), len(x))
         return cls(name, kind, scales, bool(x.isna().any()), _frequent(x, name, least=2) if codes else [])
 
     def features(self, series: pd.Series[Any]) -> Features:
         """The column as features."""
         found = Features()
         if self.scales:
-            parts = _parts(series, self.name, self.kind)
+            parts = parts_of(series, self.name, self.kind)
             for part, scale in zip(parts, self.scales, strict=True):
                 if scale is not None:
                     (found.plain if scale.form == "binary" else found.continuous).append(scale.apply(part))
@@ -227,7 +228,7 @@ class Column:
         """Numbers (n,) by which values are compared, NaN where missing; a date's is its time."""
         if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":  # most columns: nothing to check
             return np.clip(series.to_numpy().astype(np.float64), -_LARGEST, _LARGEST)
-        return _parts(_read(series, self.kind), self.name, self.kind)[0]
+        return parts_of(_read(series, self.kind), self.name, self.kind)[0]
 
     def differences(self, one: pd.Series[Any], many: pd.Series[Any]) -> Floats:
         """(n,) in [0, 1]: how much n values differ from the one; numbers and dates in units of their usual range."""
@@ -346,6 +347,10 @@ class TabularEncoder(Encoder):
         network = self.settings["network"]
         columns = [Column.fit(frame.iloc[:, i], name, network=network) for i, name in enumerate(frame.columns)]
         unique = [c.name for c in columns if c.kind == "categorical" and len(frame[c.name].unique()) > 1]
+        return self.adopt(columns, len(frame), unique)
+
+    def adopt(self, columns: list[Column], rows: int, unique: Sequence[Name] = ()) -> Self:
+        """Take what was learned about the columns of so many training rows. unique: columns of different values."""
         if unique and not any(c.used for c in columns):
             raise InputError(
                 f"at least one column must have values that recur; column {checks.listed(unique)} has a different "
@@ -353,7 +358,7 @@ class TabularEncoder(Encoder):
                 "command line"
             )
         self.columns = columns
-        self._learned(rows=len(frame))
+        self._learned(rows=rows)
         return self
 
     def transform(self, X: Any) -> Inputs:
@@ -572,7 +577,8 @@ def _frame(X: Any) -> pd.DataFrame:
     return pd.DataFrame(array)
 
 
-def _kind(series: pd.Series[Any]) -> str:
+def kind_of(series: pd.Series[Any]) -> str:
+    """numeric, boolean, datetime, categorical or empty."""
     if series.isna().all():
         return "empty"
     held = pd.api.types.infer_dtype(series, skipna=True)
@@ -581,7 +587,7 @@ def _kind(series: pd.Series[Any]) -> str:
     )
 
 
-def _parts(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:
+def parts_of(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:
     """The numbers of a column, (n,) each, NaN where missing: one, or a date's time, month, weekday and hour."""
     if kind != "datetime":
         return [_numbers(series, name)]
@@ -679,24 +685,33 @@ def _plain(value: Any) -> Value:
 
 def _frequent(series: pd.Series[Any], name: Name, least: int) -> list[Value]:
     """The values that occur at least `least` times, in an order independent of the rows; [] if there is only one."""
+    return frequent_of(counted(series, name), least)
+
+
+def counted(series: pd.Series[Any], name: Name) -> dict[Value, int]:
+    """How often each value of a column occurs; None stands for missing values."""
     codes, values = _codes(series, name)
     counts: dict[Value, int] = {}
     for value, count in zip(values, np.bincount(codes % len(values), minlength=len(values)), strict=True):
         counts[value] = counts.get(value, 0) + int(count)
+    return counts
+
+
+def frequent_of(counts: dict[Value, int], least: int) -> list[Value]:
+    """The same from the counts of the values."""
     if sum(count > 0 for count in counts.values()) < 2:
         return []
     frequent = [value for value, count in counts.items() if count >= least]
     return sorted(frequent, key=lambda value: (type(value).__name__, value if value is not None else 0))
 
 
-def _scattered(x: pd.Series[Any]) -> bool:
-    """Whether numbers (n,) are few, widely spaced values that recur: amounts or codes, not measurements.
+def scattered(values: Floats, n: int) -> bool:
+    """Whether the different values of n numbers, sorted, are few, widely spaced and recur: amounts or codes.
 
     Then the exact value matters, and no smooth function of the number separates one value from the next (Adult's
     capital gains as categories too: +1 point). For values that fill their range, this would only overfit (Covertype).
     """
-    values = np.sort(x.dropna().unique())
-    if not 2 < len(values) <= min(_FEW, len(x) // 20):
+    if not 2 < len(values) <= min(FEW, n // 20):
         return False
     return bool(len(values) < 0.5 * (values[-1] - values[0]) / np.diff(values).min())
 

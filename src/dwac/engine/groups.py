@@ -73,7 +73,7 @@ def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) ->
             continue
         points = embeddings[rows].double()
         points = (points - points.mean(dim=0)).float()  # float32 distances are precise near the centre
-        used, codes = _nearest(points, _centres(points, int(size), generator)).unique(return_inverse=True)
+        used, codes = nearest_centres(points, _centres(points, int(size), generator)).unique(return_inverse=True)
         leaves[rows] = first + codes
         first += len(used)
     return tree_of(embeddings, labels, leaves)
@@ -137,7 +137,7 @@ def _centres(points: Tensor, size: int, generator: torch.Generator) -> Tensor:
     centres = _spread_out(points, size, generator)
     codes = None
     for _ in range(_ROUNDS):
-        nearest = _nearest(points, centres)
+        nearest = nearest_centres(points, centres)
         if codes is not None and bool((nearest == codes).all()):
             break
         used, codes = nearest.unique(return_inverse=True)
@@ -159,8 +159,8 @@ def _spread_out(points: Tensor, size: int, generator: torch.Generator) -> Tensor
     return points[chosen]
 
 
-def _nearest(points: Tensor, centres: Tensor) -> Tensor:
-    """(n,): the nearest centre of each point."""
+def nearest_centres(points: Tensor, centres: Tensor) -> Tensor:
+    """(n,): the nearest centre (L, d) of each point (n, d); both near 0, where float32 distances are precise."""
     folded = torch.cat([-2 * centres, centres.square().sum(dim=1, keepdim=True)], dim=1).mT.contiguous()
     step = max(1, _TILE.get(points.device.type, 2**21) // len(centres))
     found = torch.empty(len(points), dtype=torch.int64, device=points.device)

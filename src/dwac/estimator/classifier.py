@@ -29,10 +29,11 @@ from dwac.conformal import (
     nonconformity,
 )
 from dwac.errors import InputError, LabelError
-from dwac.estimator.fitting import DWACEstimator, Reading
+from dwac.estimator.fitting import Reading
 from dwac.estimator.preparation import class_weights, encode_known, encode_labels, row_weights
 from dwac.estimator.readable import Reasons, readable, warn_of
 from dwac.estimator.several import Calibrations, calibrate, label_probabilities, probabilities_of
+from dwac.estimator.streaming import StreamingEstimator
 from dwac.estimator.targets import (
     LABELS,
     ORDERED,
@@ -53,7 +54,7 @@ from dwac.reference import ReferenceSet
 Floats = NDArray[np.float64]
 
 
-class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
+class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
     """A deep classifier whose every prediction is a weighted vote of training examples.
 
     Rows are divided into three parts: training rows vote, validation rows decide when training stops, and calibration
@@ -103,6 +104,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             Representatives (`voters`, `condense`) have none.
         voters: who votes after training: "all" training examples, so many representatives, each with the votes of the
             examples like it, or "auto": all up to 20,000, beyond that as few as validation rows allow. See `condense`.
+            By default all; of rows that are read in batches, "auto".
         mixed_precision: compute the network in bfloat16: True, False, or "auto" (on a GPU, where it helps).
         compiled: replay training steps as a CUDA graph: True, False, or "auto" (on a GPU, where it helps).
         checkpoint: a file that training writes after every epoch, and from which an interrupted fit resumes.
@@ -150,7 +152,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         rescale: bool = True,
         raw_features: bool = True,
         look_alikes: bool = True,
-        voters: str | int = "all",
+        voters: str | int | None = None,
         mixed_precision: bool | str = "auto",
         compiled: bool | str = "auto",
         checkpoint: str | PathLike[str] | None = None,

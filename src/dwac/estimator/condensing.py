@@ -7,7 +7,7 @@ all. How many are needed is decided on other rows. What was tried: docs/notes/fe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 from torch import Tensor
 
-from dwac.engine.groups import divide
+from dwac.engine.groups import divide, nearest_centres
 from dwac.estimator.targets import LABELS, NUMBERS, Target, classes
 from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
-from dwac.nn.ranks import over_ranks
+from dwac.nn.ranks import over_ranks, shared
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -178,8 +178,77 @@ def agreement_on(
     """
     if references.members is None or len(h) == 0:
         return None
-    with torch.no_grad():
-        votes = [judge(some, h) for some in (references, references.members)]
-    few, full = (part - np.logaddexp.reduce(part, axis=1, keepdims=True) for part in votes)
-    same = same_decision(few, full, target)
+    return agreement_of(references, references.members, h, target, judge)
+
+
+@torch.no_grad()
+def agreement_of(
+    few: ReferenceSet,
+    everybody: ReferenceSet,
+    h: Tensor,
+    target: Target,
+    judge: Callable[[ReferenceSet, Tensor], Floats] | None = None,
+) -> Agreement:
+    """The same of any two sets of voters; by default they judge the rows as they are."""
+    votes = [
+        np.asarray(some.log_class_weights(h).cpu().numpy()) if judge is None else judge(some, h)
+        for some in (few, everybody)
+    ]
+    log_p = [part - np.logaddexp.reduce(part, axis=1, keepdims=True) for part in votes]
+    same = same_decision(log_p[0], log_p[1], target)
     return agreement(same, np.ones_like(same))
+
+
+# Where those who are represented are too many to be kept
+
+
+@torch.no_grad()
+def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> ReferenceSet:
+    """Representatives of a sample, with the votes of all rows, who come as blocks of h (n, d) and labels (n,).
+
+    Each row counts for the leaf of its label whose mean, over its members in the sample, is nearest; so the numbers are
+    exact. The result has no members. Where ranks share the work, each gives other blocks.
+    """
+    members, n_leaves = few.members, len(few)
+    assert members is not None
+    centre = members.embeddings.double().mean(dim=0)
+    leaves = torch.as_tensor(members.groups.leaves, device=centre.device)
+    totals = centre.new_zeros(n_leaves, len(centre)).index_add_(0, leaves, members.embeddings.double())
+    means = (totals / torch.bincount(leaves, minlength=n_leaves)[:, None] - centre).float()
+    sizes = torch.zeros(n_leaves, dtype=torch.int64, device=centre.device)
+    for h, labels in blocks:
+        points = (h.double() - centre).float()
+        for label in labels.unique():
+            own = (few.labels == label).nonzero()[:, 0]
+            own = own if len(own) else torch.arange(n_leaves, device=own.device)  # nobody has that label: any leaf
+            nearest = nearest_centres(points[labels == label], means[own])
+            sizes += torch.bincount(own[nearest], minlength=n_leaves)
+    if (ranks := shared()) is not None:
+        sizes = ranks.total(sizes)
+    here = np.flatnonzero(sizes.cpu().numpy())
+    factors, counts = (few.weights / few.sizes)[here], sizes.cpu().numpy()[here].astype(np.float64)
+    parents = np.unique(few.groups.parents[here], return_inverse=True)[1]
+    return _weighted(few, here, counts * factors, counts).divided(np.arange(len(here)), parents, factors)
+
+
+def shared_votes(sample: ReferenceSet, counts: NDArray[np.int64]) -> ReferenceSet:
+    """A sample of the rows, with the votes of all: those of one label (K,) are shared equally by those who have it."""
+    labels = sample.labels.cpu().numpy()
+    votes = (counts / np.maximum(np.bincount(labels, minlength=len(counts)), 1))[labels]
+    return _weighted(sample, np.arange(len(labels)), votes, votes)
+
+
+def _weighted(references: ReferenceSet, rows: NDArray[np.int64], weights: Floats, sizes: Floats) -> ReferenceSet:
+    """Some of the references, with other votes, and without look-alikes."""
+    places = torch.as_tensor(rows, device=references.labels.device)
+    return ReferenceSet(
+        references.embeddings[places],
+        references.labels[places],
+        list(references.ids[rows]),
+        references.n_classes,
+        references.kernel,
+        references.class_weights,
+        weights,
+        sizes,
+        targets=None if references.targets is None else references.targets[places],
+    )

@@ -65,7 +65,7 @@ class DWACEstimator(Editable):
     calibration_size: float | None
     rescale: bool
     look_alikes: bool
-    voters: str | int
+    voters: str | int | None
     checkpoint: str | PathLike[str] | None
     device: str
     random_state: Any
@@ -113,7 +113,7 @@ class DWACEstimator(Editable):
         names = row_ids(X, ids, n)
         group_of = None if groups is None else grouped(groups, names)
         weights = row_weights(sample_weight, n)
-        rng = check_random_state(self.random_state if self.random_state is not None else _agreed_seed())
+        rng = check_random_state(self.random_state if self.random_state is not None else agreed_seed())
         crossed = cross_fitted(self.get_params(deep=False), encoder, n, _width(X) if encoder.kind == "tabular" else 0)
         if crossed:
             encoder, parts = TabularEncoder(network="wide"), everybody(n)
@@ -143,18 +143,8 @@ class DWACEstimator(Editable):
                     model, inputs, task.codes, weights, by_class, folds, seed, target.kind != LABELS
                 )
             else:
-                history = self._train(model, encoder, inputs, task.codes, weights, by_class, parts, seed)
-        # Only now, so that a fit that fails or is interrupted outside of training leaves the estimator unchanged.
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                delattr(self, name)
-        for name, value in features.items():
-            setattr(self, name, value)
-        self.target_, self.encoder_, self.model_, self.history_ = target, encoder, model, history
-        self._named()
-        self._group_of = group_of
-        self._fitted = self.get_params(deep=False)
-        self.examples_, self.private_ = Examples(), False
+                history = self._train_parts(model, encoder, inputs, task.codes, weights, by_class, parts, seed)
+        self._took(features, target, encoder, model, history, group_of)
         if isinstance(model, WeightedAverage):
             voter_ids = names[parts.training]
             exact = reading.exact[parts.training] if target.kind == NUMBERS else None
@@ -172,11 +162,32 @@ class DWACEstimator(Editable):
         self._calibrate(self._held_out(inputs, codes, reading.exact, names, held))
         if votes:
             self._novelty = self._fitted_novelty()
-        self._agreement, self._agreed, self._described = None, None, None
         n = len(self._validation_rows.y)
-        if isinstance(model, WeightedAverage) and wanted(self.voters, len(model.references), n):
+        if isinstance(model, WeightedAverage) and self.voters is not None and wanted(self.voters, len(voter_ids), n):
             self._represent(None if self.voters == "auto" else int(self.voters), strict=False)
         return self
+
+    def _took(
+        self,
+        features: dict[str, Any],
+        target: Target,
+        encoder: Encoder,
+        model: training.Model,
+        history: pd.DataFrame,
+        group_of: pd.Series[Any] | None,
+    ) -> None:
+        """Take what was trained; a fit that fails or is interrupted before that leaves the estimator unchanged."""
+        for name in ("n_features_in_", "feature_names_in_", "stream_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        for name, value in features.items():
+            setattr(self, name, value)
+        self.target_, self.encoder_, self.model_, self.history_ = target, encoder, model, history
+        self._named()
+        self._group_of = group_of
+        self._fitted = self.get_params(deep=False)
+        self.examples_, self.private_ = Examples(), False
+        self._agreement, self._agreed, self._described = None, None, None
 
     def _suited(self, encoder: Encoder) -> Encoder:
         """The encoder that suits what is predicted, where none was asked for by name."""
@@ -246,7 +257,7 @@ class DWACEstimator(Editable):
             network, target.n_codes, size, kernel=self.kernel, n_features=n_features, **tables, **terms
         )
 
-    def _train(
+    def _train_parts(
         self,
         model: training.Model,
         encoder: Encoder,
@@ -257,6 +268,34 @@ class DWACEstimator(Editable):
         parts: Parts,
         seed: int,
     ) -> pd.DataFrame:
+        """Train on rows of which some are held out."""
+        weights = weights if by_class is None else weights * by_class[codes]
+        y = torch.as_tensor(codes)
+        rows, held = torch.as_tensor(parts.training), torch.as_tensor(parts.validation)
+        return self._train(
+            model,
+            encoder,
+            tuple(part[rows] for part in inputs),
+            y[rows],
+            (tuple(part[held] for part in inputs), y[held]) if len(held) else None,
+            None if (weights == 1).all() else torch.as_tensor(weights)[rows],
+            by_class,
+            seed,
+        )
+
+    def _train(
+        self,
+        model: training.Model,
+        encoder: Encoder,
+        x: Inputs,
+        y: torch.Tensor,
+        validation: tuple[Inputs, torch.Tensor] | None,
+        weights: torch.Tensor | None,
+        by_class: Floats | None,
+        seed: int,
+        **options: Any,
+    ) -> pd.DataFrame:
+        """Train with the settings of the estimator, or else of the encoder's recipe; options: as for `train`."""
         recipe, cuda = encoder.recipe, model.device.type == "cuda"
         settings = {
             name: getattr(recipe, name) if getattr(self, name) is None else getattr(self, name)
@@ -266,18 +305,14 @@ class DWACEstimator(Editable):
         for name in ("mixed_precision", "compiled"):
             asked = getattr(self, name)
             settings[name] = cuda and getattr(recipe, name) if asked == "auto" else asked
-        weights = weights if by_class is None else weights * by_class[codes]
-        y = torch.as_tensor(codes)
-        rows, held = torch.as_tensor(parts.training), torch.as_tensor(parts.validation)
-        validation = (tuple(part[held] for part in inputs), y[held]) if len(held) else None
         title = "training" if self.head == "dwac" else f"training {self.head}"
         with progress_bar(title, settings["epochs"], show=self.verbose) as watch:
             return training.train(
                 model,
-                tuple(part[rows] for part in inputs),
-                y[rows],
+                x,
+                y,
                 validation=validation,
-                weights=None if (weights == 1).all() else torch.as_tensor(weights)[rows],
+                weights=weights,
                 class_weights=None if by_class is None else by_class.tolist(),
                 augment=encoder.augment,
                 rescale=self.rescale,
@@ -287,6 +322,7 @@ class DWACEstimator(Editable):
                 seed=seed,
                 **settings,
                 **watch,
+                **options,
             )
 
     def _cross_fit(
@@ -317,7 +353,7 @@ class DWACEstimator(Editable):
             )
 
 
-def _agreed_seed() -> int | None:
+def agreed_seed() -> int | None:
     """A random seed that all processes have; None for a single one, which needs none."""
     ranks = shared()
     return None if ranks is None else int(ranks.agreed([check_random_state(None).randint(2**31 - 1)])[0])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils import column_or_1d, compute_class_weight
+from sklearn.utils import column_or_1d
 from torch import Tensor
 
 from dwac._checks import listed
@@ -204,6 +204,18 @@ def split(
     rows per class for training.
     """
     n = len(codes)
+    n_validation, n_calibration = part_sizes(n, validation_size, calibration_size)
+    order = rng.permutation(n)
+    calibration, rest = order[:n_calibration], order[n_calibration:]
+    by_class = rest[np.argsort(codes[rest], kind="stable")]
+    spare = by_class[_rank(codes[by_class]) >= 2]
+    chosen = np.linspace(0, len(spare) - 1, min(n_validation, len(spare))).round().astype(np.int64)
+    validation = spare[np.unique(chosen)] if len(spare) else spare
+    return Parts(np.setdiff1d(rest, validation), np.sort(validation), np.sort(calibration))
+
+
+def part_sizes(n: int, validation_size: float | None, calibration_size: float | None) -> tuple[int, int]:
+    """How many of n rows are for validation and for calibration; at least 2 must remain for training."""
     if n < 2:
         raise ShapeError(f"at least 2 rows are needed to vote on one another; got {n} sample")
     usual = max(min(n // 10, _ENOUGH), n // 20)
@@ -215,13 +227,7 @@ def split(
             f"at least 2 rows must remain for training; validation_size and calibration_size leave "
             f"{n - n_validation - n_calibration} of {n}; reduce one of them"
         )
-    order = rng.permutation(n)
-    calibration, rest = order[:n_calibration], order[n_calibration:]
-    by_class = rest[np.argsort(codes[rest], kind="stable")]
-    spare = by_class[_rank(codes[by_class]) >= 2]
-    chosen = np.linspace(0, len(spare) - 1, min(n_validation, len(spare))).round().astype(np.int64)
-    validation = spare[np.unique(chosen)] if len(spare) else spare
-    return Parts(np.setdiff1d(rest, validation), np.sort(validation), np.sort(calibration))
+    return n_validation, n_calibration
 
 
 def _rank(codes: Ints) -> Ints:
@@ -289,10 +295,19 @@ def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floa
             raise InputError(f"class_weight must hold positive numbers; got {dict(class_weight)}")
         return by_class
     if isinstance(class_weight, str) and class_weight == "balanced":
-        here, by_class = np.unique(codes), np.ones(len(classes))  # a class without rows has no votes to weight
-        by_class[here] = compute_class_weight("balanced", classes=here, y=codes)
-        return by_class
+        return balanced(np.bincount(codes, minlength=len(classes)))
     raise InputError(f"class_weight must be None, 'balanced' or a dict of weights by label; got {class_weight!r}")
+
+
+def balanced(counts: Ints) -> Floats:
+    """(K,) weights that give equal total weight to classes of so many rows each.
+
+    >>> balanced(np.array([6, 2, 0]))
+    array([0.66666667, 2.        , 1.        ])
+    """
+    here, by_class = counts > 0, np.ones(len(counts))  # a class without rows has no votes to weight
+    by_class[here] = counts.sum() / (np.count_nonzero(here) * counts[here])
+    return by_class
 
 
 # The training examples

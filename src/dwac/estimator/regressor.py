@@ -25,10 +25,11 @@ from dwac.conformal import ExpectedIntervals, IntervalCalibration
 from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import InputError, ShapeError
 from dwac.estimator.distribution import PredictedDistribution, as_numpy
-from dwac.estimator.fitting import DWACEstimator, Reading, grouped
+from dwac.estimator.fitting import Reading, grouped
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
 from dwac.estimator.preparation import count
 from dwac.estimator.readable import NUMBERS_UNREAD, Sifted, warn_of
+from dwac.estimator.streaming import StreamingEstimator
 from dwac.estimator.targets import numbers, read_numbers
 from dwac.explain import NumberExplanation, explain_numbers
 from dwac.explain.numbers import in_groups, unreadable_number
@@ -39,7 +40,7 @@ Floats = NDArray[np.float64]
 _STRATA = 20  # parts of the range that validation rows are spread over
 
 
-class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
+class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     """A deep regressor whose every prediction is a weighted vote of training examples.
 
     Each training example votes for its own number with a weight that falls with distance. The votes are a whole
@@ -67,6 +68,8 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     True
     """
 
+    _predicts_numbers = True
+
     def __init__(
         self,
         encoder: Any = "auto",
@@ -88,7 +91,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         rescale: bool = True,
         raw_features: bool = True,
         look_alikes: bool = True,
-        voters: str | int = "all",
+        voters: str | int | None = None,
         mixed_precision: bool | str = "auto",
         compiled: bool | str = "auto",
         checkpoint: str | PathLike[str] | None = None,

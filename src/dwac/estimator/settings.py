@@ -57,7 +57,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name in _RATES:
         if settings.get(name) is not None:
             _check_rate(name, settings[name])
-    if settings["voters"] not in ("all", "auto"):
+    if settings["voters"] not in (None, "all", "auto"):
         if isinstance(settings["voters"], str):
             raise InputError(f"voters must be 'all', 'auto' or a whole number; got {settings['voters']!r}")
         checks.positive_int(settings["voters"], "voters")

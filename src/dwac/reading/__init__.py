@@ -22,6 +22,7 @@ import pandas as pd
 
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError
+from dwac.reading.datasets import Streamed, is_dataset, read_dataset
 from dwac.reading.files import PICTURES, read_pictures, read_sentences
 from dwac.reading.model import Estimator, Model, load
 from dwac.reading.roles import arrange, arrange_like, looks_like_text
@@ -29,7 +30,22 @@ from dwac.reading.rows import Columns, Rows
 from dwac.reading.tables import read_table
 from dwac.reading.targets import MARK, TASKS, known, understand
 
-__all__ = ["FORMATS", "MARK", "TASKS", "Columns", "Estimator", "Model", "Rows", "load", "looks_like_text", "read"]
+__all__ = [
+    "FORMATS",
+    "MARK",
+    "TASKS",
+    "Columns",
+    "Estimator",
+    "Model",
+    "Rows",
+    "Streamed",
+    "columns_of",
+    "is_dataset",
+    "load",
+    "looks_like_text",
+    "read",
+    "read_dataset",
+]
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "text", "image")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -79,7 +95,7 @@ def read(
         rows = read_sentences(data, name, encoding=encoding, labelled=labelled, classes=classes)
         return _finished(rows, like, name, task, order)
     form = "csv" if form == "text" else form  # columns were named, so this is a table with an unusual file name
-    asked = Columns(_one_or_several(target), text, ids)
+    asked = columns_of(target, text, ids)
     table = read_table(
         data,
         name,
@@ -94,6 +110,11 @@ def read(
     if like.kind != "text":
         _refuse_other("tabular", like, name)
     return arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled)
+
+
+def columns_of(target: str | Sequence[str] | None, text: str | None = None, ids: str | None = None) -> Columns:
+    """The columns that were named."""
+    return Columns(_one_or_several(target), text, ids)
 
 
 def _one_or_several(target: str | Sequence[str] | None) -> str | tuple[str, ...] | None:

@@ -218,7 +218,7 @@ def _json_lines(text: str, name: str, texts: Collection[str], lists: Collection[
         rows.append(row)
         lines.append(line)
     require_columns(len(first), name)
-    if 8 * len(rows) * len(first) > _room():
+    if 8 * len(rows) * len(first) > room():
         raise InputError(f"{name}: its {len(rows):,} lines have {len(first):,} different keys; {_LESS}")
     frame = pd.DataFrame(rows)
     named = dict(zip(frame.columns, _named([str(column) for column in frame.columns], name), strict=True))
@@ -245,7 +245,7 @@ def _dates(values: pd.Series[Any]) -> pd.Series[Any]:
 # Parquet
 
 
-def _room() -> int:
+def room() -> int:
     """The most bytes of a table: a quarter of this machine's memory, because pandas and the model need some too."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
@@ -255,7 +255,7 @@ def _room() -> int:
 
 def _parquet(data: bytes, name: str) -> pd.DataFrame:
     try:
-        table = read_parquet(data, name, most_bytes=_room())
+        table = read_parquet(data, name, most_bytes=room())
         _named(table.column_names, name)
         frame: pd.DataFrame = table.to_pandas(date_as_object=False)
     except TooLargeError as error:

@@ -42,6 +42,7 @@ def train(
     raw_features: bool = False,
     look_alikes: bool = False,
     block_rows: int | None = None,
+    remembered: Tensor | None = None,
     checkpoint: str | Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
@@ -74,7 +75,9 @@ def train(
         block_rows: leave x where it is, such as in a memory-mapped file larger than memory, and read it in blocks of
             this many neighbouring rows: 8 blocks at a time, drawn at random, are held in memory and shuffled (see
             `dwac.training.order`). By default x is moved to the model's device and shuffled as a whole. Labels, weights
-            and ids are held in memory, and so are the embeddings of all rows, which will vote.
+            and ids are held in memory, and so are the embeddings of all rows that will vote.
+        remembered: (m,) numbers of the rows that will vote, and by which `rescale` and what follows it are fitted; by
+            default all.
         checkpoint: a file that is written after each epoch. Training with the same model, data and settings resumes
             from it exactly. It is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
@@ -123,11 +126,14 @@ def train(
         run = new(model, inputs, y, weights, factors, augment, rescale, held_out, chosen, block_rows)
         try:
             _train(run, checkpoint, on_epoch, on_batch)
+            if remembered is not None:
+                run.keep(remembered)
+                names = tuple(part[remembered] for part in names)
             run.remember(names)
             if rescale and held_out is not None:
                 fit_scale(model, *held_out, class_weights=class_weights)
                 if raw_features:
-                    fit_raw_features(model, inputs, *held_out, class_weights=class_weights)
+                    fit_raw_features(model, run.x, *held_out, class_weights=class_weights)
                 if look_alikes:
                     fit_look_alikes(model, *held_out, class_weights=class_weights)
         except ProcessError as error:

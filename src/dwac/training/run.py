@@ -151,6 +151,11 @@ class Run:
                 if name in self.best:
                     part.copy_(self.best[name])
 
+    def keep(self, rows: Tensor) -> None:
+        """Only these rows from now on, after training."""
+        self.x = tuple(part[rows.to(part.device)] for part in self.x)
+        self.y = self.y[rows.to(self.y.device)]
+
     def remember(self, names: tuple[Tensor, ...]) -> None:
         """Let the model remember the rows, under these names if there are any."""
         self.model.remember(batches_of(self.x, self.y, *names, size=self._at_once))

@@ -1,0 +1,221 @@
+"""What an encoder of tables learns from more rows than memory holds: one pass over batches, and a sample of rows.
+
+summary = TableSummary()
+for frame in batches:
+    summary.update(frame)
+encoder = summary.fit(TabularEncoder(), sample)      # sample: a frame of rows drawn at random
+
+Exact: numbers of rows and gaps, smallest and largest values, means, values that recur and how often. From the sample:
+medians and quantiles. Values of a column with more than 131,072 different ones are counted by a sketch (Misra and
+Gries), and at most the 32,768 most frequent become categories. If the sample holds every row, the encoder is that of
+`TabularEncoder.fit`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dwac import _checks as checks
+from dwac.encoders.tabular import (
+    FEW,
+    FORMS,
+    Column,
+    Floats,
+    Name,
+    Scale,
+    TabularEncoder,
+    Value,
+    counted,
+    frequent_of,
+    kind_of,
+    parts_of,
+    scattered,
+)
+from dwac.errors import InputError, KindError, ShapeError
+
+COUNTED = 2**17  # different values of a column that are counted one by one
+CATEGORIES = 2**15  # the most of one column that get an index of their own
+
+
+class Counts:
+    """How often values occur: exactly up to `most` different ones, beyond that by the sketch of Misra and Gries.
+
+    The sketch never counts too much, and too little by at most `short`: a value that occurs more often is always there.
+
+    >>> counts = Counts(most=2)
+    >>> counts.add({"a": 5, "b": 2, "c": 1})
+    >>> counts.found, counts.short
+    ({'a': 4, 'b': 1}, 1)
+    """
+
+    def __init__(self, most: int = COUNTED) -> None:
+        self.most, self.short = most, 0
+        self.found: dict[Value, int] = {}
+
+    def add(self, counts: dict[Value, int]) -> None:
+        """Count more values."""
+        for value, count in counts.items():
+            if count:
+                self.found[value] = self.found.get(value, 0) + count
+        if len(self.found) > self.most:
+            less = sorted(self.found.values(), reverse=True)[self.most]
+            self.short += less
+            self.found = {value: count - less for value, count in self.found.items() if count > less}
+
+    def most_frequent(self, most: int) -> dict[Value, int]:
+        """At most so many, the most frequent ones."""
+        if len(self.found) <= most:
+            return dict(self.found)
+        ordered = sorted(self.found.items(), key=lambda item: (-item[1], type(item[0]).__name__, str(item[0])))
+        return dict(ordered[:most])
+
+
+class NumberSummary:
+    """Of numbers that come in parts: how many, their range, mean and deviation; their values while these are few."""
+
+    def __init__(self) -> None:
+        self.n, self.low, self.high = 0, math.inf, -math.inf
+        self.mean, self.squares = 0.0, 0.0
+        self.recurring: dict[Value, int] | None = {}  # None: more than 256 different ones
+
+    def update(self, x: Floats) -> None:
+        """Take more numbers (n,), NaN where missing."""
+        x = x[~np.isnan(x)]
+        if len(x) == 0:
+            return
+        self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
+        # Chan's update of a mean and a sum of squares by those of another part.
+        n, mean = self.n + len(x), float(x.mean())
+        gap = mean - self.mean
+        self.squares += float(np.square(x - mean).sum()) + gap * gap * self.n * len(x) / n
+        self.mean, self.n = self.mean + gap * len(x) / n, n
+        if self.recurring is not None:
+            for value, count in zip(*np.unique(x, return_counts=True), strict=True):
+                self.recurring[float(value)] = self.recurring.get(float(value), 0) + int(count)
+                if len(self.recurring) > FEW:
+                    self.recurring = None
+                    break
+
+    def scale(self, sample: Floats, form: str) -> Scale | None:
+        """How these numbers are scaled; sample: some of them (m,), for quantiles."""
+        if self.n == 0 or self.low == self.high:
+            return None
+        found = Scale.fit(np.concatenate([sample, [self.low, self.high]]), form=form)
+        assert found is not None
+        if found.form == "standard":
+            return replace(found, values=[self.mean, math.sqrt(self.squares / self.n)])
+        return found
+
+
+class ColumnSummary:
+    """Of a column that comes in parts: its kind, its gaps, and its numbers or categories."""
+
+    def __init__(self, name: Name) -> None:
+        self.name, self.kind = name, "empty"
+        self.rows, self.missing = 0, 0
+        self.numbers: list[NumberSummary] = []
+        self.categories = Counts()
+
+    def update(self, series: pd.Series[Any]) -> None:
+        """Take more values."""
+        kind = kind_of(series)
+        self.rows += len(series)
+        if kind == "empty":
+            self.missing += len(series)
+            return
+        if self.kind not in ("empty", kind):
+            raise KindError(
+                f"column {self.name!r} must hold values of one kind; it is {self.kind} in some batches and {kind} in "
+                "others; convert it to one type"
+            )
+        self.kind = kind
+        if kind == "categorical":
+            counts = counted(series, self.name)
+            self.missing += counts.pop(None, 0)
+            self.categories.add(counts)
+            return
+        parts = parts_of(series, self.name, kind)
+        self.numbers = self.numbers or [NumberSummary() for _ in parts]
+        for summary, part in zip(self.numbers, parts, strict=True):
+            summary.update(part)
+        self.missing += int(np.isnan(parts[0]).sum())
+
+    def column(self, sample: pd.Series[Any], network: str) -> Column:
+        """What `Column.fit` would learn from all rows, with quantiles from a sample of them."""
+        if self.kind == "empty":
+            return Column(self.name, self.kind)
+        gaps: dict[Value, int] = {None: self.missing} if self.missing else {}
+        if self.kind == "categorical":
+            counts = {**self.categories.most_frequent(CATEGORIES), **gaps}
+            return Column(
+                self.name, self.kind, categories=frequent_of(counts, 1 if network == "paper" or self.sketched else 2)
+            )
+        there = sample.dropna()
+        parts = parts_of(there, self.name, self.kind) if len(there) else [np.zeros(0)] * len(self.numbers)
+        form = FORMS.get(network, "quantile")
+        scales = [summary.scale(part, form) for summary, part in zip(self.numbers, parts, strict=True)]
+        values = self.numbers[0].recurring or {}
+        amounts = self.kind == "numeric" and network == "default" and scattered(np.sort([*values]), self.rows)
+        codes = frequent_of({**values, **gaps}, 2) if amounts else []
+        return Column(self.name, self.kind, scales, bool(self.missing), codes)
+
+    @property
+    def sketched(self) -> bool:
+        """Whether categories were too many to be counted exactly."""
+        return self.categories.short > 0
+
+
+class TableSummary:
+    """Of a table that comes in parts, all with the same columns."""
+
+    def __init__(self) -> None:
+        self.columns: list[ColumnSummary] = []
+        self.rows = 0
+
+    def update(self, frame: pd.DataFrame) -> None:
+        """Take more rows."""
+        names = list(frame.columns)
+        self.columns = self.columns or [ColumnSummary(name) for name in names]
+        known = [column.name for column in self.columns]
+        if names != known:
+            raise InputError(f"all batches must have the columns {checks.listed(known)}; got {checks.listed(names)}")
+        for place, column in enumerate(self.columns):
+            column.update(frame.iloc[:, place])
+        self.rows += len(frame)
+
+    def fit(self, encoder: TabularEncoder, sample: pd.DataFrame) -> TabularEncoder:
+        """The encoder, as far as possible as if it had been fitted on all rows; sample: rows drawn at random."""
+        if self.rows == 0 or not self.columns:
+            raise ShapeError(f"0 sample(s) (shape={(self.rows, len(self.columns))}) while a minimum of 1 is required.")
+        if len(sample) == self.rows:
+            return encoder.fit(sample)
+        network = encoder.settings["network"]
+        found = [column.column(sample.iloc[:, place], network) for place, column in enumerate(self.columns)]
+        unique = [c.name for c in self.columns if c.kind == "categorical" and len(c.categories.found) > 1]
+        return encoder.adopt(found, self.rows, unique)
+
+    def said(self, sampled: int) -> list[str]:
+        """What is exact and what is not, in sentences; sampled: how many rows the sample has."""
+        if sampled == self.rows:
+            return [f"all statistics are of all {self.rows:,} training rows"]
+        said = [
+            f"counts, ranges, means and categories are of all {self.rows:,} training rows; medians and quantiles are "
+            f"of {sampled:,} of them, drawn at random"
+        ]
+        return said + [line for column in self.columns if (line := _cut(column)) is not None]
+
+
+def _cut(column: ColumnSummary) -> str | None:
+    """What is said of a column with very many categories."""
+    n = len(column.categories.found)
+    if not column.sketched and n <= CATEGORIES:
+        return None
+    many = f"more than {COUNTED:,}" if column.sketched else f"{n:,}"
+    how = f"each counted to within {column.categories.short:,}" if column.sketched else "counted exactly"
+    kept = f"its {min(n, CATEGORIES):,} most frequent, {how}, are told apart"
+    return f"column {column.name!r} has {many} different values: {kept}"

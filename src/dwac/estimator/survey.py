@@ -1,0 +1,222 @@
+"""The first pass over a stream: what its columns hold, which outcomes there are, and the rows that stay in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.encoders.summary import TableSummary
+from dwac.errors import InputError, LabelError, NonFiniteError
+from dwac.estimator.preparation import part_sizes
+from dwac.estimator.streams import Chunk, Stream, joined
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+SAMPLE, _CELLS = 200_000, 2 * 10**7  # rows, and cells, of the sample
+_MOST_HELD = 100_000  # rows for validation, and for calibration: they stay in memory
+_RARE, _MOST_RARE = 20, 20_000  # rows of each outcome that are surely at hand, and of all of them
+_OUTCOMES = 2**16
+
+
+@dataclass(frozen=True)
+class StreamParts:
+    """Numbers of the rows of a stream that are held out, each sorted; all others train."""
+
+    n: int
+    validation: Ints
+    calibration: Ints
+    left_out: Ints
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def n_training(self) -> int:
+        """How many rows train."""
+        return self.n - len(self.held)
+
+    @property
+    def held(self) -> Ints:
+        """All that do not train."""
+        return np.sort(np.concatenate([self.validation, self.calibration, self.left_out]))
+
+    def training_numbers(self, rows: Ints) -> Ints:
+        """The numbers of training rows among the training rows."""
+        return np.asarray(rows - np.searchsorted(self.held, rows))
+
+    @classmethod
+    def draw(
+        cls, stream: Stream, validation_size: float | None, calibration_size: float | None, rng: np.random.Generator
+    ) -> StreamParts:
+        """Draw held-out rows at random over the whole stream.
+
+        As many as in memory, but at most 100,000 for each part. Unlike there, validation rows are not stratified: the
+        classes are not known yet, and rows are many.
+        """
+        kept = stream.n - len(stream.left_out)
+        asked = part_sizes(kept, validation_size, calibration_size)
+        sizes = [min(size, _MOST_HELD) for size in asked]
+        said = [
+            f"{size:,} of {wish:,} rows asked for are held out for {part}: they stay in memory"
+            for part, size, wish in zip(("validation", "calibration"), sizes, asked, strict=True)
+            if size < wish
+        ]
+        places = rng.choice(kept, sum(sizes), replace=False)
+        skipped = stream.left_out - np.arange(len(stream.left_out))
+        rows = places + np.searchsorted(skipped, places, side="right")
+        return cls(stream.n, np.sort(rows[: sizes[0]]), np.sort(rows[sizes[0] :]), stream.left_out, said)
+
+
+class Outcomes:
+    """The different outcomes of a stream of labels, and how many training rows have each."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Hashable, int] = {}
+        self.dtype: Any = None
+
+    def update(self, chunk: Chunk, training: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Count more rows; (n,): those that are among the first training rows of their outcome."""
+        keys = keys_of(chunk.y)
+        self.dtype = getattr(chunk.y, "dtype", None) if self.dtype is None else self.dtype
+        order = keys[training].groupby(keys[training], sort=False).cumcount().to_numpy()
+        before = keys[training].map(lambda key: self.counts.get(key, 0)).to_numpy()
+        first = np.zeros(len(chunk), dtype=bool)
+        first[training] = order + before < _RARE
+        for key, count in keys[training].value_counts().items():
+            self.counts[key] = self.counts.get(key, 0) + int(count)
+        for key in keys[~training].unique():
+            self.counts.setdefault(key, 0)
+        if len(self.counts) > _OUTCOMES:
+            raise LabelError(f"y has more than {_OUTCOMES:,} different labels; is it a column of classes?")
+        return first
+
+    def values(self, y: Any) -> Any:
+        """Every outcome twice, in the form of y: enough to learn what they are."""
+        keys = [*self.counts] * 2
+        if isinstance(y, pd.DataFrame):
+            return pd.DataFrame(keys, columns=y.columns)
+        if any(isinstance(key, tuple) for key in keys):
+            return [list(key) for key in keys]  # type: ignore[call-overload]
+        return pd.Series(keys, dtype=None if isinstance(self.dtype, pd.CategoricalDtype) else self.dtype)
+
+
+def keys_of(y: Any) -> pd.Series[Any]:
+    """What identifies the outcome of each row; an error for a row without one."""
+    if isinstance(y, pd.DataFrame):
+        gaps = y.isna().any(axis=1)
+        keys = pd.Series(list(y.itertuples(index=False, name=None)), dtype=object)
+    elif y.dtype == object and any(isinstance(value, list | tuple | np.ndarray) for value in y):
+        gaps = y.isna()
+        lists = [() if gone else np.asarray(value, dtype=object).tolist() for value, gone in zip(y, gaps, strict=True)]
+        keys = pd.Series([tuple(sorted(labels)) for labels in lists], dtype=object)
+    else:
+        gaps, keys = y.isna(), y.astype(object).reset_index(drop=True)
+    if gaps.any():
+        row = int(np.argmax(gaps.to_numpy()))
+        raise LabelError(f"y must not have missing labels; row {row} has none", rows={row: "y has no label"})
+    return keys
+
+
+@dataclass
+class Survey:
+    """What one pass over a stream found, and the rows that it kept."""
+
+    rows: int  # that train
+    table: TableSummary | None  # of the features of training rows; None for texts
+    outcomes: Outcomes | None  # None for numbers, of which the sample tells enough
+    sample: Chunk  # training rows, drawn at random
+    rare: Chunk | None  # some training rows of every outcome
+    validation: Chunk
+    calibration: Chunk
+    mean_weight: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether the sample holds every training row."""
+        return len(self.sample) == self.rows
+
+
+def survey(stream: Stream, parts: StreamParts, rng: np.random.Generator, *, table: bool, labels: bool) -> Survey:
+    """One pass over all rows. table: summarise the features. labels: y is labels rather than numbers."""
+    most = max(2, min(SAMPLE, _CELLS // len(stream.features)))
+    n = parts.n_training
+    numbers = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+    summary, outcomes = TableSummary() if table else None, Outcomes() if labels else None
+    kept: dict[str, list[Chunk]] = {"sample": [], "rare": [], "validation": [], "calibration": []}
+    total, n_rare = 0.0, 0
+    for chunk, training in parts_of(stream, parts):
+        trains, first = chunk.take(training), np.zeros(len(chunk), dtype=bool)
+        with located(trains.rows):
+            if summary is not None:
+                summary.update(trains.X.reset_index(drop=True))
+            if trains.weights is not None:
+                total += float(weights_of(trains).sum())
+        with located(chunk.rows):
+            if outcomes is not None:
+                first = outcomes.update(chunk, training)
+        sampled = np.isin(parts.training_numbers(trains.rows), numbers, assume_unique=True)
+        kept["sample"].append(trains.take(sampled))
+        if n > most and n_rare < _MOST_RARE:
+            kept["rare"].append(chunk.take(first))
+            n_rare += len(kept["rare"][-1])
+        kept["validation"].append(chunk.take(np.isin(chunk.rows, parts.validation)))
+        kept["calibration"].append(chunk.take(np.isin(chunk.rows, parts.calibration)))
+    found = {name: joined(_some(chunks)) for name, chunks in kept.items() if chunks}
+    return Survey(
+        n,
+        summary,
+        outcomes,
+        found["sample"],
+        found.get("rare"),
+        found["validation"],
+        found["calibration"],
+        total / n if stream.roles.weights is not None else 1.0,
+    )
+
+
+def _some(chunks: list[Chunk]) -> list[Chunk]:
+    """Chunks with rows, or one without."""
+    return [chunk for chunk in chunks if len(chunk)] or chunks[:1]
+
+
+def parts_of(stream: Stream, parts: StreamParts) -> Iterator[tuple[Chunk, NDArray[np.bool_]]]:
+    """The chunks of a stream without the rows left out, each with a mask (n,) of those that train."""
+    held = parts.held
+    for chunk in stream.chunks():
+        kept = chunk.take(~np.isin(chunk.rows, parts.left_out)) if len(parts.left_out) else chunk
+        if len(kept):
+            yield kept, ~np.isin(kept.rows, held)
+
+
+def weights_of(chunk: Chunk) -> Floats:
+    """(n,): the weights of rows, which must be finite and not negative."""
+    try:
+        found: Floats = np.asarray(chunk.weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight must be numbers: {error}") from None
+    bad = ~(np.isfinite(found) & (found >= 0))
+    if bad.any():
+        row = int(bad.argmax())
+        why = f"sample_weight must be finite and not negative; it is {found[row]}"
+        raise NonFiniteError(f"{why} in row {row}", rows={row: why})
+    return found
+
+
+@contextmanager
+def located(rows: Ints) -> Iterator[None]:
+    """Say in errors which row of the data is meant: they count from 0 those that they are given, which have numbers."""
+    try:
+        yield
+    except InputError as error:
+        if error.rows:
+            place = min(error.rows)
+            why = f"{error.rows[place]} in row {rows[place]:,} of the data; drop or repair such rows"
+            raise type(error)(why, rows={int(rows[place]): error.rows[place]}) from None
+        if len(rows) and rows[0] > 0:
+            raise type(error)(f"{error} (counted from row {rows[0]:,} of the data on)") from None
+        raise

@@ -1,0 +1,146 @@
+"""Datasets of Parquet that are read in batches: folders, globs, URLs, and files larger than memory."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dwac.errors import InputError
+from dwac.estimator.streams import Chunk, Roles, Stream, open_dataset, stream_of
+from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
+from dwac.reading.roles import looks_like_text
+from dwac.reading.rows import Columns, Rows
+from dwac.reading.tables import room
+from dwac.reading.targets import TASKS, judge
+
+_SAMPLE = 100_000  # rows from which the task is judged
+_SHOWN = 5_000  # rows from which the kinds of columns are shown
+_MOST_TEST = 100_000  # test rows, which stay in memory
+_SUFFIXES = (".parquet", ".pq")
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A dataset to train on, and some of its rows, from which it was understood."""
+
+    stream: Stream
+    rows: Rows  # some of them: the target of a sample drawn at random, the features of the first
+    test: Rows  # held out
+
+
+def is_dataset(source: str | PathLike[str], form: str | None = None) -> bool:
+    """Whether a source is a dataset of Parquet that is read in batches, rather than a file that is read as a whole."""
+    name = fspath(source)
+    if form not in (None, "parquet") or name == "-":
+        return False
+    path = Path(name)
+    if "://" in name or (glob.has_magic(name) and not path.exists()):
+        return True
+    if path.is_dir():
+        return any(file.suffix.lower() in _SUFFIXES for file in path.rglob("*") if not file.name.startswith("."))
+    if path.suffix.lower() not in _SUFFIXES or not path.is_file():
+        return False
+    try:
+        facts = pq.read_metadata(path)
+    except (pa.ArrowException, OSError):
+        return False  # whoever reads it as a whole says what is wrong
+    return bool(sum(facts.row_group(group).total_byte_size for group in range(facts.num_row_groups)) > room())
+
+
+def read_dataset(
+    source: str | PathLike[str],
+    asked: Columns,
+    *,
+    task: str | None = None,
+    order: Sequence[str] = (),
+    test_size: float = 0,
+    seed: int = 0,
+) -> Streamed:
+    """Understand a dataset as `read` does a file: from a sample of its rows, unless the task is given.
+
+    Labels stay as they are in the files. test_size: the share, or number, of rows to hold out, at most 100,000.
+    """
+    name = str(source)
+    if asked.target is None:
+        names = open_dataset(source).schema.names
+        raise InputError(
+            f"{name}: which column holds the target? Name it with --target COLUMN; its columns are {names}"
+        )
+    stream = stream_of(open_dataset(source), Roles(asked.target, asked.id), name)
+    first = next(stream.chunks()).X.head(_SHOWN)
+    text = asked.text
+    if text is None and first.shape[1] == 1 and looks_like_text(first.iloc[:, 0]):
+        text = str(first.columns[0])
+    if text is not None:
+        stream = stream_of(stream.data, replace(stream.roles, features=(text,)), name)
+        first = first[[text]]
+    rng = np.random.default_rng(seed)
+    drawn = np.sort(rng.choice(stream.n, min(stream.n, _SAMPLE), replace=False))
+    some = stream.taken(drawn, features=False)
+    task, why = _task(some, asked.targets, task, order)
+    columns = replace(asked, text=text)
+    test, stream = _held_out(stream, test_size, rng)
+    X: Any = first if text is None else first.iloc[:, 0].tolist()
+    rows = Rows(X, _values(some.y), [], "tabular" if text is None else "text", columns, task=task, why=why)
+    held = None if test is None else stream.taken(test)
+    return Streamed(stream, replace(rows, ids=[*some.ids]), _rows(rows, held))
+
+
+def _task(some: Chunk, targets: Sequence[str], task: str | None, order: Sequence[str]) -> tuple[str, str]:
+    if task is not None and task not in TASKS:
+        raise InputError(f"unknown task {task!r}; choose {', '.join(TASKS)}")
+    if order:
+        raise InputError(
+            "--order is for data that is read as a whole; write the labels as whole numbers in their order"
+        )
+    frame = some.y if isinstance(some.y, pd.DataFrame) else pd.DataFrame({targets[0]: some.y})
+    why = "as asked"
+    if task is None:
+        task, why = judge(frame, targets, lambda row: f"row {some.rows[row]}")
+        why = f"{why}, in {len(some):,} rows drawn at random"
+    texts = any(isinstance(value, str) for value in frame.iloc[:, 0])
+    if texts and task in (ORDERED, NUMBERS):
+        raise InputError(f"--task {task} needs numbers in data that is read in batches; {targets[0]!r} holds texts")
+    if texts and task == LABELS:
+        raise InputError(f"several labels must be lists, or columns of 0 and 1; {targets[0]!r} holds texts")
+    if len(targets) > 1 and task in (CLASSES, ORDERED):
+        raise InputError(f"{task} are read from one column; name one, or choose labels or numbers")
+    return task, why
+
+
+def _held_out(stream: Stream, size: float, rng: np.random.Generator) -> tuple[NDArray[np.int64] | None, Stream]:
+    """The numbers of test rows, and the stream without them."""
+    n = min(round(size * stream.n) if size < 1 else int(size), _MOST_TEST)
+    if n == 0:
+        return None, stream
+    if stream.n - n < max(10, stream.n // 20):
+        raise InputError(f"--test-size {size:g} leaves {stream.n - n} of {stream.n} rows for training; hold out fewer")
+    test = np.sort(rng.choice(stream.n, n, replace=False))
+    return test, replace(stream, left_out=test)
+
+
+def _rows(like: Rows, held: Chunk | None) -> Rows:
+    """Test rows, of which there may be none."""
+    if held is None:
+        return replace(like, X=like.X[:0], y=like.y[:0], ids=[])
+    X: Any = held.X if like.kind == "tabular" else held.X.iloc[:, 0].tolist()
+    return replace(like, X=X, y=_values(held.y), ids=[*held.ids])
+
+
+def _values(y: Any) -> Any:
+    """The target of rows, as `Rows` have it."""
+    if isinstance(y, pd.DataFrame):
+        return y
+    if any(isinstance(value, np.ndarray) for value in y.head(1)):
+        return [value.tolist() for value in y]
+    return y.to_numpy()
