@@ -6,7 +6,8 @@ for answers in dwac.scoring.score("model/", pyarrow.dataset.dataset("rows/").to_
 `dwac score MODEL DATA -o OUT` does it for files, folders and object stores.
 """
 
+from dwac.scoring.adapters import dask, ray, spark
 from dwac.scoring.core import schema, score
 from dwac.scoring.request import Request
 
-__all__ = ["Request", "schema", "score"]
+__all__ = ["Request", "dask", "ray", "schema", "score", "spark"]

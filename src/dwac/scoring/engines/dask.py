@@ -1,0 +1,49 @@
+"""Dask: pieces as tasks of a cluster that runs already, or of processes on this machine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import dask
+from distributed import Client, KilledWorker, LocalCluster, as_completed
+
+from dwac.scoring.engines.failures import TRIES, failed, lost
+from dwac.scoring.pieces import Done, Piece
+
+
+def run(
+    task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
+) -> Iterator[Done]:
+    """Run the task on every piece; Dask itself gives pieces of workers that died to others.
+
+    The cluster is the one at options["address"] or where DASK_SCHEDULER_ADDRESS points, and then has as many workers
+    as it has; otherwise `workers` processes are started here, one thread each.
+    """
+    address = options.get("address") or dask.config.get("scheduler-address", None)
+    with ExitStack() as stack:
+        client = stack.enter_context(Client(address or stack.enter_context(_local(workers)), set_as_default=False))
+        futures = {client.submit(task, piece, pure=False): piece for piece in pieces}
+        for future in as_completed(list(futures)):
+            yield _result(futures.pop(future), future)
+
+
+def _local(workers: int) -> LocalCluster:
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,  # one model and one piece at a time per process
+        memory_limit=0,  # Dask would otherwise kill a worker at its share of the memory, however much is free
+        dashboard_address=None,
+        silence_logs=logging.ERROR,
+        scheduler_kwargs={"allowed_failures": TRIES - 1},
+    )
+
+
+def _result(piece: Piece, future: Any) -> Done:
+    error = future.exception()
+    if error is None:
+        done: Done = future.result()
+        return done
+    return lost(piece) if isinstance(error, KilledWorker) else failed(piece, error)

@@ -1,0 +1,137 @@
+"""Data frames of Dask, Ray and Spark on real workers get the answers that `score` gives."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dwac import scoring
+from dwac.errors import InputError, StorageError
+from tests.scoring.conftest import table
+
+OPTIONS: dict[str, Any] = {"id": "row", "probabilities": True, "voters": 2, "epsilon": 0.2}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two Parquet files, 300 rows."""
+    folder = tmp_path_factory.mktemp("rows")
+    for place, start in enumerate((0, 170)):
+        pq.write_table(table(300).slice(start, 170 if start == 0 else 130), folder / f"{place}.parquet")
+    return folder
+
+
+def assert_as_score_answers(answers: list[dict[str, Any]], model: Path) -> None:
+    """The same up to rounding, which depends on the rows that share a batch."""
+    expected = pa.Table.from_batches(scoring.score(model, table(300), threads=1, **OPTIONS)).to_pylist()
+    assert len(answers) == len(expected)
+    for answer, right in zip(sorted(answers, key=lambda each: int(each["id"][1:])), expected, strict=True):
+        voters, right_voters = answer.pop("voters"), right.pop("voters")
+        assert answer == pytest.approx(right, rel=1e-6, abs=1e-9)
+        assert len(voters) == len(right_voters) == 2
+        for voter, right_voter in zip(voters, right_voters, strict=True):
+            assert voter == pytest.approx(right_voter, rel=1e-6, abs=1e-9)
+
+
+# Without an engine
+
+
+def test_only_a_small_request_travels(engine_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(engine_model.parent)
+    for scorer in (scoring.spark("model"), scoring.dask("model")):
+        assert len(pickle.dumps(scorer)) < 1000
+        assert scorer.request.model == str(engine_model)  # workers have another current folder
+        assert scorer.request.threads == 1
+
+
+def test_without_ids_there_is_no_column_of_numbers_that_start_again_in_every_partition(engine_model: Path) -> None:
+    scorer = scoring.dask(engine_model)
+    assert "id" not in scorer.meta
+    assert "`id`" not in scoring.spark(engine_model).schema
+    assert list(scorer(table(3).to_pandas().set_index("row")).index) == ["r0", "r1", "r2"]
+
+
+def test_the_meta_of_dask_is_what_partitions_are(engine_model: Path) -> None:
+    scorer = scoring.dask(engine_model, **OPTIONS)
+    for partition in (table(5), table(0)):
+        pd.testing.assert_series_equal(scorer(partition.to_pandas()).dtypes, scorer.meta.dtypes)
+
+
+def test_a_worker_that_does_not_see_the_model_says_so(engine_model: Path) -> None:
+    with pytest.raises(StorageError, match=r"no model in '.*gone'.*every worker sees under this path"):
+        list(scoring.spark(engine_model.parent / "gone")(table(3).to_batches()))
+
+
+def test_an_engine_that_is_not_installed_is_named(engine_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray.data", None)
+    with pytest.raises(InputError, match=r"needs ray.*pip install 'dwac\[ray\]'"):
+        scoring.ray(engine_model)
+
+
+# On engines
+
+
+def test_dask_answers_as_score_does(engine_model: Path, rows: Path) -> None:
+    pytest.importorskip("distributed", reason="dask is not installed: pip install 'dwac[dask]'")
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    scorer = scoring.dask(engine_model, **OPTIONS)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster, timeout=60),
+    ):
+        frame = dd.read_parquet(rows).map_partitions(scorer, meta=scorer.meta).compute()
+    answers = pa.Table.from_pandas(frame, preserve_index=False).to_pylist()
+    assert_as_score_answers(answers, engine_model)
+
+
+@pytest.fixture(scope="module")
+def ray_of_two() -> Iterator[Any]:
+    """Ray with two workers."""
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dwac[ray]'")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray's own
+def test_ray_answers_as_score_does(engine_model: Path, rows: Path, ray_of_two: Any) -> None:
+    import ray.data
+
+    answers = ray.data.read_parquet(str(rows)).map_batches(**scoring.ray(engine_model, **OPTIONS)).take_all()
+    assert_as_score_answers([plain(answer) for answer in answers], engine_model)
+
+
+def plain(value: Any) -> Any:
+    """Arrays of Ray as lists, and its missing values as None."""
+    if isinstance(value, dict):
+        return {name: plain(held) for name, held in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return [plain(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore:PySpark does not yet:FutureWarning")
+def test_spark_answers_as_score_does(engine_model: Path, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: pip install 'dwac[spark]'")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+    scorer = scoring.spark(engine_model, **OPTIONS)
+    try:
+        answered = session.read.parquet(str(rows)).mapInArrow(scorer, scorer.schema).collect()
+    finally:
+        session.stop()
+    assert_as_score_answers([row.asDict(recursive=True) for row in answered], engine_model)
