@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from dwac.errors import InputError
@@ -152,11 +154,17 @@ def _voters(clf: Estimator, X: Any, found: Any, early: Iterable[int], request: R
     shares = np.exp(near.log_weights - logsumexp(votes, axis=1, keepdims=True))
     inner = kind.value_type
     named, said = _as(references.ids.tolist(), inner.field(0).type), _said(clf, references, inner.field(1).type)
-    places = references.index_of_ids.get_indexer(near.ids.ravel()).reshape(near.ids.shape)
+    places = _places(references, near.ids)
     vote = inner.field(1).name
-    for row, who, how in zip(np.flatnonzero(readable), places.tolist(), shares.tolist(), strict=True):
+    for row, who, how in zip(np.flatnonzero(readable).tolist(), places.tolist(), shares.tolist(), strict=True):
         held[row] = [{"id": named[i], vote: said[i], "share": share} for i, share in zip(who, how, strict=True)]
     return pa.array(held, kind)
+
+
+def _places(references: ReferenceSet, ids: NDArray[Any]) -> NDArray[np.int64]:
+    """(n, k): where among the references these ids are."""
+    wanted: pd.Index[Any] = pd.Index(ids.ravel(), tupleize_cols=False)
+    return np.asarray(references.index_of_ids.get_indexer(wanted)).reshape(ids.shape)
 
 
 def _said(clf: Estimator, references: ReferenceSet, kind: pa.DataType) -> list[Any]:

@@ -7,14 +7,16 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dwac._checks import listed
 from dwac.errors import InputError
 from dwac.reading import Model
 from dwac.scoring.answers import answered, column, schema_of
-from dwac.scoring.inputs import rows_of
+from dwac.scoring.inputs import Given, rows_of
 from dwac.scoring.models import model_of
 from dwac.scoring.request import Request, request
 
@@ -53,30 +55,33 @@ def score(model: str | PathLike[str] | Request, batches: Any, **options: Any) ->
 def _scored(model: Model, found: pa.Schema, batches: Any, asked: Request) -> Iterator[pa.RecordBatch]:
     first = 0
     for batch in rebatched(record_batches(batches), asked.rows):
-        yield answer(model, found, batch, asked, first=first)
+        yield answer(model, found, batch, asked, np.arange(first, first + batch.num_rows))
         first += batch.num_rows
 
 
 def answer(
-    model: Model, found: pa.Schema, batch: pa.RecordBatch, asked: Request, *, first: int = 0, name: str = "the batch"
+    model: Model, found: pa.Schema, given: Given, asked: Request, numbers: NDArray[np.int64], name: str = "the batch"
 ) -> pa.RecordBatch:
-    """The answers for one batch, in the columns `found`; first: how many rows came before; name: for errors."""
-    X, unreadable = rows_of(model, batch, asked, name)
+    """The answers for one batch, in the columns `found`; numbers: of its rows; name: of its source, for errors."""
+    X, unreadable = rows_of(model, given, asked, name)
     values = answered(model, X, unreadable, asked)
-    values["id"] = ids_of(batch, asked, first, name)
+    values["id"] = ids_of(given, asked, numbers, name)
     return pa.RecordBatch.from_arrays([column(values[field.name], field.type) for field in found], schema=found)
 
 
-def ids_of(batch: pa.RecordBatch, asked: Request, first: int, name: str) -> pa.Array:
-    """The ids of the rows of a batch: those of a column, in the type that was asked, or numbers from `first`."""
+def ids_of(given: Given, asked: Request, numbers: NDArray[np.int64], name: str) -> pa.Array:
+    """The ids of the rows of a batch: those of a column, in the type that was asked, or else their numbers."""
     if asked.id is None:
-        return pa.array(np.arange(first, first + batch.num_rows))
-    if asked.id not in batch.schema.names:
-        raise InputError(f"{name} has no column {asked.id!r} of ids; its columns are {listed(batch.schema.names, 20)}")
-    values = batch.column(batch.schema.get_field_index(asked.id))
+        return pa.array(numbers)
+    names = list(given.columns) if isinstance(given, pd.DataFrame) else given.schema.names
+    if asked.id not in names:
+        raise InputError(f"{name} has no column {asked.id!r} of ids; its columns are {listed(names, 20)}")
     try:
-        return pc.cast(values, asked.id_type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if not isinstance(given, pd.DataFrame):
+            return pc.cast(given.column(names.index(asked.id)), asked.id_type)
+        values = [None if value is None or value != value else value for value in given[asked.id].tolist()]
+        return column(values, pa.string()) if asked.id_type == "string" else pa.array(values, asked.id_type)
+    except pa.ArrowException as error:
         raise InputError(
             f"{name}: the ids in {asked.id!r} must be {asked.id_type}; {error!s:.100}; use id_type='string'"
         ) from None

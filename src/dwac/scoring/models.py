@@ -64,7 +64,7 @@ def model_of(request: Request) -> Model:
 
 def _state(folder: str) -> _State:
     """What changes when a model is written: files are replaced, never changed in place."""
-    found = []
+    found: list[tuple[int, int, int] | None] = []
     for name in _FILES:
         try:
             facts = os.stat(os.path.join(folder, name))

@@ -9,16 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of one file: all of it, some row groups, or a range of bytes. Small, and safe to send to a worker."""
+    """A part of one file: all of it, some rows of Parquet, or a range of bytes. Small, and safe to send to a worker."""
 
-    number: int  # among all pieces: the shard is part-<number>.parquet
+    number: int  # among all pieces
+    shard: str  # the name of what comes of it: part-<file>-<part of the file>
     file: str  # path or URL
+    name: str  # the file as seen from the data
     form: str  # "parquet", "csv", "tsv" or "jsonl"
-    start: int = 0  # of Parquet: the first row; otherwise the first byte, after the line with column names
+    start: int = 0  # of Parquet: the first row; otherwise the first byte
     stop: int | None = None  # where the next piece begins; None: at the end of the file
     row: int = 0  # how many rows of the file come before it
-    line: int = 1  # the line on which it starts; 0 for Parquet
-    size: int = 0  # bytes or rows, whichever tells how much work it is
+    line: int = 0  # how many lines of the file come before it
+    size: int = 0  # how much work it is, in bytes
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Done:
     unreadable: int = 0  # rows that could not be read, in the shard or not
     seconds: float = 0.0
     error: str | None = None  # a sentence: what is wrong with the piece, or that its workers died
+
+
+def shard_name(file: int, part: int) -> str:
+    """The name of a shard, without its ending: pieces of other files do not change it."""
+    return f"part-{file:05d}-{part:05d}"
 
 
 # An engine runs the task on every piece, in any order and anywhere, and gives what came of each as soon as it is known.
