@@ -25,9 +25,16 @@ def run(
     address = options.get("address") or dask.config.get("scheduler-address", None)
     with ExitStack() as stack:
         client = stack.enter_context(Client(address or stack.enter_context(_local(workers)), set_as_default=False))
-        futures = {client.submit(task, piece, pure=False): piece for piece in pieces}
-        for future in as_completed(list(futures)):
-            yield _result(futures.pop(future), future)
+        suspects = []
+        for piece, future in _completed(client, task, list(pieces)):
+            if isinstance(future.exception(), KilledWorker):
+                suspects.append(piece)
+            else:
+                yield _result(piece, future)
+        # Dask suspects every piece that waited at a worker that died: only alone it shows which one is to blame.
+        for suspect in suspects:
+            for piece, future in _completed(client, task, [suspect]):
+                yield _result(piece, future)
 
 
 def _local(workers: int) -> LocalCluster:
@@ -36,9 +43,15 @@ def _local(workers: int) -> LocalCluster:
         threads_per_worker=1,  # one model and one piece at a time per process
         memory_limit=0,  # Dask would otherwise kill a worker at its share of the memory, however much is free
         dashboard_address=None,
-        silence_logs=logging.ERROR,
+        silence_logs=logging.CRITICAL,
         scheduler_kwargs={"allowed_failures": TRIES - 1},
     )
+
+
+def _completed(client: Any, task: Callable[[Piece], Done], pieces: list[Piece]) -> Iterator[tuple[Piece, Any]]:
+    futures = dict(zip(client.map(task, pieces, pure=False), pieces, strict=True))
+    for future in as_completed(list(futures), loop=client.loop):
+        yield futures.pop(future), future
 
 
 def _result(piece: Piece, future: Any) -> Done:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from dwac.scoring.pieces import Done, Piece
 
+_PYTHON = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt): .+", re.MULTILINE)  # the last line of a traceback
 TRIES = 3  # workers that may die over one piece
 
 
@@ -11,16 +14,17 @@ def lost(piece: Piece) -> Done:
     """For a piece whose workers died, each time it was tried."""
     return Done(
         piece.number,
-        error=f"piece {piece.number} of {piece.file}: {TRIES} workers died over it, most likely for want of memory; "
-        "give workers more memory or run fewer on each machine, and run again: what is done stays done",
+        error=f"{piece.file}: {TRIES} workers in a row died on this piece, as happens when memory runs out: "
+        "give workers more memory, or run fewer on each machine",
     )
 
 
 def failed(piece: Piece, error: BaseException) -> Done:
     """For a piece that a worker could not even start."""
-    said = (str(error).strip() or type(error).__name__).splitlines()[-1][:300]
+    found = _PYTHON.findall(str(error))  # Ray and Spark send the worker's traceback, among others
+    said = found[-1] if found else f"{type(error).__name__}: {error}"
     return Done(
         piece.number,
-        error=f"piece {piece.number} of {piece.file}: the worker could not run it: {said}; "
+        error=f"{piece.file}: the worker could not run it: {said:.300}; "
         "workers need the same Python and dwac as here",
     )

@@ -45,13 +45,14 @@ def _context(workers: int, address: str | None) -> SparkContext:
     if SparkContext._active_spark_context is not None:
         return SparkContext.getOrCreate()
     SparkContext._ensure_initialized()  # starts Java: only then are the settings of spark-submit known
-    conf = SparkConf().setAppName("dwac score").setIfMissing("spark.ui.enabled", "false")
+    conf = SparkConf().setAppName("dwac score").setIfMissing("spark.log.level", "FATAL")
+    conf.setIfMissing("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
     master = address or conf.get("spark.master", _HERE)
     if master == _HERE:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # and not whatever python3 is
         master = f"local[{workers},{TRIES}]"
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
-    return SparkContext.getOrCreate(conf.setMaster(str(master)).setIfMissing("spark.log.level", "ERROR"))
+    return SparkContext.getOrCreate(conf.setMaster(str(master)))
 
 
 def _done(context: SparkContext, task: Callable[[Piece], Done], piece: Piece) -> Done:

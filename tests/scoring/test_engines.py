@@ -1,0 +1,84 @@
+"""Pieces on real engines: the same bytes as one process writes, also when workers are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dwac.scoring.engines import engine
+from dwac.scoring.run import prepare, score_files
+from tests.scoring.conftest import table
+
+ENGINES = {"dask": "distributed", "ray": "ray", "spark": "pyspark"}
+
+
+@pytest.fixture(params=ENGINES)
+def run(request: pytest.FixtureRequest) -> Any:
+    """Each engine that is installed."""
+    pytest.importorskip(ENGINES[request.param], reason=f"not installed: pip install 'dwac[{request.param}]'")
+    return engine(request.param)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of six Parquet files, and so six pieces."""
+    folder = tmp_path_factory.mktemp("rows")
+    for part in range(6):
+        pq.write_table(table(300).slice(50 * part, 50), folder / f"{part}.parquet")
+    return folder
+
+
+def killed_once(task: Callable[[Any], Any], marks: Path, numbers: set[int]) -> Callable[[Any], Any]:
+    """The task; the worker that gets one of these pieces first is killed, as when memory runs out."""
+
+    def run_or_die(piece: Any) -> Any:
+        mark = marks / f"{piece.number}.mark"
+        if piece.number in numbers and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task(piece)
+
+    return run_or_die
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")  # of engines
+def test_a_killed_worker_loses_nothing_and_shards_have_the_same_bytes(
+    run: Any, engine_model: Path, rows: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"id": "row", "voters": 2}
+    assert not score_files(engine_model, rows, tmp_path / "local", workers=1, **options).failed
+    prepared = prepare(engine_model, rows, tmp_path / "out", **options)
+    results = list(run(killed_once(prepared.task, tmp_path, {2}), prepared.pending, 2, {}))
+    assert (tmp_path / "2.mark").exists()
+    assert [done.error for done in results] == [None] * 6
+    assert sorted(done.piece for done in results) == list(range(6))
+    assert contents(tmp_path / "out") == contents(tmp_path / "local")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
+def test_a_piece_that_kills_every_worker_is_named_and_the_others_are_done(run: Any) -> None:
+    pieces = [SimpleNamespace(number=number, file=f"{number}.csv") for number in range(8)]
+
+    def task(piece: Any) -> Any:  # knows nothing of dwac, so that workers start fast
+        if piece.number == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if piece.number == 5:
+            raise ModuleNotFoundError("No module named 'dwac'")
+        return SimpleNamespace(piece=piece.number, error=None)
+
+    errors = {done.piece: done.error for done in run(task, pieces, 2, {})}
+    assert sorted(errors) == list(range(8))
+    assert "3.csv: 3 workers in a row died on this piece" in errors.pop(3)
+    assert "No module named 'dwac'; workers need the same Python and dwac" in errors.pop(5)
+    assert set(errors.values()) == {None}
