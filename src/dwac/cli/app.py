@@ -21,6 +21,7 @@ from dwac.cli.explore import explore
 from dwac.cli.paper import paper
 from dwac.cli.predict import predict
 from dwac.cli.report import report
+from dwac.cli.score import score
 from dwac.cli.serve import serve
 from dwac.cli.train import train
 from dwac.errors import DwacError
@@ -106,7 +107,7 @@ def options(
 
 
 app.command()(demo)
-for command in (train, predict, explain, evaluate, condense, report):
+for command in (train, predict, explain, evaluate, condense, score, report):
     app.command()(command)
 app.command()(explore)
 app.command()(serve)

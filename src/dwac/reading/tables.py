@@ -227,9 +227,9 @@ def _json_lines(text: str, name: str, texts: Collection[str], lists: Collection[
     if 8 * len(rows) * len(first) > _room():
         raise InputError(f"{name}: its {len(rows):,} lines have {len(first):,} different keys; {_LESS}")
     frame = pd.DataFrame(rows)
-    named = dict(zip(frame.columns, named([str(column) for column in frame.columns], name), strict=True))
-    frame.columns = pd.Index(named.values())
-    dated = {named[key] for key, value in first.items() if _begins_like_date(value)}
+    names = dict(zip(frame.columns, named([str(column) for column in frame.columns], name), strict=True))
+    frame.columns = pd.Index(names.values())
+    dated = {names[key] for key, value in first.items() if _begins_like_date(value)}
     found = {column: _dates(frame[column]) for column in dated.difference(texts) if is_text(frame[column])}
     if found:  # all at once: setting columns one by one fragments the frame
         frame = pd.DataFrame({column: found.get(column, frame[column]) for column in frame.columns})

@@ -58,10 +58,7 @@ def read(out: Place, shard_of: Any) -> Manifest | None:
         content = json.loads(there.read())
         if (content["format"], content["version"]) != (_FORMAT, _VERSION):
             raise ValueError(f"{content['format']} version {content['version']}")
-        files = [
-            (File(*(each[key] for key in ("url", "name", "size", "version"))), each["form"])
-            for each in content["files"]
-        ]
+        files = [(File(**{key: each[key] for key in _FACTS}), each["form"]) for each in content["files"]]
         pieces = [
             [
                 Piece(0, shard_of(index, part), file.url, file.name, form, **dict(zip(_KEYS, facts, strict=True)))
@@ -85,9 +82,8 @@ def differences(known: Manifest, asked: dict[str, Any], files: Sequence[tuple[Fi
     old, new = ({(file.name, form) for file, form in each} for each in (known.files, files))
     for what, few in (("has new files", new - old), ("lacks files", old - new)):
         if few:
-            found.append(
-                f"the data {what}: {sorted(few)[0][0]}" + (f" and {len(few) - 1:,} more" if len(few) > 1 else "")
-            )
+            more = f" and {len(few) - 1:,} more" if len(few) > 1 else ""
+            found.append(f"the data {what}: {min(few)[0]}{more}")
     return found
 
 

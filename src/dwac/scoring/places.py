@@ -14,7 +14,7 @@ from typing import Any
 import fsspec
 from fsspec.core import url_to_fs
 
-from dwac.errors import InputError
+from dwac.errors import DwacError, InputError
 from dwac.storage.files import make_folder, replace_file, sync_folder
 
 _STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2"}  # a put there is all or nothing
@@ -134,12 +134,35 @@ def place(url: str) -> Place:
     return Place(fs, str(path))
 
 
+@contextmanager
+def reaching(there: Place) -> Iterator[None]:
+    """Errors of a store that cannot be reached as a sentence; those of this machine's disks stay as they are."""
+    try:
+        yield
+    except (DwacError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except PermissionError as error:
+        raise InputError(f"{there.url}: no permission ({error}); check who may read and write there") from None
+    except Exception as error:
+        if there.local:
+            raise
+        raise InputError(
+            f"{there.url} cannot be reached ({type(error).__name__}: {error!s:.200}); check the address, the network "
+            "and the credentials of its store"
+        ) from None
+
+
 def files_at(data: str, *, without: str) -> list[File]:
     """The files that a path, folder, glob or URL stands for, in the order of their names.
 
     Names that begin with . or _ are left out, as everywhere in the world of Parquet, and so is all below `without`.
     """
     root = place(data)
+    with reaching(root):
+        return _files_at(root, data, without)
+
+
+def _files_at(root: Place, data: str, without: str) -> list[File]:
     wild = any(mark in root.path for mark in "*?[")
     try:
         if wild and not root.exists():
@@ -151,8 +174,6 @@ def files_at(data: str, *, without: str) -> list[File]:
             found, base = {root.path: root.fs.info(root.path)}, os.path.dirname(root.path)
     except FileNotFoundError:
         raise InputError(f"there is no file or folder {data!r}; check the path") from None
-    except PermissionError as error:
-        raise InputError(f"{data} cannot be read: {error}; check the permissions") from None
     skip = place(without).path.rstrip("/") + "/"
     files = [
         File(Place(root.fs, path).url, os.path.relpath(path, base or "/"), int(facts["size"] or 0), _version(facts))

@@ -27,7 +27,7 @@ from dwac.scoring.answers import schema_of
 from dwac.scoring.engines import engine as engine_named
 from dwac.scoring.models import digest, model_of
 from dwac.scoring.pieces import Done, Piece, shard_name
-from dwac.scoring.places import File, Place, files_at, place
+from dwac.scoring.places import File, Place, files_at, place, reaching
 from dwac.scoring.planning import columns_of, numbered, planned, with_form
 from dwac.scoring.request import Request, request
 from dwac.scoring.task import UNREADABLE, Task
@@ -122,11 +122,12 @@ def prepare(
     files = with_form(files_at(fspath(data), without=there.path), form, fspath(data))
     wanted = _settled(wanted, loaded, files, encoding)
     schema_of(loaded, wanted)  # an error where the model cannot give what is asked
-    if overwrite:
-        _clear(there)
-    facts = manifest.asked_of(wanted, encoding, strict=strict)
-    pieces = _pieces(there, facts, files, encoding, said)
-    written = set(there.names())
+    with reaching(there):
+        if overwrite:
+            _clear(there)
+        facts = manifest.asked_of(wanted, encoding, strict=strict)
+        pieces = _pieces(there, facts, files, encoding, said)
+        written = set(there.names())
     return Run(
         Task(wanted, there.url, encoding, strict),
         pieces,
