@@ -16,7 +16,7 @@ import pytest
 
 from dwac import scoring
 from dwac.errors import InputError, StorageError
-from tests.scoring.conftest import table
+from tests.scoring.conftest import needed, table
 
 OPTIONS: dict[str, Any] = {"id": "row", "probabilities": True, "voters": 2, "epsilon": 0.2}
 
@@ -86,25 +86,20 @@ def test_an_engine_that_is_not_installed_is_named(engine_model: Path, monkeypatc
 # On engines
 
 
-def test_dask_answers_as_score_does(engine_model: Path, rows: Path) -> None:
-    pytest.importorskip("distributed", reason="dask is not installed: pip install 'dwac[dask]'")
+def test_dask_answers_as_score_does(engine_model: Path, rows: Path, dask_cluster: Any) -> None:
     import dask.dataframe as dd
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     scorer = scoring.dask(engine_model, **OPTIONS)
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster, timeout=60),
-    ):
+    with Client(dask_cluster, timeout=60):
         frame = dd.read_parquet(rows).map_partitions(scorer, meta=scorer.meta).compute()
-    answers = pa.Table.from_pandas(frame, preserve_index=False).to_pylist()
-    assert_as_score_answers(answers, engine_model)
+    assert_as_score_answers(pa.Table.from_pandas(frame, preserve_index=False).to_pylist(), engine_model)
 
 
 @pytest.fixture(scope="module")
 def ray_of_two() -> Iterator[Any]:
     """Ray with two workers."""
-    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dwac[ray]'")
+    ray = needed("ray", "ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield ray
@@ -130,7 +125,7 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore:PySpark does not yet:FutureWarning")
 def test_spark_answers_as_score_does(engine_model: Path, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: pip install 'dwac[spark]'")
+    sql = needed("pyspark.sql", "spark")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     session = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()

@@ -11,19 +11,21 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from dwac.cli.app import app
 from dwac.scoring.engines import engine
 from dwac.scoring.run import prepare, score_files
-from tests.scoring.conftest import table
+from tests.scoring.conftest import needed, table
 
 ENGINES = {"dask": "distributed", "ray": "ray", "spark": "pyspark"}
 
 
 @pytest.fixture(params=ENGINES)
-def run(request: pytest.FixtureRequest) -> Any:
+def name(request: pytest.FixtureRequest) -> str:
     """Each engine that is installed."""
-    pytest.importorskip(ENGINES[request.param], reason=f"not installed: pip install 'dwac[{request.param}]'")
-    return engine(request.param)
+    needed(ENGINES[request.param], request.param)
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +52,13 @@ def killed_once(task: Callable[[Any], Any], marks: Path, numbers: set[int]) -> C
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")  # of engines
 def test_a_killed_worker_loses_nothing_and_shards_have_the_same_bytes(
-    run: Any, engine_model: Path, rows: Path, tmp_path: Path
+    name: str, engine_model: Path, rows: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     options: dict[str, Any] = {"id": "row", "voters": 2}
     assert not score_files(engine_model, rows, tmp_path / "local", workers=1, **options).failed
     prepared = prepare(engine_model, rows, tmp_path / "out", **options)
-    results = list(run(killed_once(prepared.task, tmp_path, {2}), prepared.pending, 2, {}))
+    there = {"address": request.getfixturevalue("dask_cluster").scheduler_address} if name == "dask" else {}
+    results = list(engine(name)(killed_once(prepared.task, tmp_path, {2}), prepared.pending, 2, there))
     assert (tmp_path / "2.mark").exists()
     assert [done.error for done in results] == [None] * 6
     assert sorted(done.piece for done in results) == list(range(6))
@@ -67,7 +70,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
-def test_a_piece_that_kills_every_worker_is_named_and_the_others_are_done(run: Any) -> None:
+def test_a_piece_that_kills_every_worker_is_named_and_the_others_are_done(name: str) -> None:
     pieces = [SimpleNamespace(number=number, file=f"{number}.csv") for number in range(8)]
 
     def task(piece: Any) -> Any:  # knows nothing of dwac, so that workers start fast
@@ -77,8 +80,33 @@ def test_a_piece_that_kills_every_worker_is_named_and_the_others_are_done(run: A
             raise ModuleNotFoundError("No module named 'dwac'")
         return SimpleNamespace(piece=piece.number, error=None)
 
-    errors = {done.piece: done.error for done in run(task, pieces, 2, {})}
+    errors = {done.piece: done.error for done in engine(name)(task, pieces, 2, {})}
     assert sorted(errors) == list(range(8))
     assert "3.csv: 3 workers in a row died on this piece" in errors.pop(3)
     assert "No module named 'dwac'; workers need the same Python and dwac" in errors.pop(5)
     assert set(errors.values()) == {None}
+
+
+# An object store
+
+
+def test_a_run_in_an_object_store_goes_on_where_it_was_stopped(
+    engine_model: Path, rows: Path, tmp_path: Path, s3: Any
+) -> None:
+    s3.put(f"{rows}/", "bucket/in/", recursive=True)
+    stopped = prepare(engine_model, "s3://bucket/in/", "s3://bucket/out/", id="row").results(workers=1)
+    written = [f"bucket/out/part-{next(stopped).piece:05d}-00000.parquet" for _ in range(2)]
+    stopped.close()
+    before = [s3.info(path, refresh=True)["LastModified"] for path in written]
+    arguments = ["score", str(engine_model), "s3://bucket/in/", "-o", "s3://bucket/out/", "--id", "row"]
+    rest = CliRunner().invoke(app, [*arguments, "--workers", "1"])
+    assert rest.exit_code == 0, rest.output
+    assert "200 rows in 4 shards" in rest.output
+    assert [s3.info(path, refresh=True)["LastModified"] for path in written] == before
+    assert not score_files(engine_model, rows, tmp_path / "local", workers=1, id="row").failed
+    shards = {name: data for name, data in contents(tmp_path / "local").items() if name.endswith(".parquet")}
+    assert len(shards) == 6
+    assert {path.rsplit("/", 1)[-1]: s3.cat_file(path) for path in s3.glob("bucket/out/*.parquet")} == shards
+    other = CliRunner().invoke(app, [*arguments, "--epsilon", "0.2"])
+    assert other.exit_code == 1
+    assert "another run (--epsilon was 0.05, is 0.2)" in str(other.output)

@@ -24,7 +24,8 @@ def run(
     """
     address = options.get("address") or dask.config.get("scheduler-address", None)
     with ExitStack() as stack:
-        client = stack.enter_context(Client(address or stack.enter_context(_local(workers)), set_as_default=False))
+        cluster = address or stack.enter_context(local_cluster(workers))
+        client = stack.enter_context(Client(cluster, set_as_default=False))
         suspects = []
         for piece, future in _completed(client, task, list(pieces)):
             if isinstance(future.exception(), KilledWorker):
@@ -37,12 +38,13 @@ def run(
                 yield _result(piece, future)
 
 
-def _local(workers: int) -> LocalCluster:
+def local_cluster(workers: int) -> LocalCluster:
+    """Processes on this machine that score well."""
     return LocalCluster(
         n_workers=workers,
         threads_per_worker=1,  # one model and one piece at a time per process
         memory_limit=0,  # Dask would otherwise kill a worker at its share of the memory, however much is free
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",  # None would still take port 8787
         silence_logs=logging.CRITICAL,
         scheduler_kwargs={"allowed_failures": TRIES - 1},
     )

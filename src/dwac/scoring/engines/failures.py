@@ -25,6 +25,5 @@ def failed(piece: Piece, error: BaseException) -> Done:
     said = found[-1] if found else f"{type(error).__name__}: {error}"
     return Done(
         piece.number,
-        error=f"{piece.file}: the worker could not run it: {said:.300}; "
-        "workers need the same Python and dwac as here",
+        error=f"{piece.file}: the worker could not run it: {said:.300}; workers need the same Python and dwac as here",
     )
