@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -73,7 +74,7 @@ def test_the_meta_of_dask_is_what_partitions_are(engine_model: Path) -> None:
 
 def test_a_worker_that_does_not_see_the_model_says_so(engine_model: Path) -> None:
     with pytest.raises(StorageError, match=r"no model in '.*gone'.*every worker sees under this path"):
-        list(scoring.spark(engine_model.parent / "gone")(table(3).to_batches()))
+        scoring.dask(engine_model.parent / "gone")(table(3).to_pandas())
 
 
 def test_an_engine_that_is_not_installed_is_named(engine_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +82,15 @@ def test_an_engine_that_is_not_installed_is_named(engine_model: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "ray.data", None)
     with pytest.raises(InputError, match=r"needs ray.*pip install 'dwac\[ray\]'"):
         scoring.ray(engine_model)
+
+
+def test_each_spark_task_computes_on_the_gpu_that_it_was_given(
+    engine_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = SimpleNamespace(resources=lambda: {"gpu": SimpleNamespace(addresses=["99"])})
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: given)))
+    with pytest.raises(StorageError, match="cuda:99"):  # there is none here
+        list(scoring.spark(engine_model)(table(3).to_batches()))
 
 
 # On engines

@@ -50,7 +50,7 @@ class SparkScorer(Scorer):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The answers for one partition."""
-        return self.answers(batches)
+        return replace(self, request=_on_own_gpu(self.request)).answers(batches)
 
     @property
     def schema(self) -> str:
@@ -69,6 +69,15 @@ def spark(model: str | PathLike[str] | Request, **options: Any) -> SparkScorer:
         options: those of `Request`. threads is 1 unless given, as Spark gives each task one core (spark.task.cpus).
     """
     return SparkScorer(_travelling(model, options))
+
+
+def _on_own_gpu(asked: Request) -> Request:
+    """The request on the GPU that Spark gave to this task (spark.task.resource.gpu.amount), if it did."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    given = context.resources().get("gpu") if context is not None and asked.device == "auto" else None
+    return asked if given is None else replace(asked, device=f"cuda:{given.addresses[0]}")
 
 
 def _spark_type(kind: pa.DataType) -> str:

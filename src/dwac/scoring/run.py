@@ -65,9 +65,11 @@ class Run:
         """Run the pending pieces, and give what came of each as soon as it is known."""
         run = engine_named(engine)
         out = place(self.task.out)
+        workers = workers or default_workers(self.task.request)
+        known = {"device": self.task.request.device, **(options or {})}
         with _alone(out):
             if self.pending:
-                for done in run(self.task, self.pending, workers or default_workers(self.task.request), options or {}):
+                for done in run(self.task, self.pending, workers, known):
                     self.summary.rows += done.rows
                     self.summary.unreadable += done.unreadable
                     if done.error is not None:

@@ -1,7 +1,8 @@
 """Engines by name: each module here has `run(task, pieces, workers, options)`, as `dwac.scoring.pieces.Engine` says.
 
 Internal: use `dwac score --engine NAME`. Options that engines know: "address", of a cluster that already runs; None:
-where the engine's own environment variable points, or else this machine.
+where the engine's own environment variable points, or else this machine. "device", of the request: Ray gives out GPUs
+by it. "gpus", of each piece on Ray, such as 0.25.
 """
 
 from __future__ import annotations

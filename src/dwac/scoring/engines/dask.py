@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import dask
-from distributed import Client, KilledWorker, LocalCluster, as_completed
+import torch
+from distributed import Client, KilledWorker, LocalCluster, as_completed, get_worker
 
 from dwac.scoring.engines.failures import TRIES, failed, lost
 from dwac.scoring.pieces import Done, Piece
@@ -51,9 +53,17 @@ def local_cluster(workers: int) -> LocalCluster:
 
 
 def _completed(client: Any, task: Callable[[Piece], Done], pieces: list[Piece]) -> Iterator[tuple[Piece, Any]]:
-    futures = dict(zip(client.map(task, pieces, pure=False), pieces, strict=True))
+    futures = dict(zip(client.map(_call, [task] * len(pieces), pieces, pure=False), pieces, strict=True))
     for future in as_completed(list(futures), loop=client.loop):
         yield futures.pop(future), future
+
+
+def _call(task: Callable[[Piece], Done], piece: Piece) -> Done:
+    """Workers keep their processes between tasks, and so the model. Processes of one machine share out its GPUs."""
+    number = get_worker().name
+    if isinstance(number, int) and "CUDA_VISIBLE_DEVICES" not in os.environ and torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())
+    return task(piece)
 
 
 def _result(piece: Piece, future: Any) -> Done:

@@ -22,13 +22,14 @@ def run(
     """Run the task on every piece, and again where its worker died. Each task takes one core.
 
     The cluster is the one at options["address"] or where RAY_ADDRESS points, and then has as many workers as it has;
-    otherwise `workers` processes are started here. options["gpus"]: of each task, such as 1 or 0.25; otherwise none.
+    otherwise `workers` processes are started here. Where there are GPUs each task takes one, as the local engine does,
+    or as much of one as options["gpus"] says; with options["device"] "cpu" none.
     """
     ours = not ray.is_initialized()
     if ours:
         _connect(workers, options.get("address") or os.environ.get("RAY_ADDRESS"))
     # Ray would try tasks again itself, but without end where it was for memory, and it does not say how often.
-    remote = ray.remote(num_cpus=1, num_gpus=options.get("gpus", 0), max_retries=0)(_call)
+    remote = ray.remote(num_cpus=1, num_gpus=_gpus(options), max_retries=0)(_call)
     try:
         yield from _results(remote, task, iter(pieces))
     finally:
@@ -42,6 +43,12 @@ def _connect(workers: int, address: str | None) -> None:
         ray.init(address=address, log_to_driver=False)
     else:
         ray.init(address="local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
+
+
+def _gpus(options: Mapping[str, Any]) -> float:
+    if options.get("gpus") is not None:
+        return float(options["gpus"])
+    return 1.0 if options.get("device") != "cpu" and ray.cluster_resources().get("GPU", 0) > 0 else 0.0
 
 
 def _call(task: Callable[[Piece], Done], piece: Piece) -> Done:
