@@ -2,12 +2,12 @@
 
 python -m benchmarks.stragglers --rows 200000000
 
-Measured in this run on an engine: how long pieces take and how they spread, how long a worker takes until it begins its
-first piece (which includes loading the model), and how long the driver takes per piece, of which it hands out one after
-another. Assumed, and said in the record: machines differ in speed (log-normal), and now and then a piece meets a stalled
-disk or a busy neighbour and takes many times as long. Every free worker takes the next piece. With copies, a worker that would be idle starts a second copy of the piece that has run longest,
-if that is more than three times the median, as Spark does with spark.speculation: shards are written whole, so that
-whichever ends first counts.
+Measured in this run on an engine: how long pieces take and how they spread, how long a worker takes until it begins
+its first piece (which includes loading the model), and how long the driver takes to hand out a piece, one after
+another. Assumed, and said in the record: machines differ in speed (log-normal), and now and then a piece meets a
+stalled disk or a busy neighbour and takes many times as long. Every free worker takes the next piece. With copies, a
+worker that would be idle starts a second copy of the piece that has run longest, if that is more than three times the
+median, as Spark does with spark.speculation: shards are written whole, so that whichever ends first counts.
 """
 
 from __future__ import annotations

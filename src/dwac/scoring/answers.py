@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from dwac.errors import InputError
+from dwac.errors import CalibrationWarning, InputError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import take
 from dwac.estimator.readable import Partial
@@ -97,12 +98,20 @@ def _as(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
 # Values
 
 
-def answered(model: Model, X: Any, unreadable: dict[int, str], request: Request) -> dict[str, Any]:
-    """What the model says of rows X, and of rows that could not even become part of it: values by column."""
+def answered(
+    model: Model, X: Any, unreadable: dict[int, str], request: Request, *, quiet: bool = True
+) -> dict[str, Any]:
+    """What the model says of rows X, and of rows that could not even become part of it: values by column.
+
+    quiet: do not warn that there are few calibration rows; once is enough.
+    """
     clf = model.clf
     found = predict(clf, Partial(X, unreadable), private=request.private)
     more: dict[str, Any] = {"quantiles": request.quantiles} if model.task == NUMBERS else {}
-    frame = found.frame(request.epsilon, **more)
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore", CalibrationWarning)
+        frame = found.frame(request.epsilon, **more)
     values: dict[str, Any] = {str(name): frame[name] for name in frame.columns}
     if request.probabilities and model.task not in (LABELS, NUMBERS):
         names = clf.target_.names.tolist()

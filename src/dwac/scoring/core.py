@@ -49,7 +49,16 @@ def score(model: str | PathLike[str] | Request, batches: Any, **options: Any) ->
     """
     asked = request(model, **options)
     loaded = model_of(asked)
-    return _scored(loaded, schema_of(loaded, asked), batches, asked)
+    found = checked(loaded, asked)
+    return _scored(loaded, found, batches, asked)
+
+
+def checked(model: Model, asked: Request) -> pa.Schema:
+    """The columns of answers; an error where the model cannot give what is asked, a warning where it gives little."""
+    found = schema_of(model, asked)
+    values = answered(model, None, {0: "nothing was given"}, asked, quiet=False)
+    assert set(found.names) == {"id", *values}
+    return found
 
 
 def _scored(model: Model, found: pa.Schema, batches: Any, asked: Request) -> Iterator[pa.RecordBatch]:

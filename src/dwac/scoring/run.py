@@ -23,7 +23,7 @@ from dwac.errors import InputError
 from dwac.reading import Model
 from dwac.reading.tables import INDEX
 from dwac.scoring import manifest
-from dwac.scoring.answers import schema_of
+from dwac.scoring.core import checked
 from dwac.scoring.engines import engine as engine_named
 from dwac.scoring.models import digest, model_of
 from dwac.scoring.pieces import Done, Piece, shard_name
@@ -123,7 +123,7 @@ def prepare(
     there = place(fspath(out))
     files = with_form(files_at(fspath(data), without=there.path), form, fspath(data))
     wanted = _settled(wanted, loaded, files, encoding)
-    schema_of(loaded, wanted)  # an error where the model cannot give what is asked
+    checked(loaded, wanted)
     with reaching(there):
         if overwrite:
             _clear(there)

@@ -8,7 +8,7 @@ import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -17,21 +17,21 @@ import torch
 from dwac.scoring.pieces import Done, Piece
 
 TRIES = 3  # how often a piece is given to a new process after its last one died
-_CONTEXT = multiprocessing.get_context("spawn")  # a forked process may deadlock in torch, and holds the parent's memory
 _PATIENCE = 5.0  # seconds that a process has to end
 
 
 def run(
     task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
 ) -> Iterator[Done]:
-    """Run the task on every piece in `workers` spawned processes; with one worker, in this process."""
+    """Run the task on every piece in `workers` processes; with one worker, in this one."""
     del options
     waiting = deque(pieces)
     if workers == 1:
         yield from map(task, waiting)
         return
     tries: Counter[int] = Counter()
-    staff = [_Worker(task, number) for number in range(min(workers, len(waiting)))]
+    context = _context()
+    staff = [_Worker(task, number, context) for number in range(min(workers, len(waiting)))]
     try:
         while waiting or any(worker.piece for worker in staff):
             for worker in staff:
@@ -43,7 +43,7 @@ def run(
                 assert piece is not None
                 if done is None:
                     tries[piece.number] += 1
-                    ended = worker.replace()
+                    ended = worker.buried()
                     if tries[piece.number] < TRIES:
                         waiting.appendleft(piece)
                         continue
@@ -60,20 +60,20 @@ class _Worker:
 
     task: Callable[[Piece], Done]
     number: int
+    context: Any
     piece: Piece | None = None
-    pipe: Connection = field(init=False)
-    process: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._start()
+    pipe: Any = None  # both are None until it has something to do
+    process: Any = None
 
     def _start(self) -> None:
-        self.pipe, theirs = _CONTEXT.Pipe()
-        self.process = _CONTEXT.Process(target=_work, args=(self.task, theirs, self.number), daemon=True)
+        self.pipe, theirs = self.context.Pipe()
+        self.process = self.context.Process(target=_work, args=(self.task, theirs, self.number), daemon=True)
         self.process.start()
         theirs.close()  # else its end would not be seen when the process dies
 
     def give(self, piece: Piece) -> None:
+        if self.process is None:
+            self._start()
         self.piece = piece
         with suppress(OSError):  # it has died; `result` finds out
             self.pipe.send(piece)
@@ -88,12 +88,12 @@ class _Worker:
             self.piece = None
         return done
 
-    def replace(self) -> str:
-        """Start a new process instead of one that died, and say how it did."""
+    def buried(self) -> str:
+        """How the process died; the next piece gets a new one."""
         self.process.join(_PATIENCE)
         code = self.process.exitcode
         self.pipe.close()
-        self._start()
+        self.process = self.pipe = None
         if code == -signal.SIGKILL:
             how = "was killed, as happens when memory runs out: use fewer --workers, or a machine with more memory"
         else:
@@ -102,12 +102,27 @@ class _Worker:
 
     def stop(self) -> None:
         """End the process, in the middle of a piece if need be: shards are whole or absent."""
+        if self.process is None:
+            return
         self.pipe.close()
         self.process.terminate()
         self.process.join(_PATIENCE)
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join(_PATIENCE)
+
+
+def _context() -> Any:
+    """How processes start. Forking this one may deadlock in torch, and would copy its memory.
+
+    A process of its own, which has imported everything and computed nothing, forks each worker in a moment; where there
+    is no such thing, each worker imports for itself.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "dwac.scoring.task"])
+    return context
 
 
 def _work(task: Callable[[Piece], Done], pipe: Connection, number: int) -> None:

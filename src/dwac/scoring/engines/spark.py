@@ -58,7 +58,7 @@ def _context(workers: int, address: str | None) -> SparkContext:
 def _done(context: SparkContext, task: Callable[[Piece], Done], piece: Piece) -> Done:
     """Run one piece. Spark keeps the processes of its Python workers between tasks, and so the model."""
     try:
-        (done,) = context.parallelize([piece], 1).map(task).collect()
+        done: Done = context.parallelize([piece], 1).map(task).collect()[0]
     except Py4JError as error:
         return lost(piece) if "crashed" in str(error) or "ExecutorLost" in str(error) else failed(piece, error)
     return done

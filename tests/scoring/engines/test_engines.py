@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from dwac.cli.app import app
 from dwac.scoring.engines import engine
 from dwac.scoring.run import prepare, score_files
-from tests.scoring.conftest import needed, table
+from tests.scoring.engines.conftest import needed, table
 
 ENGINES = {"dask": "distributed", "ray": "ray", "spark": "pyspark"}
 
@@ -71,7 +71,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
 def test_a_piece_that_kills_every_worker_is_named_and_the_others_are_done(name: str) -> None:
-    pieces = [SimpleNamespace(number=number, file=f"{number}.csv") for number in range(8)]
+    pieces: list[Any] = [SimpleNamespace(number=number, file=f"{number}.csv") for number in range(8)]
 
     def task(piece: Any) -> Any:  # knows nothing of dwac, so that workers start fast
         if piece.number == 3:
@@ -80,7 +80,7 @@ def test_a_piece_that_kills_every_worker_is_named_and_the_others_are_done(name: 
             raise ModuleNotFoundError("No module named 'dwac'")
         return SimpleNamespace(piece=piece.number, error=None)
 
-    errors = {done.piece: done.error for done in engine(name)(task, pieces, 2, {})}
+    errors: dict[int, Any] = {done.piece: done.error for done in engine(name)(task, pieces, 2, {})}
     assert sorted(errors) == list(range(8))
     assert "3.csv: 3 workers in a row died on this piece" in errors.pop(3)
     assert "No module named 'dwac'; workers need the same Python and dwac" in errors.pop(5)
@@ -94,7 +94,7 @@ def test_a_run_in_an_object_store_goes_on_where_it_was_stopped(
     engine_model: Path, rows: Path, tmp_path: Path, s3: Any
 ) -> None:
     s3.put(f"{rows}/", "bucket/in/", recursive=True)
-    stopped = prepare(engine_model, "s3://bucket/in/", "s3://bucket/out/", id="row").results(workers=1)
+    stopped: Any = prepare(engine_model, "s3://bucket/in/", "s3://bucket/out/", id="row").results(workers=1)
     written = [f"bucket/out/part-{next(stopped).piece:05d}-00000.parquet" for _ in range(2)]
     stopped.close()
     before = [s3.info(path, refresh=True)["LastModified"] for path in written]

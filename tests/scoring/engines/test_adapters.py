@@ -17,7 +17,7 @@ import pytest
 
 from dwac import scoring
 from dwac.errors import InputError, StorageError
-from tests.scoring.conftest import needed, table
+from tests.scoring.engines.conftest import needed, table
 
 OPTIONS: dict[str, Any] = {"id": "row", "probabilities": True, "voters": 2, "epsilon": 0.2}
 
