@@ -1,9 +1,10 @@
 # make demo: set up and run the main job.   make test: set up and run every check.
+# make test-engines: the tests of scoring on Dask, Ray and Spark (which needs Java 17).
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-lowest build bench clean
+.PHONY: demo test test-engines test-lowest build bench clean
 
 demo: .venv/demo
 	$(BIN)/dwac demo
@@ -15,6 +16,11 @@ test: .venv/test
 	$(BIN)/pytest
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "fused or triton and (gaussian or outliers) and not norms and not rounding" \
 		tests/engine tests/nn/test_loss.py
+
+# Ray and Spark are large (0.7 GB installed), so that `make test` runs these tests on Dask alone. Here none may be skipped.
+test-engines: .venv/engines
+	@java -version 2>/dev/null || { echo "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"; exit 1; }
+	DWAC_ENGINES=all $(BIN)/pytest -n0 tests/scoring/engines
 
 # The tests that versions of dependencies touch most. Deprecations are those of old packages among new ones.
 # torch 2.6 for Linux brings its CUDA libraries: 5 minutes and 6 GB of disk, once. The tests take 6 minutes of
@@ -46,7 +52,8 @@ clean:
 .venv/demo: EXTRAS := cli
 .venv/test: EXTRAS := dev
 .venv/bench: EXTRAS := dev,bench
-.venv/demo .venv/test .venv/bench: pyproject.toml | $(BIN)/python
+.venv/engines: EXTRAS := dev,ray,spark
+.venv/demo .venv/test .venv/bench .venv/engines: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
 	@touch $@
 

@@ -29,6 +29,7 @@ FLOORS = [
     "estimator",
     "datasets",
     "reading",
+    "scoring",
     "report",
     "paper",
     "server",
@@ -57,6 +58,7 @@ PUBLIC = [
     "dwac.nn",
     "dwac.reference",
     "dwac.report",
+    "dwac.scoring",
     "dwac.server",
     "dwac.training",
 ]

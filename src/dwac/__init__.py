@@ -8,7 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, report, training
+    from dwac import (
+        conformal,
+        datasets,
+        encoders,
+        engine,
+        errors,
+        explain,
+        kernels,
+        metrics,
+        nn,
+        report,
+        scoring,
+        training,
+    )
     from dwac.estimator import DWACClassifier, DWACRegressor, load
     from dwac.explain import Explanation
     from dwac.reference import ReferenceSet
@@ -32,6 +45,7 @@ __all__ = [
     "metrics",
     "nn",
     "report",
+    "scoring",
     "training",
 ]
 

@@ -29,6 +29,7 @@ COMMANDS = {
     "evaluate": "Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, "
     "typicality.",
     "condense": "Make a model small and fast: a few of its training examples vote for all.",
+    "score": "Predict any number of rows into a folder of Parquet shards, and say how far to trust each.",
     "report": "Write a report to read, mail or print: one HTML file that needs no network.",
     "explore": "Explore predictions in your browser: a map, the votes, and what would change without them. Runs until "
     "Ctrl-C.",

@@ -94,7 +94,7 @@ def missing(values: pd.Series[Any]) -> pd.Series[Any]:
     return values.isna() | values.map(lambda value: isinstance(value, str) and value.strip() in _NAN).astype(bool)
 
 
-def _named(names: list[str], name: str) -> list[str]:
+def named(names: list[str], name: str) -> list[str]:
     """Column names without surrounding spaces; an error if one is repeated or empty."""
     require_columns(len(names), name)
     names, met = [column.strip() for column in names], set[str]()
@@ -114,7 +114,7 @@ def _named(names: list[str], name: str) -> list[str]:
 
 def _csv(text: str, name: str, form: str, texts: Collection[str]) -> Table:
     head = next(line for line in text.splitlines() if line.strip())
-    delimiter = "\t" if form == "tsv" else max(_DELIMITERS, key=_unquoted(head).count)
+    delimiter = delimiter_of(head, form)
     try:
         frame = _csv_frame(text, name, delimiter, texts)
     except (pa.ArrowException, csv.Error) as error:
@@ -123,15 +123,21 @@ def _csv(text: str, name: str, form: str, texts: Collection[str]) -> Table:
     return Table(frame, _csv_lines(text, name, delimiter))
 
 
-def _unquoted(line: str) -> str:
-    return "".join(line.split('"')[::2])
+def delimiter_of(head: str, form: str) -> str:
+    """What separates the fields of CSV or TSV, judged from the line with the column names."""
+    return "\t" if form == "tsv" else max(_DELIMITERS, key="".join(head.split('"')[::2]).count)
+
+
+def decimal_comma(text: str, delimiter: str) -> bool:
+    """Whether decimals are written with a comma: 3,5 in some cells, and 3.5 in none."""
+    return delimiter == ";" and bool(_COMMA.search(text)) and not _POINT.search(text)
 
 
 def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> pd.DataFrame:
     data = f"{text}\n".encode()
-    decimal_comma = delimiter == ";" and _COMMA.search(text) and not _POINT.search(text)
+    comma = decimal_comma(text, delimiter)
     written = next(_records(text, delimiter))[1]
-    names = _named(written, name)
+    names = named(written, name)
     types = {raw: pa.string() for raw, column in zip(written, names, strict=True) if column in texts}
     while True:
         table = pa.csv.read_csv(
@@ -140,7 +146,7 @@ def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> 
             # starting when an error ends the process, which then aborts.
             read_options=pa.csv.ReadOptions(use_threads=False, block_size=min(len(data) + 1, _LARGEST_BLOCK)),
             parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pa.csv.ConvertOptions(column_types=types, decimal_point="," if decimal_comma else "."),
+            convert_options=pa.csv.ConvertOptions(column_types=types, decimal_point="," if comma else "."),
         )
         clocks = [field.name for field in table.schema if pa.types.is_time(field.type)]
         if not clocks:
@@ -221,9 +227,9 @@ def _json_lines(text: str, name: str, texts: Collection[str], lists: Collection[
     if 8 * len(rows) * len(first) > room():
         raise InputError(f"{name}: its {len(rows):,} lines have {len(first):,} different keys; {_LESS}")
     frame = pd.DataFrame(rows)
-    named = dict(zip(frame.columns, _named([str(column) for column in frame.columns], name), strict=True))
-    frame.columns = pd.Index(named.values())
-    dated = {named[key] for key, value in first.items() if _begins_like_date(value)}
+    names = dict(zip(frame.columns, named([str(column) for column in frame.columns], name), strict=True))
+    frame.columns = pd.Index(names.values())
+    dated = {names[key] for key, value in first.items() if _begins_like_date(value)}
     found = {column: _dates(frame[column]) for column in dated.difference(texts) if is_text(frame[column])}
     if found:  # all at once: setting columns one by one fragments the frame
         frame = pd.DataFrame({column: found.get(column, frame[column]) for column in frame.columns})
@@ -256,7 +262,7 @@ def room() -> int:
 def _parquet(data: bytes, name: str) -> pd.DataFrame:
     try:
         table = read_parquet(data, name, most_bytes=room())
-        _named(table.column_names, name)
+        named(table.column_names, name)
         frame: pd.DataFrame = table.to_pandas(date_as_object=False)
     except TooLargeError as error:
         raise InputError(f"{error}; {_LESS}") from None
@@ -266,5 +272,5 @@ def _parquet(data: bytes, name: str) -> pd.DataFrame:
         raise InputError(f"{name} must be a readable Parquet file: {error!s:.200}") from None
     if not isinstance(frame.index, pd.RangeIndex) or frame.index.start != 0:
         frame = frame.reset_index(names=[INDEX if level is None else str(level) for level in frame.index.names])
-    frame.columns = pd.Index(_named([str(column) for column in frame.columns], name))
+    frame.columns = pd.Index(named([str(column) for column in frame.columns], name))
     return frame

@@ -1,0 +1,239 @@
+"""`dwac score`: predict more rows than memory holds, into a folder of Parquet shards, on one machine or many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from dwac.cli.options import (
+    DeviceOption,
+    EncodingOption,
+    EpsilonOption,
+    IdOption,
+    JsonOption,
+    StrictOption,
+    TextOption,
+)
+from dwac.cli.output import print_json
+from dwac.cli.unreadable import SOME_UNREADABLE
+from dwac.errors import InputError
+from dwac.scoring.engines import ENGINES, engine
+from dwac.scoring.layouts import FORMS
+from dwac.scoring.pieces import Done
+from dwac.scoring.run import Run, default_workers, prepare
+from dwac.scoring.task import UNREADABLE
+
+_EVERY = 30.0  # seconds between lines of progress where there is no terminal
+_NAMED = 5  # pieces that failed whose reasons are shown
+
+
+def score(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model folder; every worker must see it under this path.")
+    ],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Parquet, CSV, TSV or JSON Lines (also .gz, .zst): a file, a folder, a glob such as 'rows/*.csv', or "
+            "a URL such as s3://bucket/rows/.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="The folder of Parquet shards to write: a path or URL.")
+    ],
+    epsilon: EpsilonOption = 0.05,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Also the probability of each class.")] = False,
+    voters: Annotated[
+        int, typer.Option(min=0, metavar="K", help="Also the K training examples with the largest votes on each row.")
+    ] = 0,
+    quantiles: Annotated[
+        str | None,
+        typer.Option(metavar="0.1,0.5,…", help="Of a model of numbers: also these quantiles of the votes."),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Round to whole per cent; always on for private models.")
+    ] = False,
+    text: TextOption = None,
+    ids: IdOption = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help=f"{', '.join(FORMS)}; by default from the file names.")
+    ] = None,
+    encoding: EncodingOption = "utf-8",
+    name: Annotated[
+        str, typer.Option("--engine", help=f"What runs the work: {', '.join(ENGINES)}. local: processes here.")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Processes; by default one per core, or one per GPU.")
+    ] = None,
+    threads: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Threads of each process; with other numbers, last digits may differ."),
+    ] = 1,
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="Of a Ray, Dask or Spark cluster that already runs.")
+    ] = None,
+    device: DeviceOption = "auto",
+    strict: StrictOption = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run that OUT holds.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Predict any number of rows into a folder of Parquet shards, and say how far to trust each.
+
+    The columns are those of `dwac predict`. Without --id, `id` is the number of the row in its file and `file` names
+    that file. Read them all with pandas.read_parquet("scores/") or any other reader of Parquet.
+
+    The data may be larger than memory: it is scored in pieces of about 100,000 rows, each of which becomes one shard,
+    written whole or not at all. If the run is stopped, start it again: it goes on where it was, and ends with the same
+    bytes, whatever the engine and the number of workers.
+
+    Rows that cannot be read are in OUT/_unreadable with the reason, and the exit code is 3. If a file is damaged or
+    lacks columns, all others are finished, and the exit code is 1; repair it and run again.
+
+    Examples:
+
+    dwac score model/ rows.csv -o scores/
+
+    dwac score model/ 's3://bucket/rows/*.parquet' -o s3://bucket/scores/ --id customer --workers 16
+
+    dwac score /shared/model s3://bucket/rows/ -o s3://bucket/scores/ --engine ray --address auto
+    """
+    engine(name)  # an error before any work, if it is not installed
+    console = Console(stderr=True)
+    run = prepare(
+        model,
+        data,
+        output,
+        form=form,
+        encoding=encoding,
+        strict=strict,
+        overwrite=overwrite,
+        said=lambda what: console.print(what, highlight=False, soft_wrap=True),
+        epsilon=epsilon,
+        probabilities=probabilities,
+        voters=voters,
+        quantiles=_levels(quantiles),
+        id=ids,
+        text=text,
+        private=True if private else None,
+        device=device,
+        threads=threads,
+    )
+    workers = workers or default_workers(run.task.request)
+    began = time.perf_counter()
+    console.print(_begins(run, workers, name), highlight=False, soft_wrap=True)
+    results = run.results(name, workers, {"address": address})
+    for _ in _shown(run, results, console):
+        pass
+    _end(run, time.perf_counter() - began, console, json=json)
+
+
+def _levels(quantiles: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(level) for level in quantiles.split(",")) if quantiles else ()
+    except ValueError:
+        raise InputError(
+            f"--quantiles must be numbers between 0 and 1, such as 0.1,0.5,0.9; got {quantiles!r}"
+        ) from None
+
+
+def _begins(run: Run, workers: int, name: str) -> str:
+    """What is to be done, in a sentence."""
+    n, left = len(run.pieces), len(run.pending)
+    files = len({piece.file for piece in run.pieces})
+    earlier = f"; {n - left:,} are done already" if left < n else ""
+    where = f"{workers} worker{'s' if workers > 1 else ''}" + ("" if name == "local" else f" on {name}")
+    return f"scoring {files:,} file{'s' if files > 1 else ''} in {n:,} piece{'s' if n > 1 else ''} by {where}{earlier}"
+
+
+def _shown(run: Run, results: Iterator[Done], console: Console) -> Iterator[Done]:
+    """The results, while progress is shown: a bar on a terminal, else a line every half minute."""
+    size = {piece.number: max(piece.size, 1) for piece in run.pending}
+    total, began = sum(size.values()), time.perf_counter()
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True, speed_estimate_period=600) as progress:
+            bar = progress.add_task("0 rows", total=total)
+            for done in results:
+                rate = run.summary.rows / (time.perf_counter() - began)
+                said = f"{run.summary.rows:,} rows, {rate:,.0f} rows/s"
+                progress.update(bar, advance=size[done.piece], description=said)
+                yield done
+        return
+    finished, last = 0, began
+    for done in results:
+        finished += size[done.piece]
+        now = time.perf_counter()
+        if now - last >= _EVERY:
+            last = now
+            left = (now - began) * (total - finished) / finished
+            rate = run.summary.rows / (now - began)
+            console.print(
+                f"{run.summary.rows:,} rows, {finished / total:.0%}, {rate:,.0f} rows/s, {duration(left)} left",
+                highlight=False,
+                soft_wrap=True,
+            )
+        yield done
+
+
+def duration(seconds: float) -> str:
+    """A time in words.
+
+    >>> duration(8), duration(130), duration(7300)
+    ('8 s', '2 min 10 s', '2 h 2 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _ended(run: Run, seconds: float) -> str:
+    """What was written, in a sentence."""
+    rows, n = run.summary.rows, len(run.pending) - len(run.summary.failed)
+    if not run.pending:
+        return f"nothing is left to do: all {len(run.pieces):,} shards are in {run.task.out}"
+    rate = f", {rows / seconds:,.0f} rows/s" if rows else ""
+    return f"written: {run.task.out}, {rows:,} rows in {n:,} shard{'' if n == 1 else 's'}; {duration(seconds)}{rate}"
+
+
+def _end(run: Run, seconds: float, console: Console, *, json: bool) -> None:
+    """Say what came of it, and exit with the code that programs look at."""
+    summary, out = run.summary, run.task.out
+    failed = {done.piece: done.error for done in summary.failed}
+    files = {piece.number: piece for piece in run.pieces}
+    if json:
+        print_json(
+            {
+                "output": out,
+                "rows": summary.rows,
+                "unreadable": summary.unreadable,
+                "pieces": len(run.pieces),
+                "earlier": len(run.pieces) - len(run.pending),
+                "failed": [{"file": files[piece].name, "shard": files[piece].shard, "error": error}
+                           for piece, error in failed.items()],
+                "seconds": seconds,
+            }
+        )  # fmt: skip
+    else:
+        console.print(_ended(run, seconds), highlight=False, soft_wrap=True)
+    if failed:
+        reasons = list(dict.fromkeys(failed.values()))
+        for error in reasons[:_NAMED]:
+            typer.secho(f"dwac: {error}", fg="red", err=True)
+        more = f" ({len(reasons) - _NAMED:,} more reasons)" if len(reasons) > _NAMED else ""
+        raise InputError(
+            f"{len(failed):,} of {len(run.pieces):,} pieces could not be scored{more}; all others are written; repair "
+            "what is wrong and run the same command again"
+        )
+    if summary.side_files:
+        n = f"{summary.unreadable:,} rows" if summary.unreadable else "some rows, scored earlier,"
+        typer.secho(
+            f"dwac: {n} could not be read; each is in {out}/{UNREADABLE}/ with the reason", fg="yellow", err=True
+        )
+        raise typer.Exit(SOME_UNREADABLE)

@@ -1,0 +1,181 @@
+"""`score` for the data frames of Dask, Ray and Spark: a few lines around it each, and their traps set right.
+
+None of the three is imported here before it is needed. In all of them only the `Request` travels, with the absolute
+path of the model: each worker process loads the model once, and must see it under that path. A worker computes with as
+many threads as it has cores from its engine. Rows are named by a column (`id="…"`). Without one the answers have no
+column "id": numbers would start from 0 again in every partition.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from dwac.errors import InputError
+from dwac.scoring import core
+from dwac.scoring.models import model_of
+from dwac.scoring.request import Request, request
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """What the three have in common: batches of one partition in, their answers out."""
+
+    request: Request
+
+    def answers(self, batches: Any) -> Iterator[pa.RecordBatch]:
+        """The answers for a partition, in order."""
+        for batch in core.score(self.request, batches):
+            yield batch if self.request.id is not None else batch.drop_columns(["id"])
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the answers. Loads the model."""
+        found = core.schema(self.request)
+        return found if self.request.id is not None else found.remove(found.get_field_index("id"))
+
+
+# Spark
+
+
+@dataclass(frozen=True)
+class SparkScorer(Scorer):
+    """A function for `DataFrame.mapInArrow`, and the schema of what it gives."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The answers for one partition."""
+        return replace(self, request=_on_own_gpu(self.request)).answers(batches)
+
+    @property
+    def schema(self) -> str:
+        """The columns of the answers as Spark writes them: "label string, probability double, …"."""
+        return ", ".join(f"`{field.name.replace('`', '``')}` {_spark_type(field.type)}" for field in self.arrow_schema)
+
+
+def spark(model: str | PathLike[str] | Request, **options: Any) -> SparkScorer:
+    """A function that scores the rows of a Spark data frame.
+
+        scorer = dwac.scoring.spark("/shared/model", id="row")
+        spark.read.parquet("s3a://…").mapInArrow(scorer, scorer.schema).write.parquet("s3a://…")
+
+    Args:
+        model: the path of a model folder that every executor sees, or a `Request`.
+        options: those of `Request`. threads is 1 unless given, as Spark gives each task one core (spark.task.cpus).
+    """
+    return SparkScorer(_travelling(model, options))
+
+
+def _on_own_gpu(asked: Request) -> Request:
+    """The request on the GPU that Spark gave to this task (spark.task.resource.gpu.amount), if it did."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    given = context.resources().get("gpu") if context is not None and asked.device == "auto" else None
+    return asked if given is None else replace(asked, device=f"cuda:{given.addresses[0]}")
+
+
+def _spark_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"array<{_spark_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return f"struct<{', '.join(f'{field.name}: {_spark_type(field.type)}' for field in fields)}>"
+    names = {pa.string(): "string", pa.int64(): "bigint", pa.float64(): "double", pa.bool_(): "boolean"}
+    return names[kind]
+
+
+# Dask
+
+
+@dataclass(frozen=True)
+class DaskScorer(Scorer):
+    """A function for `dask.dataframe.DataFrame.map_partitions`, and the meta of what it gives."""
+
+    def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The answers for one partition, with its index."""
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        answers = pa.Table.from_batches(self.answers(table), self.arrow_schema)
+        return _frame(answers).set_index(frame.index)
+
+    @property
+    def meta(self) -> pd.DataFrame:
+        """The columns of the answers as an empty data frame. Their types are Arrow's, so that lists keep theirs."""
+        return _frame(self.arrow_schema.empty_table())
+
+
+def dask(model: str | PathLike[str] | Request, **options: Any) -> DaskScorer:
+    """A function that scores the partitions of a Dask data frame; answers have the index of their rows.
+
+        scorer = dwac.scoring.dask("/shared/model")
+        ddf.map_partitions(scorer, meta=scorer.meta).to_parquet("s3://…")
+
+    Args:
+        model: the path of a model folder that every worker sees, or a `Request`.
+        options: those of `Request`. threads is 1 unless given: Dask runs as many tasks at once as a worker has threads.
+    """
+    return DaskScorer(_travelling(model, options))
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    frame: pd.DataFrame = table.to_pandas(types_mapper=pd.ArrowDtype)
+    return frame
+
+
+# Ray
+
+
+class RayScorer(Scorer):
+    """A class for `ray.data.Dataset.map_batches`: each of its actors loads the model when it starts."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        model_of(request)
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """The answers for one batch."""
+        return pa.Table.from_batches(self.answers(batch), self.arrow_schema)
+
+
+def ray(
+    model: str | PathLike[str] | Request, *, workers: int | None = None, gpus: float = 0, **options: Any
+) -> dict[str, Any]:
+    """The arguments of `map_batches` that score the rows of a Ray dataset.
+
+        ray.data.read_parquet("s3://…").map_batches(**dwac.scoring.ray("/shared/model", id="row")).write_parquet("s3://…")
+
+    Args:
+        model: the path of a model folder that every node sees, or a `Request`.
+        workers: actors at most; None: as many as the cluster has room for. Ray starts with one and adds more while
+            rows wait, so that cores are left for reading: a fixed number that takes every core would wait for ever.
+        gpus: of each actor, such as 1, or 0.25 for four actors on one. With 0 actors compute on processors.
+        options: those of `Request`. threads, 1 unless given, is how many cores each actor takes.
+    """
+    try:
+        from ray.data import ActorPoolStrategy
+    except ModuleNotFoundError as error:
+        raise InputError(f"dwac.scoring.ray needs {error.name}: pip install 'dwac[ray]'") from None
+    asked = _travelling(model, options)
+    if isinstance(model, Request) or "device" not in options:
+        asked = replace(asked, device="cuda" if gpus else "cpu") if asked.device == "auto" else asked
+    return {
+        "fn": RayScorer,
+        "fn_constructor_args": (asked,),
+        "batch_format": "pyarrow",
+        "batch_size": asked.rows,
+        "zero_copy_batch": True,
+        "compute": ActorPoolStrategy(min_size=1, max_size=workers),
+        "num_cpus": asked.threads,
+        "num_gpus": gpus,
+    }
+
+
+def _travelling(model: str | PathLike[str] | Request, options: dict[str, Any]) -> Request:
+    """The request that workers are sent: with an absolute path, and threads that do not fight for the machine."""
+    asked = request(model, **options)
+    return replace(asked, model=os.path.abspath(asked.model), threads=asked.threads or 1)

@@ -1,0 +1,191 @@
+"""The columns of answers: their Arrow types, which follow from the model and the request, and their values."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from dwac.errors import CalibrationWarning, InputError
+from dwac.estimator.evaluation import predict
+from dwac.estimator.preparation import take
+from dwac.estimator.readable import Partial
+from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.nn import WeightedAverage
+from dwac.reading import Estimator, Model
+from dwac.reference import ReferenceSet
+from dwac.scoring.request import Request
+
+_SHARE = pa.float64()
+
+
+def schema_of(model: Model, request: Request) -> pa.Schema:
+    """The columns of the answers, before any row is seen."""
+    clf = model.clf
+    if request.quantiles and model.task != NUMBERS:
+        raise InputError(f"quantiles are for models of numbers; this one predicts {model.task}; leave them out")
+    columns: list[tuple[str, pa.DataType]] = [("id", pa.int64() if request.id is None else _id_type(request))]
+    columns += {LABELS: _labels, NUMBERS: _numbers}.get(model.task, _classes)(clf, request)
+    if request.voters:
+        columns.append(("voters", _voter_type(clf, request)))
+    return pa.schema([*columns, ("unreadable", pa.string())])
+
+
+def _id_type(request: Request) -> pa.DataType:
+    return pa.int64() if request.id_type == "int64" else pa.string()
+
+
+def _classes(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
+    names = clf.target_.names.tolist()
+    label = type_of(names)
+    columns = [("label", label), ("probability", _SHARE)]
+    if len(clf.calibration_y_):
+        columns += [("confidence", _SHARE), ("credibility", _SHARE)]
+        columns += [("typicality", _SHARE)] if _votes(clf) else []
+        columns += [("set", pa.list_(label))]
+    return columns + ([(f"probability_{name}", _SHARE) for name in names] if request.probabilities else [])
+
+
+def _labels(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
+    del request  # the probability of each label is always given
+    names, calibrated = clf.target_.names.tolist(), len(clf.calibration_y_) > 0
+    held = pa.list_(type_of(names))
+    columns = [("labels", held)]
+    columns += [("typicality", _SHARE)] if calibrated and _votes(clf) else []
+    columns += [("set", held)] if calibrated else []
+    for name in names:
+        columns.append((f"probability_{name}", _SHARE))
+        columns += [(f"decision_{name}", pa.string())] if calibrated else []
+    return columns
+
+
+def _numbers(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
+    calibrated, found = len(clf.calibration_y_) > 0, []
+    for name in clf.target_.names.tolist():
+        behind = "" if clf.target_.single else f"_{name}"
+        found.append(f"prediction{behind}")
+        found += [f"lower{behind}", f"upper{behind}"] if calibrated else []
+        found += [f"quantile_{level:g}{behind}" for level in request.quantiles]
+    found += ["typicality"] if calibrated and _votes(clf) else []
+    return [(name, pa.float64()) for name in found]
+
+
+def _votes(clf: Estimator) -> bool:
+    return isinstance(clf.model_, WeightedAverage)
+
+
+def type_of(values: Iterable[Any]) -> pa.DataType:
+    """The type that holds all of some labels or ids: of truth, of whole numbers, of numbers, or else text."""
+    kinds = {type(value) for value in values}
+    for accepted, found in (({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64())):
+        if kinds and kinds <= accepted:
+            return found
+    return pa.string()
+
+
+def _as(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
+    """Values for a column of this type: where it is text, everything as text."""
+    return [str(value) for value in values] if pa.types.is_string(kind) else list(values)
+
+
+# Values
+
+
+def answered(
+    model: Model, X: Any, unreadable: dict[int, str], request: Request, *, quiet: bool = True
+) -> dict[str, Any]:
+    """What the model says of rows X, and of rows that could not even become part of it: values by column.
+
+    quiet: do not warn that there are few calibration rows; once is enough.
+    """
+    clf = model.clf
+    found = predict(clf, Partial(X, unreadable), private=request.private)
+    more: dict[str, Any] = {"quantiles": request.quantiles} if model.task == NUMBERS else {}
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore", CalibrationWarning)
+        frame = found.frame(request.epsilon, **more)
+    values: dict[str, Any] = {str(name): frame[name] for name in frame.columns}
+    if request.probabilities and model.task not in (LABELS, NUMBERS):
+        names = clf.target_.names.tolist()
+        values |= {f"probability_{name}": found.probabilities[:, place] for place, name in enumerate(names)}
+    if request.voters:
+        values["voters"] = _voters(clf, X, found, unreadable, request)
+    return values
+
+
+def column(values: Any, kind: pa.DataType) -> pa.Array:
+    """Values as a column of this type."""
+    if pa.types.is_list(kind) and not pa.types.is_struct(kind.value_type):
+        return pa.array([_as(held, kind.value_type) for held in values], kind)
+    if pa.types.is_string(kind):
+        return pa.array([None if value is None or value != value else str(value) for value in values], kind)
+    return pa.array(values, kind)
+
+
+# Voters
+
+
+def _voter_type(clf: Estimator, request: Request) -> pa.DataType:
+    if clf.private_ if request.private is None else request.private:
+        raise InputError("voters are training examples, which a private model does not show; leave voters out")
+    references = clf.references_  # an error for a network without votes
+    target = clf.target_
+    if target.kind == NUMBERS:
+        vote = ("target", pa.float64() if target.single else pa.list_(pa.float64()))
+    else:
+        label = type_of(target.names.tolist())
+        vote = ("label", pa.list_(label) if target.kind == LABELS else label)
+    return pa.list_(pa.struct([("id", type_of(references.ids.tolist())), vote, ("share", _SHARE)]))
+
+
+def _voters(clf: Estimator, X: Any, found: Any, early: Iterable[int], request: Request) -> pa.Array:
+    """For each row the voters with the largest votes, heaviest first; none for rows that could not be read.
+
+    early: rows that are not part of X.
+    """
+    kind = _voter_type(clf, request)
+    readable = found.readable
+    held: list[list[dict[str, Any]]] = [[] for _ in readable]
+    inside = np.flatnonzero(np.delete(readable, list(early)))
+    if len(inside) == 0:
+        return pa.array(held, kind)
+    h = found.h if clf.target_.kind == NUMBERS else torch.as_tensor(clf.embed(take(X, inside)))
+    references = clf.references_.snapshot()
+    votes, near = references.query(h.cpu().numpy(), k=min(request.voters, len(references)))
+    shares = np.exp(near.log_weights - logsumexp(votes, axis=1, keepdims=True))
+    inner = kind.value_type
+    named, said = _as(references.ids.tolist(), inner.field(0).type), _said(clf, references, inner.field(1).type)
+    places = _places(references, near.ids)
+    vote = inner.field(1).name
+    for row, who, how in zip(np.flatnonzero(readable).tolist(), places.tolist(), shares.tolist(), strict=True):
+        held[row] = [{"id": named[i], vote: said[i], "share": share} for i, share in zip(who, how, strict=True)]
+    return pa.array(held, kind)
+
+
+def _places(references: ReferenceSet, ids: NDArray[Any]) -> NDArray[np.int64]:
+    """(n, k): where among the references these ids are."""
+    wanted: pd.Index[Any] = pd.Index(ids.ravel(), tupleize_cols=False)
+    return np.asarray(references.index_of_ids.get_indexer(wanted)).reshape(ids.shape)
+
+
+def _said(clf: Estimator, references: ReferenceSet, kind: pa.DataType) -> list[Any]:
+    """What each reference votes for: its label, its labels, or its number or numbers."""
+    target = clf.target_
+    if target.kind == NUMBERS:
+        assert references.targets is not None
+        exact = references.targets.cpu().numpy()
+        return list(exact[:, 0].tolist() if target.single else exact.tolist())
+    codes = references.labels.cpu().numpy().tolist()
+    if target.kind == LABELS:
+        sets = [_as(held, kind.value_type) for held in target.outcomes]
+        return [sets[code] for code in codes]
+    names = _as(target.names.tolist(), kind)
+    return [names[code] for code in codes]

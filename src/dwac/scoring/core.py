@@ -1,0 +1,146 @@
+"""`score`: Arrow record batches in, Arrow record batches out. Knows no file and no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dwac._checks import listed
+from dwac.errors import InputError
+from dwac.reading import Model
+from dwac.scoring.answers import answered, column, schema_of
+from dwac.scoring.inputs import Given, rows_of
+from dwac.scoring.models import model_of
+from dwac.scoring.request import Request, request
+
+_MOST_BYTES = 2**26  # of a batch, if that is fewer rows than asked: encoded images may be large
+
+
+def schema(model: str | PathLike[str] | Request, **options: Any) -> pa.Schema:
+    """The columns and types of what `score` gives, known before the first row; options as there."""
+    asked = request(model, **options)
+    return schema_of(model_of(asked), asked)
+
+
+def score(model: str | PathLike[str] | Request, batches: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+    """Predict batches of rows, and say how far to trust each row: Arrow record batches in and out, in order.
+
+    The model is loaded once per process. Memory is bounded by a batch and the model: at most `rows` rows are answered
+    at once, whatever the size of the batches; small batches are joined, so answers come when so many rows have come
+    or the input ends.
+
+    Args:
+        model: the path of a model folder, never a model; or a `Request`, which then holds all options.
+        batches: record batches with the model's columns, in any order; others are ignored. Also a Table, a Dataset or
+            a RecordBatchReader. Of a model of texts a column of strings, of images a column of encoded files.
+        options: those of `Request`: epsilon, probabilities, voters, quantiles, id, id_type, text, private, device,
+            threads, rows.
+
+    Columns: id; of classes label, probability, confidence, credibility, typicality, set; of numbers prediction, lower,
+    upper, typicality; of several labels those that `dwac predict` gives; voters if asked; unreadable, which says why a
+    row could not be read, and is null otherwise. `schema` gives their types.
+    """
+    asked = request(model, **options)
+    loaded = model_of(asked)
+    found = checked(loaded, asked)
+    return _scored(loaded, found, batches, asked)
+
+
+def checked(model: Model, asked: Request) -> pa.Schema:
+    """The columns of answers; an error where the model cannot give what is asked, a warning where it gives little."""
+    found = schema_of(model, asked)
+    values = answered(model, None, {0: "nothing was given"}, asked, quiet=False)
+    assert set(found.names) == {"id", *values}
+    return found
+
+
+def _scored(model: Model, found: pa.Schema, batches: Any, asked: Request) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for batch in rebatched(record_batches(batches), asked.rows):
+        yield answer(model, found, batch, asked, np.arange(first, first + batch.num_rows))
+        first += batch.num_rows
+
+
+def answer(
+    model: Model, found: pa.Schema, given: Given, asked: Request, numbers: NDArray[np.int64], name: str = "the batch"
+) -> pa.RecordBatch:
+    """The answers for one batch, in the columns `found`; numbers: of its rows; name: of its source, for errors."""
+    X, unreadable = rows_of(model, given, asked, name)
+    values = answered(model, X, unreadable, asked)
+    values["id"] = ids_of(given, asked, numbers, name)
+    return pa.RecordBatch.from_arrays([column(values[field.name], field.type) for field in found], schema=found)
+
+
+def ids_of(given: Given, asked: Request, numbers: NDArray[np.int64], name: str) -> pa.Array:
+    """The ids of the rows of a batch: those of a column, in the type that was asked, or else their numbers."""
+    if asked.id is None:
+        return pa.array(numbers)
+    names = list(given.columns) if isinstance(given, pd.DataFrame) else given.schema.names
+    if asked.id not in names:
+        raise InputError(f"{name} has no column {asked.id!r} of ids; its columns are {listed(names, 20)}")
+    try:
+        if not isinstance(given, pd.DataFrame):
+            return pc.cast(given.column(names.index(asked.id)), asked.id_type)
+        values = [None if value is None or value != value else value for value in given[asked.id].tolist()]
+        return column(values, pa.string()) if asked.id_type == "string" else pa.array(values, asked.id_type)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{name}: the ids in {asked.id!r} must be {asked.id_type}; {error!s:.100}; use id_type='string'"
+        ) from None
+
+
+def record_batches(batches: Any) -> Iterator[pa.RecordBatch]:
+    """The record batches of whatever holds some."""
+    if isinstance(batches, pa.Table):
+        yield from batches.to_batches()
+        return
+    if isinstance(batches, pa.RecordBatch):
+        yield batches
+        return
+    given: Iterable[Any] = batches.to_batches() if hasattr(batches, "to_batches") else batches  # a Dataset
+    for batch in given:
+        if isinstance(batch, pa.Table):
+            yield from batch.to_batches()
+        elif isinstance(batch, pa.RecordBatch):
+            yield batch
+        else:
+            raise InputError(
+                f"batches must be pyarrow record batches; got {type(batch).__name__}; "
+                "convert it with pyarrow.RecordBatch.from_pandas"
+            )
+
+
+def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in order: batches of more than `rows` rows cut, smaller ones of one schema joined."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if held and not batch.schema.equals(held[0].schema):
+            yield _joined(held)
+            held = []
+        for start in range(0, batch.num_rows, most := _most(batch, rows)):
+            part = batch.slice(start, most)
+            if held and sum(each.num_rows for each in held) + part.num_rows > most:
+                yield _joined(held)
+                held = []
+            held.append(part)
+    if held:
+        yield _joined(held)
+
+
+def _most(batch: pa.RecordBatch, rows: int) -> int:
+    """How many rows of such a batch are answered at once."""
+    each = batch.nbytes / max(batch.num_rows, 1)
+    return max(1, min(rows, int(_MOST_BYTES / max(each, 1))))
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

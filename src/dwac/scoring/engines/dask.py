@@ -1,0 +1,74 @@
+"""Dask: pieces as tasks of a cluster that runs already, or of processes on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import dask
+import torch
+from distributed import Client, KilledWorker, LocalCluster, as_completed, get_worker
+
+from dwac.scoring.engines.failures import TRIES, failed, lost
+from dwac.scoring.pieces import Done, Piece
+
+
+def run(
+    task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
+) -> Iterator[Done]:
+    """Run the task on every piece; Dask itself gives pieces of workers that died to others.
+
+    The cluster is the one at options["address"] or where DASK_SCHEDULER_ADDRESS points, and then has as many workers
+    as it has; otherwise `workers` processes are started here, one thread each.
+    """
+    address = options.get("address") or dask.config.get("scheduler-address", None)
+    with ExitStack() as stack:
+        cluster = address or stack.enter_context(local_cluster(workers))
+        client = stack.enter_context(Client(cluster, set_as_default=False))
+        suspects = []
+        for piece, future in _completed(client, task, list(pieces)):
+            if isinstance(future.exception(), KilledWorker):
+                suspects.append(piece)
+            else:
+                yield _result(piece, future)
+        # Dask suspects every piece that waited at a worker that died: only alone it shows which one is to blame.
+        for suspect in suspects:
+            for piece, future in _completed(client, task, [suspect]):
+                yield _result(piece, future)
+
+
+def local_cluster(workers: int) -> LocalCluster:
+    """Processes on this machine that score well."""
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,  # one model and one piece at a time per process
+        memory_limit=0,  # Dask would otherwise kill a worker at its share of the memory, however much is free
+        dashboard_address="127.0.0.1:0",  # None would still take port 8787
+        silence_logs=logging.CRITICAL,
+        scheduler_kwargs={"allowed_failures": TRIES - 1},
+    )
+
+
+def _completed(client: Any, task: Callable[[Piece], Done], pieces: list[Piece]) -> Iterator[tuple[Piece, Any]]:
+    futures = dict(zip(client.map(_call, [task] * len(pieces), pieces, pure=False), pieces, strict=True))
+    for future in as_completed(list(futures), loop=client.loop):
+        yield futures.pop(future), future
+
+
+def _call(task: Callable[[Piece], Done], piece: Piece) -> Done:
+    """Workers keep their processes between tasks, and so the model. Processes of one machine share out its GPUs."""
+    number = get_worker().name
+    if isinstance(number, int) and "CUDA_VISIBLE_DEVICES" not in os.environ and torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())
+    return task(piece)
+
+
+def _result(piece: Piece, future: Any) -> Done:
+    error = future.exception()
+    if error is None:
+        done: Done = future.result()
+        return done
+    return lost(piece) if isinstance(error, KilledWorker) else failed(piece, error)

@@ -1,0 +1,82 @@
+"""Ray: pieces as tasks of a cluster that runs already, or of processes on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from dwac.scoring.engines.failures import TRIES, failed, lost
+from dwac.scoring.pieces import Done, Piece
+
+_AHEAD = 1000  # pieces that Ray holds at most: more than slots, so that a cluster that can grow sees that it must
+
+
+def run(
+    task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
+) -> Iterator[Done]:
+    """Run the task on every piece, and again where its worker died. Each task takes one core.
+
+    The cluster is the one at options["address"] or where RAY_ADDRESS points, and then has as many workers as it has;
+    otherwise `workers` processes are started here. Where there are GPUs each task takes one, as the local engine does,
+    or as much of one as options["gpus"] says; with options["device"] "cpu" none.
+    """
+    ours = not ray.is_initialized()
+    if ours:
+        _connect(workers, options.get("address") or os.environ.get("RAY_ADDRESS"))
+    # Ray would try tasks again itself, but without end where it was for memory, and it does not say how often.
+    remote = ray.remote(num_cpus=1, num_gpus=_gpus(options), max_retries=0)(_call)
+    try:
+        yield from _results(remote, task, iter(pieces))
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _connect(workers: int, address: str | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing calls home
+    if address:
+        ray.init(address=address, log_to_driver=False)
+    else:
+        ray.init(address="local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
+
+
+def _gpus(options: Mapping[str, Any]) -> float:
+    if options.get("gpus") is not None:
+        return float(options["gpus"])
+    return 1.0 if options.get("device") != "cpu" and ray.cluster_resources().get("GPU", 0) > 0 else 0.0
+
+
+def _call(task: Callable[[Piece], Done], piece: Piece) -> Done:
+    """Workers keep their processes between tasks, and so the model."""
+    return task(piece)
+
+
+def _results(remote: Any, task: Callable[[Piece], Done], pieces: Iterator[Piece]) -> Iterator[Done]:
+    tries: Counter[int] = Counter()
+    asked: dict[Any, Piece] = {}
+    try:
+        while True:
+            while len(asked) < _AHEAD and (piece := next(pieces, None)) is not None:
+                asked[remote.remote(task, piece)] = piece
+            if not asked:
+                return
+            (ready,), _ = ray.wait(list(asked), num_returns=1)
+            piece = asked.pop(ready)
+            try:
+                yield ray.get(ready)
+            except RayTaskError as error:
+                yield failed(piece, error)
+            except RayError:  # the worker or its machine is gone
+                tries[piece.number] += 1
+                if tries[piece.number] < TRIES:
+                    asked[remote.remote(task, piece)] = piece
+                else:
+                    yield lost(piece)
+    finally:
+        for each in asked:
+            ray.cancel(each, force=True)

@@ -1,0 +1,64 @@
+"""Spark: pieces as jobs of one task each, of a cluster or of processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+
+from dwac.scoring.engines.failures import TRIES, failed, lost
+from dwac.scoring.pieces import Done, Piece
+
+_HERE = "local[*]"  # the master that Spark takes where none is set
+
+
+def run(
+    task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
+) -> Iterator[Done]:
+    """Run the task on every piece; Spark itself gives pieces of workers that died to others.
+
+    The cluster is the one at options["address"], or that spark-submit or spark-defaults.conf names, with as many tasks
+    at once as it has cores; otherwise `workers` processes run on this machine.
+
+    Each piece is a job of its own: one job for all would give nothing before its end, and end at the first piece that
+    fails.
+    """
+    ours = SparkContext._active_spark_context is None
+    context = _context(workers, options.get("address"))
+    pool = ThreadPoolExecutor(max(context.defaultParallelism, 1), thread_name_prefix="dwac-spark")
+    try:
+        futures = [pool.submit(_done, context, task, piece) for piece in pieces]
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        if ours:
+            context.stop()
+
+
+def _context(workers: int, address: str | None) -> SparkContext:
+    if SparkContext._active_spark_context is not None:
+        return SparkContext.getOrCreate()
+    SparkContext._ensure_initialized()  # starts Java: only then are the settings of spark-submit known
+    conf = SparkConf().setAppName("dwac score").setIfMissing("spark.log.level", "FATAL")
+    conf.setIfMissing("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
+    master = address or conf.get("spark.master", _HERE)
+    if master == _HERE:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # and not whatever python3 is
+        master = f"local[{workers},{TRIES}]"
+        conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    return SparkContext.getOrCreate(conf.setMaster(str(master)))
+
+
+def _done(context: SparkContext, task: Callable[[Piece], Done], piece: Piece) -> Done:
+    """Run one piece. Spark keeps the processes of its Python workers between tasks, and so the model."""
+    try:
+        done: Done = context.parallelize([piece], 1).map(task).collect()[0]
+    except Py4JError as error:
+        return lost(piece) if "crashed" in str(error) or "ExecutorLost" in str(error) else failed(piece, error)
+    return done

@@ -1,0 +1,82 @@
+"""What is asked of a model: every option of scoring in one small value that can be sent to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from dwac import _checks as checks
+from dwac.errors import InputError
+
+ID_TYPES = ("string", "int64")
+ROWS = 8192  # rows that are answered at once
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which model is asked, by the path of its folder, and for what. Only this travels: workers load the model.
+
+    Args:
+        model: the model folder; every worker must see it under this path.
+        epsilon: error rate of prediction sets and intervals.
+        probabilities: also the probability of each class.
+        voters: also the so many examples with the largest votes.
+        quantiles: of a model of numbers, also these quantiles of the votes.
+        id: the column with the ids of the rows; without it rows are numbered from 0.
+        id_type: the type of ids from a column, "string" or "int64". It is fixed before the first row is seen.
+        text: the column with the text, or with the encoded image files, to predict from; found if it is the only one.
+        private: round numbers as private models do; None: as the model was saved.
+        device: "auto", "cpu", "cuda", "cuda:1", …
+        threads: of computation per process; None leaves them as they are.
+        rows: how many rows are answered at once: larger batches are cut, smaller ones joined.
+        digest: of the model folder (`dwac.scoring.models.digest`); a worker that finds another model refuses to answer.
+    """
+
+    model: str
+    epsilon: float = 0.05
+    probabilities: bool = False
+    voters: int = 0
+    quantiles: tuple[float, ...] = ()
+    id: str | None = None
+    id_type: str = "string"
+    text: str | None = None
+    private: bool | None = None
+    device: str = "auto"
+    threads: int | None = None
+    rows: int = ROWS
+    digest: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.epsilon(self.epsilon)
+        if self.id_type not in ID_TYPES:
+            raise InputError(f"id_type must be {' or '.join(ID_TYPES)}; got {self.id_type!r}")
+        if isinstance(self.voters, bool) or not isinstance(self.voters, int) or self.voters < 0:
+            raise InputError(f"voters must be how many to name, 0 or more; got {self.voters!r}")
+        if not all(isinstance(level, float | int) and 0 < level < 1 for level in self.quantiles):
+            raise InputError(f"quantiles must be numbers between 0 and 1, such as 0.1, 0.5; got {self.quantiles!r}")
+        checks.positive_int(self.rows, "rows")
+        if self.threads is not None:
+            checks.positive_int(self.threads, "threads")
+
+
+def request(model: str | PathLike[str] | Request, **options: Any) -> Request:
+    """A request from a path and options; one that is given stays as it is."""
+    if isinstance(model, Request):
+        if options:
+            raise InputError("a Request holds all options; change it with dataclasses.replace")
+        return model
+    try:
+        path = fspath(model)
+    except TypeError:
+        raise InputError(
+            f"model must be the path of a model folder, not a model ({type(model).__name__}): each process loads it; "
+            "write it with clf.save(path)"
+        ) from None
+    quantiles: Sequence[float] = options.pop("quantiles", ())
+    try:
+        return Request(str(path), quantiles=tuple(quantiles), **options)
+    except TypeError as error:
+        known = ", ".join(name for name in Request.__dataclass_fields__ if name != "model")
+        raise InputError(f"unknown option of scoring ({error}); choose from {known}") from None

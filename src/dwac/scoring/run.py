@@ -1,0 +1,250 @@
+"""A run: files in, shards out, on any engine; one that was stopped goes on where it was.
+
+run = prepare("model/", "rows/", "scores/")
+for done in run.results("local", workers=4): ...
+run.summary.failed
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dwac.errors import InputError
+from dwac.reading import Model
+from dwac.reading.tables import INDEX
+from dwac.scoring import manifest
+from dwac.scoring.core import checked
+from dwac.scoring.engines import engine as engine_named
+from dwac.scoring.models import digest, model_of
+from dwac.scoring.pieces import Done, Piece, shard_name
+from dwac.scoring.places import File, Place, files_at, place, reaching
+from dwac.scoring.planning import columns_of, numbered, planned, with_form
+from dwac.scoring.request import Request, request
+from dwac.scoring.task import UNREADABLE, Task
+from dwac.storage.files import TEMPORARY, make_folder, remove_files
+
+if sys.platform != "win32":
+    import fcntl
+
+_SHARD = re.compile(r"part-\d{5,}-\d{5,}\.parquet")
+_PANDAS_INDEX = "__index_level_0__"
+
+
+@dataclass
+class Summary:
+    """What came of a run so far."""
+
+    rows: int = 0
+    unreadable: int = 0  # rows of this run that could not be read
+    side_files: bool = False  # whether some could not, in this run or an earlier one that it goes on with
+    failed: list[Done] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    """Pieces that have no shard yet, and what is done with them."""
+
+    task: Task
+    pieces: list[Piece]  # all of them
+    pending: list[Piece]  # those without a shard
+    summary: Summary = field(default_factory=Summary)
+
+    def results(
+        self, engine: str = "local", workers: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> Iterator[Done]:
+        """Run the pending pieces, and give what came of each as soon as it is known."""
+        run = engine_named(engine)
+        out = place(self.task.out)
+        workers = workers or default_workers(self.task.request)
+        known = {"device": self.task.request.device, **(options or {})}
+        with _alone(out):
+            if self.pending:
+                for done in run(self.task, self.pending, workers, known):
+                    self.summary.rows += done.rows
+                    self.summary.unreadable += done.unreadable
+                    if done.error is not None:
+                        self.summary.failed.append(done)
+                    yield done
+            self.summary.side_files = bool((out / UNREADABLE).names())
+
+
+def score_files(
+    model: str | PathLike[str] | Request,
+    data: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    engine: str = "local",
+    workers: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    form: str | None = None,
+    encoding: str = "utf-8",
+    strict: bool = False,
+    overwrite: bool = False,
+    **asked: Any,
+) -> Summary:
+    """Score files into a folder of Parquet shards, as `dwac score` does; asked: as for `Request`.
+
+    Pieces that failed are in `.failed`, each with a sentence; all others are written, and the next call tries again.
+    """
+    run = prepare(model, data, out, form=form, encoding=encoding, strict=strict, overwrite=overwrite, **asked)
+    for _ in run.results(engine, workers, options):
+        pass
+    return run.summary
+
+
+def prepare(
+    model: str | PathLike[str] | Request,
+    data: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    form: str | None = None,
+    encoding: str = "utf-8",
+    strict: bool = False,
+    overwrite: bool = False,
+    said: Callable[[str], None] = lambda _: None,
+    **asked: Any,
+) -> Run:
+    """Find the data, divide it, and write the manifest; or find what is left of a run that was stopped.
+
+    said: is told what takes long.
+    """
+    wanted = request(model, **asked)
+    loaded = model_of(wanted)
+    there = place(fspath(out))
+    files = with_form(files_at(fspath(data), without=there.path), form, fspath(data))
+    wanted = _settled(wanted, loaded, files, encoding)
+    checked(loaded, wanted)
+    with reaching(there):
+        if overwrite:
+            _clear(there)
+        facts = manifest.asked_of(wanted, encoding, strict=strict)
+        pieces = _pieces(there, facts, files, encoding, said)
+        written = set(there.names())
+    return Run(
+        Task(wanted, there.url, encoding, strict),
+        pieces,
+        [piece for piece in pieces if f"{piece.shard}.parquet" not in written],
+    )
+
+
+def default_workers(asked: Request) -> int:
+    """How many processes use this machine well: one per core, or one per GPU."""
+    import torch
+
+    if asked.device != "cpu" and torch.cuda.is_available():
+        return 1 if ":" in asked.device else torch.cuda.device_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // (asked.threads or 1))
+
+
+def _settled(asked: Request, model: Model, files: list[tuple[File, str]], encoding: str) -> Request:
+    """The request with everything that all workers must agree on: the model, its path and the ids."""
+    used = set(getattr(model.clf, "feature_names_in_", []))
+    columns = columns_of(*files[0], encoding)
+    likely = [name for name in (model.columns.id, INDEX, _PANDAS_INDEX) if name in columns and name not in used]
+    name = asked.id if asked.id is not None else likely[0] if likely else None
+    whole = name is not None and columns.get(name) is not None and pa.types.is_integer(columns[name])
+    return replace(
+        asked,
+        model=os.path.abspath(asked.model),
+        id=name,
+        id_type="int64" if whole else asked.id_type,
+        threads=asked.threads or 1,  # answers do not depend on how many cores a worker has
+        digest=digest(asked.model),
+    )
+
+
+def _pieces(
+    out: Place, asked: dict[str, Any], files: list[tuple[File, str]], encoding: str, said: Callable[[str], None]
+) -> list[Piece]:
+    known = manifest.read(out, shard_name)
+    if known is None:
+        _refuse_occupied(out)
+        found = manifest.Manifest(asked, files, planned(files, encoding, said))
+        out_written(out, found)
+        return numbered(found.pieces)
+    differ = manifest.differences(known, asked, files)
+    if differ:
+        raise InputError(
+            f"{out.url} holds the shards of another run ({'; '.join(differ)}); go on with what was asked there, "
+            "choose a new folder with -o, or replace that run with --overwrite"
+        )
+    new = manifest.changed(known, files)
+    if not new:
+        return numbered(manifest.moved(known, files).pieces)
+    written = set(out.names())
+    for index in new:
+        if any(f"{piece.shard}.parquet" in written for piece in known.pieces[index]):
+            raise InputError(
+                f"{files[index][0].url} has changed since some of its rows were scored into {out.url}; put the old "
+                "file back, choose a new folder with -o, or start again with --overwrite"
+            )
+    again = planned(files, encoding, said)
+    pieces = [again[place] if place in new else parts for place, parts in enumerate(known.pieces)]
+    found = manifest.moved(manifest.Manifest(asked, files, pieces), files)
+    out_written(out, found)
+    return numbered(found.pieces)
+
+
+def out_written(out: Place, found: manifest.Manifest) -> None:
+    """Write the manifest, and create the folder if there is none."""
+    try:
+        (out / manifest.NAME).write(found.packed())
+    except OSError as error:
+        raise InputError(f"{out.url} cannot be written: {error.strerror or error}; choose another folder") from None
+
+
+def _refuse_occupied(out: Place) -> None:
+    names = [name for name in out.names() if not TEMPORARY.fullmatch(name)]
+    if names == [os.path.basename(out.path)] and out.fs.isfile(out.path):
+        raise InputError(f"{out.url} is a file, but -o must name a folder; choose a new one")
+    if names:
+        raise InputError(f"{out.url} is not empty and holds no scores ({names[0]}); choose a new folder with -o")
+
+
+def _clear(out: Place) -> None:
+    """Remove the run that a folder holds, and nothing else."""
+    if not (out / manifest.NAME).exists():
+        return
+    (out / manifest.NAME).remove()
+    for name in out.names():
+        if _SHARD.fullmatch(name):
+            (out / name).remove()
+    for name in (out / UNREADABLE).names():
+        (out / UNREADABLE / name).remove()
+    with suppress(OSError):
+        if out.local:
+            os.rmdir((out / UNREADABLE).path)
+
+
+@contextmanager
+def _alone(out: Place) -> Iterator[None]:
+    """Refuse to write where another run does, on this machine; remove what a killed one left half written."""
+    if not out.local or sys.platform == "win32":
+        yield
+        return
+    make_folder(Path(out.path))
+    descriptor = os.open(out.path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"another dwac score writes to {out.url} now; wait for it, or choose a new folder"
+            ) from None
+        except OSError:  # some network drives have no locks
+            pass
+        remove_files(Path(out.path), TEMPORARY, set())
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,140 @@
+"""The task of a worker: read a piece, answer its rows, write its shard."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dwac.errors import DwacError, InputError
+from dwac.scoring.answers import schema_of
+from dwac.scoring.core import answer
+from dwac.scoring.inputs import needed, worded
+from dwac.scoring.models import model_of
+from dwac.scoring.pieces import Done, Piece
+from dwac.scoring.places import Place, place
+from dwac.scoring.readers import Bad, Chunk, chunks
+from dwac.scoring.request import Request
+
+UNREADABLE = "_unreadable"  # the folder of rows that could not be read; readers of Parquet skip names with _
+FILE = "file"  # the column with the file of a row, where rows have no ids of their own
+_GROUP = 2**16  # rows per row group of a shard
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is done with each piece. A value that travels; the model is loaded where it is called."""
+
+    request: Request
+    out: str
+    encoding: str = "utf-8"
+    strict: bool = False  # refuse a piece with rows that cannot be read
+
+    def __call__(self, piece: Piece) -> Done:
+        """Write the shard of a piece, whole or not at all. Never raises: what is wrong is in the result."""
+        began = time.perf_counter()
+        try:
+            rows, unreadable = self._written(piece)
+        except DwacError as error:
+            return Done(piece.number, seconds=time.perf_counter() - began, error=str(error))
+        except Exception as error:
+            _LOG.exception("piece %s of %s", piece.shard, piece.file)
+            why = f"{piece.file}: {type(error).__name__}: {error!s:.300}"
+            return Done(piece.number, seconds=time.perf_counter() - began, error=why)
+        return Done(piece.number, rows, unreadable, time.perf_counter() - began)
+
+    def _written(self, piece: Piece) -> tuple[int, int]:
+        """(rows, unreadable rows). The shard comes last: where it is, the piece is done."""
+        out, rows, bad = place(self.out), 0, _Kept(piece, strict=self.strict)
+        with (out / f"{piece.shard}.parquet").writing() as path:
+            schema = self._schema()
+            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+                for group in _grouped(self._answers(piece, bad), schema):
+                    writer.write_table(group)
+                    rows += group.num_rows
+            bad.write(out)
+        return rows, bad.n
+
+    def _schema(self) -> pa.Schema:
+        return shard_schema(schema_of(model_of(self.request), self.request), self.request)
+
+    def _answers(self, piece: Piece, bad: _Kept) -> Iterator[pa.RecordBatch]:
+        asked = self.request
+        model = model_of(asked)
+        found, wide = schema_of(model, asked), self._schema()
+        read = chunks(piece, self.encoding, asked.rows, texts=worded(model, asked), needed=needed(model, asked))
+        for chunk in read:
+            bad.add(chunk.bad)
+            if len(chunk.numbers) == 0:
+                continue
+            answers = answer(model, found, chunk.rows, asked, chunk.numbers, piece.file)
+            bad.add(_unanswered(answers, chunk))
+            if asked.id is None:
+                names = pa.array([piece.name] * answers.num_rows).dictionary_encode().cast(wide.field(FILE).type)
+                answers = pa.RecordBatch.from_arrays([answers.column(0), names, *answers.columns[1:]], schema=wide)
+            yield answers
+
+
+def shard_schema(found: pa.Schema, request: Request) -> pa.Schema:
+    """The columns of shards: those of answers, and of which file a row is, where it has no id but its number there."""
+    if request.id is not None:
+        return found
+    return found.insert(1, pa.field(FILE, pa.dictionary(pa.int32(), pa.string())))
+
+
+def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Row groups of a shard; its bytes follow from the rows alone."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= _GROUP:
+            yield pa.Table.from_batches(held, schema).unify_dictionaries()
+            held = []
+    if held:
+        yield pa.Table.from_batches(held, schema).unify_dictionaries()
+
+
+def _unanswered(answers: pa.RecordBatch, chunk: Chunk) -> Iterator[Bad]:
+    """The rows that the model could not read."""
+    reasons = answers.column(answers.schema.get_field_index("unreadable"))
+    for row in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist():
+        line, text = chunk.written(row)
+        yield Bad(int(chunk.numbers[row]), line, reasons[row].as_py(), text)
+
+
+class _Kept:
+    """The rows of a piece that could not be read."""
+
+    def __init__(self, piece: Piece, *, strict: bool) -> None:
+        self._piece, self._strict, self._lines = piece, strict, list[str]()
+
+    @property
+    def n(self) -> int:
+        return len(self._lines)
+
+    def add(self, rows: Iterator[Bad] | list[Bad]) -> None:
+        for bad in rows:
+            if self._strict:
+                there = f"row {bad.row}" if bad.line is None else f"line {bad.line}"
+                raise InputError(f"{self._piece.file} {there}: {bad.why}")
+            facts = {"file": self._piece.name, "row": bad.row, "line": bad.line, "reason": bad.why, "text": bad.text}
+            self._lines.append(json.dumps(facts, ensure_ascii=False) + "\n")
+
+    def write(self, out: Place) -> None:
+        """Write them next to the shards, in the order of rows; no file if there are none."""
+        side = out / UNREADABLE / f"{self._piece.shard}.jsonl"
+        if self._lines:
+            side.write("".join(sorted(self._lines, key=_row_of)).encode(errors="backslashreplace"))
+        elif side.exists():  # of an earlier try
+            side.remove()
+
+
+def _row_of(line: str) -> int:
+    return int(json.loads(line)["row"])

@@ -1,0 +1,233 @@
+"""Files of any format, whole or in pieces, into shards: the answers of `dwac predict`, nothing lost, same bytes."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from dwac.errors import InputError
+from dwac.scoring import layouts, planning
+from dwac.scoring.run import prepare, score_files
+from tests.cli.test_commands import run
+from tests.scoring.conftest import people
+
+Folders = Any
+KEYS: dict[str, Any] = {"device": "cpu", "workers": 1}
+
+
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide little data into many pieces; only in this process."""
+    monkeypatch.setattr(layouts, "BLOCK", 2000)
+    monkeypatch.setattr(planning, "BLOCK", 2000)
+    monkeypatch.setattr(planning, "_ROWS", 70)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def write(frame: pd.DataFrame, path: Path) -> None:
+    kind = path.name.partition(".")[2]
+    if kind == "parquet":
+        frame.to_parquet(path, row_group_size=90)
+    elif kind == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif kind == "jsonl.zst":
+        with pa.CompressedOutputStream(str(path), "zstd") as stream:
+            stream.write(frame.to_json(orient="records", lines=True).encode())
+    elif kind == "csv.gz":
+        path.write_bytes(gzip.compress(frame.to_csv(index=False).encode()))
+    elif kind == "utf16.csv":
+        path.write_bytes(frame.to_csv(index=False).encode("utf-16"))
+    else:
+        frame.to_csv(path, index=False, sep="\t" if kind == "tsv" else ";" if kind == "semicolons.csv" else ",")
+
+
+NAMES = ("a.parquet", "b.csv", "c.tsv", "d.jsonl", "e.csv.gz", "f.jsonl.zst", "g.utf16.csv", "h.semicolons.csv")
+
+
+def test_every_format_whole_or_divided_gives_the_answers_of_predict(
+    folder_of: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pieces(monkeypatch)
+    frame = people(250, seed=5)
+    frame.loc[[3, 77], "pay"] = np.nan
+    (tmp_path / "in").mkdir()
+    for name in NAMES:
+        write(frame, tmp_path / "in" / name)
+    (tmp_path / "in" / "_SUCCESS").write_text("")
+    run("predict", folder_of("classes"), tmp_path / "in" / "b.csv", "-o", tmp_path / "expected.parquet")
+    expected = pd.read_parquet(tmp_path / "expected.parquet").drop(columns=["set", "unreadable"])
+    found = score_files(folder_of("classes"), tmp_path / "in", tmp_path / "out", **KEYS)
+    assert (found.rows, found.unreadable, found.failed) == (250 * len(NAMES), 0, [])
+    answers = pd.read_parquet(tmp_path / "out").drop(columns=["set", "unreadable"])
+    for name, part in answers.groupby("file", observed=True):
+        rest = part.drop(columns="file").sort_values("id").reset_index(drop=True)
+        pd.testing.assert_frame_equal(rest, expected, check_dtype=False, rtol=1e-9, obj=str(name))
+    shards = pd.Series(sorted(path.name for path in (tmp_path / "out").glob("part-*")))
+    divided = shards.str[5:10].astype(int).value_counts().sort_index()
+    assert (divided[[0, 1, 2, 3, 7]] >= 3).all()
+    assert (divided[[4, 5, 6]] == 1).all()  # compressed, or in bytes that cannot be divided
+
+
+def test_rows_that_cannot_be_read_are_set_aside_with_the_reason(
+    folder_of: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pieces(monkeypatch)
+    good = 'age,pay,town,note\n30,0.5,a,"two\nlines"\n'
+    filler = "31,0.25,8,x\n" * 200
+    bad = b"1,2\n32,NA,a,x\n33,abc,a,x\n34,1,a,\xff\n35,1,a,x\n"
+    (tmp_path / "rows.csv").write_bytes(good.encode() + filler.encode() + bad)
+    shown = run("score", folder_of("classes"), tmp_path / "rows.csv", "-o", tmp_path / "out", "--workers", 1, ends=3)
+    assert "3 rows could not be read; each is in" in shown.stderr
+    sides = [path.read_text() for path in sorted((tmp_path / "out/_unreadable").iterdir())]
+    lines = [json.loads(line) for line in "".join(sides).splitlines()]
+    assert [(line["row"], line["line"], line["text"]) for line in lines] == [
+        (201, 204, "1,2"),
+        (203, 206, "33,abc,a,x"),
+        (204, 207, "34,1,a,\\xff"),
+    ]
+    for line, why in zip(
+        lines, ("2 fields, but the first line names 4", "must hold numbers", "byte 0xff"), strict=True
+    ):
+        assert why in line["reason"]
+    answers = pd.read_parquet(tmp_path / "out")
+    assert answers["id"].tolist() == [*range(201), 202, 203, 205]
+    assert answers["unreadable"].notna().sum() == 1
+    (tmp_path / "rows.jsonl").write_text('{"age": 1, "pay": 2, "town": "a"}\n{"age":\n\n[1]\n')
+    found = score_files(folder_of("classes"), tmp_path / "rows.jsonl", tmp_path / "json", **KEYS)
+    assert (found.rows, found.unreadable) == (1, 2)
+    strict = score_files(folder_of("classes"), tmp_path / "rows.jsonl", tmp_path / "strict", strict=True, **KEYS)
+    assert re.search("line 2: it is not JSON", str(strict.failed[0].error))
+
+
+def test_damaged_files_and_other_schemas_lose_nothing_and_can_be_repaired(folder_of: Folders, tmp_path: Path) -> None:
+    data, out, frame = tmp_path / "in", tmp_path / "out", people(40, seed=6)
+    data.mkdir()
+    for name in ("a", "b", "c", "d"):
+        write(frame, data / f"{name}.parquet")
+    whole = (data / "b.parquet").read_bytes()
+    (data / "b.parquet").write_bytes(whole[: len(whole) // 2])
+    write(frame.drop(columns="town"), data / "c.parquet")
+    shown = run("score", folder_of("classes"), data, "-o", out, "--workers", 1, ends=1)
+    assert "b.parquet is not a readable Parquet file" in shown.stderr
+    assert "c.parquet must have the model's columns; missing: 'town'" in shown.stderr
+    assert "2 of 4 pieces could not be scored; all others are written; repair" in shown.stderr
+    assert {path.name for path in out.glob("part-*")} == {"part-00000-00000.parquet", "part-00003-00000.parquet"}
+    before = (out / "part-00000-00000.parquet").stat().st_mtime_ns
+    for name in ("b", "c"):
+        write(frame, data / f"{name}.parquet")
+    shown = run("score", folder_of("classes"), data, "-o", out, "--workers", 1)
+    assert "4 pieces by 1 worker; 2 are done already" in shown.stderr
+    assert (out / "part-00000-00000.parquet").stat().st_mtime_ns == before
+    run("score", folder_of("classes"), data, "-o", tmp_path / "fresh", "--workers", 1)
+    assert contents(out) == contents(tmp_path / "fresh")
+    write(people(41), data / "d.parquet")
+    with pytest.raises(InputError, match=r"d\.parquet has changed since some of its rows were scored"):
+        score_files(folder_of("classes"), data, out, **KEYS)
+
+
+def test_a_folder_that_holds_another_run_is_refused_and_says_what_differs(folder_of: Folders, tmp_path: Path) -> None:
+    write(people(20), tmp_path / "a.csv")
+    asked: dict[str, Any] = {**KEYS, "epsilon": 0.2}
+    score_files(folder_of("classes"), tmp_path / "a.csv", tmp_path / "out", **asked)
+    for model, data, options, why in (
+        ("classes", "a.csv", {"epsilon": 0.1}, "--epsilon was 0.2, is 0.1"),
+        ("labels", "a.csv", {}, "another run .the model"),
+        ("classes", "*.csv", {}, "the data has new files: b.csv"),
+    ):
+        write(people(20), tmp_path / "b.csv")
+        with pytest.raises(InputError, match=why):
+            score_files(folder_of(model), tmp_path / data, tmp_path / "out", **(asked | options))
+    found = score_files(folder_of("classes"), tmp_path / "*.csv", tmp_path / "out", overwrite=True, **asked)
+    assert found.rows == 40
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear …")
+    with pytest.raises(InputError, match="is not empty and holds no scores"):
+        score_files(folder_of("classes"), tmp_path / "a.csv", tmp_path / "other", **asked)
+    with pytest.raises(InputError, match="must hold Parquet, CSV, TSV or JSON Lines files"):
+        score_files(folder_of("classes"), tmp_path / "other", tmp_path / "new", **asked)
+    with pytest.raises(InputError, match="is a file, but -o must name a folder"):
+        score_files(folder_of("classes"), tmp_path / "a.csv", tmp_path / "b.csv", **asked)
+    with pytest.raises(InputError, match="no address that fsspec knows"):
+        score_files(folder_of("classes"), "nowhere://a", tmp_path / "new", **asked)
+    with pytest.raises(InputError, match="unknown engine 'abacus'; choose local"):
+        score_files(folder_of("classes"), tmp_path / "a.csv", tmp_path / "new", engine="abacus", **asked)
+
+
+def test_ids_come_from_the_column_that_predict_takes(folder_of: Folders, tmp_path: Path) -> None:
+    frame = people(12).assign(key=range(100, 112), code=[f"{i:03}" for i in range(12)])
+    write(frame, tmp_path / "a.parquet")
+    score_files(folder_of("classes"), tmp_path / "a.parquet", tmp_path / "whole", id="key", **KEYS)
+    found = pd.read_parquet(tmp_path / "whole")
+    assert found["id"].tolist() == list(range(100, 112))
+    assert "file" not in found
+    write(frame, tmp_path / "a.csv")
+    score_files(folder_of("classes"), tmp_path / "a.csv", tmp_path / "text", id="code", **KEYS)
+    assert pd.read_parquet(tmp_path / "text")["id"].tolist() == frame["code"].tolist()
+
+
+def test_an_object_store_is_read_and_written(folder_of: Folders, tmp_path: Path) -> None:
+    store = MemoryFileSystem()
+    try:
+        for name in ("x/a.csv", "x/b.csv"):
+            with store.open(f"/store/in/{name}", "wb") as file:
+                file.write(people(30).to_csv(index=False).encode())
+        found = score_files(folder_of("classes"), "memory://store/in", "memory://store/out", **KEYS)
+        assert found.rows == 60
+        names = sorted(os.path.basename(path) for path in store.ls("/store/out", detail=False))
+        assert names == ["_dwac.json", "part-00000-00000.parquet", "part-00001-00000.parquet"]
+        with store.open("/store/out/part-00001-00000.parquet", "rb") as file:
+            assert pq.read_table(file)["file"].unique().to_pylist() == ["x/b.csv"]
+        store.rm("/store/out/part-00000-00000.parquet")
+        assert len(prepare(folder_of("classes"), "memory://store/in", "memory://store/out", device="cpu").pending) == 1
+    finally:
+        store.rm("/store", recursive=True)
+
+
+def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bytes(folder_of: Folders, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(30):
+        write(people(400, seed=number), tmp_path / "in" / f"{number:02}.parquet")
+    out = tmp_path / "out"
+    words = ["score", str(folder_of("classes")), str(tmp_path / "in"), "-o", str(out), "--device", "cpu"]
+    code = "from dwac.cli import main\nif __name__ == '__main__': main()"
+    (tmp_path / "main.py").write_text(code)
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "main.py"), *words, "--workers", "1"],
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    limit = time.monotonic() + 100
+    while not list(out.glob("part-*")) and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = len(list(out.glob("part-*")))
+    assert 0 < done < 30
+    shown = run(*words, "--workers", 2)
+    assert f"30 pieces by 2 workers; {done} are done already" in shown.stderr
+    run(*words[:4], str(tmp_path / "fresh"), *words[5:], "--workers", 1)
+    assert contents(out) == contents(tmp_path / "fresh")
+
+
+def test_the_command_tells_programs_what_it_did(folder_of: Folders, tmp_path: Path) -> None:
+    write(people(20), tmp_path / "a.csv")
+    words = ("score", folder_of("numbers"), tmp_path / "a.csv", "-o", tmp_path / "out", "--quantiles", "0.1,0.9")
+    told = json.loads(run(*words, "--voters", 1, "--workers", 1, "--json").stdout)
+    assert (told["rows"], told["pieces"], told["failed"], told["unreadable"]) == (20, 1, [], 0)
+    found = pq.read_table(tmp_path / "out")
+    assert {"prediction", "lower", "upper", "quantile_0.1", "quantile_0.9", "voters"} <= set(found.column_names)
