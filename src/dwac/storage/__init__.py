@@ -8,6 +8,7 @@ docs/decisions/0006-model-folder.md.
 """
 
 from dwac.storage.folder import Stored, read_model, write_model
+from dwac.storage.rows import FileRows, tensor_rows
 from dwac.storage.values import decode_value, encode_value
 
-__all__ = ["Stored", "decode_value", "encode_value", "read_model", "write_model"]
+__all__ = ["FileRows", "Stored", "decode_value", "encode_value", "read_model", "tensor_rows", "write_model"]

@@ -1,0 +1,128 @@
+"""Rows of tensors in safetensors files: read when they are needed, so many at a time, never the whole file.
+
+A file is mapped for code that looks at a few rows, and read for code that goes through all of them: pages of a mapped
+file that were touched count as the process's memory, and what was read is let go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac.errors import StorageError
+
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
+_LARGEST_HEADER = 100_000_000  # as the format has it
+
+
+@dataclass(frozen=True, eq=False)
+class FileRows:
+    """Rows start … stop of a tensor in a file. It is small, and can be sent to whoever can read the file."""
+
+    path: str
+    dtype: str  # NumPy's name
+    row_shape: tuple[int, ...]
+    offset: int  # of row 0, in bytes
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return self.stop - self.start
+
+    def __getitem__(self, rows: slice) -> FileRows:
+        """Some of the rows; nothing is read yet."""
+        start, stop, _ = rows.indices(len(self))
+        return replace(self, start=self.start + start, stop=self.start + max(start, stop))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Where the rows are, not the rows."""
+        return {name: value for name, value in self.__dict__.items() if name != "mapped"}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of these rows."""
+        return (len(self), *self.row_shape)
+
+    @cached_property
+    def mapped(self) -> Tensor:
+        """These rows, mapped into memory: only those that are looked at are read. It must not be written to."""
+        if len(self) == 0:
+            return self.read()
+        # "c" gives memory that torch accepts; what is written to it would never reach the file.
+        array = np.memmap(self.path, self.dtype, "c", self._first, self.shape)
+        return torch.from_numpy(np.asarray(array))
+
+    def read(self) -> Tensor:
+        """These rows, copied into memory."""
+        array: NDArray[Any] = np.empty(self.shape, self.dtype)
+        try:
+            self._fill(array.reshape(-1).view(np.uint8))
+        except OSError as error:
+            raise StorageError(f"{self.path} can no longer be read: {error}; load what it belongs to again") from error
+        return torch.from_numpy(array)
+
+    def _fill(self, view: NDArray[np.uint8]) -> None:
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(self._first)
+            done = 0
+            while done < len(view):
+                step = file.readinto(view[done:])
+                if not step:
+                    raise StorageError(
+                        f"{self.path} must hold {len(view):,} bytes from byte {self._first:,}; it ends after "
+                        f"{done:,}; it was cut short while in use; restore it from a copy"
+                    )
+                done += step
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """All rows in order, so many at a time, each time read into memory."""
+        for first in range(0, len(self), size):
+            yield self[first : first + size].read()
+
+    @property
+    def _first(self) -> int:
+        return self.offset + self.start * prod(self.row_shape) * np.dtype(self.dtype).itemsize
+
+
+def tensor_rows(path: str | os.PathLike[str]) -> dict[str, FileRows]:
+    """The tensors of a safetensors file by name, without reading more than where they are.
+
+    Those without rows, and of types that are not read in rows, are left out.
+    """
+    file = Path(path)
+    try:
+        with open(file, "rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            if size > _LARGEST_HEADER:
+                raise ValueError(f"its header would have {size:,} bytes")
+            header = json.loads(stream.read(size))
+            end = os.fstat(stream.fileno()).st_size
+        header.pop("__metadata__", None)
+        found = {name: _rows(str(file), facts, 8 + size, end) for name, facts in header.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(f"{file} must be a safetensors file: {error!s:.300}; restore it from a copy") from error
+    return {name: rows for name, rows in found.items() if rows is not None}
+
+
+def _rows(path: str, facts: dict[str, Any], base: int, end: int) -> FileRows | None:
+    shape, (first, last) = facts["shape"], facts["data_offsets"]
+    if facts["dtype"] not in _TYPES or not shape:
+        return None
+    kind = _TYPES[facts["dtype"]]
+    if not all(type(n) is int and n >= 0 for n in [*shape, first, last]) or base + last > end:
+        raise ValueError(f"a tensor of shape {shape!r:.50} does not lie within it")
+    if last - first != prod(shape) * np.dtype(kind).itemsize:
+        raise ValueError(f"a tensor of shape {shape!r:.50} has {last - first:,} bytes")
+    return FileRows(path, kind, tuple(shape[1:]), base + first, 0, shape[0])
