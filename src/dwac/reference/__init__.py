@@ -3,6 +3,7 @@
 from dwac.reference.distribution import Influential, VoteDistribution
 from dwac.reference.groups import Groups, GroupTargets
 from dwac.reference.known import Known
+from dwac.reference.mapped import ReferenceWriter, mapped_set, open_references
 from dwac.reference.novelty import novelty
 from dwac.reference.parts import BoundedPart, MeanPart, Part, TailPart, VariancePart, VotePart, merge
 from dwac.reference.references import Bounded, Neighbors, ReferenceSet
@@ -20,12 +21,15 @@ __all__ = [
     "Neighbors",
     "Part",
     "ReferenceSet",
+    "ReferenceWriter",
     "Shard",
     "TailPart",
     "VariancePart",
     "VoteDistribution",
     "VotePart",
     "filled",
+    "mapped_set",
     "merge",
     "novelty",
+    "open_references",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,10 +21,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.errors import StorageError
+from dwac.errors import InputError, StorageError
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _LARGEST_HEADER = 100_000_000  # as the format has it
+_HEADER = 504  # bytes left for the header of a file that is written row by row, so that data starts at byte 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +80,7 @@ class FileRows:
             file.seek(self._first)
             done = 0
             while done < len(view):
-                step = file.readinto(view[done:])
+                step = file.readinto(memoryview(view[done:]))  # type: ignore[arg-type]
                 if not step:
                     raise StorageError(
                         f"{self.path} must hold {len(view):,} bytes from byte {self._first:,}; it ends after "
@@ -94,6 +96,49 @@ class FileRows:
     @property
     def _first(self) -> int:
         return self.offset + self.start * prod(self.row_shape) * np.dtype(self.dtype).itemsize
+
+
+class RowsWriter:
+    """A safetensors file of one tensor, written row by row: its number of rows need not be known before the end.
+
+    It is complete or absent: it has a temporary name until `close`. Space for the header is left at the beginning.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str) -> None:
+        self.path, self.name, self.n_rows = Path(path), name, 0
+        self._temporary = self.path.with_name(f".dwac-{secrets.token_hex(8)}.tmp")
+        self._file = open(self._temporary, "xb")  # noqa: SIM115 - open until `close` or `abandon`
+        self._file.write(b" " * (8 + _HEADER))
+        self._kind: tuple[str, tuple[int, ...]] | None = None
+
+    def add(self, rows: Tensor) -> None:
+        """Append rows (n, …), of the type and width of those before."""
+        array = rows.detach().cpu().contiguous().numpy()
+        name = next(name for name, kind in _TYPES.items() if np.dtype(kind) == array.dtype)
+        kind = (name, array.shape[1:])
+        if self._kind not in (None, kind):
+            raise InputError(f"rows must be {self._kind}, like those before; got {kind}")
+        self._kind = kind
+        array.tofile(self._file)
+        self.n_rows += len(array)
+
+    def close(self) -> None:
+        """Write the header, flush the file to disk and give it its name."""
+        dtype, width = self._kind or ("F32", (0,))
+        shape = [self.n_rows, *width]
+        size = prod(shape) * np.dtype(_TYPES[dtype]).itemsize
+        facts = {self.name: {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}}
+        self._file.seek(0)
+        self._file.write(_HEADER.to_bytes(8, "little") + json.dumps(facts).encode().ljust(_HEADER))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self._temporary, self.path)
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
 
 
 def tensor_rows(path: str | os.PathLike[str]) -> dict[str, FileRows]:
