@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,7 @@ from dwac.errors import DwacError, EmptyReferenceError, IdError, InputError, Lab
 from dwac.kernels import get_kernel
 from dwac.reference import inputs
 from dwac.reference.divided import Ask, Divided
+from dwac.reference.ids import as_ids
 from dwac.reference.references import ReferenceSet, of_state
 from dwac.storage import FileRows, RowsWriter, replace_file, tensor_rows
 
@@ -182,7 +183,7 @@ def mapped_set(
     *,
     n_classes: int,
     kernel: str = "gaussian",
-    ids: pd.Index[Any] | None = None,
+    ids: Iterable[Hashable] | None = None,
     class_weights: Any = None,
     look_alikes: tuple[float, float] | None = None,
     ask: Ask = map,
@@ -199,14 +200,15 @@ def mapped_set(
     factors = None if class_weights is None else inputs.as_class_weights(class_weights, n_classes)
     weighted = "weights" in held
     near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted=weighted)
-    if ids is None:
-        ids = pd.Index(rows["ids"].mapped.numpy(), copy=False) if "ids" in rows else pd.RangeIndex(m)
+    names = None if ids is None else as_ids(ids, m)
+    if names is None:
+        names = pd.Index(rows["ids"].mapped.numpy(), copy=False) if "ids" in rows else pd.RangeIndex(m)
     step = max(_SMALLEST_BLOCK, _BLOCK // (held["embeddings"].shape[1] + 1))
     cuts = (*range(0, m, step), m)
     state = Divided(
         held["embeddings"],
         held["labels"],
-        ids,
+        names,
         None,
         n_classes,
         get_kernel(kernel),
