@@ -146,12 +146,26 @@ class _Cumulated:
         width = max(1, self.votes.width // _BLOCK)
         return [slice(first, first + width) for first in range(0, len(self.rows), width)]
 
+    @cached_property
+    def _each_up(self) -> Tensor:
+        """(n, m + 1): the log of the first votes in order, for every number of them."""
+        return self._cumulated(self.votes.of(self.ordered.rows[: self.ordered.size]).sub_(self._top))
+
+    @cached_property
+    def _each_down(self) -> Tensor:
+        """The same from the last vote backwards."""
+        rows = self.ordered.rows[: self.ordered.size].flip(0)
+        return self._cumulated(self.votes.of(rows).sub_(self._top))
+
     def _single(self, blocks: Tensor) -> Tensor:
         """The votes in one block (n,) for each query: logs (n, 64)."""
         return self.votes.of(self.rows[blocks]).sub_(self._top)
 
     def log_share(self, counts: Tensor, *, above: bool = False) -> Tensor:
         """The log of the share of the first votes in order, so many as `counts` (n, C); or of all others if above."""
+        if _BLOCK * counts.shape[1] > self.rows.numel():  # more would be looked at than there are
+            sums, places = (self._each_down, self.ordered.size - counts) if above else (self._each_up, counts)
+            return sums.gather(1, places).sub_(self._total).clamp_max_(0)
         blocks = (counts // _BLOCK).clamp_max(len(self.rows) - 1)
         rest = self._down.gather(1, len(self.rows) - 1 - blocks) if above else self._up.gather(1, blocks)
         here = torch.empty_like(rest)

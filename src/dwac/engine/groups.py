@@ -9,7 +9,9 @@ A group's share of a vote is the sum of its members' weights, so it is exact how
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,6 +26,18 @@ _SAMPLED = 128  # members per group from which the centres are learned; then all
 _FEWEST_SAMPLED = 8192
 _ROUNDS = 10
 _TILE = {"cpu": 2**21, "cuda": 2**27}  # distances held at once
+_PART = 2**16  # points held in float64 at once
+
+
+class Points(Protocol):
+    """Embeddings (m, d): a tensor, or rows that are read from a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(m, d)."""
+
+    def split(self, size: int, /) -> Iterable[Tensor]:
+        """All in order, so many at a time."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,7 @@ def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) ->
 
 
 @torch.no_grad()
-def tree_of(embeddings: Tensor, labels: Tensor, leaves: Tensor) -> Tree:
+def tree_of(embeddings: Points, labels: Tensor, leaves: Tensor) -> Tree:
     """The tree above given leaves (m,), numbered 0 … L-1 without gaps; each must be within a class."""
     n_leaves = int(leaves.max()) + 1
     leaf_labels = torch.zeros(n_leaves, dtype=torch.int64, device=labels.device).scatter_(0, leaves, labels)
@@ -96,16 +110,18 @@ def tree_of(embeddings: Tensor, labels: Tensor, leaves: Tensor) -> Tree:
     return Tree(leaves.cpu().numpy(), of, np.concatenate(merges)[order])
 
 
-def central(embeddings: Tensor, codes: Tensor, n_groups: int, weights: Tensor | None = None) -> Tensor:
+def central(embeddings: Points, codes: Tensor, n_groups: int, weights: Tensor | None = None) -> Tensor:
     """(n_groups,): the row of each group's most central member: the one nearest to the mean of the group.
 
     Groups must not be empty. weights: (m,) how much each member counts in the mean. The first of equals is chosen.
     """
-    points = embeddings.double()
-    w = torch.ones_like(points[:, 0]) if weights is None else weights.to(points)
+    w = torch.ones_like(codes, dtype=torch.float64) if weights is None else weights.double().to(codes.device)
     totals = torch.zeros(n_groups, dtype=torch.float64, device=codes.device).index_add_(0, codes, w)
-    means = points.new_zeros(n_groups, points.shape[1]).index_add_(0, codes, points * w[:, None]) / totals[:, None]
-    squared = (points - means[codes]).square_().sum(dim=1)
+    means = torch.zeros(n_groups, embeddings.shape[1], dtype=torch.float64, device=codes.device)
+    for points, of, own in _in_parts(embeddings, codes, w):
+        means.index_add_(0, of, points * own[:, None])
+    means /= totals[:, None]
+    squared = torch.cat([(points - means[of]).square_().sum(dim=1) for points, of in _in_parts(embeddings, codes)])
     least = squared.new_full((n_groups,), torch.inf).scatter_reduce_(0, codes, squared, "amin")
     # The mean of two points is as far from both, up to rounding: then the first is chosen.
     rows = torch.arange(len(codes), device=codes.device)
@@ -172,10 +188,18 @@ def nearest_centres(points: Tensor, centres: Tensor) -> Tensor:
     return found
 
 
-def _means(points: Tensor, codes: Tensor, n_groups: int) -> Tensor:
+def _means(points: Points, codes: Tensor, n_groups: int) -> Tensor:
     """(n_groups, d) float64."""
-    totals = points.new_zeros(n_groups, points.shape[1], dtype=torch.float64).index_add_(0, codes, points.double())
+    totals = torch.zeros(n_groups, points.shape[1], dtype=torch.float64, device=codes.device)
+    for part, of in _in_parts(points, codes):
+        totals.index_add_(0, of, part)
     return totals / torch.bincount(codes, minlength=n_groups)[:, None]
+
+
+def _in_parts(points: Points, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Points in float64, so many at a time, and what goes with them: no copy of all is made."""
+    for part, *rest in zip(points.split(_PART), *(other.split(_PART) for other in others), strict=True):
+        yield part.double(), *rest
 
 
 def _ward(means: NDArray[np.float64], sizes: Ints) -> tuple[Ints, NDArray[np.float64]]:

@@ -285,11 +285,11 @@ class Voting(BaseEstimator):  # type: ignore[misc]
     def _calibration_novelty(self) -> Floats:
         """(n,): the novelty of the calibration rows against the references as they are now."""
         references, known = self.references_, self._measured
-        if known is None or known[0] is not references.index or known[1] is not self._novelty:
+        if known is None or known[0] is not references.version or known[1] is not self._novelty:
             rows = self._calibration_rows
             scores = self._novelty_scores(rows.h, rows.z)
             scores = scores if self._folds is None else self._folds.own(scores, rows.ids)
-            known = references.index, self._novelty, scores
+            known = references.version, self._novelty, scores
             self._measured = known
         return known[2]
 
@@ -320,7 +320,7 @@ class Voting(BaseEstimator):  # type: ignore[misc]
 
         Holding the index keeps its id unique.
         """
-        index = self.references_.index if isinstance(self.model_, WeightedAverage) else None
+        index = self.references_.version if isinstance(self.model_, WeightedAverage) else None
         state = (id(index), *state)
         if self._calibrated is None or self._calibrated[0] != state:
             self._calibrated = (state, compute(), index)

@@ -96,8 +96,8 @@ class Editable(Voting):
         if references.members is None:
             return self._agreement
         known = self._agreed
-        if known is None or known[0] is not references.index or known[1] is not rows:
-            known = references.index, rows, agreement_on(references, rows.h, self.target_, self._judge_rows)
+        if known is None or known[0] is not references.version or known[1] is not rows:
+            known = references.version, rows, agreement_on(references, rows.h, self.target_, self._judge_rows)
         self._agreed = known
         return known[2]
 

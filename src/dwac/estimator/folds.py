@@ -67,14 +67,14 @@ class Folds:
     def sets(self, references: ReferenceSet) -> list[ReferenceSet]:
         """The voters of each fold's model."""
         known = self._sets  # a local name: other threads may ask about other references meanwhile
-        if known is None or known[0] is not references.index:
+        if known is None or known[0] is not references.version:
             votes = self.votes_outside(references)
             if not (votes > 0).any(axis=0).all():
                 raise CalibrationError(
                     "p-values of a cross-fitted model need voters in at least two folds; all that are left are in one; "
                     "call recalibrate(X, y) with rows that it was not trained on"
                 )
-            known = references.index, [self._set(references, fold, votes[:, fold]) for fold in range(FOLDS)]
+            known = references.version, [self._set(references, fold, votes[:, fold]) for fold in range(FOLDS)]
             self._sets = known
         return known[1]
 

@@ -8,6 +8,7 @@ import torch
 
 from dwac import storage
 from dwac.encoders import ModuleEncoder
+from dwac.errors import InputError
 from dwac.estimator import persistence
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.regressor import DWACRegressor
@@ -16,13 +17,19 @@ from dwac.estimator.targets import NUMBERS
 
 
 def load(
-    path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Module | None = None
+    path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Module | None = None, mapped: bool = False
 ) -> DWACClassifier | DWACRegressor:
     """The model that `save` wrote to a folder. Nothing that the folder holds is ever executed.
 
-    module: the network, where the model was trained with one of your own.
+    module: the network, where the model was trained with one of your own. mapped: leave the voters in the folder, and
+    read them block by block whenever they are asked: the same answers, for voters that do not fit into memory, on a
+    CPU. Other voters cannot be added or removed then, and the folder must stay as it is.
     """
-    stored = storage.read_model(path, most_examples=persistence.most_examples)
+    if mapped and device_of("cpu" if device == "auto" else device).type != "cpu":
+        raise InputError(f"voters that stay in their file are asked on a CPU; got device={device!r}; use device='cpu'")
+    device = "cpu" if mapped else device
+    left = persistence.MAPPED if mapped else ()
+    stored = storage.read_model(path, most_examples=persistence.most_examples, mapped=left)
     with persistence.reading(path):
         encoder = persistence.encoder_of(stored.config)
         if isinstance(encoder, ModuleEncoder):

@@ -30,12 +30,20 @@ from dwac.estimator.preparation import Examples
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
 from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
-from dwac.reference import Known, ReferenceSet
+from dwac.reference import Known, ReferenceSet, mapped_set
 from dwac.storage import Stored, decode_value, encode_value
 from dwac.training.cross_fit import FOLDS
 
 _NETWORK = ("backbone", "embedding", "logits")
 _WHOLE = ("ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows", "folds")  # of whole numbers
+_ROWS = {  # of voters, and what a reference set calls them
+    "ref_h": "embeddings",
+    "ref_y": "labels",
+    "ref_target": "targets",
+    "ref_weight": "weights",
+    "ref_size": "sizes",
+}
+MAPPED = frozenset(_ROWS)  # what stays in its file, if voters do
 _LABELS = "OUSiufbmM"  # NumPy's letters for objects, texts, bytes, numbers, booleans, durations and dates
 _MOST_BYTES = 2**28  # of labels, and of a network's numbers that are computed rather than stored
 
@@ -244,7 +252,7 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     if config["settings"]["head"] in ("softmax", "linear") and size != outputs:
         _check_shapes("logits", {"weight": (joined * outputs, size), "bias": (joined * outputs,)}, tensors)
     encoder.check()
-    _check_numbers(tensors)
+    _check_numbers({name: value for name, value in tensors.items() if name not in stored.rows})
     if not isinstance(encoder, ModuleEncoder):
         _rehearse(encoder, ensemble_size, tensors)
     return Sizes(ensemble_size, size, n_features)
@@ -415,7 +423,11 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
     exact = tensors["ref_target"] if numbers else None
     if exact is not None and exact.shape != (len(ref_h), clf.target_.table.shape[1]):
         raise StorageError(f"its voters must have one target each; got shape {tuple(exact.shape)}")
-    references = ReferenceSet(ref_h, ref_y, ids, n_codes, clf.kernel, by_class, weights, sizes, targets=exact)
+    if stored.rows:
+        rows = {_ROWS[name]: own for name, own in stored.rows.items() if numbers or name != "ref_target"}
+        references = mapped_set(rows, ids=ids, n_classes=n_codes, kernel=clf.kernel, class_weights=by_class)
+    else:
+        references = ReferenceSet(ref_h, ref_y, ids, n_codes, clf.kernel, by_class, weights, sizes, targets=exact)
     if "look_alikes" in tensors:
         references = references.replaced(look_alikes=tuple(tensors["look_alikes"].tolist()))
     references = references.divided(tensors["ref_leaf"], tensors["leaf_group"], tensors["leaf_factor"])

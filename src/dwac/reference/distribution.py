@@ -68,7 +68,7 @@ class VoteDistribution:
                 raise IndexError(f"row must lie in 0 … {len(self) - 1}; got {rows}")
             rows = slice(rows, rows + 1 or None)
         chosen = rows if isinstance(rows, slice | Tensor) else torch.as_tensor(np.asarray(rows))
-        return VoteDistribution(self._state, self._queries[chosen], tensors=self._tensors)
+        return type(self)(self._state, self._queries[chosen], tensors=self._tensors)
 
     def __repr__(self) -> str:
         """Its size, in words."""
@@ -114,8 +114,13 @@ class VoteDistribution:
     def cdf(self, values: Any) -> Any:
         """The share of votes for targets ≤ each value, (n, T). values: (n, T), (n,) of a single target, or a number."""
         asked = self._per_query(values, "values", infinite=True)
-        pairs = zip(self._state.ordered, asked.T, strict=True)
-        return self._like(torch.cat([self._shares(o, o.counts(column)[:, None]) for o, column in pairs], dim=1))
+        found = [self._log_below(target, column[:, None]) for target, column in enumerate(asked.T)]
+        return self._like(torch.cat(found, dim=1).exp())
+
+    def _log_below(self, target: int, values: Tensor) -> Tensor:
+        """Logs of the shares of votes for a target ≤ values (n, C): (n, C)."""
+        ordered = self._state.ordered[target]
+        return engine.log_shares(self._state.voters, self._queries, ordered, ordered.counts(values))
 
     def tails(self, y: Any) -> tuple[Any, Any]:
         """Logs of the shares of votes for targets ≤ y and ≥ y, each (n, T); -inf where y is beyond all targets.
@@ -123,12 +128,13 @@ class VoteDistribution:
         y: as for `cdf`. A tail too small for any number has an exact log all the same.
         """
         asked = self._per_query(y, "y", infinite=True)
-        found = [
-            engine.log_tails(self._state.voters, self._queries, ordered, column[:, None])
-            for ordered, column in zip(self._state.ordered, asked.T, strict=True)
-        ]
+        found = [self.log_tails(target, column[:, None]) for target, column in enumerate(asked.T)]
         below, above = (torch.cat(column, dim=1) for column in zip(*found, strict=True))
         return self._like(below), self._like(above)
+
+    def log_tails(self, target: int, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for many values (n, C) of one target, as tensors (n, C)."""
+        return engine.log_tails(self._state.voters, self._queries, self._state.ordered[target], values)
 
     def histogram(self, edges: Any) -> Any:
         """The share of votes in each of B bins between B + 1 ascending edges, (n, T, B).
@@ -136,17 +142,17 @@ class VoteDistribution:
         As NumPy's: a bin holds its left edge, the last one both. What lies outside all bins is not counted. edges:
         (B + 1,), or (T, B + 1) for bins of their own.
         """
-        given = self._as_edges(edges)
+        return self._like(self._histogram(self._as_edges(edges)))
+
+    def _histogram(self, edges: Tensor) -> Tensor:
+        """(n, T, B), for edges (T, B + 1)."""
         found = []
-        for ordered, row in zip(self._state.ordered, given, strict=True):
+        for ordered, row in zip(self._state.ordered, edges, strict=True):
             counts = ordered.counts(row, below=True)
             counts[-1] = ordered.counts(row[-1:])[0]
-            found.append(self._shares(ordered, counts.expand(len(self), -1)).diff(dim=1).clamp_min_(0))
-        return self._like(torch.stack(found, dim=1))
-
-    def _shares(self, ordered: engine.Ordered, counts: Tensor) -> Tensor:
-        """The shares of the first voters in order, so many as `counts` (n, C)."""
-        return engine.log_shares(self._state.voters, self._queries, ordered, counts).exp()
+            shares = engine.log_shares(self._state.voters, self._queries, ordered, counts.expand(len(self), -1)).exp()
+            found.append(shares.diff(dim=1).clamp_min_(0))
+        return torch.stack(found, dim=1)
 
     def _as_edges(self, edges: Any) -> Tensor:
         values = checks.scores(edges, "edges")
@@ -167,11 +173,14 @@ class VoteDistribution:
         if ((given < 0) | (given > 1)).any():
             raise InputError(f"levels must lie in [0, 1]; got {checks.listed(given.tolist())}")
         asked = self._tensor(given).log().expand(len(self), -1)
-        found = [engine.weighted_quantiles(self._state.voters, self._queries, o, asked) for o in self._state.ordered]
-        answer = torch.stack(found, dim=1)
+        answer = torch.stack([self._quantiles(target, asked) for target in range(self.n_targets)], dim=1)
         # All votes together are reached by rounding before the last of them.
-        largest = self._targets.amax(dim=0)[None, :, None].expand_as(answer)
+        largest = self._state.target_range[1][None, :, None].expand_as(answer)
         return self._like(torch.where(self._tensor(given) == 1, largest, answer))
+
+    def _quantiles(self, target: int, log_levels: Tensor) -> Tensor:
+        """The same for one target, from logs (n, C): (n, C)."""
+        return engine.weighted_quantiles(self._state.voters, self._queries, self._state.ordered[target], log_levels)
 
     @property
     def median(self) -> Any:
@@ -190,10 +199,14 @@ class VoteDistribution:
         if given.ndim > 2 or (given.ndim > 0 and len(given) != len(self)):
             raise ShapeError(f"log_tail must be a number, ({len(self)},) or ({len(self)}, C); got shape {given.shape}")
         asked = self._tensor(given if given.ndim == 2 else np.broadcast_to(given, len(self))[:, None]).clamp_max(_HALF)
-        found = [engine.weighted_ends(self._state.voters, self._queries, o, asked) for o in self._state.ordered]
+        found = [self._ends(target, asked) for target in range(self.n_targets)]
         lower, upper = (torch.stack(side, dim=1) for side in zip(*found, strict=True))
         single = given.ndim < 2
         return self._like(lower[:, :, 0] if single else lower), self._like(upper[:, :, 0] if single else upper)
+
+    def _ends(self, target: int, log_levels: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for one target, from logs (n, C): (n, C) each."""
+        return engine.weighted_ends(self._state.voters, self._queries, self._state.ordered[target], log_levels)
 
     # Scores
 
@@ -219,7 +232,7 @@ class VoteDistribution:
         k = checks.positive_int(k, "k")
         rows, shares, moves = engine.influence(self._state.voters, self._queries, self._targets, k)
         targets = torch.stack([y[of] for y, of in zip(self._targets.T, rows.unbind(1), strict=True)], dim=1)
-        ids = self._state.ids.to_numpy()[rows.cpu().numpy()]
+        ids = self._state.ids_at(rows.cpu().numpy())
         return Influential(ids, *(field.cpu().numpy() for field in (targets, shares, moves)))
 
     # Types

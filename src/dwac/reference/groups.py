@@ -104,7 +104,7 @@ class Groups:
 
     @classmethod
     def build(
-        cls, embeddings: Tensor, labels: Tensor, sizes: Tensor | None, leaves: Ints, parents: Ints | None = None
+        cls, embeddings: Any, labels: Tensor, sizes: Tensor | None, leaves: Ints, parents: Ints | None = None
     ) -> Groups:
         """From the leaf of each reference (m,), without gaps, and the group of each leaf; by default found by Ward.
 

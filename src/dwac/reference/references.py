@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +18,11 @@ from dwac.errors import EmptyReferenceError, IdError, InputError, LabelError, Sh
 from dwac.kernels import get_kernel
 from dwac.reference import inputs
 from dwac.reference.distribution import VoteDistribution
+from dwac.reference.divided import Ask, Divided, cuts_of
 from dwac.reference.groups import Division, Groups, GroupTargets
 from dwac.reference.ids import as_ids
+from dwac.reference.sharded import ShardedDistribution
+from dwac.reference.shards import Shard
 from dwac.reference.state import LookAlikes, State
 
 
@@ -229,7 +232,7 @@ class ReferenceSet:
 
         Edits of this set act on its members: `add`, `remove` and `relabel` take their ids.
         """
-        return None if self._state.members is None else _of(self._state.members)
+        return None if self._state.members is None else of_state(self._state.members)
 
     @property
     def index(self) -> engine.Index:
@@ -237,18 +240,23 @@ class ReferenceSet:
         return self._state.index
 
     @property
+    def version(self) -> object:
+        """The same object until the next edit, to tell whether what was computed from this set still holds."""
+        return self._state
+
+    @property
     def each_once(self) -> ReferenceSet:
         """The same examples with one vote each, so that `nearest` goes by distance alone; built once, as the index."""
-        return _of(self._state.each_once)
+        return of_state(self._state.each_once)
 
     @property
     def directions(self) -> ReferenceSet:
         """The same with embeddings of length 1, h / ‖h‖, and one vote each; built once, replaced by the next edit."""
-        return _of(self._state.directions)
+        return of_state(self._state.directions)
 
     def snapshot(self) -> ReferenceSet:
         """This set as it is now, unaffected by later edits, for consistent reads. Nothing is copied."""
-        return _of(self._state)
+        return of_state(self._state)
 
     def condensed(self, leaves: Any = None, factors: Any = None) -> ReferenceSet:
         """A few examples that vote for all: of each leaf the most central member, with the leaf's number of votes.
@@ -265,17 +273,17 @@ class ReferenceSet:
         """
         state = self._state if self._state.members is None else self._state.members
         if leaves is None:
-            return _of(state.condensed())
+            return of_state(state.condensed())
         codes = inputs.as_leaves(leaves, state.labels)
-        return _of(state.condensed(codes, inputs.as_factors(factors, int(codes.max()) + 1)))
+        return of_state(state.condensed(codes, inputs.as_factors(factors, int(codes.max()) + 1)))
 
     def crowd(self) -> ReferenceSet:
         """The same set without a second, narrower kernel for look-alikes; base votes stay."""
-        return _of(replace(self._state, look_alikes=self._state.base_vote, division=self._state.divided))
+        return of_state(replace(self._state, look_alikes=self._state.base_vote, division=self._state.divided))
 
     def alone(self) -> ReferenceSet:
         """The same voters without the members that they represent."""
-        return _of(replace(self._state, members=None, division=self._state.divided))
+        return of_state(replace(self._state, members=None, division=self._state.divided))
 
     def divided(self, leaves: Any, parents: Any, factors: Any = None) -> ReferenceSet:
         """The same set with these groups: the leaf of each example (m,), and the group of each leaf (L,).
@@ -287,7 +295,7 @@ class ReferenceSet:
         labels = self._state.labels.cpu().numpy()
         if len(np.unique(above)) != int(above.max()) + 1 or not inputs.within(labels, above[codes]):
             raise LabelError("parents must number groups from 0 without gaps, each within one class")
-        return _of(replace(self._state, division=Division(codes, above, inputs.as_factors(factors, len(above)))))
+        return of_state(replace(self._state, division=Division(codes, above, inputs.as_factors(factors, len(above)))))
 
     def recoded(self, classes: Any, n_classes: int) -> ReferenceSet:
         """The same votes, counted for fewer classes: those for class k are now for class classes[k], (K,).
@@ -302,7 +310,7 @@ class ReferenceSet:
         codes = checks.class_labels(classes, "classes", n=self.n_classes, n_classes=n_classes)
         if not (self.class_weights == 1).all():
             raise InputError("classes with weights of their own cannot be counted together; leave out class_weights")
-        return _of(self._state.recoded(codes, n_classes))
+        return of_state(self._state.recoded(codes, n_classes))
 
     def replaced(
         self,
@@ -345,11 +353,45 @@ class ReferenceSet:
         changes["division"] = state.divided if embeddings is None else state.division
         if labels is not None:
             changes["division"] = None  # its leaves may now mix classes
-        return _of(replace(state, **changes))
+        return of_state(replace(state, **changes))
+
+    def sharded(self, shards: int | Sequence[int], *, ask: Ask = map) -> ReferenceSet:
+        """The same set in shards, each asked on its own: the same answers, from parts that are merged.
+
+        shards: how many of about the same size, or the size of each; shards are rows in their order. ask: applies a
+        function to every shard, as the built-in `map` does, one after another; for example `ThreadPoolExecutor().map`,
+        or with Dask `lambda f, shards: client.gather(client.map(f, client.scatter(list(shards))))`. Shards compute in
+        float64: answers do not depend on how a set is divided, beyond 1e-9. Edits go to the shard that is concerned.
+
+        >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
+        >>> refs.sharded(2).nearest([[4.0]], k=2).ids
+        array([['eve', 'bob']], dtype=object)
+        """
+        state = self._state
+        held = {field.name: getattr(state, field.name) for field in fields(State)}
+        files = state.files if isinstance(state, Divided) else ()
+        return of_state(
+            Divided(**{**held, "division": state.divided}, cuts=cuts_of(shards, len(self)), ask=ask, files=files)
+        )
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The parts of a set that was divided by `sharded` or is read from files; none otherwise."""
+        return self._state.shards if isinstance(self._state, Divided) else ()
+
+    def in_memory(self) -> ReferenceSet:
+        """The same set undivided and in memory, whether it was in shards or in files."""
+        if not isinstance(self._state, Divided):
+            return self.snapshot()
+        whole = self._state.whole
+        columns = ("embeddings", "labels", "weights", "sizes", "targets")
+        held = {name: getattr(whole, name) for name in columns if getattr(whole, name) is not None}
+        copies = {name: value.clone() for name, value in held.items()} if self._state.files else held
+        return of_state(replace(whole, **copies, division=self._state.divided))
 
     def to(self, device: torch.device | str) -> ReferenceSet:
         """The same set on another device; this one stays where it is."""
-        return _of(self._state.to(device))
+        return of_state(self._state.to(device))
 
     def move(self, device: torch.device | str) -> None:
         """Move this set itself to another device."""
@@ -399,14 +441,16 @@ class ReferenceSet:
         """Log class weights and the k nearest references from one pass over the set."""
         state = self._state  # read once: another thread may edit the set meanwhile
         result = state.query(inputs.as_queries(queries, state), checks.positive_int(k, "k"), backend)
-        rows, labels = result.rows.cpu().numpy(), state.labels.cpu().numpy()
+        labels, sizes = state.labels[result.rows].cpu().numpy(), state.counted
+        log_w = state.log_weights_at(result.squared_distances)
+        if state.weights is not None:
+            log_w = log_w + state.weights[result.rows].log()
         neighbors = Neighbors(
-            state.ids.to_numpy()[rows],
-            labels[rows],
+            state.ids_at(result.rows.cpu().numpy()),
+            labels,
             result.squared_distances.cpu().numpy(),
-            (state.log_weights_at(result.squared_distances) + state.log_factors[result.rows]).cpu().numpy()
-            + state.log_class_factors[labels[rows]],
-            _per_example(state.counted, len(state.labels))[rows],
+            log_w.cpu().numpy() + state.log_class_factors[labels],
+            np.ones(labels.shape) if sizes is None else sizes[result.rows].cpu().numpy(),
         )
         return _like(queries, result.log_class_weights), neighbors
 
@@ -425,7 +469,8 @@ class ReferenceSet:
         array([[15.]])
         """
         state = self._state
-        return VoteDistribution(state, inputs.as_queries(queries, state), tensors=isinstance(queries, Tensor))
+        kind = ShardedDistribution if isinstance(state, Divided) else VoteDistribution
+        return kind(state, inputs.as_queries(queries, state), tensors=isinstance(queries, Tensor))
 
     def log_votes(self, query: Any) -> NDArray[np.float64]:
         """(m,): log w(h, h_i), with its weight but not its class's, of every example on one query (d,)."""
@@ -522,7 +567,8 @@ def _positions(state: State, ids: Iterable[Hashable]) -> NDArray[np.int64]:
     return np.asarray(where, dtype=np.int64)
 
 
-def _of(state: State) -> ReferenceSet:
+def of_state(state: State) -> ReferenceSet:
+    """The set with this state."""
     made = object.__new__(ReferenceSet)
     made._state = state
     return made
@@ -530,7 +576,7 @@ def _of(state: State) -> ReferenceSet:
 
 def _per_example(values: Tensor | None, m: int) -> NDArray[np.float64]:
     """(m,), read-only: change them by edits of the set."""
-    array = np.ones(m) if values is None else values.cpu().numpy().view()
+    array = np.broadcast_to(1.0, m) if values is None else values.cpu().numpy().view()  # ones take no memory
     array.flags.writeable = False
     return array
 

@@ -90,6 +90,21 @@ class State:
         assert self.targets is not None
         return [engine.in_order(target) for target in self.targets.T]
 
+    @property
+    def points(self) -> Any:
+        """The embeddings, for whoever goes through all of them once: something with shape and `split`."""
+        return self.embeddings
+
+    @cached_property
+    def target_range(self) -> Tensor:
+        """(2, T): the smallest and the largest of each target."""
+        assert self.targets is not None
+        return torch.stack(self.targets.aminmax(dim=0))
+
+    def ids_at(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """The ids at positions of any shape; no array of all ids is made."""
+        return np.asarray(self.ids.take(rows.ravel()).to_numpy()).reshape(rows.shape)
+
     @cached_property
     def each_once(self) -> State:
         """The same with one vote for each reference: the nearest then comes first."""
@@ -107,7 +122,7 @@ class State:
         """The division that was given, or the default one."""
         if self.division is None:
             return found(self.embeddings, self.labels, self.counted, self.n_classes)
-        return Groups.build(self.embeddings, self.labels, self.counted, self.division.leaves, self.division.parents)
+        return Groups.build(self.points, self.labels, self.counted, self.division.leaves, self.division.parents)
 
     @property
     def counted(self) -> Tensor | None:
@@ -298,7 +313,7 @@ class State:
         """
         full = self
         if leaves is not None:
-            groups = Groups.build(self.embeddings, self.labels, self.counted, leaves)
+            groups = Groups.build(self.points, self.labels, self.counted, leaves)
             factors = np.ones(len(groups.parents)) if factors is None else factors
             full = replace(self, division=Division(groups.leaves, groups.parents, factors))
             full.__dict__["groups"] = groups
@@ -333,7 +348,7 @@ class State:
         everybody = None if self.members is None else self.members.recoded(codes, n_classes)
         # Who represents others is in the group of those it represents.
         above = None if everybody is None else everybody.groups.parents
-        groups, factors = Groups.build(self.embeddings, labels, self.counted, self.groups.leaves, above), self.divided
+        groups, factors = Groups.build(self.points, labels, self.counted, self.groups.leaves, above), self.divided
         assert factors is not None
         division = Division(groups.leaves, groups.parents, factors.factors)
         made = replace(

@@ -7,7 +7,19 @@ Plain values in, plain values out: nothing here depends on the estimator. For th
 docs/decisions/0006-model-folder.md.
 """
 
+from dwac.storage.files import replace_file
 from dwac.storage.folder import Stored, read_model, write_model
+from dwac.storage.rows import FileRows, RowsWriter, tensor_rows
 from dwac.storage.values import decode_value, encode_value
 
-__all__ = ["Stored", "decode_value", "encode_value", "read_model", "write_model"]
+__all__ = [
+    "FileRows",
+    "RowsWriter",
+    "Stored",
+    "decode_value",
+    "encode_value",
+    "read_model",
+    "replace_file",
+    "tensor_rows",
+    "write_model",
+]

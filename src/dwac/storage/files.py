@@ -6,6 +6,7 @@ one. A killed process leaves at most a temporary file, which the next writer rem
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
@@ -92,13 +93,30 @@ def remove_files(folder: Path, pattern: re.Pattern[str], keep: set[str]) -> None
                 os.unlink(folder / name)
 
 
-def read_file(path: Path, *, largest: int | None = None) -> bytes:
-    """The bytes of a regular file; an error for links, pipes, devices, and files larger than `largest`."""
+def digest_of(path: Path) -> tuple[int, str]:
+    """The size and the SHA-256 of a regular file, read piece by piece."""
+    _regular(path)
+    found, size = hashlib.sha256(), 0
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(_PIECE):
+            found.update(piece)
+            size += len(piece)
+    return size, found.hexdigest()
+
+
+def _regular(path: Path) -> os.stat_result:
+    """What the system knows of a regular file; an error for anything else."""
     facts = os.lstat(path)
     if not stat.S_ISREG(facts.st_mode):
         raise StorageError(
             f"{path} must be a regular file; it is a link, a folder or a device; put the file itself there"
         )
+    return facts
+
+
+def read_file(path: Path, *, largest: int | None = None) -> bytes:
+    """The bytes of a regular file; an error for links, pipes, devices, and files larger than `largest`."""
+    facts = _regular(path)
     if largest is not None and facts.st_size > largest:
         raise StorageError(
             f"{path} must have at most {largest:,} bytes; got {facts.st_size:,}; was it written by dwac?"

@@ -15,10 +15,11 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -28,6 +29,7 @@ from dwac.errors import InputError, StorageError
 from dwac.storage.examples import MOST_BYTES, pack_examples, unpack_examples
 from dwac.storage.files import (
     TEMPORARY,
+    digest_of,
     make_folder,
     only_writer,
     read_file,
@@ -35,7 +37,8 @@ from dwac.storage.files import (
     replace_file,
     sync_folder,
 )
-from dwac.storage.tensors import pack_tensors, unpack_tensors
+from dwac.storage.rows import FileRows, tensor_rows
+from dwac.storage.tensors import pack_tensors, read_tensors, unpack_tensors
 from dwac.storage.values import json_text
 
 FORMAT = "dwac-model"
@@ -54,6 +57,7 @@ class Stored(NamedTuple):
     config: dict[str, Any]
     tensors: dict[str, Tensor]
     examples: pd.DataFrame | None
+    rows: Mapping[str, FileRows] = MappingProxyType({})  # tensors that stay in their file, by name
 
 
 def write_model(
@@ -100,18 +104,25 @@ def write_model(
 
 
 def read_model(
-    path: str | os.PathLike[str], *, most_examples: Callable[[dict[str, Tensor]], int] | None = None
+    path: str | os.PathLike[str],
+    *,
+    most_examples: Callable[[dict[str, Tensor]], int] | None = None,
+    mapped: Collection[str] = (),
 ) -> Stored:
     """Read a model folder; the config and every file are checked against their SHA-256.
 
-    most_examples: tensors → the most training records the model can have; more are refused unread.
+    most_examples: tensors → the most training records the model can have; more are refused unread. mapped: names of
+    tensors to leave in their file, in which they are mapped into memory, and can be read in rows.
     """
     folder = Path(path)
     try:
         manifest = _read_manifest(folder)
         while True:
             try:
-                data = {part: _read_part(folder, facts) for part, facts in manifest["files"].items()}
+                whole = {part: facts for part, facts in manifest["files"].items() if part != "weights" or not mapped}
+                data = {part: _read_part(folder, facts) for part, facts in whole.items()}
+                if mapped:
+                    _check_part(folder, manifest["files"]["weights"])
                 break
             except FileNotFoundError as error:  # perhaps a writer has just replaced the model
                 before, manifest = manifest, _read_manifest(folder)
@@ -126,16 +137,22 @@ def read_model(
         raise StorageError(f"could not read a model from {folder}: {error}") from error
     names = {part: str(folder / facts["name"]) for part, facts in manifest["files"].items()}
     try:
-        tensors, _ = unpack_tensors(data["weights"], names["weights"])
+        rows = {name: own for name, own in (tensor_rows(names["weights"]) if mapped else {}).items() if name in mapped}
+        if mapped:
+            others = read_tensors(names["weights"], without=rows)
+            tensors = {**others, **{name: own.mapped for name, own in rows.items()}}
+        else:
+            tensors, _ = unpack_tensors(data["weights"], names["weights"])
         examples = None
         if "examples" in data:
-            limits: dict[str, Any] = {"most_bytes": max(MOST_BYTES, _MOST_UNPACKED * sum(map(len, data.values())))}
+            size = sum(facts["size"] for facts in manifest["files"].values())
+            limits: dict[str, Any] = {"most_bytes": max(MOST_BYTES, _MOST_UNPACKED * size)}
             if most_examples is not None:
                 limits["most_rows"] = most_examples(tensors)
             examples = unpack_examples(data["examples"], names["examples"], **limits)
     except MemoryError as error:
         raise StorageError(f"{folder} needs more memory than is available: {error}") from error
-    return Stored(manifest["config"], tensors, examples)
+    return Stored(manifest["config"], tensors, examples, rows)
 
 
 @cache
@@ -243,6 +260,16 @@ def _read_part(folder: Path, facts: dict[str, Any]) -> bytes:
     if digest != facts["sha256"]:
         raise StorageError(f"{path} has SHA-256 {digest}, but {facts['sha256']} was written; it was altered: {_REPAIR}")
     return data
+
+
+def _check_part(folder: Path, facts: dict[str, Any]) -> None:
+    """The same checks as `_read_part`, of a file that is not kept in memory."""
+    path = folder / facts["name"]
+    size, digest = digest_of(path)
+    if size != facts["size"]:
+        raise StorageError(f"{path} has {size:,} bytes, but {facts['size']:,} were written; {_REPAIR}")
+    if digest != facts["sha256"]:
+        raise StorageError(f"{path} has SHA-256 {digest}, but {facts['sha256']} was written; it was altered: {_REPAIR}")
 
 
 def _parse(path: Path) -> dict[str, Any]:

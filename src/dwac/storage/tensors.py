@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -38,6 +38,15 @@ def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None 
         return save(plain_tensors(tensors), metadata)
     except (SafetensorError, KeyError, UnicodeEncodeError) as error:
         raise InputError(f"a tensor cannot be stored as safetensors: {error}; change its dtype or its name") from error
+
+
+def read_tensors(path: str, *, without: Collection[str]) -> dict[str, Tensor]:
+    """The tensors of a file, copied into memory, but for some that are left there."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name).clone() for name in file.keys() if name not in without}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise StorageError(f"{path} must be a safetensors file: {error!s:.300}; restore a copy") from error
 
 
 def unpack_tensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -1,0 +1,257 @@
+"""Reference sets larger than memory: written block by block to a folder, and asked from there.
+
+with ReferenceWriter("voters", n_classes=10) as writer:
+    for embeddings, labels in blocks:
+        writer.add(embeddings, labels)
+refs = open_references("voters")            # nothing is read yet
+refs.log_class_weights(queries)             # reads every block once, and holds one at a time
+
+references.json                 format, version, kernel, number of classes, weights of classes, second kernel
+embeddings.safetensors          (m, d) float32 or float64
+labels.safetensors              (m,) int64
+ids, targets, weights           the same, where they were given
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dwac import _checks as checks
+from dwac.errors import DwacError, EmptyReferenceError, IdError, InputError, LabelError, ShapeError, StorageError
+from dwac.kernels import get_kernel
+from dwac.reference import inputs
+from dwac.reference.divided import Ask, Divided
+from dwac.reference.ids import as_ids
+from dwac.reference.references import ReferenceSet, of_state
+from dwac.storage import FileRows, RowsWriter, replace_file, tensor_rows
+
+FORMAT, VERSION = "dwac-references", 1
+MANIFEST = "references.json"
+_COLUMNS = ("embeddings", "labels", "ids", "targets", "weights")
+_BLOCK = 2**22  # numbers of embeddings that are asked at once: 32 MiB in float64, and about 3 times that as an index
+_SMALLEST_BLOCK = 2**12
+
+
+class ReferenceWriter:
+    """Writes a reference set to a folder, so many examples at a time: it never holds more than it is given.
+
+    The folder can be opened once the writer is closed; if the `with` ends by an error, nothing is left of it.
+
+    Args:
+        path: a folder, to create or without a reference set in it.
+        n_classes: K.
+        kernel, class_weights, look_alikes: as for `ReferenceSet`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        n_classes: int,
+        *,
+        kernel: str = "gaussian",
+        class_weights: Any = None,
+        look_alikes: tuple[float, float] | None = None,
+    ) -> None:
+        self.path, self.n_classes = Path(path), checks.positive_int(n_classes, "n_classes")
+        factors = None if class_weights is None else inputs.as_class_weights(class_weights, self.n_classes)
+        self._near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted=False)
+        self._facts = {"kernel": get_kernel(kernel).name, "n_classes": self.n_classes}
+        self._facts |= {"class_weights": factors, "look_alikes": self._near}
+        self._files: dict[str, RowsWriter] | None = None
+        self._kinds: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+
+    def add(self, embeddings: Any, labels: Any, *, ids: Any = None, targets: Any = None, weights: Any = None) -> None:
+        """Append examples (n, d) with labels (n,); ids are whole numbers, by default positions in the set.
+
+        What is given with the first examples must be given with all: ids, targets, weights.
+        """
+        h = checks.float_tensor(embeddings, "embeddings").detach().cpu()
+        h = h.to(torch.promote_types(h.dtype, torch.float32))
+        columns = {"embeddings": h, "labels": torch.as_tensor(self._labels(labels, len(h)))}
+        if ids is not None:
+            columns["ids"] = _whole_ids(ids, len(h))
+        if targets is not None:
+            columns["targets"] = inputs.as_targets(targets, len(h))
+        if weights is not None:
+            if self._near is not None:
+                inputs.as_look_alikes(self._near, weighted=True)
+            columns["weights"] = torch.tensor(inputs.as_weights(weights, len(h), "weights"))
+        self._write(columns)
+
+    def _labels(self, labels: Any, n: int) -> Any:
+        return checks.class_labels(labels, "labels", n=n, n_classes=self.n_classes)
+
+    def _write(self, columns: dict[str, Tensor]) -> None:
+        kinds = {name: (value.dtype, tuple(value.shape[1:])) for name, value in columns.items()}
+        if self._files is None:
+            self._files, self._kinds = self._opened(columns), kinds
+        if kinds != self._kinds:
+            raise ShapeError(
+                f"all examples must have the columns, types and widths of the first: {_shown(self._kinds)}; "
+                f"got {_shown(kinds)}"
+            )
+        for name, value in columns.items():
+            self._files[name].add(value)
+
+    def _opened(self, columns: Iterable[str]) -> dict[str, RowsWriter]:
+        if (self.path / MANIFEST).exists():
+            raise StorageError(f"{self.path} holds a reference set; choose another folder, or remove it first")
+        self.path.mkdir(parents=True, exist_ok=True)
+        return {name: RowsWriter(self.path / f"{name}.safetensors", name) for name in columns}
+
+    def close(self) -> None:
+        """Complete the folder. Without a single example this is an error."""
+        if self._files is None or self._files["labels"].n_rows == 0:
+            self.abandon()
+            raise EmptyReferenceError(f"a reference set needs at least one example; none was added to {self.path}")
+        for file in self._files.values():
+            file.close()
+        facts = {"format": FORMAT, "version": VERSION, "columns": list(self._files), **self._facts}
+        replace_file(self.path / MANIFEST, json.dumps(facts, indent=2).encode() + b"\n")
+        self._files = None
+
+    def abandon(self) -> None:
+        """Leave nothing of what was written."""
+        for file in (self._files or {}).values():
+            file.abandon()
+        self._files = None
+        with suppress(OSError):
+            self.path.rmdir()  # if it is empty
+
+    def __enter__(self) -> Self:
+        """The writer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the folder, or abandon it after an error."""
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+def open_references(path: str | os.PathLike[str], *, ask: Ask = map, check: bool = True) -> ReferenceSet:
+    """The reference set in a folder that `ReferenceWriter` wrote, asked from its files block by block.
+
+    It takes the memory of one block, about 200 MB at most. `nearest`, `distribution` and all other queries work as for
+    any set; edits of who votes do not, as others may be using the files.
+
+    ask: see `ReferenceSet.sharded`; blocks can be asked by workers that see the same path. check: read all numbers
+    once, to make sure that they are finite and labels in range.
+    """
+    folder = Path(path)
+    try:
+        facts = json.loads((folder / MANIFEST).read_bytes())
+        if facts["format"] != FORMAT or facts["version"] != VERSION:
+            raise ValueError(f"it has format {facts['format']!r:.50}, version {facts['version']!r:.20}")
+        names = facts["columns"]
+        if not {"embeddings", "labels"} <= set(names) <= set(_COLUMNS):
+            raise ValueError(f"its columns are {names!r:.100}")
+        rows = {name: tensor_rows(folder / f"{name}.safetensors")[name] for name in names}
+        kernel, n_classes = facts["kernel"], facts["n_classes"]
+        options = {name: facts[name] for name in ("class_weights", "look_alikes")}
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{folder} must hold a reference set written by ReferenceWriter; {Path(error.filename).name} is missing"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{folder} is damaged, or something else: {error!s:.300}; write it again") from error
+    try:
+        return mapped_set(rows, n_classes=n_classes, kernel=kernel, **options, ask=ask, check=check)
+    except StorageError:
+        raise
+    except DwacError as error:
+        raise StorageError(f"{folder} cannot be opened: {error}") from error
+
+
+def mapped_set(
+    rows: Mapping[str, FileRows],
+    *,
+    n_classes: int,
+    kernel: str = "gaussian",
+    ids: Iterable[Hashable] | None = None,
+    class_weights: Any = None,
+    look_alikes: tuple[float, float] | None = None,
+    ask: Ask = map,
+    check: bool = True,
+) -> ReferenceSet:
+    """A reference set whose rows stay in files: embeddings, labels, and ids, targets, weights and sizes if there are.
+
+    ids: by default those in the files, or positions.
+    """
+    n_classes, m = checks.positive_int(n_classes, "n_classes"), len(rows["labels"])
+    if check:
+        _check(rows, m, n_classes)
+    held = {name: value.mapped for name, value in rows.items() if name != "ids"}
+    factors = None if class_weights is None else inputs.as_class_weights(class_weights, n_classes)
+    weighted = "weights" in held
+    near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted=weighted)
+    names = None if ids is None else as_ids(ids, m)
+    if names is None:
+        names = pd.Index(rows["ids"].mapped.numpy(), copy=False) if "ids" in rows else pd.RangeIndex(m)
+    step = max(_SMALLEST_BLOCK, _BLOCK // (held["embeddings"].shape[1] + 1))
+    cuts = (*range(0, m, step), m)
+    state = Divided(
+        held["embeddings"],
+        held["labels"],
+        names,
+        None,
+        n_classes,
+        get_kernel(kernel),
+        factors,
+        held.get("weights"),
+        held.get("sizes"),
+        near,
+        targets=held.get("targets"),
+        cuts=cuts,
+        ask=ask,
+        files=tuple(rows.values()),
+    )
+    return of_state(state)
+
+
+def _check(rows: Mapping[str, FileRows], m: int, n_classes: int) -> None:
+    """Go through all numbers once."""
+    shapes = {name: value.shape for name, value in rows.items()}
+    wide = {"embeddings", "targets"}
+    if m == 0 or any(len(s) != 1 + (name in wide) or s[0] != m or 0 in s for name, s in shapes.items()):
+        raise ShapeError(f"all columns must have a row for each of {m} examples, at least one; got {shapes}")
+    for name, value in rows.items():
+        whole = name in ("labels", "ids")
+        if whole != (np.dtype(value.dtype).kind == "i"):
+            raise InputError(f"{name} must be {'whole' if whole else 'floating-point'} numbers; got {value.dtype}")
+        for part in value.split(max(1, _BLOCK // max(1, math.prod(value.row_shape)))):
+            if name == "labels" and not (int(part.min()) >= 0 and int(part.max()) < n_classes):
+                raise LabelError(f"labels must lie in 0 … {n_classes - 1}; got {int(part.min())} … {int(part.max())}")
+            if not whole:
+                checks.float_tensor(part.view(len(part), -1), name)
+            if name in ("weights", "sizes") and not bool((part > 0).all()):
+                raise InputError(f"{name} must be above 0; got {float(part.min())}")
+
+
+def _whole_ids(ids: Any, n: int) -> Tensor:
+    values = np.asarray(ids)
+    if values.dtype.kind not in "iu" or values.shape != (n,):
+        raise IdError(
+            f"ids of a set on disk must be {n} whole numbers; got {values.dtype} of shape {values.shape}; number the "
+            "examples, and keep their names in a table of your own"
+        )
+    return torch.tensor(values.astype(np.int64))
+
+
+def _shown(kinds: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> str:
+    return ", ".join(f"{name} (n{''.join(f', {w}' for w in width)}) {dtype}" for name, (dtype, width) in kinds.items())

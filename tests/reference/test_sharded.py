@@ -1,0 +1,219 @@
+"""References in shards answer as the undivided set does, and as the definitions say, however they are divided."""
+
+import math
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dwac import ReferenceSet
+from dwac.errors import DwacError, EmptyReferenceError, InputError, ShapeError
+from dwac.kernels import KERNELS
+from dwac.reference import merge, novelty
+from dwac.reference.parts import MeanPart
+from tests import oracle
+from tests.reference.test_distribution import each, wanted
+
+relaxed = settings(deadline=None, derandomize=True, max_examples=12)
+CLOSE = 1e-9
+# The root of a distance of 0 that is 1e-16 by rounding is 1e-8: the float64 of one machine has that too.
+NEAR = {"laplace": 1e-7}
+K = 4
+
+
+@st.composite
+def examples(draw: Any, *, targets: bool = False) -> tuple[ReferenceSet, ReferenceSet, torch.Tensor]:
+    """A set, the same in shards, and queries: with ties, copies, classes that shards lack, and far queries."""
+    m, d = draw(st.integers(1, 30)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    points = rng.integers(-3, 4, (m, d)) / 2 if draw(st.booleans()) else rng.normal(size=(m, d))
+    kernel, weighted = draw(st.sampled_from(list(KERNELS))), draw(st.booleans())
+    seconds = [None, (0.0, 0.01)] if weighted else [None, (0.0, 0.01), (3.0, 20.0)]
+    refs = ReferenceSet(
+        points,
+        rng.integers(0, K - 1, m),  # nobody is of the last class
+        [f"r{i}" for i in range(m)],
+        n_classes=K,
+        kernel=kernel,
+        weights=10.0 ** rng.uniform(-3, 3, m) if weighted else None,
+        class_weights=rng.uniform(0.2, 5, K) if draw(st.booleans()) else None,
+        look_alikes=draw(st.sampled_from(seconds)),
+        targets=np.stack([rng.normal(size=m), rng.integers(0, 4, m)], axis=1) if targets else None,
+    )
+    cuts = sorted(draw(st.sets(st.integers(1, m - 1), max_size=6))) if m > 1 else []
+    queries = np.concatenate([points[:2], rng.normal(size=(3, d)), rng.normal(size=(1, d)) + 300.0])
+    return refs, refs.sharded(np.diff([0, *cuts, m]).tolist()), torch.tensor(queries)
+
+
+def definition(refs: ReferenceSet, queries: Any) -> Any:
+    """(n, m): the log of every vote, with all that weighs it."""
+    points, h = refs.embeddings.numpy(), np.asarray(queries)
+    log_w = oracle.log_weights(h, points, refs.kernel)
+    if refs.look_alikes is not None:
+        factor, weight = refs.look_alikes
+        log_w = np.logaddexp(log_w, oracle.log_weights(factor * h, factor * points, refs.kernel) + math.log(weight))
+    return log_w + np.log(refs.weights) + np.log(refs.class_weights)[refs.labels.numpy()]
+
+
+def sums(log_w: Any, codes: Any, n: int) -> Any:
+    return np.array([[oracle.log_sum_exp(row[codes == code].tolist()) for code in range(n)] for row in log_w])
+
+
+def assert_logs(found: Any, want: Any, kernel: str = "gaussian") -> None:
+    """Equal to 1e-9, or to the last places of large numbers; -inf where that is wanted."""
+    np.testing.assert_allclose(np.asarray(found), np.asarray(want), rtol=1e-12, atol=NEAR.get(kernel, CLOSE))
+
+
+@relaxed
+@given(examples(), st.integers(1, 30), st.randoms(use_true_random=False))
+def test_votes_and_neighbours_of_shards_are_those_of_the_whole_set(example: Any, k: int, random: Any) -> None:
+    refs, shards, queries = example
+    k = min(k, len(refs))
+    votes, near = refs.query(queries, k=k)
+    found, same = shards.query(queries, k=k)
+    assert_logs(found, votes, refs.kernel)
+    assert_logs(found, sums(definition(refs, queries), refs.labels.numpy(), K), refs.kernel)
+    assert (same.ids == near.ids).all()
+    assert (same.labels == near.labels).all()
+    assert (same.sizes == near.sizes).all()
+    np.testing.assert_allclose(same.squared_distances, near.squared_distances, rtol=1e-12, atol=1e-12)
+    assert_logs(same.log_weights, near.log_weights, refs.kernel)
+    # Any order, any tree.
+    parts = [shard.votes(queries, k) for shard in shards.shards]
+    while len(parts) > 1:
+        one, other = (parts.pop(random.randrange(len(parts))) for _ in range(2))
+        parts.append(merge([one, other]))
+    assert_logs(parts[0].log_sums, votes, refs.kernel)
+    assert (refs.ids[parts[0].rows.numpy()] == near.ids).all()
+
+
+@relaxed
+@given(examples())
+def test_groups_novelty_single_votes_and_bounds_are_those_of_the_whole_set(example: Any) -> None:
+    refs, shards, queries = example
+    groups, found = refs.groups, shards.log_group_weights(queries)
+    assert_logs(found, refs.log_group_weights(queries), refs.kernel)
+    assert_logs(found, sums(definition(refs, queries), groups.of, len(groups)), refs.kernel)
+    assert_logs(shards.log_votes(queries[2]), refs.log_votes(queries[2]))
+    assert_logs(novelty(shards, queries, directions=True), novelty(refs, queries, directions=True))
+    votes, bounds = shards.log_class_weights_within(queries, 1e-2)
+    exact = refs.log_class_weights(queries)
+    assert (bounds <= 1e-2).all()
+    assert ((votes - exact).nan_to_num(nan=0.0).abs() <= bounds[:, None] + NEAR.get(refs.kernel, CLOSE)).all()
+    assert torch.equal(votes.isinf(), exact.isinf())
+
+
+@relaxed
+@given(examples(targets=True))
+def test_distributions_of_shards_are_those_of_the_whole_set(example: Any) -> None:
+    refs, shards, queries = example
+    whole, divided, want = refs.distribution(queries), shards.distribution(queries), wanted(refs, queries)
+    np.testing.assert_allclose(divided.mean, each(want, lambda d: d.mean), atol=CLOSE)
+    np.testing.assert_allclose(divided.variance, each(want, lambda d: d.variance), atol=CLOSE)
+    assert_logs(divided.log_total, whole.log_total)
+    for value in (-0.5, 1.0, 2.0, math.inf):
+        np.testing.assert_allclose(divided.cdf(value), whole.cdf(value), atol=CLOSE)
+        for side in (0, 1):
+            assert_logs(divided.tails(value)[side], each(want, lambda d: d.log_tails(value)[side]))  # noqa: B023
+    edges = [-1.0, 0.0, 1.0, 3.0]
+    np.testing.assert_allclose(divided.histogram(edges), whole.histogram(edges), atol=CLOSE)
+    levels = [0.0, 0.1, 0.5, 0.77, 1.0]
+    assert (divided.quantiles(levels) == whole.quantiles(levels)).all()
+    for level in (-40.0, -3.0, math.log(0.5)):
+        lower, upper = divided.ends(level)
+        np.testing.assert_array_equal(np.stack([lower, upper], -1), each(want, lambda d: d.ends(level)))  # noqa: B023
+    assert (divided.influence(2).ids == whole.influence(2).ids).all()
+    np.testing.assert_allclose(divided.crps(0.5), whole.crps(0.5), atol=CLOSE)
+    assert torch.equal(divided[1:3].median, whole[1:3].median)
+
+
+def test_a_quantile_among_many_targets_is_found_in_several_rounds() -> None:
+    rng = np.random.default_rng(0)
+    refs = ReferenceSet(rng.normal(size=(5000, 2)), np.zeros(5000, int), targets=rng.normal(size=5000).round(5))
+    queries = rng.normal(size=(3, 2))
+    for shards in (2, 9):
+        found = refs.sharded(shards).distribution(queries).quantiles([0.01, 0.3, 0.9])
+        assert (found == refs.distribution(queries).quantiles([0.01, 0.3, 0.9])).all()
+
+
+def test_float32_sets_are_summed_in_float64_by_shards() -> None:
+    rng = np.random.default_rng(0)
+    points, labels = rng.normal(size=(400, 16)).astype(np.float32), rng.integers(0, 3, 400)
+    queries = rng.normal(size=(5, 16)).astype(np.float32)
+    found = ReferenceSet(points, labels).sharded(3).log_class_weights(queries)
+    assert_logs(found, oracle.log_class_weights(queries, points, labels, 3, "gaussian"))
+
+
+def test_edits_of_shards_give_the_same_set_as_edits_of_the_whole() -> None:
+    rng = np.random.default_rng(0)
+    points, queries = rng.normal(size=(12, 2)), rng.normal(size=(4, 2))
+    refs = ReferenceSet(points, np.arange(12) % 3, targets=np.arange(12.0))
+    shards = refs.sharded([2, 7, 3])
+    for each_set in (refs, shards):
+        each_set.remove([0, 1, 5])  # the first shard has nobody left
+        assert each_set.add(points[:2] + 1, [2, 2], targets=[5.0, 6.0]) == [12, 13]
+        each_set.relabel([3], [1], targets=[50.0])
+    assert [len(shard) for shard in shards.shards] == [6, 5]
+    assert_logs(shards.log_class_weights(queries), refs.log_class_weights(queries))
+    np.testing.assert_allclose(shards.distribution(queries).mean, refs.distribution(queries).mean, atol=CLOSE)
+    assert (shards.nearest(queries, 11).ids == refs.nearest(queries, 11).ids).all()
+    few = shards.condensed()
+    assert few.shards == ()
+    assert_logs(few.log_class_weights(queries), refs.condensed().log_class_weights(queries))
+    assert_logs(shards.in_memory().log_class_weights(queries), refs.log_class_weights(queries))
+    assert shards.in_memory().shards == ()
+
+
+def test_shards_can_be_sent_and_asked_by_a_pool() -> None:
+    rng = np.random.default_rng(0)
+    refs = ReferenceSet(rng.normal(size=(50, 2)), rng.integers(0, 2, 50))
+    queries = torch.tensor(rng.normal(size=(4, 2)))
+    shards = refs.sharded(3)
+    before = len(pickle.dumps(shards.shards[0]))
+    want = shards.log_class_weights(queries)
+    assert len(pickle.dumps(shards.shards[0])) == before  # what was computed for a query is not sent
+    sent = pickle.loads(pickle.dumps(shards.shards))
+    assert torch.equal(merge(pickle.loads(pickle.dumps(shard.votes(queries))) for shard in sent).log_sums, want)
+    with ThreadPoolExecutor(2) as pool:
+        assert torch.equal(refs.sharded(3, ask=pool.map).log_class_weights(queries), want)
+
+
+def test_gradients_go_through_shards() -> None:
+    rng = np.random.default_rng(0)
+    refs = ReferenceSet(rng.normal(size=(20, 2)), rng.integers(0, 3, 20))
+    found = []
+    for each_set in (refs, refs.sharded(4)):
+        queries = torch.tensor(rng.normal(size=(3, 2)) * 0 + [[0.1, 0.2]], requires_grad=True)
+        each_set.log_probabilities(queries)[:, 0].sum().backward()
+        found.append(queries.grad)
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
+def test_what_both_say_stays_exactly_that() -> None:
+    same = MeanPart(torch.tensor([-3.0]), torch.tensor([[0.1]], dtype=torch.float64))
+    other = MeanPart(torch.tensor([-4.1]), torch.tensor([[0.1]], dtype=torch.float64))
+    assert float(same.merged(other).means) == 0.1
+    nobody = MeanPart(torch.tensor([-math.inf]), torch.tensor([[0.1]], dtype=torch.float64))
+    assert float(nobody.merged(nobody).means) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("shards", "error"), [(0, DwacError), ([1, 1], ShapeError), ([3, 0], DwacError), (True, DwacError)]
+)
+def test_impossible_divisions_are_refused(shards: Any, error: type[DwacError]) -> None:
+    with pytest.raises(error):
+        ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1]).sharded(shards)
+
+
+def test_more_shards_than_references_are_as_many_as_there_are() -> None:
+    shards = ReferenceSet([[0.0], [1.0]], [0, 1]).sharded(5)
+    assert [len(shard) for shard in shards.shards] == [1, 1]
+    with pytest.raises(InputError, match="k must lie in"):
+        shards.nearest([[0.0]], k=3)
+    with pytest.raises(EmptyReferenceError, match="at least one part"):
+        merge([])
