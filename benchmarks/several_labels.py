@@ -156,7 +156,9 @@ def measured(folder: Path, seeds: int, kept: Path | None, processes: int) -> pd.
             if kept is not None:
                 kept.write_text(json.dumps(rows))
     order = {name: place for place, name in enumerate((*LABELS, OURS, TWIN, *peers(0)))}
-    return pd.DataFrame(rows).sort_values(["data", "model", "seed"], key=lambda column: column.replace(order))
+    return pd.DataFrame(rows).sort_values(
+        ["data", "model", "seed"], key=lambda column: column.map(lambda value: order.get(value, value))
+    )
 
 
 def main() -> None:
@@ -165,6 +167,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--rows", type=Path, help="a JSON file that keeps what is done, to go on from")
     parser.add_argument("--processes", type=int, default=1, help="how many models are fitted at the same time")
+    parser.add_argument("--note", help="where rows were measured, if not all on this machine")
     chosen = parser.parse_args()
     rows = measured(chosen.data, chosen.seeds, chosen.rows, chosen.processes)
     by_model = rows.groupby(["data", "model"], sort=False)
@@ -176,7 +179,9 @@ def main() -> None:
         said = f"micro F1 {'met' if f1 else 'missed'}, Hamming loss {'met' if hamming else 'missed'}"
         verdicts.append(said if row["model"] == OURS else "")
     means["verdict"] = verdicts
-    config = {"seeds": chosen.seeds, "test share": TEST, "alpha": ALPHA}
+    config: dict[str, Any] = {"seeds": chosen.seeds, "test share": TEST, "alpha": ALPHA}
+    if chosen.note:
+        config["measured on"] = chosen.note
     frame = means.astype(object).where(means.notna(), "")
     record.write("several_labels", (__doc__ or "").split("\n")[0], config, frame)
 
