@@ -133,8 +133,9 @@ def measure(folder: Path, name: str, seed: int, model: str) -> dict[str, Any]:
     elif model == TWIN:
         fitted = DWACClassifier(head="softmax", random_state=seed, device="cpu").fit(train, target)
     else:
-        fitted, held = chosen_of(peers(seed)[model], train.to_numpy(), target, seed), held.to_numpy()
-    found = judged(truth, fitted.predict(held)) | found
+        fitted = chosen_of(peers(seed)[model], train.to_numpy(), target, seed)
+    asked = held if model in (OURS, TWIN) else held.to_numpy()
+    found = judged(truth, fitted.predict(asked)) | found
     return {"data": name, "model": model, "seed": seed, **found, "seconds": time.perf_counter() - start}
 
 

@@ -81,7 +81,7 @@ def test_every_device_has_the_loss_and_the_gradient_of_the_definition(
     tables = {name: value.to(device) for name, value in table(kind).items()}
     there, codes, own, counts = moved(device, h.to(dtype), y, ids, weights)
     found = leave_one_out_loss(there, codes, ids=own, weights=counts, **tables)
-    close = {"rtol": 1e-4, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-8, "atol": 1e-10}
+    close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-8, "atol": 1e-10}
     torch.testing.assert_close(found.cpu().double(), wanted, **close)
     slopes = torch.autograd.grad(found, there)[0].cpu().double(), torch.autograd.grad(wanted, h)[0]
     torch.testing.assert_close(*slopes, **close)
