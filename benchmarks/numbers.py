@@ -23,6 +23,9 @@ import argparse
 import json
 import lzma
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +304,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("numbers_parts"))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--processes", type=int, default=1, help="how many XGBoosts are fitted at the same time")
     parser.add_argument("--only", default="", help="tables whose name contains this text")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -323,9 +327,11 @@ def main() -> None:
             if not file.exists():
                 file.write_text(json.dumps(tuned(chosen.data, name, chosen.threads)))
             settings = json.loads(file.read_text())
-            for seed in range(chosen.seeds):
-                found.append(xgboost(chosen.data, name, seed, settings, chosen.threads))
-                keep(f"{name}_xgboost", found)
+            one = partial(xgboost, chosen.data, name, chosen=settings, threads=chosen.threads)
+            with ProcessPoolExecutor(chosen.processes, get_context("spawn")) as pool:
+                for row in pool.map(one, range(chosen.seeds)):
+                    found.append(row)
+                    keep(f"{name}_xgboost", found)
 
 
 if __name__ == "__main__":

@@ -40,14 +40,21 @@ def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) ->
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, default=float) + "\n")
-    circumstances = {**config, **record["machine"], **record["versions"]}
+    page(name)
+    print(f"\n{claim}\n\n{table.to_string(index=False)}\n\nwritten: docs/results/{name}.json and .md")
+
+
+def page(name: str) -> None:
+    """Write docs/results/NAME.md from docs/results/NAME.json."""
+    record = json.loads((RESULTS / f"{name}.json").read_text())
+    circumstances = {**record["config"], **record["machine"], **record["versions"]}
     text = (
-        f"<!-- written by benchmarks/, never by hand -->\n# {name}\n\n{claim}\n\n{markdown(table)}\n"
+        f"<!-- written by benchmarks/, never by hand -->\n# {name}\n\n{record['claim']}\n\n"
+        + f"{markdown(pd.DataFrame(record['rows']))}\n"
         + ", ".join(f"{key}: {value}" for key, value in circumstances.items())
         + "\n"
     )
     (RESULTS / f"{name}.md").write_text(text)
-    print(f"\n{claim}\n\n{table.to_string(index=False)}\n\nwritten: docs/results/{name}.json and .md")
 
 
 def markdown(table: pd.DataFrame) -> str:

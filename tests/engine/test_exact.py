@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from dwac.engine import BACKENDS, QueryResult, build_index, direct, query
+from dwac.engine import index as layout
 from dwac.errors import BackendError, InputError, ShapeError
 from dwac.kernels import KERNELS, get_kernel
 from tests import oracle
@@ -458,6 +460,31 @@ def test_nearly_equal_distances_are_ranked_as_in_float64(backend, device, dtype,
     _, squared = oracle.nearest(queries, references, 60)
     np.testing.assert_allclose(got.squared_distances, squared, rtol=1e-13)
     np.testing.assert_array_equal(oracle.squared_distances(queries, references)[0][got.rows[0]], squared[0])
+
+
+@pytest.mark.parametrize("k", [1, 60])
+def test_folding_in_float64_once_or_for_every_query_changes_nothing(monkeypatch, k):
+    rng = np.random.default_rng(0)
+    around = rng.normal(size=(3000, 6))
+    around *= (1 + 1e-7 * rng.normal(size=(3000, 1))) / np.linalg.norm(around, axis=1, keepdims=True)
+    references, queries = (30 + around).astype(np.float32), np.full((3, 6), 30, np.float32)
+    folds, fold = [], layout._fold
+
+    def watched(*of: Any) -> torch.Tensor:
+        folds.append(of[3])
+        return fold(*of)
+
+    monkeypatch.setattr(layout, "_fold", watched)
+    answers, times = [], []
+    for most in (layout._DOUBLED, 0):
+        monkeypatch.setattr(layout, "_DOUBLED", most)
+        index = build_index(torch.tensor(references), torch.arange(3000) % 3, 3, get_kernel("gaussian"))
+        folds.clear()
+        answers.append([query(index, torch.tensor(queries), k=k) for _ in range(2)][1])
+        times.append(folds.count(torch.float64))
+    assert times[0] == 1 < times[1]
+    for once, again in zip(*answers, strict=True):
+        np.testing.assert_allclose(once, again, rtol=1e-13)
 
 
 @pytest.mark.parametrize("held", [7, 100, 10_000])

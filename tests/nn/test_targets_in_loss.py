@@ -12,12 +12,18 @@ from dwac.nn import Ensemble, SoftmaxTwin, WeightedAverage
 from dwac.nn.loss import Support, leave_one_out_loss
 
 CLASSES = 6
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+every_device = pytest.mark.parametrize("device", DEVICES)
 
 
 def data(n: int = 14, d: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     h = torch.randn(n, d, generator=generator, dtype=torch.float64).requires_grad_()
     return h, torch.randint(CLASSES, (n,), generator=generator)
+
+
+def moved(device: str, *tensors: Tensor) -> list[Tensor]:
+    return [part.detach().to(device).requires_grad_(part.requires_grad) for part in tensors]
 
 
 def table(kind: str) -> dict[str, Any]:
@@ -61,12 +67,34 @@ def test_loss_and_gradient_are_those_of_the_definition(kernel: str, kind: str, s
     torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-10)
 
 
+@every_device
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", ["likeness", "averaged"])
-def test_members_with_batches_of_their_own_have_the_mean_of_their_losses(kind: str) -> None:
-    h = torch.stack([data(seed=seed)[0].detach() for seed in range(3)]).requires_grad_()
-    y = torch.stack([data(seed=seed)[1] for seed in range(3)])
-    together = leave_one_out_loss(h, y, **table(kind))
-    alone = torch.stack([leave_one_out_loss(h[m], y[m], **table(kind)) for m in range(3)]).mean()
+@pytest.mark.parametrize("d", [3, 40])
+def test_every_device_has_the_loss_and_the_gradient_of_the_definition(
+    device: str, dtype: torch.dtype, kind: str, d: int
+) -> None:
+    h, y = data(24, d)
+    h = (h.detach() / d**0.5).to(dtype).double().requires_grad_()
+    weights, ids = torch.linspace(0.1, 2, len(h), dtype=torch.float64), torch.arange(len(h)) // 2
+    wanted = oracle(h, y, "gaussian", weights, ids, **table(kind))
+    tables = {name: value.to(device) for name, value in table(kind).items()}
+    there, codes, own, counts = moved(device, h.to(dtype), y, ids, weights)
+    found = leave_one_out_loss(there, codes, ids=own, weights=counts, **tables)
+    close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-8, "atol": 1e-10}
+    torch.testing.assert_close(found.cpu().double(), wanted, **close)
+    slopes = torch.autograd.grad(found, there)[0].cpu().double(), torch.autograd.grad(wanted, h)[0]
+    torch.testing.assert_close(*slopes, **close)
+
+
+@every_device
+@pytest.mark.parametrize("kind", ["likeness", "averaged"])
+def test_members_with_batches_of_their_own_have_the_mean_of_their_losses(kind: str, device: str) -> None:
+    h = torch.stack([data(seed=seed)[0].detach() for seed in range(3)]).to(device).requires_grad_()
+    y = torch.stack([data(seed=seed)[1] for seed in range(3)]).to(device)
+    tables = {name: value.to(device) for name, value in table(kind).items()}
+    together = leave_one_out_loss(h, y, **tables)
+    alone = torch.stack([leave_one_out_loss(h[m], y[m], **tables) for m in range(3)]).mean()
     torch.testing.assert_close(together, alone)
     torch.testing.assert_close(torch.autograd.grad(together, h)[0], torch.autograd.grad(alone, h)[0])
 

@@ -134,6 +134,7 @@ class TorchBackend:
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
         """See `Backend.products`."""
         ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
+        index = index.doubled if queries.dtype == torch.float64 else index
         if index.folded.dtype == queries.dtype and len(index.block_labels) <= _MOST_BLOCKS * blocks.shape[1]:
             return _chosen(index, ones, blocks)
         answer = queries.new_empty(len(queries), blocks.shape[1] * index.block_size)
@@ -156,7 +157,7 @@ class _Tiles:
     """The products of queries and references, one tile at a time, all in the same memory."""
 
     def __init__(self, index: Index, queries: Tensor) -> None:
-        self.index = index
+        self.index = index.doubled if queries.dtype == torch.float64 else index
         # [q, 1]: the folded references carry their own norms.
         self.ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
         # For few queries, the references of a tile, folded again in float64, would take more memory than its products.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from dwac.kernels import Kernel
 
 LARGEST_BLOCK, SMALLEST_BLOCK = 128, 16
+_DOUBLED = 2**22  # the most numbers kept in float64 too: 32 MiB
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,16 @@ class Index:
             leading[:, column] = norms.clamp_min(least)
             norms = norms - leading[:, column]  # padding stays -∞
         return leading, rest, None
+
+    @property
+    def doubled(self) -> Index:
+        """The same with the folded layout in float64, kept if that takes little memory; else this one."""
+        small = self.folded.dtype != torch.float64 and self.folded.numel() <= _DOUBLED
+        return self._doubled if small else self
+
+    @cached_property
+    def _doubled(self) -> Index:
+        return replace(self, folded=self.fold(0, len(self.rows), torch.float64))
 
     def fold(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:
         """Rows start … stop of the folded layout in a given precision."""

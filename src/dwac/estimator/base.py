@@ -263,6 +263,17 @@ class Voting(BaseEstimator):  # type: ignore[misc]
         found = [measure.scores(voters, part_of(h, f, self._folds.members), z) for f, voters in enumerate(sets)]
         return np.stack(found, axis=1)
 
+    def _own_novelty(self, rows: HeldOutRows, folds: Folds) -> Floats:
+        """(n,): `Folds.own` of the novelty of rows, each compared with the voters of its own fold's model alone."""
+        measure, numbers = replace(self._novelty, voters=None), np.maximum(folds.numbers(rows.ids), 0)
+        found = np.empty(len(numbers))
+        for fold, voters in enumerate(folds.sets(self._novelty.voters or self.references_)):
+            here = torch.as_tensor(np.flatnonzero(numbers == fold), device=rows.h.device)
+            if len(here):
+                scores = measure.scores(voters, part_of(rows.h[here], fold, folds.members), rows.z[here])
+                found[numbers == fold] = scores
+        return found
+
     def novelty_of_voters(self, references: ReferenceSet, places: NDArray[np.int64]) -> Floats:
         """The novelty of voters, by position among the references, compared with the others; as in `evidence`."""
         if self._folds is None:
@@ -286,9 +297,8 @@ class Voting(BaseEstimator):  # type: ignore[misc]
         """(n,): the novelty of the calibration rows against the references as they are now."""
         references, known = self.references_, self._measured
         if known is None or known[0] is not references.version or known[1] is not self._novelty:
-            rows = self._calibration_rows
-            scores = self._novelty_scores(rows.h, rows.z)
-            scores = scores if self._folds is None else self._folds.own(scores, rows.ids)
+            rows, folds = self._calibration_rows, self._folds
+            scores = self._novelty_scores(rows.h, rows.z) if folds is None else self._own_novelty(rows, folds)
             known = references.version, self._novelty, scores
             self._measured = known
         return known[2]
