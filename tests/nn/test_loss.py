@@ -1,6 +1,7 @@
 """The leave-one-out loss: value and gradient against a float64 oracle, on every path that computes it."""
 
 import itertools
+import math
 import os
 from typing import Any
 
@@ -568,3 +569,14 @@ def test_members_with_own_batches_take_no_ids() -> None:
         leave_one_out_loss(h, y, ids=torch.arange(3))
     with pytest.raises(ShapeError, match=r"labels \(M, n\)"):
         leave_one_out_loss(h, y[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_shares_of_votes_are_never_subnormal_and_are_those_of_a_softmax(dtype: torch.dtype) -> None:
+    tiny, smallest = torch.finfo(dtype).tiny, -math.log(torch.finfo(dtype).tiny)
+    log_w = -2 * smallest * torch.rand(4, 50, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    assert ((log_w.softmax(dim=1) > 0) & (log_w.softmax(dim=1) < tiny)).any()  # else the test would be too easy
+    shares, nearest = losses._shares(log_w - 1000)
+    assert (shares >= tiny).all()
+    torch.testing.assert_close(shares, (log_w - 1000).softmax(dim=1), rtol=1e-6, atol=1e-28)
+    torch.testing.assert_close(nearest, log_w.amax(dim=1) - 1000)

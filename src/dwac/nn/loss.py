@@ -17,6 +17,7 @@ and `_MemberVotes` for several networks with a batch each), and plain autograd f
 
 from __future__ import annotations
 
+import math
 from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from dwac.kernels import full_precision, get_kernel, log_weights
 # Cells of the (n, m) matrix of log-weights held at a time: what fits the cache, what fits a GPU next to a network.
 _CELLS = {"cpu": 2**18}
 _MOST_CELLS = 2**26
+_MARGIN = 20  # by which the log of the smallest share exceeds that of the smallest float, as shares are multiplied
 
 
 class Support(NamedTuple):
@@ -222,10 +224,9 @@ class _GaussianVote(torch.autograd.Function):
             step = max(1, _CELLS.get(h.device.type, _MOST_CELLS) // len(ref_h))
             for rows in (slice(start, min(start + step, n)) for start in range(0, n, step)):
                 log_w = masks.others(ref_h, squared, rows)
-                p, nearest = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
+                p, nearest = _shares(log_w)
                 if averaged is None:
-                    log_w = masks.same_class(log_w, rows)
-                    q, nearest_same = torch.softmax(log_w, dim=1), log_w.amax(dim=1)
+                    q, nearest_same = _shares(masks.same_class(log_w, rows))
                     # log Σ w is the largest log w minus the log of its softmax, which is never below 1/m.
                     losses.append(nearest - nearest_same + (q.amax(dim=1) / p.amax(dim=1)).log())
                     difference, heard = p.sub_(q), nearest_same
@@ -257,6 +258,18 @@ class _GaussianVote(torch.autograd.Function):
             return *(next(found) if asked else None for asked in wanted), *[None] * 4
         grad = grad * grads[0]
         return grad[: len(h)] if wanted[0] else None, grad[len(h) :] if wanted[1] else None, *[None] * 4
+
+
+def _shares(log_w: Tensor) -> tuple[Tensor, Tensor]:
+    """w / Σ w of each row (…, n, m), and the log of its largest w, (…, n).
+
+    On a CPU, a share too small to matter is set to one that is small, but not below what float holds at full speed:
+    such numbers make exp and every product with them many times slower.
+    """
+    nearest = log_w.amax(dim=-1)
+    if log_w.device.type == "cpu":
+        log_w = torch.maximum(log_w, nearest[..., None] + (math.log(torch.finfo(log_w.dtype).tiny) + _MARGIN))
+    return torch.softmax(log_w, dim=-1), nearest
 
 
 def _averaged(p: Tensor, ref_v: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -305,13 +318,13 @@ class _MemberVotes(torch.autograd.Function):
             log_w = torch.baddbmm(squared[:, None, :], ref_h, ref_h.mT, beta=-1, alpha=2)
             torch.minimum(log_w, squared[:, :, None], out=log_w)
             log_w.diagonal(dim1=1, dim2=2).fill_(silent)
-            p, nearest = torch.softmax(log_w, dim=2), log_w.amax(dim=2)
+            p, nearest = _shares(log_w)
             if averaged is None:
                 if tables is None or tables.log_likeness is None:
                     log_w.masked_fill_(y[:, :, None] != y[:, None, :], silent)
                 else:
                     log_w += tables.log_likeness[y[:, :, None], y[:, None, :]]
-                q, nearest_same = torch.softmax(log_w, dim=2), log_w.amax(dim=2)
+                q, nearest_same = _shares(log_w)
                 losses = nearest - nearest_same + (q.amax(dim=2) / p.amax(dim=2)).log()
                 difference, heard = p.sub_(q), nearest_same
             else:

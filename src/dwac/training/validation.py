@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dwac.engine.backends import exp_
 from dwac.kernels import full_precision, get_kernel, squared_distances
 from dwac.nn import Model, SoftmaxTwin, WeightedAverage
 from dwac.nn.ranks import over_ranks, shared
@@ -146,7 +147,7 @@ class HeldOut(NamedTuple):
         for factor in factors:
             log_w = kernel.log_weights(factor**2 * squared)
             with full_precision(h.device):
-                yield (log_w - log_w.amax(dim=1, keepdim=True)).exp_() @ values.to(log_w)
+                yield exp_(log_w.sub_(log_w.amax(dim=1, keepdim=True))) @ values.to(log_w)
 
 
 class Sampler:
