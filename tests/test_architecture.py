@@ -22,6 +22,7 @@ FLOORS = [
     "metrics",
     "engine",
     "reference",
+    "worth",
     "nn",
     "explain",
     "encoders",
@@ -58,6 +59,7 @@ PUBLIC = [
     "dwac.report",
     "dwac.server",
     "dwac.training",
+    "dwac.worth",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {

@@ -6,7 +6,7 @@ Method: Card, Zhang and Smith, "Deep Weighted Averaging Classifiers", FAT* 2019.
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, report, training
+from dwac import conformal, datasets, encoders, engine, errors, explain, kernels, metrics, nn, report, training, worth
 from dwac.estimator import DWACClassifier, DWACRegressor, load
 from dwac.explain import Explanation
 from dwac.reference import ReferenceSet
@@ -31,6 +31,7 @@ __all__ = [
     "nn",
     "report",
     "training",
+    "worth",
 ]
 
 
