@@ -183,7 +183,7 @@ def test_groups_as_players_have_the_values_of_all_sets_of_groups() -> None:
     log_w, a, groups = -6 * rng.random(12), rng.integers(0, 2, 12).astype(float), np.arange(12) % 4
     of_example = mean(log_w.tolist(), a.tolist(), 0.3)
     truth = by_all_sets(4, lambda some: of_example(tuple(np.flatnonzero(np.isin(groups, some)).tolist())), "shapley")
-    players = together(*row(log_w.tolist(), a.tolist()), torch.tensor(groups), 4)
+    players = together(torch.tensor(log_w)[None], torch.tensor(a), torch.tensor(groups), 4)
     found = of_mean(*players, *row(0.3), tolerance=1e-8)
     assert np.abs(found.values[0].numpy() - truth).sum() < 1e-8
 
