@@ -5,7 +5,7 @@ The values are those of `dwac.worth`; here is said what a vote is worth, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,6 @@ from dwac.worth import Values
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_VOTES = {"cpu": 2**21, "cuda": 2**27}  # held at once
 _UNREAD = "outcomes judge nobody"
 
 
@@ -72,7 +71,7 @@ def worth_of(
         codes = torch.as_tensor(names.get_indexer(pd.Index(members)), device=references.labels.device)
     tally = worth.Tally(len(names), references.labels.device)
     with rows_bar("worth", len(judges.h), show=show) as done:
-        for rows, log_w in _votes(references, judges):
+        for rows, log_w in worth.vote_blocks(references, judges.h, judges.own):
             tally.add(game(log_w, rows, codes, len(names)))
             done(tally.n)
     table = pd.DataFrame(
@@ -105,19 +104,7 @@ def _judges(model: Voting, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Ju
     return Judges(h, codes[kept], exact[kept], own[kept])
 
 
-def _votes(references: ReferenceSet, judges: Judges) -> Iterator[tuple[Ints, Tensor]]:
-    """The rows of each block, and the log of every vote on them, (b, m); nobody votes on itself."""
-    device = references.embeddings.device
-    size = max(1, _VOTES.get(device.type, 2**21) // len(references))
-    for start in range(0, len(judges.h), size):
-        rows = np.arange(start, min(start + size, len(judges.h)))
-        log_w = references.every_vote(judges.h[start : start + size].to(device))
-        known = np.flatnonzero(judges.own[rows] >= 0)
-        log_w[known, judges.own[rows][known]] = -torch.inf
-        yield rows, log_w
-
-
-Game = Callable[[Tensor, Ints, Tensor | None, int], Values]
+Game = Callable[[Tensor, slice, Tensor | None, int], Values]
 
 
 def _game(model: Voting, references: ReferenceSet, judges: Judges, options: Options) -> Game:
@@ -138,8 +125,8 @@ def _classes(model: Voting, references: ReferenceSet, judges: Judges, options: O
     prior = torch.as_tensor(np.exp(model._log_shares()), device=device)
     truths = torch.as_tensor(judges.codes, device=device)
 
-    def game(log_w: Tensor, rows: Ints, groups: Tensor | None, n_groups: int) -> Values:
-        truth = truths[torch.as_tensor(rows, device=device)]
+    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> Values:
+        truth = truths[rows]
         if groups is None:
             return worth.of_labels(log_w, references.labels, truth, prior, utility=options.utility, **given)
         if options.utility != "probability":
@@ -167,12 +154,11 @@ def _several(model: Voting, references: ReferenceSet, judges: Judges, options: O
     voters, truth = (torch.as_tensor(each, dtype=torch.float64, device=device) for each in (table, true))
     voters = voters[references.labels]
 
-    def game(log_w: Tensor, rows: Ints, groups: Tensor | None, n_groups: int) -> Values:
-        some = torch.as_tensor(rows, device=device)
-        asked = truth[some]
+    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> Values:
+        asked = truth[rows]
         alike = (asked @ voters.T + (1 - asked) @ (1 - voters).T) / voters.shape[1]
         players = (log_w, alike) if groups is None else worth.together(log_w, alike, groups, n_groups)
-        return worth.of_mean(*players, before[some], method=options.method, tolerance=options.tolerance)
+        return worth.of_mean(*players, before[rows], method=options.method, tolerance=options.tolerance)
 
     return game
 
@@ -188,8 +174,8 @@ def _numbers(references: ReferenceSet, judges: Judges, spread: Floats, options: 
     usual = weights @ says / weights.sum()
     truth = torch.as_tensor(judges.exact, dtype=torch.float64, device=device) / scale
 
-    def game(log_w: Tensor, rows: Ints, groups: Tensor | None, n_groups: int) -> Values:
-        true = truth[torch.as_tensor(rows, device=device)]
+    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> Values:
+        true = truth[rows]
         found = []
         for t in range(true.shape[1]):
             apart = says[:, t] - true[:, t, None]

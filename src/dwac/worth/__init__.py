@@ -8,13 +8,16 @@
     found = of_mean(*together(log_w, gains, groups, n_groups), empty)    # groups of examples as players
 
     tally = Tally(m)                                     # over many queries, block by block
-    tally.add(found); tally.mean, tally.standard_error
+    for rows, log_w in vote_blocks(references, h):
+        tally.add(of_labels(log_w, labels, truths[rows], prior))
+    tally.mean, tally.standard_error
 
 Arrays in, values out. Most people want `DWACClassifier.worth` and `DWACRegressor.worth`. The mathematics is in
 `dwac.worth.games`. It is the worth of a vote given the embeddings: what the network learned from an example is not in
 it. Equal examples share their worth, so that one of many duplicates is worth little.
 """
 
+from dwac.worth.blocks import vote_blocks
 from dwac.worth.games import METHODS, Values, of_log, of_mean, of_squared_error
 from dwac.worth.labels import UTILITIES, of_labels, together
 from dwac.worth.tally import Tally
@@ -29,4 +32,5 @@ __all__ = [
     "of_mean",
     "of_squared_error",
     "together",
+    "vote_blocks",
 ]

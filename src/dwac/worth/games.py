@@ -38,7 +38,7 @@ from dwac.worth.grid import Grid, first_step
 from dwac.worth.quadrature import Quadrature, compacted
 
 METHODS = ("shapley", "banzhaf", "leave_one_out")
-_NODES = {"cpu": 2**22, "cuda": 2**29}  # numbers held at once in one array
+_NODES = {"cpu": 2**22, "cuda": 2**26}  # numbers held at once in one array
 _FINER = 0.75  # by which the step shrinks where the tolerance is not met
 _TRIES = 4
 
@@ -162,7 +162,7 @@ def of_log(
 
         def integrate(votes: Quadrature, extra: Tensor) -> tuple[Tensor, Tensor]:
             product = votes.products(*votes.spread(None))
-            product.mul_((-extra * votes.grid.nodes).exp()[:, :, None])
+            product.mul_((-extra[:, 0] * votes.grid.nodes[:, None]).exp()[:, :, None])
             table, change = votes.integrals(product)
             return votes.read(table)[0], votes.near(change)
 

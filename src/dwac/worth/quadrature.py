@@ -40,45 +40,46 @@ class Quadrature:
             yield self._start + point, weight
 
     def spread(self, *values: Tensor | None) -> list[Tensor]:
-        """(n, C, κ) each: histograms of values (n, m) over the bins; None for ones."""
+        """(C, n, κ) each: histograms of values (n, m) over the bins; None for ones."""
         shape = len(self.there), self.grid.n_cells * self.grid.per_cell
         found = [self._offset.new_zeros(shape) for _ in values]
         for bins, weight in self._stencil():
             for histogram, value in zip(found, values, strict=True):
                 histogram.scatter_add_(1, bins, weight if value is None else weight * value)
-        return [histogram.view(len(self.there), self.grid.n_cells, self.grid.per_cell) for histogram in found]
+        cells = len(self.there), self.grid.n_cells, self.grid.per_cell
+        return [histogram.view(cells).transpose(0, 1).contiguous() for histogram in found]
 
     def sums(self, histogram: Tensor, table: str) -> Tensor:
-        """(n, U, Q): Σ_j value_j · table(z_j, q) at every node."""
-        found = histogram.new_zeros(len(histogram), self.grid.n_nodes, len(self.grid.s))
+        """(U, n, Q): Σ_j value_j · table(z_j, q) at every node."""
+        found = histogram.new_zeros(self.grid.n_nodes, histogram.shape[1], len(self.grid.s))
         for cells, nodes, part in self._meetings(table):
-            found[:, nodes] += histogram[:, cells] @ part
+            found[nodes].flatten(0, 1).addmm_(histogram[cells].flatten(0, 1), part)
         return found
 
     def products(self, histogram: Tensor) -> Tensor:
-        """(n, U, Q): E[e^(-tS)] = Π D at every node."""
-        log_product = self.sums(histogram, "log D")
-        late = self.grid.n_nodes - self.grid.last
-        certain = torch.nn.functional.pad(histogram.sum(dim=2), (0, late - self.grid.n_cells)).cumsum(dim=1)
-        log_product[:, self.grid.last :] += certain[:, :, None] * self.grid.log_rest
+        """(U, n, Q): E[e^(-tS)] = Π D at every node."""
+        log_product, grid = self.sums(histogram, "log D"), self.grid
+        certain = histogram.sum(dim=2).cumsum(dim=0)[:, :, None] * grid.log_rest
+        log_product[grid.last : grid.last + grid.n_cells] += certain
+        log_product[grid.last + grid.n_cells :] += certain[-1]
         return log_product.exp_()
 
     def integrals(self, integrand: Tensor) -> tuple[Tensor, Tensor]:
         """∫∫ integrand · G dq du for every bin, (n, bins), and how it changes if every second node is left out."""
         integrand = integrand * self.grid.weights
         every = self._integrals(integrand, 1)
-        integrand[:, 1::2] = 0.0
+        integrand[1::2] = 0.0
         apart = 1 if self.grid.method == "banzhaf" else 2
         return every, self._integrals(integrand[:, :, ::apart], apart).mul_(2 * apart).sub_(every)
 
     def _integrals(self, integrand: Tensor, apart: int) -> Tensor:
-        grid = self.grid
-        found = integrand.new_zeros(len(integrand), grid.n_cells, grid.per_cell)
+        grid, integrand = self.grid, integrand.contiguous()
+        found = integrand.new_zeros(grid.n_cells, integrand.shape[1], grid.per_cell)
         for cells, nodes, part in self._meetings("G"):
-            found[:, cells] += integrand[:, nodes] @ part[:, ::apart].T
-        certain = integrand[:, grid.last :] @ (-grid.log_rest[::apart]).exp()
-        found += certain.flip(1).cumsum(dim=1).flip(1)[:, : grid.n_cells, None]
-        return found.flatten(1)
+            found[cells].flatten(0, 1).addmm_(integrand[nodes].flatten(0, 1), part[:, ::apart].T)
+        certain = integrand[grid.last :] @ (-grid.log_rest[::apart]).exp()
+        found += certain.flip(0).cumsum(dim=0).flip(0)[: grid.n_cells, :, None]
+        return found.transpose(0, 1).flatten(1)
 
     def _meetings(self, table: str) -> Iterator[tuple[slice, slice, Tensor]]:
         """Which cells meet which nodes in u, and the table (κ, Q) there."""
