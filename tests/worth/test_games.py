@@ -238,3 +238,17 @@ def test_errors_say_what_is_wrong() -> None:
         of_mean(log_w * math.nan, a, empty)
     with pytest.raises(InputError, match="utility must be one of"):
         of_labels(log_w, torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0.5, 0.5]), utility="auc")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gpu_finds_the_same_values(method: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    log_w = -60 * torch.rand(5, 300, generator=generator, dtype=torch.float64)
+    a, empty = (torch.rand(300, generator=generator) < 0.4).double(), torch.full((5,), 0.4, dtype=torch.float64)
+    for values in (of_mean, of_squared_error):
+        here, there = (
+            values(log_w, a, empty, method=method),
+            values(log_w.cuda(), a.cuda(), empty.cuda(), method=method),
+        )
+        assert torch.allclose(here.values, there.values.cpu(), atol=1e-10)

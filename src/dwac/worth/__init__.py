@@ -18,8 +18,9 @@ it. Equal examples share their worth, so that one of many duplicates is worth li
 """
 
 from dwac.worth.blocks import vote_blocks
-from dwac.worth.games import METHODS, Values, of_log, of_mean, of_squared_error
+from dwac.worth.games import METHODS, of_log, of_mean, of_squared_error
 from dwac.worth.labels import UTILITIES, of_labels, together
+from dwac.worth.solver import Values
 from dwac.worth.tally import Tally
 
 __all__ = [

@@ -24,33 +24,15 @@ Whatever the game, the values of m players are one quadrature of two dimensions,
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.worth import closed
-from dwac.worth.grid import Grid, first_step
-from dwac.worth.quadrature import Quadrature, compacted
+from dwac.worth.quadrature import Quadrature
+from dwac.worth.solver import Values, solved
 
 METHODS = ("shapley", "banzhaf", "leave_one_out")
-_NODES = {"cpu": 2**22, "cuda": 2**26}  # numbers held at once in one array
-_FINER = 0.75  # by which the step shrinks where the tolerance is not met
-_TRIES = 4
-
-
-class Values(NamedTuple):
-    """The values of m players in n games, (n, m), and an estimate (n,) of what their absolute errors sum to."""
-
-    values: Tensor
-    errors: Tensor
-
-
-Integrate = Callable[[Quadrature, Tensor], tuple[Tensor, Tensor]]
 
 
 def of_mean(log_w: Tensor, gains: Tensor, empty: Tensor, *, method: str = "shapley", tolerance: float = 1e-4) -> Values:
@@ -84,7 +66,7 @@ def of_mean(log_w: Tensor, gains: Tensor, empty: Tensor, *, method: str = "shapl
         alone = votes.grid.alone(votes.n_players)[:, None]
         return a * (one + alone) - two, a * votes.near(change) - votes.near(other)
 
-    found = _solved(log_w, unit, integrate, _mean_of(log_w, unit), method, tolerance)
+    found = solved(log_w, unit, integrate, _mean_of(log_w, unit), method, tolerance)
     alone = _alone(method, there)
     return Values(
         (found.values * scale + (least - empty[:, None]) * alone).masked_fill(~there, 0.0),
@@ -121,7 +103,7 @@ def of_squared_error(
         alone = votes.grid.alone(votes.n_players)[:, None]
         return _squared(b, *votes.read(*tables)) - b * b * alone, _squared(b, *changes)
 
-    found = _solved(log_w, unit, integrate, -_mean_of(log_w, unit).square(), method, tolerance)
+    found = solved(log_w, unit, integrate, -_mean_of(log_w, unit).square(), method, tolerance)
     alone, square = _alone(method, there), scale.square()
     return Values(
         (found.values * square + empty[:, None].square() * alone).masked_fill(~there, 0.0),
@@ -167,7 +149,7 @@ def of_log(
             return votes.read(table)[0], votes.near(change)
 
         whole = torch.log1p((log_votes - own_top).exp().sum(dim=1) / extra[:, 0])
-        return _solved(log_votes, extra, integrate, whole, method, tolerance / 2, logs=True)
+        return solved(log_votes, extra, integrate, whole, method, tolerance / 2, fading=extra[:, 0])
 
     everyone, those = part(log_w - top, base), part(log_w_true - top, base * prior)
     return Values(those.values - everyone.values, those.errors + everyone.errors)
@@ -208,75 +190,3 @@ def _checked(log_w: Tensor, values: Tensor, method: str) -> tuple[Tensor, Tensor
             f"each player needs one number for each query, or one for all; log_w has shape {tuple(log_w.shape)}; got "
             f"{tuple(values.shape)}"
         ) from None
-
-
-@torch.no_grad()
-def _solved(
-    log_w: Tensor,
-    own: Tensor,
-    integrate: Integrate,
-    whole: Tensor,
-    method: str,
-    tolerance: float,
-    *,
-    logs: bool = False,
-) -> Values:
-    """Values of all games, those again with smaller steps whose errors exceed the tolerance.
-
-    own: (n, …) what `integrate` needs to know of each game besides the votes. whole: (n,) what the values sum to: if
-    they do not, by more than the estimate, the estimate is that gap.
-    """
-    if not 1e-11 <= tolerance <= 0.1:
-        raise InputError(f"tolerance must be between 1e-10 and 0.1; got {tolerance:g}")
-    step, grid_of = first_step(tolerance), partial(_grid, method=method, tolerance=tolerance, logs=logs)
-    values, errors = torch.zeros_like(log_w), torch.zeros_like(whole)
-    log_w = log_w - log_w.amax(dim=1, keepdim=True)  # nan where nobody is there
-    left = log_w.isfinite().any(dim=1).nonzero()[:, 0]
-    for _ in range(_TRIES):
-        for rows in _chunks(log_w, own, left, partial(grid_of, step=step)):
-            found, estimate = _once(log_w[rows], own[rows], integrate, grid_of(log_w[rows], own[rows], step=step))
-            if method == "shapley":
-                estimate = torch.maximum(estimate, (found.sum(dim=1) - whole[rows]).abs())
-            values[rows], errors[rows] = found, estimate
-        left = left[errors[left] > tolerance]
-        if len(left) == 0:
-            break
-        step *= _FINER
-    return Values(values, errors)
-
-
-def _once(log_w: Tensor, own: Tensor, integrate: Integrate, grid: Grid) -> tuple[Tensor, Tensor]:
-    votes = Quadrature(compacted(log_w, _gap(log_w, grid.tolerance)), grid)
-    values, change = integrate(votes, own)
-    return values.mul_(votes.there), grid.error((change.abs_() * votes.there).sum(dim=1))
-
-
-def _gap(log_w: Tensor, tolerance: float) -> float:
-    """How far apart log-weights must be for the lighter ones not to be seen beside the heavier."""
-    return 10.0 + math.log(log_w.shape[1] / tolerance)
-
-
-def _grid(log_w: Tensor, own: Tensor, *, method: str, tolerance: float, step: float, logs: bool) -> Grid:
-    there = log_w.isfinite()
-    log_w = compacted(log_w, _gap(log_w, tolerance))
-    reach = float(torch.logsumexp(log_w, dim=1).amax())
-    span = -float(log_w.masked_fill(~there, 0.0).amin())
-    # In the game of a log e^(-t · votes of the prior) is the last to fall.
-    until = math.log(math.log(1e3 / tolerance)) - math.log(float(own.amin())) if logs else -math.inf
-    n_players = int(there.sum(dim=1).amax())
-    return Grid(method, tolerance, step, n_players, reach, span, log_w.device, 1 if logs else 2, until)
-
-
-def _chunks(log_w: Tensor, own: Tensor, rows: Tensor, grid_of: Callable[[Tensor, Tensor], Grid]) -> list[Tensor]:
-    """The rows in parts that are computed together, those with alike spans of log-weights beside one another."""
-    if len(rows) == 0:
-        return []
-    spans = -log_w[rows].masked_fill(~log_w[rows].isfinite(), 0.0).amin(dim=1)
-    rows = rows[spans.argsort()]
-    parts, most = [], _NODES.get(log_w.device.type, 2**22)
-    while len(rows):
-        widest = grid_of(log_w[rows[-1:]], own[rows[-1:]])
-        size = max(1, most // max(widest.n_nodes * len(widest.s), log_w.shape[1]))
-        parts.append(rows[-size:])
-        rows = rows[:-size]
-    return parts

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from dwac.errors import InputError
 from dwac.worth import closed
-from dwac.worth.games import Values, of_log, of_mean
+from dwac.worth.games import of_log, of_mean
+from dwac.worth.solver import Values
 
 UTILITIES = ("probability", "log_probability", "accuracy")
 

@@ -8,7 +8,9 @@ nodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,19 +26,30 @@ class Quadrature:
     def __init__(self, log_w: Tensor, grid: Grid) -> None:
         self.grid, self.there = grid, torch.isfinite(log_w)
         self.n_players = self.there.sum(dim=1)
-        place = torch.where(self.there, -log_w / grid.width, 0.0)
+        place = torch.where(self.there, log_w, 0.0).mul_(-1 / grid.width)
         # Not beyond the heaviest: 1 / D of anyone heavier than all is not bounded by the others' factors.
         self._start = (place.floor().long() - (grid.points // 2 - 1)).clamp_min_(0)
         self._offset = place - self._start
         self._nearest = place.round().long()
 
+    @cached_property
+    def _weights(self) -> list[Tensor]:
+        """(n, m) for each of the bins from `_start` on: the weights of Lagrange interpolation, Π (x - l) / (k - l)."""
+        points, found = self.grid.points, []
+        above = [self.there.double()]  # products of x - l over l > k, last first
+        for other in range(points - 1, 0, -1):
+            above.append(above[-1] * (self._offset - other))
+        below: Tensor | None = None  # over l < k
+        for point in range(points):
+            weight = above.pop().div_(math.prod(point - other for other in range(points) if other != point))
+            found.append(weight if below is None else weight.mul_(below))
+            step = self._offset - point
+            below = step if below is None else below.mul_(step)
+        return found
+
     def _stencil(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The bins (n, m) of each player, and its weight there: those of Lagrange interpolation."""
-        for point in range(self.grid.points):
-            weight = self.there.double()
-            for other in range(self.grid.points):
-                if other != point:
-                    weight.mul_(self._offset - other).div_(point - other)
+        """The bins (n, m) of each player, and its weight there."""
+        for point, weight in enumerate(self._weights):
             yield self._start + point, weight
 
     def spread(self, *values: Tensor | None) -> list[Tensor]:

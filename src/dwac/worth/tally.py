@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dwac.worth.games import Values
+from dwac.worth.solver import Values
 
 Floats = NDArray[np.float64]
 
