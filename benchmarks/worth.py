@@ -106,10 +106,13 @@ def main() -> None:
     near = of_labels(log_w, references.labels, y[:MEASURED], prior, tolerance=TOLERANCE)[0]
     right = (references.labels == y[:MEASURED, None]).double()
     rows = []
+    if args.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     for method in ("shapley", "banzhaf", "leave_one_out"):
         tally, seconds = timed(args.device, lambda m=method: quadrature(references, h, y, prior, m))
         rows.append(row(f"{method}, ours", seconds, near - truth if method == "shapley" else None))
         print(rows[-1], "estimated:", tally.error, flush=True)
+    memory = {"GPU memory in GiB": round(torch.cuda.max_memory_allocated() / 2**30, 1)} if args.device == "cuda" else {}
     sampled, seconds = timed(args.device, lambda: in_random_orders(log_w, right, prior[y[:MEASURED]], ORDERS))
     seconds *= args.queries / MEASURED
     rows.append(row(f"{ORDERS} random orders *", seconds, sampled - truth))
@@ -136,6 +139,7 @@ def main() -> None:
         "dimensions": DIMENSIONS,
         "wrong labels": WRONG,
         "log-weights span (largest of those measured)": round(float(spans.max())),
+        **memory,
     }
     record.write(args.name, claim, config, table)
 

@@ -103,7 +103,8 @@ def of_squared_error(
         alone = votes.grid.alone(votes.n_players)[:, None]
         return _squared(b, *votes.read(*tables)) - b * b * alone, _squared(b, *changes)
 
-    found = solved(log_w, unit, integrate, -_mean_of(log_w, unit).square(), method, tolerance)
+    whole = -_mean_of(log_w, unit).square()
+    found = solved(log_w, unit, integrate, whole, method, tolerance, safety=16.0)  # it rises as t⁴
     alone, square = _alone(method, there), scale.square()
     return Values(
         (found.values * square + empty[:, None].square() * alone).masked_fill(~there, 0.0),

@@ -89,16 +89,17 @@ def solved(
     tolerance: float,
     *,
     fading: Tensor | None = None,
+    safety: float = 4.0,
 ) -> Values:
     """Values of all games; those whose errors exceed the tolerance are computed again, with smaller steps.
 
     own: (n, …) what `integrate` needs to know of each game besides the votes. whole: (n,) what Shapley values sum to:
     if they do not, by more than the estimate, the estimate is that gap. fading: (n,) the votes of the prior in games of
-    logs, in units of the heaviest.
+    logs, in units of the heaviest. safety: of the estimates, see `Grid.error`.
     """
     if not 1e-11 <= tolerance <= 0.1:
         raise InputError(f"tolerance must be between 1e-10 and 0.1; got {tolerance:g}")
-    games, step = _Games.of(log_w, method, tolerance, fading), first_step(tolerance)
+    games, step = _Games.of(log_w, method, tolerance, fading), first_step(tolerance, safety)
     values, errors = torch.zeros_like(log_w), torch.zeros_like(whole)
     left = games.n_players.nonzero()[:, 0]
     for _ in range(_TRIES):
@@ -106,7 +107,7 @@ def solved(
             votes = Quadrature(games.log_w[rows], grid)
             found, change = integrate(votes, own[rows])
             found.mul_(votes.there)
-            estimate = grid.error((change.abs_().mul_(votes.there)).sum(dim=1))
+            estimate = grid.error((change.abs_().mul_(votes.there)).sum(dim=1), safety)
             if method == "shapley":
                 estimate = torch.maximum(estimate, (found.sum(dim=1) - whole[rows]).abs())
             values[rows], errors[rows] = found, estimate
