@@ -110,12 +110,37 @@ def test_shapley_values_of_thousands_sum_to_what_all_are_worth(span: float) -> N
     assert (finer.values - found.values[:1]).abs().sum() <= 1e-4
 
 
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-7])
+def test_players_of_equal_weight_have_the_values_of_an_average(tolerance: float) -> None:
+    """The k-th to come changes a plain mean by a k-th of its difference from those before, by 1/m · 1/k in all."""
+    m = 20_000
+    a = (torch.arange(m) % 10 < 3).double()
+    others = (a.sum() - a) / (m - 1)
+    harmonic = sum(1 / k for k in range(2, m + 1))
+    truth = ((a - 0.25) + (a - others) * harmonic) / m
+    found = of_mean(torch.full((1, m), -7.0), a, row(0.25)[0], tolerance=tolerance)
+    assert (found.values[0] - truth).abs().sum() <= tolerance
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-7])
+def test_where_the_nearest_decides_values_are_those_of_one_nearest_neighbour(tolerance: float) -> None:
+    """The recursion of Jia et al. (2019) for k = 1, from the furthest one."""
+    m = 40
+    a = (torch.rand(m, generator=torch.Generator().manual_seed(0)) < 0.4).double()
+    truth = torch.empty(m, dtype=torch.float64)
+    truth[-1] = a[-1] / m
+    for j in range(m - 2, -1, -1):
+        truth[j] = truth[j + 1] + (a[j] - a[j + 1]) / (j + 1)
+    found = of_mean(-50.0 * torch.arange(m)[None], a, row(0.25)[0], tolerance=tolerance)
+    assert (found.values[0] - (truth - 0.25 / m)).abs().sum() <= tolerance
+
+
 games = st.lists(
     st.tuples(st.floats(-60, 0), st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=30
 )  # log-weight, and what a player says in two games
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(games, st.floats(0, 1), st.sampled_from(["shapley", "banzhaf"]))
 def test_values_add_up_and_keep_the_order_of_players(
     players: list[tuple[float, ...]], empty: float, method: str
@@ -129,7 +154,7 @@ def test_values_add_up_and_keep_the_order_of_players(
     assert (again[:, order] - one).abs().sum() < 1e-6
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(games, st.floats(0, 1))
 def test_shapley_values_are_efficient_and_equal_players_are_worth_the_same(
     players: list[tuple[float, ...]], empty: float
