@@ -29,6 +29,7 @@ from torch import Tensor
 
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.worth import closed
+from dwac.worth.grid import first_of
 from dwac.worth.quadrature import Quadrature
 from dwac.worth.solver import Values, solved
 
@@ -63,13 +64,13 @@ def of_mean(log_w: Tensor, gains: Tensor, empty: Tensor, *, method: str = "shapl
         first, change = votes.integrals(product * votes.sums(ones, "g"))
         second, other = votes.integrals(product.mul_(votes.sums(own, "g")))
         one, two = votes.read(first, second)
-        alone = votes.grid.alone(votes.n_players)[:, None]
-        return a * (one + alone) - two, a * votes.near(change) - votes.near(other)
+        first_to_come = first_of(method, votes.n_players)[:, None]
+        return a * (one + first_to_come) - two, a * votes.near(change) - votes.near(other)
 
     found = solved(log_w, unit, integrate, _mean_of(log_w, unit), method, tolerance)
-    alone = _alone(method, there)
+    first_to_come = first_of(method, there.sum(dim=1, keepdim=True))
     return Values(
-        (found.values * scale + (least - empty[:, None]) * alone).masked_fill(~there, 0.0),
+        (found.values * scale + (least - empty[:, None]) * first_to_come).masked_fill(~there, 0.0),
         found.errors * scale[:, 0],
     )
 
@@ -92,22 +93,18 @@ def of_squared_error(
     def integrate(votes: Quadrature, b: Tensor) -> tuple[Tensor, Tensor]:
         powers = votes.spread(None, b, b * b)
         product = votes.products(powers[0])
-        once, squares = [votes.sums(part, "g") for part in powers[:2]], [votes.sums(part, "k") for part in powers]
-        pairs = ((once[0],), (once[1],), (once[1], once[1]), (once[1], once[0]), (once[0], once[0]))
-        tables, changes = [], []
-        for number, pair in enumerate(pairs):
-            inside = pair[0] if len(pair) == 1 else pair[0] * pair[1] + squares[4 - number]
-            table, change = votes.integrals(product * inside)
-            tables.append(table)
-            changes.append(votes.near(change))
-        alone = votes.grid.alone(votes.n_players)[:, None]
-        return _squared(b, *votes.read(*tables)) - b * b * alone, _squared(b, *changes)
+        one, own = (votes.sums(part, "g") for part in powers[:2])
+        of_ones, of_b, of_squares = (votes.sums(part, "k") for part in powers)
+        inside = (one, own, own * own + of_squares, own * one + of_b, one * one + of_ones)
+        tables, changes = zip(*(votes.integrals(product * each) for each in inside), strict=True)
+        first = b * b * first_of(method, votes.n_players)[:, None]
+        return _squared(b, *votes.read(*tables)) - first, _squared(b, *map(votes.near, changes))
 
     whole = -_mean_of(log_w, unit).square()
     found = solved(log_w, unit, integrate, whole, method, tolerance, safety=16.0)  # it rises as t⁴
-    alone, square = _alone(method, there), scale.square()
+    first_to_come, square = first_of(method, there.sum(dim=1, keepdim=True)), scale.square()
     return Values(
-        (found.values * square + empty[:, None].square() * alone).masked_fill(~there, 0.0),
+        (found.values * square + empty[:, None].square() * first_to_come).masked_fill(~there, 0.0),
         found.errors * square[:, 0],
     )
 
@@ -159,12 +156,6 @@ def of_log(
 def _squared(b: Tensor, h_one: Tensor, h_own: Tensor, z_two: Tensor, z_one: Tensor, z_none: Tensor) -> Tensor:
     """Values for -mean², from their integrals, without the term of who comes first."""
     return z_two - 2 * b * (z_one - h_own) - b * b * (2 * h_one - z_none)
-
-
-def _alone(method: str, there: Tensor) -> Tensor:
-    """(n, 1): how often a player is the first to come."""
-    m = there.sum(dim=1, keepdim=True).double()
-    return torch.exp2(1 - m) if method == "banzhaf" else 1 / m.clamp_min(1)
 
 
 def _mean_of(log_w: Tensor, a: Tensor) -> Tensor:

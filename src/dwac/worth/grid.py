@@ -63,7 +63,8 @@ class Grid:
         if self.method == "banzhaf":
             return torch.zeros(1, dtype=torch.float64, device=self.device)
         low, high = -math.log(self.n_players) - self._cut / self.order, self._cut  # it falls as 1 - q near 1
-        return torch.arange(low, high + self.step, self.step, dtype=torch.float64, device=self.device)
+        n = math.ceil((high - low) / self.step) + 1
+        return low + self.step * torch.arange(n, dtype=torch.float64, device=self.device)
 
     @cached_property
     def weights(self) -> Tensor:
@@ -71,11 +72,6 @@ class Grid:
         if self.method == "banzhaf":
             return torch.full_like(self.s, self.step)
         return self.step**2 * torch.sigmoid(self.s) * torch.sigmoid(-self.s)
-
-    def alone(self, n_players: Tensor) -> Tensor:
-        """∫ (1-q)^(m-1) dq, (n,): how often a player is the first to come, given their numbers m."""
-        m = n_players.double()
-        return torch.exp2(1 - m) if self.method == "banzhaf" else 1 / m.clamp_min(1)
 
     @property
     def low(self) -> float:
@@ -142,6 +138,12 @@ class Grid:
         """
         binned = 0.1 * math.exp(-2 * math.pi * math.sqrt(2 / self.step))
         return safety * halved * math.exp(-(math.pi**2) / (2 * self.step)) + binned + 2 / _MARGIN * self.tolerance
+
+
+def first_of(method: str, n_players: Tensor) -> Tensor:
+    """∫ (1-q)^(m-1) dq: how often a player is the first to come, given their numbers m."""
+    m = n_players.double()
+    return torch.exp2(1 - m) if method == "banzhaf" else 1 / m.clamp_min(1)
 
 
 def first_step(tolerance: float, safety: float = 4.0) -> float:
