@@ -44,6 +44,7 @@ bench: .venv/bench
 	$(BIN)/python -m benchmarks.service
 	$(BIN)/python -m benchmarks.explorer
 	$(BIN)/python -m benchmarks.map
+	$(BIN)/python -m benchmarks.worth
 
 clean:
 	rm -rf .venv .venv-lowest .venv-build build dist src/*.egg-info

@@ -22,6 +22,7 @@ FLOORS = [
     "metrics",
     "engine",
     "reference",
+    "worth",
     "nn",
     "explain",
     "encoders",
@@ -61,6 +62,7 @@ PUBLIC = [
     "dwac.scoring",
     "dwac.server",
     "dwac.training",
+    "dwac.worth",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         report,
         scoring,
         training,
+        worth,
     )
     from dwac.estimator import DWACClassifier, DWACRegressor, load
     from dwac.explain import Explanation
@@ -47,6 +48,7 @@ __all__ = [
     "report",
     "scoring",
     "training",
+    "worth",
 ]
 
 

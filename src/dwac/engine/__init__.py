@@ -29,7 +29,7 @@ from dwac.engine.distributions import (
 )
 from dwac.engine.exact import QueryResult, query
 from dwac.engine.index import Index, build_index
-from dwac.engine.votes import Voters
+from dwac.engine.votes import Voters, every_vote
 
 __all__ = [
     "BACKENDS",
@@ -46,6 +46,7 @@ __all__ = [
     "build_cells",
     "build_index",
     "check_tolerance",
+    "every_vote",
     "in_order",
     "influence",
     "log_shares",

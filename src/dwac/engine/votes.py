@@ -191,3 +191,14 @@ def answered(
                 field[doubt] = better
         answers.append(found)
     return tuple(torch.cat(column) for column in zip(*answers, strict=True))
+
+
+@torch.no_grad()
+def every_vote(voters: Voters, queries: Tensor) -> Tensor:
+    """(n, m) float64: the log of every vote on each of the queries (n, d), all held at once: ask for few at a time."""
+
+    def answer(votes: Votes) -> tuple[Tensor, ...]:
+        log_w = torch.cat([votes.of(rows) for rows in votes.tiles()], dim=1).add_(votes.shift[:, None])
+        return torch.logsumexp(log_w, dim=1), log_w
+
+    return answered(voters, queries, answer)[1]

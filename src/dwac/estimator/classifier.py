@@ -16,6 +16,7 @@ from os import PathLike
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
@@ -46,6 +47,7 @@ from dwac.estimator.targets import (
     read_labels,
     several_labels,
 )
+from dwac.estimator.worth import Options, worth_of
 from dwac.explain import Explanation, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.explainer import unreadable
 from dwac.explain.labels import unreadable_labels
@@ -391,6 +393,50 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         # row is known is another (typicality).
         usual = "tails" if self.target_.kind == ORDERED else "probability"
         return usual if self.nonconformity == "auto" else self.nonconformity
+
+    # Worth
+
+    def worth(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        method: str = "shapley",
+        utility: str = "probability",
+        tolerance: float = 1e-4,
+        label: Any = None,
+        groups: Any = None,
+        ids: Iterable[Hashable] | None = None,
+    ) -> pd.DataFrame:
+        """What every voter is worth for the labels y of rows X: who helps, who harms, and how much.
+
+        The Shapley values of the vote itself, exactly: by how much a voter raises the probability of the true label,
+        averaged over all orders in which voters may come, and over the rows. They sum to what all voters together add
+        to the prior, the shares that classes have if all voters are equally near. Voters who are alike share their
+        worth: each of many duplicates is worth little, and so is each of very many voters.
+
+        This is the worth of a vote given the embeddings. The network was trained on these examples, too, and what it
+        learned from one of them is not in its worth: retraining without it may change more, or less.
+
+        Args:
+            X, y: rows that do not vote, such as held-out ones; a row that cannot be read judges nobody.
+            method: "shapley"; "banzhaf": the average over all sets of others, which does not sum to anything;
+                "leave_one_out": what removing this one voter would change.
+            utility: "probability" of the true label, "log_probability", or "accuracy"; see `dwac.worth.of_labels`. Of
+                several labels the probability that a label is as it is, averaged over labels.
+            tolerance: what the absolute errors of all voters may sum to for one row.
+            label: of several labels, this one alone.
+            groups: the group of each voter, such as whose data it is, in their order or as a Series by id: what groups
+                are worth, each coming and going as one.
+            ids: the names of the rows of X. Those who vote take no part in the vote on themselves.
+
+        Returns:
+            One row per voter by id, or per group: worth, the average over the rows of X; its standard deviation over
+            these rows; the standard error of the average; the label. `attrs["error"]` is the largest sum of errors that
+            is estimated for a row.
+        """
+        options = Options(method, utility, tolerance, label)
+        return worth_of(self, X, y, options, groups=groups, ids=ids, show=self.verbose)
 
     # Explaining
 

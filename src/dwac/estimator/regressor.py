@@ -31,6 +31,7 @@ from dwac.estimator.preparation import count
 from dwac.estimator.readable import NUMBERS_UNREAD, Sifted, warn_of
 from dwac.estimator.streaming import StreamingEstimator
 from dwac.estimator.targets import numbers, read_numbers
+from dwac.estimator.worth import Options, worth_of
 from dwac.explain import NumberExplanation, explain_numbers
 from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.nn import WeightedAverage, batches
@@ -313,6 +314,33 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         if rows.inputs:
             found[rows.readable] = self._typicality(self._novelty_of(h, rows.inputs), private=self.private_)
         return found
+
+    # Worth
+
+    def worth(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        method: str = "shapley",
+        tolerance: float = 1e-4,
+        groups: Any = None,
+        ids: Iterable[Hashable] | None = None,
+    ) -> pd.DataFrame:
+        """What every voter is worth for the numbers y of rows X: by how much it lowers the squared error.
+
+        The Shapley values of the vote itself, exactly, for the error of the voters' mean in units of the variance of
+        the training numbers. They sum to what all voters together add to saying the mean of everyone: about the R² of
+        these rows. Of several numbers, the average. Voters who are alike share their worth.
+
+        This is the worth of a vote given the embeddings. The network was trained on these examples, too, and what it
+        learned from one of them is not in its worth: retraining without it may change more, or less.
+
+        Args, and what is returned: as for `DWACClassifier.worth`. The tolerance is in units of the largest squared
+        difference between a voter's number and the true one.
+        """
+        options = Options(method, "squared_error", tolerance)
+        return worth_of(self, X, y, options, groups=groups, ids=ids, show=self.verbose)
 
     # Explaining
 

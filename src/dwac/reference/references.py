@@ -476,6 +476,17 @@ class ReferenceSet:
         """(m,): log w(h, h_i), with its weight but not its class's, of every example on one query (d,)."""
         return self._state.log_votes(query).cpu().numpy()
 
+    def every_vote(self, queries: Any) -> Any:
+        """(n, m) float64: the log of every example's vote on each query, its weight and its class's included.
+
+        The matrix is held in memory: ask for few queries at a time.
+
+        >>> ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1]).every_vote([[1.0]])
+        array([[ -1.,   0., -16.]])
+        """
+        state = self._state
+        return _like(queries, engine.every_vote(state.voters, inputs.as_queries(queries, state)))
+
     def _votes(self, queries: Any, backend: str, tolerance: float) -> Tensor:
         engine.check_tolerance(tolerance)
         state = self._state

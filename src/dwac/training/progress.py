@@ -58,6 +58,18 @@ def folds_bar(title: str, folds: int, *, show: bool | str = "auto") -> Iterator[
         yield done
 
 
+@contextmanager
+def rows_bar(title: str, rows: int, *, show: bool | str = "auto") -> Iterator[Callable[[int], None]]:
+    """A function to call with the number of rows done; it moves a progress bar inside the context."""
+    console = Console(stderr=True)
+    if not _shown(console, show):
+        yield lambda _: None
+        return
+    with _bar(console) as progress:
+        task = progress.add_task(title, total=float(rows), state=f"{rows:,} rows")
+        yield lambda done: progress.update(task, completed=done)
+
+
 def _shown(console: Console, show: bool | str) -> bool:
     return is_first() and bool(console.is_terminal or console.is_jupyter if show == "auto" else show)
 

@@ -1,0 +1,179 @@
+"""clf.worth and reg.worth: who helps and who harms, by id and by group, for every kind of target."""
+
+import warnings
+from copy import copy
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import dwac
+from dwac import DWACClassifier, DWACRegressor
+from dwac.errors import HeadError, IdError, InputError, PrivacyError, ShapeError
+from dwac.worth import of_mean
+
+QUICK: dict[str, Any] = {
+    "epochs": 8,
+    "batch_size": 32,
+    "learning_rate": 1e-2,
+    "random_state": 0,
+    "device": "cpu",
+    "cross_fit": False,
+}
+
+
+def rows(n: int, seed: int, name: str = "row") -> tuple[pd.DataFrame, pd.Series]:
+    """Two classes that follow a column; a fifth of the labels are wrong."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 3)), columns=["a", "b", "c"], index=[f"{name}{i}" for i in range(n)])
+    right = X["a"] + 0.3 * X["b"] > 0
+    return X, pd.Series(np.where(right ^ (rng.random(n) < 0.2), "yes", "no"), index=X.index)
+
+
+NEW = rows(60, 1, "new")
+
+
+@pytest.fixture(scope="module")
+def clf() -> DWACClassifier:
+    return DWACClassifier(**QUICK).fit(*rows(150, 0))
+
+
+def prior_of(clf: DWACClassifier, y: Any) -> float:
+    shares = np.bincount(clf.references_.labels.numpy()) / len(clf.references_)
+    return float(np.mean([shares[list(clf.classes_).index(label)] for label in y]))
+
+
+def test_shapley_values_sum_to_what_the_votes_add_to_the_prior(clf) -> None:
+    X, y = NEW
+    table = clf.worth(X, y)
+    assert table.index.tolist() == clf.references_.ids.tolist()
+    assert table.index.name == "id"
+    p = clf.predict_proba(X)[np.arange(len(y)), [list(clf.classes_).index(label) for label in y]]
+    assert table["worth"].sum() == pytest.approx(p.mean() - prior_of(clf, y), abs=1e-4)
+    assert table.attrs["queries"] == 60
+    assert 0 < table.attrs["error"] <= 1e-4
+    np.testing.assert_allclose(table["standard_error"], table["deviation"] / np.sqrt(60))
+
+
+def test_leave_one_out_is_what_forgetting_changes(clf) -> None:
+    X, y = NEW
+    table, h = clf.worth(X, y, method="leave_one_out"), clf.embed(X)
+    codes = np.array([list(clf.classes_).index(label) for label in y])
+
+    def mean(references: Any) -> float:
+        return float(references.probabilities(h)[np.arange(len(y)), codes].mean())
+
+    for name in clf.references_.ids[[0, 17, 60]]:
+        without = copy(clf.references_)
+        without.remove([name])
+        assert table.loc[name, "worth"] == pytest.approx(mean(clf.references_) - mean(without), abs=1e-6)
+
+
+def test_wrong_labels_are_worth_less(clf) -> None:
+    X, y = rows(150, 0)
+    table = clf.worth(*NEW)
+    wrong = ((X["a"] + 0.3 * X["b"] > 0) != (y == "yes")).loc[table.index]
+    worth = table["worth"]
+    assert worth[wrong].mean() < 0 < worth[~wrong].mean()
+    assert (table["label"] == y.loc[table.index]).all()
+    banzhaf = clf.worth(*NEW, method="banzhaf")["worth"]
+    assert banzhaf[wrong].mean() < 0 < banzhaf[~wrong].mean()
+
+
+@pytest.mark.parametrize("utility", ["log_probability", "accuracy"])
+def test_worth_for_other_utilities_ranks_much_alike(clf, utility: str) -> None:
+    usual, other = clf.worth(*NEW)["worth"], clf.worth(*NEW, utility=utility)["worth"]
+    assert usual.corr(other, method="spearman") > 0.8
+    if utility == "accuracy":
+        assert other.sum() == pytest.approx(clf.score(*NEW) - prior_of(clf, NEW[1]), abs=1e-4)
+
+
+def test_groups_are_worth_what_all_of_their_examples_bring_at_once(clf) -> None:
+    owner = pd.Series(["ann", "bob", "cat"] * 50, index=rows(150, 0)[0].index)
+    table = clf.worth(*NEW, groups=owner)
+    assert sorted(table.index) == ["ann", "bob", "cat"]
+    assert table["examples"].sum() == len(clf.references_)
+    assert table["worth"].sum() == pytest.approx(clf.worth(*NEW)["worth"].sum(), abs=2e-4)
+    in_order = clf.worth(*NEW, groups=owner.loc[clf.references_.ids].tolist())
+    pd.testing.assert_frame_equal(in_order, table)
+
+
+def test_nobody_votes_on_itself(clf) -> None:
+    X, y = rows(150, 0)
+    voter = clf.references_.ids[:1].tolist()
+    table, without = clf.worth(X.loc[voter], y.loc[voter], ids=voter, tolerance=1e-8), copy(clf.references_)
+    assert table.loc[voter[0], "worth"] == 0
+    assert np.isnan(table["deviation"]).all()  # of one row
+    without.remove(voter)
+    log_w, code = without.every_vote(clf.embed(X.loc[voter])), list(clf.classes_).index(y[voter[0]])
+    others = of_mean(
+        torch.as_tensor(log_w),
+        (without.labels == code).double(),
+        torch.tensor([prior_of(clf, y.loc[voter])]),
+        tolerance=1e-8,
+    )[0]
+    np.testing.assert_allclose(table["worth"].iloc[1:], others[0], atol=1e-8)
+
+
+def test_a_label_nobody_has_and_a_row_nobody_can_read_judge_no_one(clf) -> None:
+    X, y = NEW
+    unknown = clf.worth(X[:2], ["maybe", y.iloc[1]])
+    np.testing.assert_allclose(unknown["worth"], clf.worth(X[1:2], y[1:2])["worth"] / 2, atol=1e-4)
+
+
+def test_several_labels_are_worth_what_they_add_to_being_right(tmp_path) -> None:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(150, 3))
+    Y = (X + 0.5 * rng.normal(size=X.shape) > 0).astype(int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = DWACClassifier(**QUICK).fit(X, Y)
+    asked, true = X[:40] + 0.1, Y[:40]
+    p = clf.predict_proba(asked)
+    right = np.where(true == 1, p, 1 - p)
+    shares = Y[clf.references_.ids].mean(axis=0)
+    before = np.where(true == 1, shares, 1 - shares)
+    table = clf.worth(asked, true)
+    assert table["worth"].sum() == pytest.approx((right - before).mean(), abs=1e-4)
+    one = clf.worth(asked, true, label=clf.classes_[1])
+    assert one["worth"].sum() == pytest.approx((right - before)[:, 1].mean(), abs=1e-4)
+    with pytest.raises(InputError, match="several labels"):
+        clf.worth(asked, true, utility="accuracy")
+
+
+def test_numbers_are_worth_the_squared_error_they_take_away() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(200, 3))
+    y = 100 + 10 * X[:, 0] + rng.normal(size=200)
+    reg = DWACRegressor(**QUICK).fit(X[:150], y[:150])
+    table = reg.worth(X[150:], y[150:])
+    known = y[reg.references_.ids]
+    gain = (known.mean() - y[150:]) ** 2 - (reg.predict(X[150:]) - y[150:]) ** 2
+    assert table["worth"].sum() == pytest.approx(gain.mean() / known.var(), abs=1e-3)
+    assert table["number"].tolist() == known.tolist()
+    by_group = reg.worth(X[150:], y[150:], groups=(known > 100).tolist())
+    assert by_group["worth"].sum() == pytest.approx(table["worth"].sum(), abs=1e-3)
+
+
+def test_representatives_are_players_with_the_votes_of_all_they_stand_for(clf) -> None:
+    few = clf.condense(10)
+    table = few.worth(*NEW)
+    assert len(table) == len(few.references_) < len(clf.references_)
+    assert table["size"].sum() == len(clf.references_)
+
+
+def test_errors_say_what_to_do(clf, tmp_path) -> None:
+    with pytest.raises(InputError, match="method must be one of"):
+        clf.worth(*NEW, method="knn")
+    with pytest.raises(InputError, match="utility must be one of"):
+        clf.worth(*NEW, utility="auc")
+    with pytest.raises(ShapeError, match="one name per voter"):
+        clf.worth(*NEW, groups=["ann"])
+    with pytest.raises(IdError, match="none for"):
+        clf.worth(*NEW, groups=pd.Series(["ann"], index=["nobody"]))
+    with pytest.raises(HeadError, match="softmax"):
+        DWACClassifier(head="softmax", **QUICK).fit(*rows(150, 0)).worth(*NEW)
+    with pytest.raises(PrivacyError, match="private"):
+        dwac.load(clf.save(tmp_path / "model", include_examples=False)).worth(*NEW)
