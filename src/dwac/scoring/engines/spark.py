@@ -22,8 +22,8 @@ def run(
 ) -> Iterator[Done]:
     """Run the task on every piece; Spark itself gives pieces of workers that died to others.
 
-    The cluster is the one at options["address"], or that spark-submit or spark-defaults.conf names, with as many tasks
-    at once as it has cores; otherwise `workers` processes run on this machine.
+    The cluster is the one at options["address"], or that PYSPARK_SUBMIT_ARGS or spark-defaults.conf names, with as
+    many tasks at once as it has cores; otherwise `workers` processes run on this machine.
 
     Each piece is a job of its own: one job for all would give nothing before its end, and end at the first piece that
     fails.
@@ -44,7 +44,7 @@ def run(
 def _context(workers: int, address: str | None) -> SparkContext:
     if SparkContext._active_spark_context is not None:
         return SparkContext.getOrCreate()
-    SparkContext._ensure_initialized()  # starts Java: only then are the settings of spark-submit known
+    SparkContext._ensure_initialized()  # starts Java: only then are its settings known
     conf = SparkConf().setAppName("dwac score").setIfMissing("spark.log.level", "FATAL")
     conf.setIfMissing("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
     master = address or conf.get("spark.master", _HERE)
