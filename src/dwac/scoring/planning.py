@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -143,17 +142,6 @@ def columns_of(file: File, form: str, encoding: str) -> dict[str, Any]:
             with there.fs.open(there.path, "rb") as raw:
                 return {field.name: field.type for field in pq.read_schema(raw)}
         layout = layout_of(file.url, form, encoding)
-        if form != "jsonl":
-            return dict.fromkeys(layout.names)
-        first = next(cuts(layout.blocks(), None)).data.lstrip().partition(b"\n")[0]
-        return _keys(first)
-    except (InputError, OSError, EOFError, pa.ArrowException, StopIteration):
+        return dict.fromkeys(layout.names)
+    except (InputError, OSError, EOFError, pa.ArrowException):
         return {}
-
-
-def _keys(line: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return {}
-    return dict.fromkeys(str(key).strip() for key in found) if isinstance(found, dict) else {}
