@@ -5,8 +5,8 @@ process has one thread. One file of Parquet, divided into the same pieces for ev
 
 - core: `score` on record batches, against `evaluation.predict(…).frame()` on the same rows as a DataFrame, in turns, in
   processor time.
-- processes: the local engine with 1, 2, … workers; seconds from the start of the first piece to the last shard; starting
-  up is given beside it.
+- processes: the local engine with 1, 2, … workers; seconds from the start of the first piece to the last shard;
+  starting up is given beside it.
 - memory: the largest resident set of any worker while all rows are scored.
 
     python -m benchmarks.scoring                                                        # 400,000 rows, minutes
@@ -58,7 +58,13 @@ def main() -> None:
             write_rows(Path(folder) / "rows.parquet", asked.rows)
             counts = [asked.workers] if asked.only == "memory" else sorted({1, asked.workers})
             rows += processes(model, Path(folder), asked.rows, counts)
-    config = {"numbers": NUMBERS, "categories": WORDS, "classes": CLASSES, "examples": EXAMPLES, "voters": VOTERS}
+    config: dict[str, Any] = {
+        "numbers": NUMBERS,
+        "categories": WORDS,
+        "classes": CLASSES,
+        "examples": EXAMPLES,
+        "voters": VOTERS,
+    }
     config |= {"rows": asked.rows, "load_average_before": before}
     record.write(asked.name, (__doc__ or "").split("\n")[0], config, pd.DataFrame(rows))
 
