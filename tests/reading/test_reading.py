@@ -181,7 +181,7 @@ def test_columns_are_looked_at_a_fixed_number_of_times(given: Any, form: str, mo
         def strip(self, *_: Any) -> str:
             return self
 
-    tables._named([Name(name) for name in names], "a")
+    tables.named([Name(name) for name in names], "a")
     assert compared <= 2 * len(names)
     frame = pd.DataFrame([[*range(len(names))]] * 3, columns=names)
     file = {"csv": frame.to_csv(index=False), "jsonl": frame.to_json(orient="records", lines=True)}

@@ -14,6 +14,7 @@ import pytest
 import dwac
 from dwac.errors import CalibrationWarning, InputError, StorageError
 from dwac.estimator.evaluation import predict
+from dwac.reading import load
 from dwac.scoring import Request, models, schema, score
 from tests.scoring.conftest import people
 
@@ -24,7 +25,8 @@ KINDS = ("classes", "private", "labels", "numbers", "two numbers")
 def scored(folder: Any, batches: Any, **options: Any) -> pd.DataFrame:
     found = list(score(folder, batches, device="cpu", **options))
     assert {batch.schema for batch in found} <= {schema(folder, device="cpu", **options)}
-    return pa.Table.from_batches(found).to_pandas()
+    frame: pd.DataFrame = pa.Table.from_batches(found).to_pandas()
+    return frame
 
 
 def same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
@@ -149,7 +151,7 @@ def test_what_cannot_be_given_is_refused_before_the_first_row(folder_of: Folders
         with pytest.raises(InputError, match=why):
             score(folder_of(kind), [], device="cpu", **options)
     with pytest.raises(InputError, match="path of a model folder, not a model"):
-        score(dwac.DWACClassifier(), [])  # type: ignore[arg-type]
+        score(dwac.DWACClassifier(), [])
     with pytest.raises(StorageError, match="there is no model in"):
         score("nowhere", [])
     with pytest.raises(InputError, match="missing: 'town'"):
@@ -163,8 +165,12 @@ def test_a_model_is_loaded_once_and_again_when_its_folder_changes(
 ) -> None:
     clf, loads = dwac.load(folder_of("classes"), device="cpu"), []
     clf.save(tmp_path)
-    real = models.load
-    monkeypatch.setattr(models, "load", lambda *args, **options: loads.append(1) or real(*args, **options))
+
+    def counted(*args: Any, **options: Any) -> Any:
+        loads.append(1)
+        return load(*args, **options)
+
+    monkeypatch.setattr(models, "load", counted)
     asked = Request(str(tmp_path), device="cpu")
     threads = [threading.Thread(target=models.model_of, args=(asked,)) for _ in range(4)]
     for thread in threads:

@@ -74,9 +74,9 @@ def test_every_format_whole_or_divided_gives_the_answers_of_predict(
     found = score_files(folder_of("classes"), tmp_path / "in", tmp_path / "out", **KEYS)
     assert (found.rows, found.unreadable, found.failed) == (250 * len(NAMES), 0, [])
     answers = pd.read_parquet(tmp_path / "out").drop(columns=["set", "unreadable"])
-    for name, part in answers.groupby("file", observed=True):
+    for file, part in answers.groupby("file", observed=True):
         rest = part.drop(columns="file").sort_values("id").reset_index(drop=True)
-        pd.testing.assert_frame_equal(rest, expected, check_dtype=False, rtol=1e-9, obj=str(name))
+        pd.testing.assert_frame_equal(rest, expected, check_dtype=False, rtol=1e-9, obj=str(file))
     shards = pd.Series(sorted(path.name for path in (tmp_path / "out").glob("part-*")))
     divided = shards.str[5:10].astype(int).value_counts().sort_index()
     assert (divided[[0, 1, 2, 3, 7]] >= 3).all()
@@ -110,6 +110,17 @@ def test_rows_that_cannot_be_read_are_set_aside_with_the_reason(
     (tmp_path / "rows.jsonl").write_text('{"age": 1, "pay": 2, "town": "a"}\n{"age":\n\n[1]\n')
     found = score_files(folder_of("classes"), tmp_path / "rows.jsonl", tmp_path / "json", **KEYS)
     assert (found.rows, found.unreadable) == (1, 2)
+    mixed = [{"age": "30", "pay": 0.5, "town": 7}, {"age": 30, "pay": "0.5", "town": "7"}, {"pay": 1, "town": "a"}]
+    (tmp_path / "mixed.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in mixed))
+    found = score_files(folder_of("classes"), tmp_path / "mixed.jsonl", tmp_path / "mixed", rows=1, **KEYS)
+    assert (found.rows, found.unreadable) == (3, 0)
+    run("predict", folder_of("classes"), tmp_path / "mixed.jsonl", "-o", tmp_path / "mixed.parquet")
+    both = [pd.read_parquet(path)["probability"] for path in (tmp_path / "mixed", tmp_path / "mixed.parquet")]
+    np.testing.assert_allclose(*both, rtol=1e-9)
+    assert both[0][0] == both[0][1]
+    (tmp_path / "empty.csv").write_text("age,pay,town\n")
+    with pytest.raises(InputError, match="has columns but no rows"):
+        score_files(folder_of("classes"), tmp_path / "empty.csv", tmp_path / "none", **KEYS)
     strict = score_files(folder_of("classes"), tmp_path / "rows.jsonl", tmp_path / "strict", strict=True, **KEYS)
     assert re.search("line 2: it is not JSON", str(strict.failed[0].error))
 

@@ -88,8 +88,8 @@ def score(
     The columns are those of `dwac predict`. Without --id, `id` is the number of the row in its file and `file` names
     that file. Read them all with pandas.read_parquet("scores/") or any other reader of Parquet.
 
-    The data may be larger than memory: it is scored in pieces of about 100,000 rows, each of which becomes one shard,
-    written whole or not at all. If the run is stopped, start it again: it goes on where it was, and ends with the same
+    The data may be larger than memory: it is scored in pieces of some 30,000 rows or more, each of which becomes one
+    shard, written whole or not at all. If the run is stopped, start it again: it goes on where it was, and ends with the same
     bytes, whatever the engine and the number of workers.
 
     Rows that cannot be read are in OUT/_unreadable with the reason, and the exit code is 3. If a file is damaged or

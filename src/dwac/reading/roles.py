@@ -160,7 +160,7 @@ def _as_learned(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
             return values.map(str, na_action="ignore").astype(object)
         return values
     if not is_text(values):
-        return values
+        return _mixed_as_learned(values, column) if values.dtype == object else values
     if column.kind == "datetime":
         found = pd.to_datetime(values, format="ISO8601", errors="coerce")
     elif column.kind == "boolean":
@@ -169,3 +169,13 @@ def _as_learned(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
         found = pd.to_numeric(values, errors="coerce")
     lost = found.isna() & ~missing(values)
     return found.astype(object).mask(lost, values) if lost.any() else found
+
+
+def _mixed_as_learned(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
+    """The texts in a column of JSON that also has other values: each is read as it would be among texts alone."""
+    texts = values.map(lambda value: isinstance(value, str)).astype(bool)
+    if not texts.any():
+        return values
+    found = values.copy()
+    found[texts] = _as_learned(values[texts], column).astype(object)
+    return found

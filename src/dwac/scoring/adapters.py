@@ -161,8 +161,8 @@ def ray(
     except ModuleNotFoundError as error:
         raise InputError(f"dwac.scoring.ray needs {error.name}: pip install 'dwac[ray]'") from None
     asked = _travelling(model, options)
-    if isinstance(model, Request) or "device" not in options:
-        asked = replace(asked, device="cuda" if gpus else "cpu") if asked.device == "auto" else asked
+    if asked.device == "auto":
+        asked = replace(asked, device="cuda" if gpus else "cpu")
     return {
         "fn": RayScorer,
         "fn_constructor_args": (asked,),

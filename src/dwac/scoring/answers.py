@@ -123,11 +123,13 @@ def answered(
 
 def column(values: Any, kind: pa.DataType) -> pa.Array:
     """Values as a column of this type."""
-    if pa.types.is_list(kind) and not pa.types.is_struct(kind.value_type):
-        return pa.array([_as(held, kind.value_type) for held in values], kind)
-    if pa.types.is_string(kind):
+    values = values.tolist() if isinstance(values, pd.Series) and values.dtype == object else values
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several types, which are given as text
+        if pa.types.is_list(kind):
+            return pa.array([_as(held, kind.value_type) for held in values], kind)
         return pa.array([None if value is None or value != value else str(value) for value in values], kind)
-    return pa.array(values, kind)
 
 
 # Voters

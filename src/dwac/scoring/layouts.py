@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import json
 import lzma
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -57,7 +58,7 @@ class Layout:
     encoding: str
     start: int = 0  # the byte where its rows begin, if it can be divided
     line: int = 0  # how many lines come before
-    names: tuple[str, ...] = ()  # columns of CSV
+    names: tuple[str, ...] = ()  # columns of CSV; of JSON Lines those that its first lines have
     delimiter: str = ","
     comma: bool = False  # whether decimals have a comma
 
@@ -115,7 +116,7 @@ def layout_of(url: str, form: str, encoding: str) -> Layout:
         if not head[mark:].strip():
             raise InputError(f"{url} is empty; give a file with data, or remove it")
         if form == "jsonl":
-            return Layout(url, form, encoding, start=mark)
+            return Layout(url, form, encoding, start=mark, names=_keys(head[mark:]))
         found = _csv_layout(Layout(url, form, encoding, start=mark), head[mark:], whole=whole)
         if found is not None:
             return found
@@ -142,6 +143,16 @@ def _csv_layout(known: Layout, head: bytes, *, whole: bool) -> Layout | None:
         delimiter=delimiter,
         comma=decimal_comma(text, delimiter),
     )
+
+
+def _keys(head: bytes) -> tuple[str, ...]:
+    """The keys of the first lines of JSON Lines, as far as they can be read."""
+    found: dict[str, None] = {}
+    for line in head.split(b"\n"):
+        with suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            found |= dict.fromkeys(str(key).strip() for key in row) if isinstance(row, dict) else {}
+    return tuple(found)
 
 
 def _normal(encoding: str) -> str:

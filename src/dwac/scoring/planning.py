@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,9 +19,11 @@ from dwac.scoring.pieces import Piece, shard_name
 from dwac.scoring.places import File, place
 from dwac.scoring.records import BLOCK, cuts
 
-_ROWS = 2**17  # of Parquet in a piece
-_BYTES = 2**27  # the same, if that is fewer rows
-_MOST = 20_000  # pieces; of more data they are larger
+# Seconds of work: enough pieces to keep workers busy to the end, and little to do again for a worker that died.
+_ROWS, _MOST_ROWS = 2**15, 2**20  # of Parquet in a piece
+_BYTES = 2**26  # the same, if that is fewer rows
+_MOST_BYTES = 2**26  # of CSV and JSON Lines in a piece, which are read at once; the fewest are one block
+_PIECES = 2**12  # of more data, pieces are larger
 _AT_ONCE = 16  # files whose footers are read at the same time
 
 
@@ -50,19 +51,20 @@ def planned(
     files: Sequence[tuple[File, str]], encoding: str, said: Callable[[str], None] = lambda _: None
 ) -> list[list[Piece]]:
     """The pieces of each file. A file that cannot be read is one piece, whose reader then says what is wrong."""
-    total = sum(file.size for file, _ in files)
-    block = max(BLOCK, total // _MOST)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         footers = list(pool.map(lambda each: _groups(each[0]) if each[1] == "parquet" else None, files))
+    n = sum(rows for groups in footers if groups for rows, _ in groups)
+    most_rows = min(max(_ROWS, n // _PIECES), _MOST_ROWS)
+    most_bytes = min(max(BLOCK, sum(file.size for file, _ in files) // _PIECES), _MOST_BYTES)
     found = []
     for index, ((file, form), groups) in enumerate(zip(files, footers, strict=True)):
         whole = Piece(0, "", file.url, file.name, form, size=file.size)
         if form == "parquet":
-            parts = [whole] if groups is None else list(_of_groups(whole, groups, scale=total // _MOST // _BYTES))
+            parts = [whole] if groups is None else list(_of_groups(whole, groups, most_rows))
         else:
             if file.size > 2**30:
                 said(f"looking for where records end in {file.name}: {file.size / 1e9:,.1f} GB")
-            parts = _of_text(whole, encoding, block)
+            parts = _of_text(whole, encoding, most_bytes)
         found.append([replace(part, shard=shard_name(index, number)) for number, part in enumerate(parts)])
     return found
 
@@ -87,16 +89,15 @@ def _groups(file: File) -> list[tuple[int, int]] | None:
         return None
 
 
-def _of_groups(whole: Piece, groups: list[tuple[int, int]], *, scale: int) -> Iterator[Piece]:
+def _of_groups(whole: Piece, groups: list[tuple[int, int]], most: int) -> Iterator[Piece]:
     """Runs of row groups; a row group that is too large is divided, and read by several."""
-    most_rows, most_bytes = _ROWS * max(scale, 1), _BYTES * max(scale, 1)
     n, size = 0, 0
     start = row = 0
     for rows, volume in groups:
-        if n and (n + rows > most_rows or size + volume > most_bytes):
+        if n and (n + rows > most or size + volume > _BYTES):
             yield _rows(whole, start, row, size)
             start, n, size = row, 0, 0
-        parts = int(np.ceil(max(rows / most_rows, min(volume / most_bytes, rows), 1)))
+        parts = int(np.ceil(max(rows / most, min(volume / _BYTES, rows), 1)))
         if parts > 1:
             edges = np.linspace(row, row + rows, parts + 1).astype(int).tolist()
             yield from (_rows(whole, *ends, volume // parts) for ends in pairwise(edges))
@@ -115,7 +116,7 @@ def _rows(whole: Piece, start: int, stop: int, size: int) -> Piece:
 # CSV and JSON Lines
 
 
-def _of_text(whole: Piece, encoding: str, block: int) -> list[Piece]:
+def _of_text(whole: Piece, encoding: str, most: int) -> list[Piece]:
     """Ranges of bytes that end where records do; all of a file that cannot be divided."""
     try:
         layout = layout_of(whole.file, whole.form, encoding)
@@ -126,7 +127,7 @@ def _of_text(whole: Piece, encoding: str, block: int) -> list[Piece]:
             stop = cut.start + len(cut.data) if cut.whole else None
             part = replace(whole, start=cut.start, stop=stop, row=cut.row, line=cut.line, size=len(cut.data))
             last = found[-1] if found else None
-            if last is not None and last.stop is not None and stop is not None and stop - last.start <= block:
+            if last is not None and last.stop is not None and stop is not None and stop - last.start <= most:
                 found[-1] = replace(last, stop=stop, size=stop - last.start)
             else:
                 found.append(part)
@@ -143,17 +144,6 @@ def columns_of(file: File, form: str, encoding: str) -> dict[str, Any]:
             with there.fs.open(there.path, "rb") as raw:
                 return {field.name: field.type for field in pq.read_schema(raw)}
         layout = layout_of(file.url, form, encoding)
-        if form != "jsonl":
-            return dict.fromkeys(layout.names)
-        first = next(cuts(layout.blocks(), None)).data.lstrip().partition(b"\n")[0]
-        return _keys(first)
-    except (InputError, OSError, EOFError, pa.ArrowException, StopIteration):
+        return dict.fromkeys(layout.names)
+    except (InputError, OSError, EOFError, pa.ArrowException):
         return {}
-
-
-def _keys(line: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return {}
-    return dict.fromkeys(str(key).strip() for key in found) if isinstance(found, dict) else {}

@@ -82,7 +82,6 @@ def _cuts(piece: Piece, layout: Layout) -> Iterator[Cut]:
 
 
 def _parsed(cut: Cut, layout: Layout, wanted: _Wanted, rows: int) -> Iterator[Chunk]:
-    parse = _json if layout.form == "jsonl" else _csv
     starts, stops = spans(cut.data, layout.mark)
 
     def written(place: int) -> tuple[int, str]:
@@ -90,16 +89,28 @@ def _parsed(cut: Cut, layout: Layout, wanted: _Wanted, rows: int) -> Iterator[Ch
         raw = cut.data[start : int(stops[place])].rstrip(b"\r").decode(layout.stored, errors="backslashreplace")
         return cut.line + cut.data.count(b"\n", 0, start) + 1, raw[:_KEPT]
 
-    table, kept, reasons = parse(cut, layout, wanted, starts, stops)
-    bad = [Bad(cut.row + row, *_first_two(written(row), why)) for row, why in reasons.items()]
+    # Objects of JSON take much memory, so they are parsed as they are used; types in CSV are found from many rows.
+    step = rows if layout.form == "jsonl" else max(len(starts), 1)
+    for base in range(0, len(starts), step):
+        part = slice(base, base + step)
+        parse = _json if layout.form == "jsonl" else _csv
+        table, kept, reasons = parse(cut, layout, wanted, starts[part], stops[part])
+        bad = [_bad(cut.row + base + row, *written(base + row), why) for row, why in reasons.items()]
+        yield from _cut_up(table, kept + base, bad, cut, rows, written)
+
+
+def _cut_up(
+    table: Any, kept: NDArray[np.int64], bad: list[Bad], cut: Cut, rows: int, written: Callable[[int], tuple[int, str]]
+) -> Iterator[Chunk]:
+    """Parsed rows, at most so many at once; kept: which records of the cut they are."""
     for first in range(0, max(len(kept), 1), rows):
         some = kept[first : first + rows]
         part = table.iloc[first : first + rows] if isinstance(table, pd.DataFrame) else table.slice(first, rows)
         yield Chunk(part, cut.row + some, bad if first == 0 else [], lambda i, some=some: written(int(some[i])))  # type: ignore[misc]
 
 
-def _first_two(found: tuple[int, str], why: str) -> tuple[int, str, str]:
-    return found[0], why, found[1]
+def _bad(row: int, line: int, text: str, why: str) -> Bad:
+    return Bad(row, line, why, text)
 
 
 Parsed = tuple[Any, NDArray[np.int64], dict[int, str]]  # rows, which records they are, and why others are not
@@ -211,7 +222,16 @@ def _json(cut: Cut, layout: Layout, wanted: _Wanted, starts: NDArray[np.int64], 
         elif found is not None:
             rows.append(found)
             good.append(number)
-    return _frame(rows, layout.url, wanted.texts), np.array(good, dtype=np.int64), reasons
+    frame = _frame(rows, layout.url, wanted.texts)
+    # A key that some rows lack is a missing value; one that none has is a missing column, which is refused later.
+    for name in set(wanted.needed or ()).difference(frame.columns):
+        if name in layout.names or any(key in cut.data for key in _written_keys(name)):
+            frame[name] = None
+    return frame, np.array(good, dtype=np.int64), reasons
+
+
+def _written_keys(name: str) -> set[bytes]:
+    return {json.dumps(name, ensure_ascii=plain).encode() for plain in (True, False)}
 
 
 def _object(raw: bytes, encoding: str) -> dict[str, Any] | str | None:
@@ -254,10 +274,13 @@ def _parquet(piece: Piece, rows: int, needed: Collection[str] | None) -> Iterato
             groups = [g for g in range(len(counts)) if ends[g] < stop and ends[g + 1] > piece.start]
             row = int(ends[groups[0]]) if groups else stop
             names = file.schema_arrow.names
+            plain = named(names, piece.file)
             used = list(needed) if needed is not None and set(needed) <= set(names) else None
             size = _batch_rows(file, groups, rows)
             reader = file.iter_batches(batch_size=size, row_groups=groups, columns=used, use_threads=False)
             for batch in reader if groups else ():
+                if used is None and plain != names:
+                    batch = pa.RecordBatch.from_arrays(batch.columns, names=plain)
                 skip, end = max(piece.start - row, 0), min(stop - row, batch.num_rows)
                 if end > skip:
                     yield Chunk(batch.slice(skip, end - skip), np.arange(row + skip, row + end))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Places = NDArray[np.int64]
 
-BLOCK = 2**24  # bytes that are read at once, and about the size of a piece
+BLOCK = 2**22  # bytes that are read at once, and the size of the smallest pieces
 LONGEST = 2**26  # bytes of a record; if it is longer, a quote was never closed
 _QUOTE, _NEWLINE, _RETURN = 34, 10, 13
 

@@ -171,7 +171,9 @@ def _pieces(
     if known is None:
         _refuse_occupied(out)
         found = manifest.Manifest(asked, files, planned(files, encoding, said))
-        out_written(out, found)
+        if not any(found.pieces):
+            raise InputError(f"{files[0][0].url} must have at least one row; it has columns but no rows")
+        _write(out, found)
         return numbered(found.pieces)
     differ = manifest.differences(known, asked, files)
     if differ:
@@ -192,11 +194,11 @@ def _pieces(
     again = planned(files, encoding, said)
     pieces = [again[place] if place in new else parts for place, parts in enumerate(known.pieces)]
     found = manifest.moved(manifest.Manifest(asked, files, pieces), files)
-    out_written(out, found)
+    _write(out, found)
     return numbered(found.pieces)
 
 
-def out_written(out: Place, found: manifest.Manifest) -> None:
+def _write(out: Place, found: manifest.Manifest) -> None:
     """Write the manifest, and create the folder if there is none."""
     try:
         (out / manifest.NAME).write(found.packed())
@@ -244,7 +246,9 @@ def _alone(out: Place) -> Iterator[None]:
             ) from None
         except OSError:  # some network drives have no locks
             pass
-        remove_files(Path(out.path), TEMPORARY, set())
+        for folder in (Path(out.path), Path(out.path, UNREADABLE)):
+            if folder.is_dir():
+                remove_files(folder, TEMPORARY, set())
         yield
     finally:
         os.close(descriptor)

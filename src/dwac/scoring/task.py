@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,8 +54,8 @@ class Task:
 
     def _written(self, piece: Piece) -> tuple[int, int]:
         """(rows, unreadable rows). The shard comes last: where it is, the piece is done."""
-        out, rows, bad = place(self.out), 0, _Kept(piece, strict=self.strict)
-        with (out / f"{piece.shard}.parquet").writing() as path:
+        out, rows = place(self.out), 0
+        with _Kept(piece, strict=self.strict) as bad, (out / f"{piece.shard}.parquet").writing() as path:
             schema = self._schema()
             with pq.ParquetWriter(path, schema, compression="zstd") as writer:
                 for group in _grouped(self._answers(piece, bad), schema):
@@ -71,11 +73,11 @@ class Task:
         found, wide = schema_of(model, asked), self._schema()
         read = chunks(piece, self.encoding, asked.rows, texts=worded(model, asked), needed=needed(model, asked))
         for chunk in read:
-            bad.add(chunk.bad)
             if len(chunk.numbers) == 0:
+                bad.add(chunk.bad)
                 continue
             answers = answer(model, found, chunk.rows, asked, chunk.numbers, piece.file)
-            bad.add(_unanswered(answers, chunk))
+            bad.add([*chunk.bad, *_unanswered(answers, chunk)])
             if asked.id is None:
                 names = pa.array([piece.name] * answers.num_rows).dictionary_encode().cast(wide.field(FILE).type)
                 answers = pa.RecordBatch.from_arrays([answers.column(0), names, *answers.columns[1:]], schema=wide)
@@ -110,31 +112,34 @@ def _unanswered(answers: pa.RecordBatch, chunk: Chunk) -> Iterator[Bad]:
 
 
 class _Kept:
-    """The rows of a piece that could not be read."""
+    """The rows of a piece that could not be read, on disk: there may be many."""
 
     def __init__(self, piece: Piece, *, strict: bool) -> None:
-        self._piece, self._strict, self._lines = piece, strict, list[str]()
+        self._piece, self._strict, self.n = piece, strict, 0
+        self._lines = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this is
 
-    @property
-    def n(self) -> int:
-        return len(self._lines)
+    def __enter__(self) -> _Kept:
+        return self
 
-    def add(self, rows: Iterator[Bad] | list[Bad]) -> None:
-        for bad in rows:
+    def __exit__(self, *_: object) -> None:
+        self._lines.close()
+
+    def add(self, rows: list[Bad]) -> None:
+        """Keep these too; those of one batch are put in order."""
+        for bad in sorted(rows):
             if self._strict:
                 there = f"row {bad.row}" if bad.line is None else f"line {bad.line}"
                 raise InputError(f"{self._piece.file} {there}: {bad.why}")
             facts = {"file": self._piece.name, "row": bad.row, "line": bad.line, "reason": bad.why, "text": bad.text}
-            self._lines.append(json.dumps(facts, ensure_ascii=False) + "\n")
+            self._lines.write(f"{json.dumps(facts, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
+            self.n += 1
 
     def write(self, out: Place) -> None:
-        """Write them next to the shards, in the order of rows; no file if there are none."""
+        """Write them next to the shards; no file if there are none."""
         side = out / UNREADABLE / f"{self._piece.shard}.jsonl"
-        if self._lines:
-            side.write("".join(sorted(self._lines, key=_row_of)).encode(errors="backslashreplace"))
+        if self.n:
+            self._lines.seek(0)
+            with side.writing() as path, open(path, "wb") as file:
+                shutil.copyfileobj(self._lines, file)
         elif side.exists():  # of an earlier try
             side.remove()
-
-
-def _row_of(line: str) -> int:
-    return int(json.loads(line)["row"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,17 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield files
     S3FileSystem.clear_instance_cache()
     server.stop()
+
+
+@pytest.fixture(autouse=True)
+def not_for_ever() -> Iterator[None]:
+    """A cluster that does not answer fails the test instead of stopping all."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError("the engine did not answer within 10 minutes")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(600)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import dask
@@ -25,6 +25,8 @@ def run(
     as it has; otherwise `workers` processes are started here, one thread each.
     """
     address = options.get("address") or dask.config.get("scheduler-address", None)
+    if not address and torch.cuda.device_count() > 1:
+        task = partial(_on_own_gpu, task)
     with ExitStack() as stack:
         cluster = address or stack.enter_context(local_cluster(workers))
         client = stack.enter_context(Client(cluster, set_as_default=False))
@@ -53,16 +55,14 @@ def local_cluster(workers: int) -> LocalCluster:
 
 
 def _completed(client: Any, task: Callable[[Piece], Done], pieces: list[Piece]) -> Iterator[tuple[Piece, Any]]:
-    futures = dict(zip(client.map(_call, [task] * len(pieces), pieces, pure=False), pieces, strict=True))
+    futures = dict(zip(client.map(task, pieces, pure=False), pieces, strict=True))
     for future in as_completed(list(futures), loop=client.loop):
         yield futures.pop(future), future
 
 
-def _call(task: Callable[[Piece], Done], piece: Piece) -> Done:
-    """Workers keep their processes between tasks, and so the model. Processes of one machine share out its GPUs."""
-    number = get_worker().name
-    if isinstance(number, int) and "CUDA_VISIBLE_DEVICES" not in os.environ and torch.cuda.is_available():
-        torch.cuda.set_device(number % torch.cuda.device_count())
+def _on_own_gpu(task: Callable[[Piece], Done], piece: Piece) -> Done:
+    """Run the task on the GPU of this worker: processes of one machine share its GPUs out."""
+    torch.cuda.set_device(int(get_worker().name) % torch.cuda.device_count())
     return task(piece)
 
 

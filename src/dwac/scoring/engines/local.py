@@ -17,6 +17,7 @@ import torch
 from dwac.scoring.pieces import Done, Piece
 
 TRIES = 3  # how often a piece is given to a new process after its last one died
+_KILL = 9
 _PATIENCE = 5.0  # seconds that a process has to end
 
 
@@ -94,7 +95,7 @@ class _Worker:
         code = self.process.exitcode
         self.pipe.close()
         self.process = self.pipe = None
-        if code == -signal.SIGKILL:
+        if code == -_KILL:
             how = "was killed, as happens when memory runs out: use fewer --workers, or a machine with more memory"
         else:
             how = f"ended with {f'signal {-code}' if code is not None and code < 0 else f'code {code}'}"

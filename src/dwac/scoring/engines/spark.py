@@ -10,20 +10,22 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 
 from dwac.scoring.engines.failures import TRIES, failed, lost
 from dwac.scoring.pieces import Done, Piece
 
+_DIED = ("crashed", "ExecutorLost")  # in what Spark says of a task whose process or machine is gone
 _HERE = "local[*]"  # the master that Spark takes where none is set
 
 
 def run(
     task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
 ) -> Iterator[Done]:
-    """Run the task on every piece; Spark itself gives pieces of workers that died to others.
+    """Run the task on every piece, and again where its worker died.
 
-    The cluster is the one at options["address"], or that spark-submit or spark-defaults.conf names, with as many tasks
-    at once as it has cores; otherwise `workers` processes run on this machine.
+    The cluster is the one at options["address"], or that PYSPARK_SUBMIT_ARGS or spark-defaults.conf names, with as
+    many tasks at once as it has cores; otherwise `workers` processes run on this machine.
 
     Each piece is a job of its own: one job for all would give nothing before its end, and end at the first piece that
     fails.
@@ -44,21 +46,24 @@ def run(
 def _context(workers: int, address: str | None) -> SparkContext:
     if SparkContext._active_spark_context is not None:
         return SparkContext.getOrCreate()
-    SparkContext._ensure_initialized()  # starts Java: only then are the settings of spark-submit known
+    SparkContext._ensure_initialized()  # starts Java: only then are its settings known
     conf = SparkConf().setAppName("dwac score").setIfMissing("spark.log.level", "FATAL")
     conf.setIfMissing("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
-    master = address or conf.get("spark.master", _HERE)
-    if master == _HERE:
+    master = str(address or conf.get("spark.master", _HERE))
+    if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # and not whatever python3 is
-        master = f"local[{workers},{TRIES}]"
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
-    return SparkContext.getOrCreate(conf.setMaster(str(master)))
+        master = f"local[{workers}]" if master == _HERE else master
+    return SparkContext.getOrCreate(conf.setMaster(master))
 
 
 def _done(context: SparkContext, task: Callable[[Piece], Done], piece: Piece) -> Done:
     """Run one piece. Spark keeps the processes of its Python workers between tasks, and so the model."""
-    try:
-        done: Done = context.parallelize([piece], 1).map(task).collect()[0]
-    except Py4JError as error:
-        return lost(piece) if "crashed" in str(error) or "ExecutorLost" in str(error) else failed(piece, error)
-    return done
+    for _ in range(TRIES if context.master.startswith("local") else 1):  # on clusters Spark itself tries again
+        try:
+            done: Done = context.parallelize([piece], 1).map(task).collect()[0]
+            return done
+        except (Py4JError, PySparkException) as error:
+            if not any(sign in str(error) for sign in _DIED):
+                return failed(piece, error)
+    return lost(piece)
