@@ -51,7 +51,7 @@ class VoteDistribution:
     def __init__(self, state: State, queries: Tensor, *, tensors: bool) -> None:
         if state.targets is None:
             raise InputError("these examples have labels but no targets; give targets=… when the set is created")
-        state.voters.check(queries)
+        engine.Voters(state.embeddings, state.kernel).check(queries)
         # A copy: later edits of the caller's array must not change what is computed from it.
         self._state, self._queries, self._tensors = state, queries.detach().clone(), tensors
 

@@ -360,8 +360,9 @@ class ReferenceSet:
 
         shards: how many of about the same size, or the size of each; shards are rows in their order. ask: applies a
         function to every shard, as the built-in `map` does, one after another; for example `ThreadPoolExecutor().map`,
-        or with Dask `lambda f, shards: client.gather(client.map(f, client.scatter(list(shards))))`. Shards compute in
-        float64: answers do not depend on how a set is divided, beyond 1e-9. Edits go to the shard that is concerned.
+        or with Dask `lambda f, shards: client.gather(client.map(f, list(shards), pure=False))`. Shards compute in
+        float64: answers do not depend on how a set is divided, beyond 1e-9. Removed examples leave their shard; new
+        ones join the last.
 
         >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
         >>> refs.sharded(2).nearest([[4.0]], k=2).ids

@@ -56,7 +56,7 @@ class Shard:
         return self._made()
 
     def _made(self) -> State:
-        held = {name: value if isinstance(value, Tensor) else value.read() for name, value in self.rows.items()}
+        held = {name: self._column(name) for name in self.rows}
         embeddings = unit(held["embeddings"]) if self.turned else held["embeddings"]
         return State(
             embeddings.double(),
@@ -71,6 +71,10 @@ class Shard:
             self.look_alikes,
             targets=held.get("targets"),
         )
+
+    def _column(self, name: str) -> Tensor:
+        rows = self.rows[name]
+        return rows if isinstance(rows, Tensor) else rows.read()
 
     # What it answers
 
@@ -114,8 +118,7 @@ class Shard:
 
     def between(self, lower: Tensor, upper: Tensor, size: int, target: int) -> BetweenPart:
         """Up to `size` of the targets strictly between values (n, C) and (n, C), spread evenly over them."""
-        assert self.state.targets is not None
-        ordered = self.state.targets[:, target].sort()[0]
+        ordered = self._column("targets")[:, target].sort()[0]
         first = torch.searchsorted(ordered, lower.contiguous(), right=True)
         counts = (torch.searchsorted(ordered, upper.contiguous()) - first).clamp_min_(0)
         offset = (self.start * _GOLDEN) % 1

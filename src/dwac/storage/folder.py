@@ -51,12 +51,17 @@ _OURS = re.compile(rf"(weights-[0-9a-f]{{16}}\.safetensors|examples-[0-9a-f]{{16
 _REPAIR = "restore the folder from a copy, or save the model again"
 
 
-class Stored(NamedTuple):
-    """The contents of a model folder: plain values, tensors on the CPU, and the examples if kept."""
+class _Contents(NamedTuple):
+    """What can be written again as it is."""
 
     config: dict[str, Any]
     tensors: dict[str, Tensor]
     examples: pd.DataFrame | None
+
+
+class Stored(_Contents):
+    """The contents of a model folder: plain values, tensors on the CPU, and the examples if kept."""
+
     rows: Mapping[str, FileRows] = MappingProxyType({})  # tensors that stay in their file, by name
 
 
@@ -152,7 +157,9 @@ def read_model(
             examples = unpack_examples(data["examples"], names["examples"], **limits)
     except MemoryError as error:
         raise StorageError(f"{folder} needs more memory than is available: {error}") from error
-    return Stored(manifest["config"], tensors, examples, rows)
+    stored = Stored(manifest["config"], tensors, examples)
+    stored.rows = rows
+    return stored
 
 
 @cache
