@@ -104,10 +104,13 @@ class Ranks:
 
     def align(self, tensors: Iterable[Tensor]) -> None:
         """Give every rank the tensors of rank 0."""
+        every = list(tensors)
         with torch.no_grad():
-            for part in tensors:
-                held = part.detach().contiguous()
-                part.copy_(self.first_says(held))
+            for dtype in dict.fromkeys(part.dtype for part in every):
+                parts = [part for part in every if part.dtype == dtype]
+                found = self.first_says(torch.cat([part.reshape(-1) for part in parts]))
+                for part, new in zip(parts, found.split([part.numel() for part in parts]), strict=True):
+                    part.copy_(new.view_as(part))
 
     def _sent(self, values: Tensor) -> Tensor:
         """The values on a device that the group can send from, contiguous."""
