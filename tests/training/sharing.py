@@ -22,7 +22,7 @@ from dwac.nn import Ensemble, Model, SoftmaxTwin, WeightedAverage
 from dwac.nn.norms import SharedNorms
 from dwac.nn.ranks import Ranks, joined, sharing
 from dwac.storage.tensors import pack_tensors
-from dwac.training import processes, train
+from dwac.training import embed, processes, train
 from dwac.training.launch import LOST
 
 N = 45  # batches of 16: the last has 13 rows
@@ -86,6 +86,7 @@ def trained(name: str, **options: Any) -> dict[str, Tensor]:
     """A trained model as tensors: its weights, references and history."""
     model = model_of(name)
     weights = torch.linspace(0.5, 1.5, N)
+    options.setdefault("on_epoch", lambda _: embed(model, rows(3, seed=0)[0]))  # rank 0 alone may ask meanwhile
     options = {**OPTIONS, "validation": rows(31, seed=9), "weights": weights, **options}
     history = train(model, *rows(N, seed=5), **options)
     numbers = history.drop(columns=["seconds"]).to_numpy(dtype=np.float64)

@@ -45,11 +45,7 @@ class Ranks:
         return self.rank == 0
 
     def sizes(self, n: int) -> list[int]:
-        """How many of n rows each rank has: they differ by at most one.
-
-        >>> Ranks.sizes(type("Two", (), {"size": 2}), 5)
-        [3, 2]
-        """
+        """How many of n rows each rank has: they differ by at most one."""
         return [n // self.size + (rank < n % self.size) for rank in range(self.size)]
 
     def own(self, n: int) -> slice:
@@ -227,6 +223,16 @@ def sharing() -> Iterator[Ranks | None]:
     token = _SHARING.set(_JOINED.get())
     try:
         yield _SHARING.get()
+    finally:
+        _SHARING.reset(token)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Inside, this process shares nothing: what one rank does by itself, such as calling back."""
+    token = _SHARING.set(None)
+    try:
+        yield
     finally:
         _SHARING.reset(token)
 
