@@ -194,13 +194,6 @@ class _Gather(torch.autograd.Function):
         return share.ranks.total(grads[0].contiguous())[share.own], None, None
 
 
-def each_rank(values: Tensor, ranks: Ranks) -> Tensor:
-    """(R, k): a vector (k,) of each rank; differentiable, and the gradients of all ranks are added."""
-    share = ranks.share(ranks.size)  # one row per rank
-    found, _ = _Gather.apply(values[None], values.new_empty(1, 0, dtype=torch.uint8), share)  # type: ignore[no-untyped-call]
-    return found  # type: ignore[no-any-return]
-
-
 # Who takes part
 
 
