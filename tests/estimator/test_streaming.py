@@ -367,7 +367,7 @@ def watch():
     while not done.wait(0.005):
         peak[0] = max(peak[0], anonymous())
 
-thread = threading.Thread(target=watch)
+thread = threading.Thread(target=watch, daemon=True)
 thread.start()
 clf = DWACClassifier(**settings).fit(data, "label")
 done.set(); thread.join()
@@ -377,8 +377,8 @@ print(clf.references_.sizes.sum(), peak[0] - before)
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 def test_memory_is_bounded_whatever_the_number_of_rows(tmp_path: Path) -> None:
-    """The rows alone take 160 MB in memory, and an in-memory fit some times that: half of it must do."""
-    rng, n, columns = np.random.default_rng(0), 500_000, 40
+    """The rows alone take 192 MB in memory, and an in-memory fit some times that: half of it must do."""
+    rng, n, columns = np.random.default_rng(0), 400_000, 60
     schema = pa.schema([*((f"x{i}", pa.float64()) for i in range(columns)), ("label", pa.int64())])
     with pq.ParquetWriter(tmp_path / "rows.parquet", schema, compression="none") as writer:
         for _ in range(20):
@@ -389,7 +389,7 @@ def test_memory_is_bounded_whatever_the_number_of_rows(tmp_path: Path) -> None:
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     votes, megabytes = map(float, found.stdout.split())
     assert votes == n - 1_000
-    assert 10 < megabytes < 80
+    assert 10 < megabytes < 96
 
 
 def roles(target: str) -> Roles:
