@@ -3,12 +3,17 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
+import dwac
+from dwac.cli.app import app
 from dwac.errors import ProcessError
 from dwac.storage.tensors import unpack_tensors
 from dwac.training import launch as launching
@@ -26,7 +31,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     folder = tmp_path_factory.mktemp("ranks")
     sharing.trained("votes", checkpoint=folder / "by one", on_epoch=sharing.stopping(2))
     with pytest.raises(ProcessError, match=r"process 1 of 2 .* was killed by SIGKILL"):  # as the last thing
-        launch([sys.executable, "-m", sharing.__name__, str(folder)], 2, environment=ENVIRONMENT)
+        launch([sys.executable, "-m", sharing.__name__, str(folder)], 2, environment=ENVIRONMENT, timeout=400)
 
     def read(name: str, rank: int = 0) -> dict[str, Tensor]:
         return unpack_tensors((folder / f"{name} {rank}").read_bytes(), name)[0]
@@ -119,9 +124,28 @@ def test_the_process_at_fault_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         launch(ended(f"time.sleep(0.2 * (1 - rank)); sys.exit('no memory' if rank else {LOST})"), 2)
     with pytest.raises(ProcessError, match=r"process 0 of 2 .* was killed by SIGTERM"):
         launch(ended("os.kill(os.getpid(), 15) if rank == 0 else None"), 2)
+    with pytest.raises(ProcessError, match="2 processes did not end in time"):
+        launch(ended("time.sleep(600)"), 2, timeout=0.5)
     monkeypatch.setattr(launching, "_GRACE", 0.2)
     with pytest.raises(ProcessError, match=r"process 1 of 2 .* exit code 4"):
         launch(ended("sys.exit(4) if rank else time.sleep(600)"), 2)
+
+
+def test_the_command_trains_over_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    monkeypatch.setattr("dwac.cli.train.launch", partial(launch, timeout=400))
+    X, y = sharing.rows(60, seed=0)
+    pd.DataFrame(X.numpy(), columns=list("abcd")).assign(y=y.numpy()).to_csv(tmp_path / "rows.csv", index=False)
+    model, options = tmp_path / "model", ["--target", "y", "-o", str(tmp_path / "model")]
+    asked = ["train", str(tmp_path / "rows.csv"), *options, "--nproc", "2", "--epochs", "2"]
+    told = CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert told.exit_code == 0, told.output
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.csv", "model"}
+    assert len(dwac.load(model).history_) == 2
+    again = CliRunner().invoke(app, asked)
+    assert again.exit_code == 1
+    assert "already holds a model" in again.output
+    assert "standard input" in CliRunner().invoke(app, ["train", "-", *options, "--nproc=2", "--overwrite"]).output
 
 
 def test_a_process_that_nobody_started_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dwac.nn.ranks import Ranks, Share, each_rank
+from dwac.nn.ranks import Ranks, Share
 
 
 class SharedNorms:
@@ -46,28 +48,9 @@ class _Shared:
         if not norm.training or share is None or share.n < getattr(norm, "fewest", 0):
             return type(norm).forward(norm, x)
         norm._check_input_dim(x)
-        mean, variance, n = self._statistics(x.to(torch.promote_types(x.dtype, torch.float32)), share)
-        self._remember(mean.detach(), variance.detach() * n / (n - 1).clamp_min(1))
-        shape = (1, -1, *[1] * (x.ndim - 2))
-        scale = (variance + norm.eps).rsqrt()
-        scale = scale * norm.weight if norm.affine else scale
-        shift = norm.bias - mean * scale if norm.affine else -mean * scale
-        return torch.addcmul(shift.view(shape), x, scale.view(shape)).to(x.dtype)
-
-    def _statistics(self, x: Tensor, share: Share) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean and variance of each channel, and of how many numbers."""
-        dims = [0, *range(2, x.ndim)]
-        variance, mean = torch.var_mean(x, dim=dims, correction=0)
-        n = x.new_full((1,), x.numel() // x.shape[1])
-        squares = variance * n
-        n = torch.zeros_like(n) if share.empty else n
-        every = each_rank(torch.cat([mean, squares, n]), self.shared.ranks)
-        means, all_squares, counts = every.split([len(mean), len(mean), 1], dim=1)
-        total = counts.sum()
-        whole = (counts * means).sum(dim=0) / total
-        # Of a stand-in neither counts.
-        within = (all_squares * (counts > 0)).sum(dim=0)
-        return whole, (within + (counts * (means - whole).square()).sum(dim=0)) / total, total.detach()
+        found, mean, variance, n = _Normalise.apply(x, norm.weight, norm.bias, norm.eps, share)  # type: ignore[no-untyped-call]
+        self._remember(mean, variance * n / (n - 1).clamp_min(1))
+        return found  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
@@ -79,3 +62,54 @@ class _Shared:
         momentum = 1 / float(seen) if norm.momentum is None else norm.momentum
         norm.running_mean.lerp_(mean.to(norm.running_mean), momentum)
         norm.running_var.lerp_(variance.to(norm.running_var), momentum)
+
+
+class _Normalise(torch.autograd.Function):
+    """x̂ = (x - μ) / √(σ² + ε), times weight plus bias, where μ and σ² of each channel are those of all ranks' rows.
+
+        ∂ loss / ∂ x = weight / √(σ² + ε) (g - Σ g / n - x̂ Σ g x̂ / n),    g = ∂ loss / ∂ (x̂ · weight + bias)
+
+    Both sums are over all n numbers of a channel on all ranks. The gradients of weight and bias are this rank's parts.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, share: Share
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        mean, variance = torch.ops.aten.batch_norm_update_stats(wide, None, None, 0.0)
+        count = mean.new_full((1,), 0 if share.empty else x.numel() // x.shape[1])  # a stand-in does not count
+        means, variances, counts = share.ranks.gathered(torch.cat([mean, variance, count])).split(
+            [len(mean), len(mean), 1], dim=1
+        )
+        n = counts.sum()
+        mean = (counts * means).sum(dim=0) / n
+        variance = (counts * (variances + (means - mean).square())).sum(dim=0) / n
+        ctx.save_for_backward(x, weight, mean, variance, n)
+        ctx.eps, ctx.share = eps, share
+        found = functional.batch_norm(wide, mean, variance, weight, bias, training=False, eps=eps).to(x.dtype)
+        ctx.mark_non_differentiable(mean, variance, n)
+        return found, mean, variance, n
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, variance, n = ctx.saved_tensors
+        wide = x.to(mean.dtype)
+        last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+        grad = (
+            grads[0].to(mean.dtype).contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        )
+        shape = (1, -1, *[1] * (x.ndim - 2))
+        _, by_weight, by_bias = torch.ops.aten.native_batch_norm_backward(
+            grad, wide, weight, mean, variance, None, None, False, ctx.eps, [False, True, True]
+        )
+        sums, sums_x = ctx.share.ranks.total(torch.cat([by_bias, by_weight])).view(2, -1) / n
+        if ctx.share.empty:  # the statistics do not depend on a stand-in
+            sums, sums_x = torch.zeros_like(sums), torch.zeros_like(sums_x)
+        inverse = (variance + ctx.eps).rsqrt()
+        scale = inverse if weight is None else inverse * weight
+        slope = -scale * inverse * sums_x
+        found = torch.addcmul((-scale * sums - slope * mean).view(shape), grad, scale.view(shape))
+        found = found.addcmul_(wide, slope.view(shape)).to(x.dtype)
+        return found, None if weight is None else by_weight, None if weight is None else by_bias, None, None

@@ -45,11 +45,7 @@ class Ranks:
         return self.rank == 0
 
     def sizes(self, n: int) -> list[int]:
-        """How many of n rows each rank has: they differ by at most one.
-
-        >>> Ranks.sizes(type("Two", (), {"size": 2}), 5)
-        [3, 2]
-        """
+        """How many of n rows each rank has: they differ by at most one."""
         return [n // self.size + (rank < n % self.size) for rank in range(self.size)]
 
     def own(self, n: int) -> slice:
@@ -104,10 +100,13 @@ class Ranks:
 
     def align(self, tensors: Iterable[Tensor]) -> None:
         """Give every rank the tensors of rank 0."""
+        every = list(tensors)
         with torch.no_grad():
-            for part in tensors:
-                held = part.detach().contiguous()
-                part.copy_(self.first_says(held))
+            for dtype in dict.fromkeys(part.dtype for part in every):
+                parts = [part for part in every if part.dtype == dtype]
+                found = self.first_says(torch.cat([part.reshape(-1) for part in parts]))
+                for part, new in zip(parts, found.split([part.numel() for part in parts]), strict=True):
+                    part.copy_(new.view_as(part))
 
     def _sent(self, values: Tensor) -> Tensor:
         """The values on a device that the group can send from, contiguous."""
@@ -195,13 +194,6 @@ class _Gather(torch.autograd.Function):
         return share.ranks.total(grads[0].contiguous())[share.own], None, None
 
 
-def each_rank(values: Tensor, ranks: Ranks) -> Tensor:
-    """(R, k): a vector (k,) of each rank; differentiable, and the gradients of all ranks are added."""
-    share = ranks.share(ranks.size)  # one row per rank
-    found, _ = _Gather.apply(values[None], values.new_empty(1, 0, dtype=torch.uint8), share)  # type: ignore[no-untyped-call]
-    return found  # type: ignore[no-any-return]
-
-
 # Who takes part
 
 
@@ -224,6 +216,16 @@ def sharing() -> Iterator[Ranks | None]:
     token = _SHARING.set(_JOINED.get())
     try:
         yield _SHARING.get()
+    finally:
+        _SHARING.reset(token)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Inside, this process shares nothing: what one rank does by itself, such as calling back."""
+    token = _SHARING.set(None)
+    try:
+        yield
     finally:
         _SHARING.reset(token)
 

@@ -32,12 +32,16 @@ class _Ended(NamedTuple):
     code: int  # negative: the signal that killed it
 
 
-def launch(command: Sequence[str], n: int, *, environment: Mapping[str, str] | None = None) -> int:
+def launch(
+    command: Sequence[str], n: int, *, environment: Mapping[str, str] | None = None, timeout: float | None = None
+) -> int:
     """Run a command as n processes that find one another; the exit code of rank 0.
 
     Only rank 0 is heard, and every process has an equal part of the cores. When one ends with an error, the others are
     ended too. If the reason is not what rank 0 has said itself, a `ProcessError` tells which process it was, and why.
     Ctrl-C and SIGTERM are passed on.
+
+    environment: further variables. timeout: seconds after which all are ended; by default they may take any time.
     """
     checks.positive_int(n, "n")
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(minutes=5))  # type: ignore[attr-defined]
@@ -49,7 +53,7 @@ def launch(command: Sequence[str], n: int, *, environment: Mapping[str, str] | N
                 for rank in range(n):
                     variables = _variables(rank, n, store.port) | dict(environment or {})
                     started.append(_start(command, variables, errors[rank - 1] if rank else None))
-                first = _wait(started)
+                first = _wait(started, time.monotonic() + (timeout or float("inf")))
         finally:
             _end(started)
         return _verdict(started, first, errors)
@@ -57,7 +61,7 @@ def launch(command: Sequence[str], n: int, *, environment: Mapping[str, str] | N
 
 def _variables(rank: int, n: int, port: int) -> dict[str, str]:
     """What a process must know of the others; torchrun sets the same."""
-    threads = max(1, len(os.sched_getaffinity(0)) // n) if hasattr(os, "sched_getaffinity") else 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     variables = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -66,7 +70,7 @@ def _variables(rank: int, n: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is this process's: no port can be taken meanwhile
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // n)),
     }
     if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
         variables["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the name of this machine resolves to
@@ -102,7 +106,7 @@ def _passed_on(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _wait(started: list[subprocess.Popen[bytes]]) -> _Ended | None:
+def _wait(started: list[subprocess.Popen[bytes]], until: float) -> _Ended | None:
     """Until all have ended, or one with an error and the others some time later: the first that did."""
     first, since = None, 0.0
     while any(process.poll() is None for process in started):
@@ -111,6 +115,8 @@ def _wait(started: list[subprocess.Popen[bytes]]) -> _Ended | None:
             first, since = (_worst(failed), time.monotonic()) if failed else (None, 0.0)
         elif time.monotonic() - since > _GRACE:
             break
+        if time.monotonic() > until:
+            raise ProcessError(f"{len(started)} processes did not end in time; all were stopped; give them more time")
         time.sleep(_PAUSE)
     failed = [_Ended(rank, process.returncode) for rank, process in enumerate(started) if process.returncode]
     return first if first is not None or not failed else _worst(failed)

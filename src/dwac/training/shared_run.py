@@ -23,7 +23,7 @@ from dwac.errors import ProcessError
 from dwac.nn.batches import Inputs, batches_of
 from dwac.nn.heads import WeightedAverage
 from dwac.nn.norms import SharedNorms
-from dwac.nn.ranks import Ranks
+from dwac.nn.ranks import Ranks, alone
 from dwac.reference import ReferenceSet
 from dwac.training.run import Run, state_of
 from dwac.training.settings import checksum
@@ -101,7 +101,8 @@ class SharedRun(Run):
         stop = self.shared_step.stop
         if self.first:
             try:
-                super().tell(row, on_epoch, path)
+                with alone():
+                    super().tell(row, on_epoch, path)
             except KeyboardInterrupt:
                 stop = True
         if float(self.ranks.total(torch.tensor([float(stop)]))) > 0:
