@@ -201,7 +201,11 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         a caller such as `cross_val_score` this is a normal fit.
 
         Args:
-            X: a table, images, texts, tensors or a Dataset; see `encoder`.
+            X: a table, images, texts, tensors or a Dataset; see `encoder`. Or a table or texts that are read in batches
+                because memory does not hold them: a `pyarrow.dataset.Dataset`, a path, glob or URL of Parquet files,
+                or an iterable of batches: record batches, DataFrames or pairs (X, y). Then y, sample_weight and
+                ids are names of columns; only ids of voters and held-out rows are checked; and `stream_` says what was
+                measured on all rows and what on a sample.
             y: one hashable label per row; or several labels: a table of 0 and 1 with a column per label, or a list of
                 labels for each row. Not needed for a Dataset of (x, y) items.
             sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.

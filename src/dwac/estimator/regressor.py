@@ -140,7 +140,11 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         """Train on X and y.
 
         Args:
-            X: a table, images, texts, tensors or a Dataset; see `encoder`.
+            X: a table, images, texts, tensors or a Dataset; see `encoder`. Or a table or texts that are read in batches
+                because memory does not hold them: a `pyarrow.dataset.Dataset`, a path, glob or URL of Parquet files,
+                or an iterable of batches: record batches, DataFrames or pairs (X, y). Then y, sample_weight, groups and
+                ids are names of columns; only ids of voters and held-out rows are checked; and `stream_` says what was
+                measured on all rows and what on a sample.
             y: one finite number per row, or a table of several.
             sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
             groups: (n,) hashable names. `predict_interval(…, groups=…)` then has its guarantee within each group.

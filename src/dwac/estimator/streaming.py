@@ -3,6 +3,14 @@
 Rows are read twice, in batches. The first pass summarises columns and target, and keeps a sample and the held-out rows
 (`survey`). The second encodes all training rows into files (`spool`), from which the network is trained. A sample of
 the rows is remembered; representatives are chosen among it, and each row is counted for the nearest of its own label.
+
+    clf.fit(pyarrow.dataset.dataset("rows/"), "income")        # or "rows/*.parquet", "s3://bucket/rows/"
+    clf.fit((frame for frame in frames), "income")             # batches, written to a file first
+
+In memory are one row group of Parquet, the sample (200,000 rows), the held-out rows (at most 100,000 for each part),
+and per row 8 bytes of its label and about 24 more of what training sorts by it. On disk are the encoded rows, 4 bytes
+per number and 8 per category, in TMPDIR or beside the checkpoint, for the time of the fit. Fewer than 4,000 rows are
+read as a whole, and fitted as ever. By default the model is small: see `voters`.
 """
 
 from __future__ import annotations

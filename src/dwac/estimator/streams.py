@@ -253,13 +253,19 @@ def _require_alike(data: pads.Dataset) -> None:
 
 
 def _scanned(data: pads.Dataset, columns: list[str], size: int) -> Iterator[pa.RecordBatch]:
-    """The batches of a dataset in order, few of them ahead in memory."""
-    options: dict[str, Any] = {"batch_size": size, "batch_readahead": 2, "fragment_readahead": 1}
-    if isinstance(data, pads.FileSystemDataset) and isinstance(data.format, pads.ParquetFileFormat):
-        # Otherwise Arrow keeps what it has read of a file until its end.
-        options["fragment_scan_options"] = pads.ParquetFragmentScanOptions(pre_buffer=False)
+    """The batches of a dataset in order, at most one row group of Parquet in memory.
+
+    A scan of a whole file reads ahead of a slow reader without limit, and keeps what it has buffered until its end.
+    """
+    options: dict[str, Any] = {"schema": data.schema, "columns": columns, "batch_size": size, "batch_readahead": 1}
     try:
-        yield from data.to_batches(columns=columns, **options)
+        for part in data.get_fragments():
+            pieces = [part]
+            if isinstance(part, pads.ParquetFileFragment):
+                pieces = part.split_by_row_group()
+                options["fragment_scan_options"] = pads.ParquetFragmentScanOptions(pre_buffer=False)
+            for piece in pieces:
+                yield from piece.to_batches(**options)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"the rows cannot be read: {error!s:.300}; repair or leave out that file") from None
 

@@ -83,14 +83,14 @@ class Outcomes:
         """Count more rows; (n,): those that are among the first training rows of their outcome."""
         keys = keys_of(chunk.y)
         self.dtype = getattr(chunk.y, "dtype", None) if self.dtype is None else self.dtype
-        order = keys[training].groupby(keys[training], sort=False).cumcount().to_numpy()
-        before = keys[training].map(lambda key: self.counts.get(key, 0)).to_numpy()
+        codes, found = pd.factorize(keys)
+        before = np.array([self.counts.get(key, 0) for key in found])
         first = np.zeros(len(chunk), dtype=bool)
-        first[training] = order + before < _RARE
-        for key, count in keys[training].value_counts().items():
-            self.counts[key] = self.counts.get(key, 0) + int(count)
-        for key in keys[~training].unique():
-            self.counts.setdefault(key, 0)
+        if (before < _RARE).any():
+            mine = pd.Series(codes[training])
+            first[training] = mine.groupby(mine).cumcount().to_numpy() + before[mine] < _RARE
+        more = np.bincount(codes[training], minlength=len(found)).tolist()
+        self.counts.update({key: int(before[code]) + more[code] for code, key in enumerate(found)})
         if len(self.counts) > _OUTCOMES:
             raise LabelError(f"y has more than {_OUTCOMES:,} different labels; is it a column of classes?")
         return first

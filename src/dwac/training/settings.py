@@ -16,7 +16,7 @@ from dwac import _checks as checks
 from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
 from dwac.nn.batches import Inputs
 
-_AT_ONCE = 2**24  # numbers that are looked at together: x may be a file larger than memory
+_AT_ONCE = 2**20  # numbers that are looked at together: x may be a file larger than memory
 
 
 @dataclass(frozen=True)
