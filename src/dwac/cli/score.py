@@ -89,8 +89,8 @@ def score(
     that file. Read them all with pandas.read_parquet("scores/") or any other reader of Parquet.
 
     The data may be larger than memory: it is scored in pieces of some 30,000 rows or more, each of which becomes one
-    shard, written whole or not at all. If the run is stopped, start it again: it goes on where it was, and ends with the same
-    bytes, whatever the engine and the number of workers.
+    shard, written whole or not at all. If the run is stopped, start it again: it goes on where it was, and ends with
+    the same bytes, whatever the engine and the number of workers.
 
     Rows that cannot be read are in OUT/_unreadable with the reason, and the exit code is 3. If a file is damaged or
     lacks columns, all others are finished, and the exit code is 1; repair it and run again.
