@@ -87,7 +87,10 @@ def read_dataset(
     rng = np.random.default_rng(seed)
     drawn = np.sort(rng.choice(stream.n, min(stream.n, _SAMPLE), replace=False))
     some = stream.taken(drawn, features=False)
+    asked_for = task
     task, why = _task(some, asked.targets, task, order)
+    if asked_for is None and len(some) < stream.n:
+        why = f"{why}, in {len(some):,} rows drawn at random"
     columns = replace(asked, text=text)
     test, stream = _held_out(stream, test_size, rng)
     X: Any = first if text is None else first.iloc[:, 0].tolist()
@@ -107,7 +110,6 @@ def _task(some: Chunk, targets: Sequence[str], task: str | None, order: Sequence
     why = "as asked"
     if task is None:
         task, why = judge(frame, targets, lambda row: f"row {some.rows[row]}")
-        why = f"{why}, in {len(some):,} rows drawn at random"
     texts = any(isinstance(value, str) for value in frame.iloc[:, 0])
     if texts and task in (ORDERED, NUMBERS):
         raise InputError(f"--task {task} needs numbers in data that is read in batches; {targets[0]!r} holds texts")
