@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dwac import DWACClassifier, DWACRegressor
 from dwac.encoders import TabularEncoder, TextEncoder
 from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator import spool, streaming, survey
+from dwac.estimator.condensing import Condenser, counted
 from dwac.estimator.streams import Roles, open_dataset, stream_of
 
 N = 5_000
@@ -115,7 +117,7 @@ def test_each_row_counts_for_the_nearest_leaf_of_its_label() -> None:
     rng = np.random.default_rng(0)
     h, y = torch.as_tensor(rng.normal(size=(900, 3)), dtype=torch.float32), torch.as_tensor(rng.integers(0, 3, 900))
     sample = dwac.ReferenceSet(h[:300], y[:300])
-    few = streaming.Condenser(sample, h[:0], np.zeros(0, dtype=np.int64)).represented(9)
+    few = Condenser(sample, h[:0], np.zeros(0, dtype=np.int64)).represented(9)
     assert few.members is not None
     leaves = few.members.groups.leaves
     means = np.stack([h[:300].double().numpy()[leaves == leaf].mean(axis=0) for leaf in range(len(few))])
@@ -123,14 +125,14 @@ def test_each_row_counts_for_the_nearest_leaf_of_its_label() -> None:
     for point, label in zip(h.double().numpy(), y.tolist(), strict=True):
         own = np.flatnonzero(few.labels.numpy() == label)
         expected[own[np.square(means[own] - point).sum(axis=1).argmin()]] += 1
-    found = streaming.counted(few, [(h[:500], y[:500]), (h[500:], y[500:])])
+    found = counted(few, [(h[:500], y[:500]), (h[500:], y[500:])])
     assert found.sizes.tolist() == expected.tolist()
     np.testing.assert_allclose(found.weights / found.sizes, few.weights / few.sizes)
 
 
 @pytest.mark.usefixtures("sampled")
 def test_a_sample_votes_for_all_where_few_would_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming.Condenser, "fewest", lambda self: None)
+    monkeypatch.setattr(Condenser, "fewest", lambda self: None)
     monkeypatch.setattr("dwac.estimator.condensing._AUTOMATIC", 1_000)
     clf = DWACClassifier(**SETTINGS).fit(rows(*FEATURES), "label")
     held = [*clf.validation_ids_, *clf.calibration_ids_]
@@ -186,7 +188,7 @@ def test_arrays_are_matched_by_position() -> None:
 def test_a_small_stream_is_fitted_as_if_it_were_given_as_a_whole() -> None:
     few = FRAME.iloc[::25].reset_index(drop=True)
     few["label"] = few["label"].replace("rare", "ill")
-    settings = {"random_state": 0, "device": "cpu", "verbose": False, "epochs": 2}
+    settings: dict[str, Any] = {"random_state": 0, "device": "cpu", "verbose": False, "epochs": 2}
     streamed = DWACClassifier(**settings).fit(pads.dataset(pa.Table.from_pandas(few[[*FEATURES, "label"]])), "label")
     whole = DWACClassifier(**settings).fit(few[FEATURES], few["label"])
     np.testing.assert_array_equal(streamed.predict_proba(NEW[FEATURES]), whole.predict_proba(NEW[FEATURES]))
@@ -249,7 +251,7 @@ def test_weights_of_rows_and_classes_count() -> None:
 def test_rows_that_are_left_out_are_never_seen() -> None:
     stream = stream_of(rows(*FEATURES), Roles("label"))
     away = np.flatnonzero(FRAME["label"] == "rare")
-    clf = DWACClassifier(**SETTINGS).fit(streaming.replace(stream, left_out=away))
+    clf = DWACClassifier(**SETTINGS).fit(replace(stream, left_out=away))
     assert "rare" not in clf.classes_
     assert clf.stream_.training == N - 700 - len(away)
 

@@ -55,7 +55,8 @@ def test_a_set_on_disk_answers_as_the_set_in_memory_does(tmp_path: Path) -> None
     for ask in (lambda d: d.mean, lambda d: d.variance, lambda d: d.median, lambda d: d.ends(-3.0)[1]):
         np.testing.assert_allclose(ask(found.distribution(QUERIES)), ask(want.distribution(QUERIES)), atol=1e-9)
     as_stored = ReferenceSet(POINTS, LABELS)
-    np.testing.assert_allclose(*(novelty(r, QUERIES, directions=True) for r in (found, as_stored)), atol=1e-9)
+    strange = [novelty(refs, QUERIES, directions=True) for refs in (found, as_stored)]
+    np.testing.assert_allclose(strange[0], strange[1], atol=1e-9)
     assert found.positions([13, 10]).tolist() == [1, 0]
     in_memory = found.in_memory()
     in_memory.remove([10])
@@ -85,8 +86,13 @@ def test_labels_of_a_set_on_disk_can_be_changed_in_memory_and_voters_stay(tmp_pa
 
 
 def test_a_set_on_disk_is_complete_or_absent(tmp_path: Path) -> None:
-    with pytest.raises(ShapeError), ReferenceWriter(tmp_path / "set", K) as writer:
-        any(writer.add(POINTS[:n], LABELS[:5]) for n in (5, 6))
+    def fill() -> None:
+        with ReferenceWriter(tmp_path / "set", K) as writer:
+            writer.add(POINTS[:5], LABELS[:5])
+            writer.add(POINTS[:6], LABELS[:5])
+
+    with pytest.raises(ShapeError):
+        fill()
     assert not (tmp_path / "set").exists()
     with pytest.raises(EmptyReferenceError, match="none was added"), ReferenceWriter(tmp_path / "set", K):
         pass

@@ -64,7 +64,7 @@ def model_of(name: str) -> Model:
 def worst_difference(name: str, n: int, ranks: Ranks, *, weighted: bool, named: bool) -> float:
     """How far loss, gradients and running statistics of a shared batch are from those of one process."""
     x, y = rows(n, seed=n)
-    given: dict[str, Tensor] = {"weights": torch.linspace(0, 1, n).double()} if weighted else {}
+    given: dict[str, Any] = {"weights": torch.linspace(0, 1, n).double()} if weighted else {}
     given |= {"ids": torch.arange(n) // 2} if named else {}
     alone = model_of(name)
     together = copy.deepcopy(alone)

@@ -1,6 +1,7 @@
 """Rows in random order, and by blocks where they are read from a file."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,14 +60,22 @@ def test_trains_on_a_memory_mapped_file(tmp_path: Path):
     file[:] = x.numpy()
     mapped = torch.from_numpy(file)
     validation = clusters(100, seed=1)
-    options = {"validation": validation, "epochs": 8, "batch_size": 32, "learning_rate": 1e-2, "rescale": True}
+    options: dict[str, Any] = {
+        "validation": validation,
+        "epochs": 8,
+        "batch_size": 32,
+        "learning_rate": 1e-2,
+        "rescale": True,
+    }
     model = model_of(WeightedAverage)
     history = train(model, mapped, y, block_rows=20, checkpoint=tmp_path / "checkpoint", **options)
     assert history["validation_accuracy"].iloc[-1] > 0.95
     assert evaluate(model, *clusters(seed=2))[1] > 0.95
+    assert isinstance(model, WeightedAverage)
     assert len(model.references) == 600
     again = model_of(WeightedAverage)
     train(again, x, y, block_rows=20, **options)
+    assert isinstance(again, WeightedAverage)
     assert torch.equal(again.references.embeddings, model.references.embeddings)
 
 
@@ -75,7 +84,8 @@ def test_a_checkpoint_of_other_blocks_is_refused(tmp_path: Path):
         if row["epoch"] == 2:
             raise KeyboardInterrupt
 
-    path, options = tmp_path / "checkpoint", {"epochs": 4, "checkpoint": tmp_path / "checkpoint"}
+    path = tmp_path / "checkpoint"
+    options: dict[str, Any] = {"epochs": 4, "checkpoint": path}
     train(WeightedAverage(nn.Linear(4, 4), 3), *clusters(), block_rows=10, on_epoch=stop, **options)
     assert path.exists()
     with pytest.raises(InputError, match="must be a checkpoint of this training"):
