@@ -116,7 +116,7 @@ def test_rows_that_cannot_be_read_are_set_aside_with_the_reason(
     assert (found.rows, found.unreadable) == (3, 0)
     run("predict", folder_of("classes"), tmp_path / "mixed.jsonl", "-o", tmp_path / "mixed.parquet")
     both = [pd.read_parquet(path)["probability"] for path in (tmp_path / "mixed", tmp_path / "mixed.parquet")]
-    np.testing.assert_allclose(*both, rtol=1e-9)
+    np.testing.assert_allclose(both[0], both[1], rtol=1e-9)
     assert both[0][0] == both[0][1]
     (tmp_path / "empty.csv").write_text("age,pay,town\n")
     with pytest.raises(InputError, match="has columns but no rows"):
