@@ -101,13 +101,14 @@ class _Normalise(torch.autograd.Function):
             grads[0].to(mean.dtype).contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
         )
         shape = (1, -1, *[1] * (x.ndim - 2))
+        inverse = (variance + ctx.eps).rsqrt()
+        # A CPU reads mean and variance, a GPU the mean and the inverse deviation that a forward pass would have kept.
         _, by_weight, by_bias = torch.ops.aten.native_batch_norm_backward(
-            grad, wide, weight, mean, variance, None, None, False, ctx.eps, [False, True, True]
+            grad, wide, weight, mean, variance, mean, inverse, False, ctx.eps, [False, True, True]
         )
         sums, sums_x = ctx.share.ranks.total(torch.cat([by_bias, by_weight])).view(2, -1) / n
         if ctx.share.empty:  # the statistics do not depend on a stand-in
             sums, sums_x = torch.zeros_like(sums), torch.zeros_like(sums_x)
-        inverse = (variance + ctx.eps).rsqrt()
         scale = inverse if weight is None else inverse * weight
         slope = -scale * inverse * sums_x
         found = torch.addcmul((-scale * sums - slope * mean).view(shape), grad, scale.view(shape))
