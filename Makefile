@@ -1,5 +1,5 @@
 # make demo: set up and run the main job.   make test: set up and run every check.
-# make test-engines: the tests of scoring on Dask, Ray and Spark (which needs Java 17).
+# make test-engines: the tests of scoring and training on Dask, Ray and Spark (which needs Java 17).
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -20,7 +20,7 @@ test: .venv/test
 # Ray and Spark are large (0.7 GB installed), so that `make test` runs these tests on Dask alone. Here none may be skipped.
 test-engines: .venv/engines
 	@java -version 2>/dev/null || { echo "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"; exit 1; }
-	DWAC_ENGINES=all $(BIN)/pytest -n0 tests/scoring/engines
+	DWAC_ENGINES=all $(BIN)/pytest -n0 tests/scoring/engines tests/training/test_trainers.py
 
 # The tests that versions of dependencies touch most. Deprecations are those of old packages among new ones.
 # torch 2.6 for Linux brings its CUDA libraries: 5 minutes and 6 GB of disk, once. The tests take 6 minutes of
