@@ -185,7 +185,7 @@ def duration(seconds: float) -> str:
     """A time in words.
 
     >>> duration(8), duration(130), duration(7300)
-    ('8 s', '2 min 10 s', '2 h 2 min')
+    ('8 s', '2 min 10 s', '2 h 1 min')
     """
     whole = round(seconds)
     if whole < 60:

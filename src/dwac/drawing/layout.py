@@ -173,7 +173,7 @@ def _basis(h: NDArray[Any]) -> Floats:
     if h.shape[1] <= _WIDE:
         return np.eye(h.shape[1])
     some = h[np.linspace(0, len(h) - 1, min(len(h), _SAMPLE)).astype(np.int64)].astype(np.float64)
-    _, vectors = np.linalg.eigh(np.cov(some.T))
+    _, vectors = np.linalg.eigh(np.cov(some.T, bias=True))  # a single example has a covariance, too: 0
     return np.asarray(vectors[:, -_WIDE:].T)
 
 

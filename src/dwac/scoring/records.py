@@ -40,7 +40,7 @@ def ends_of(
     quotes; before: the byte before them.
 
     >>> ends_of(b'a,"b\\nc"\\nd\\n', b",")[0].tolist()
-    [8, 10]
+    [7, 9]
     """
     array = np.frombuffer(data, dtype=np.uint8)
     newlines = np.flatnonzero(array == _NEWLINE)
