@@ -230,7 +230,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bytes(folder_of: Fo
     done = len(list(out.glob("part-*")))
     assert 0 < done < 30
     shown = run(*words, "--workers", 2)
-    assert f"30 pieces by 2 workers; {done} are done already" in shown.stderr
+    assert f"30 pieces by 2 workers; {done} {'is' if done == 1 else 'are'} done already" in shown.stderr
     run(*words[:4], str(tmp_path / "fresh"), *words[5:], "--workers", 1)
     assert contents(out) == contents(tmp_path / "fresh")
 

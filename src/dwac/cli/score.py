@@ -146,7 +146,7 @@ def _begins(run: Run, workers: int, name: str) -> str:
     """What is to be done, in a sentence."""
     n, left = len(run.pieces), len(run.pending)
     files = len({piece.file for piece in run.pieces})
-    earlier = f"; {n - left:,} are done already" if left < n else ""
+    earlier = f"; {n - left:,} {'is' if n - left == 1 else 'are'} done already" if left < n else ""
     where = f"{workers} worker{'s' if workers > 1 else ''}" + ("" if name == "local" else f" on {name}")
     return f"scoring {files:,} file{'s' if files > 1 else ''} in {n:,} piece{'s' if n > 1 else ''} by {where}{earlier}"
 
@@ -197,7 +197,7 @@ def _ended(run: Run, seconds: float) -> str:
     """What was written, in a sentence."""
     rows, n = run.summary.rows, len(run.pending) - len(run.summary.failed)
     if not run.pending:
-        return f"nothing is left to do: all {len(run.pieces):,} shards are in {run.task.out}"
+        return f"nothing is left to do: every shard is in {run.task.out}"
     rate = f", {rows / seconds:,.0f} rows/s" if rows else ""
     return f"written: {run.task.out}, {rows:,} rows in {n:,} shard{'' if n == 1 else 's'}; {duration(seconds)}{rate}"
 
