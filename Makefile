@@ -1,5 +1,5 @@
 # make demo: set up and run the main job.   make test: set up and run every check.
-# make test-engines: the tests of scoring and training on Dask, Ray and Spark (which needs Java 17).
+# make test-engines: the tests on Dask, Ray, Spark (which needs Java 17) and an object store.
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -17,7 +17,7 @@ test: .venv/test
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "fused or triton and (gaussian or outliers) and not norms and not rounding" \
 		tests/engine tests/nn/test_loss.py
 
-# Ray and Spark are large (0.7 GB installed), so that `make test` runs these tests on Dask alone. Here none may be skipped.
+# Ray and Spark are large (0.7 GB installed): `make test` runs these tests on Dask alone. Here none may be skipped.
 test-engines: .venv/engines
 	@java -version 2>/dev/null || { echo "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"; exit 1; }
 	DWAC_ENGINES=all $(BIN)/pytest -n0 tests/scoring/engines tests/training/test_trainers.py
@@ -53,7 +53,7 @@ clean:
 .venv/demo: EXTRAS := cli
 .venv/test: EXTRAS := dev
 .venv/bench: EXTRAS := dev,bench
-.venv/engines: EXTRAS := dev,ray,spark
+.venv/engines: EXTRAS := dev,engines
 .venv/demo .venv/test .venv/bench .venv/engines: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
 	@touch $@

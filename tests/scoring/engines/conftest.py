@@ -58,6 +58,7 @@ def dask_cluster() -> Iterator[Any]:
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """An object store on this machine with an empty bucket, to which s3:// addresses lead from here on."""
+    needed("moto.server", "engines")
     from moto.server import ThreadedMotoServer
     from s3fs import S3FileSystem
 
