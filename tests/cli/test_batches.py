@@ -39,6 +39,24 @@ def test_a_folder_of_parquet_is_trained_on_in_batches(folder: Path, tmp_path: Pa
     assert again.exit_code == 0, again.output
 
 
+def test_parts_without_rows_an_index_and_labels_that_only_test_rows_have_do_no_harm(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(size=12_000)})
+    frame["label"] = np.where(frame["age"] > 0, "old", "young")
+    frame.loc[::400, "label"] = [f"only {i}" for i in range(30)]
+    frame = frame[rng.random(12_000) < 0.5]  # its index has gaps, and is written as a column
+    (tmp_path / "rows").mkdir()
+    for number, part in enumerate((frame[:0], frame)):
+        part.to_parquet(tmp_path / f"rows/{number}.parquet", index=True)
+    options = ["--target", "label", "--epochs", "1", "--device", "cpu", "--test-size", "0.2", "--json"]
+    options += ["--encoder", "tabular:paper"]
+    result = RUN.invoke(app, ["train", str(tmp_path / "rows"), "-o", str(tmp_path / "model"), *options])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert len(frame) // 5 - 15 <= found["test"]["n"] < len(frame) // 5
+    assert (tmp_path / "model").exists()
+
+
 def test_the_dataset_is_described_and_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:
     for options, message in (
         ([], "which column holds the target"),

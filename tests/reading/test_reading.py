@@ -388,3 +388,14 @@ def test_whatever_comes_is_read_or_refused_on_purpose(tmp_path: Path, data: byte
         assert rows.y is not None
         assert len(rows.y) == len(rows.ids) == len(rows.X) > 0
         rows.where(len(rows) - 1)
+
+
+def test_categories_that_are_whole_numbers_are_known_when_they_come_as_text(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    kind = rng.integers(1, 4, 300)
+    frame = pd.DataFrame({"kind": pd.Categorical(kind), "size": rng.normal(size=300)})
+    clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(frame, kind)
+    clf.save(tmp_path / "model")
+    frame.astype({"kind": str}).to_csv(tmp_path / "rows.csv", index=False)
+    rows = read(tmp_path / "rows.csv", like=load(tmp_path / "model", device="cpu"))
+    np.testing.assert_allclose(clf.predict_proba(rows.X), clf.predict_proba(frame), atol=1e-9)

@@ -242,3 +242,59 @@ def test_the_command_tells_programs_what_it_did(folder_of: Folders, tmp_path: Pa
     assert (told["rows"], told["pieces"], told["failed"], told["unreadable"]) == (20, 1, [], 0)
     found = pq.read_table(tmp_path / "out")
     assert {"prediction", "lower", "upper", "quantile_0.1", "quantile_0.9", "voters"} <= set(found.column_names)
+
+
+def test_a_file_replaced_in_the_life_of_a_process_is_read_anew(folder_of: Folders, tmp_path: Path) -> None:
+    for columns in (["age", "pay", "town"], ["town", "pay", "age"]):
+        people(20, seed=3)[columns].to_csv(tmp_path / "rows.csv", index=False)
+        score_files(folder_of("classes"), tmp_path / "rows.csv", tmp_path / columns[0], **KEYS)
+    both = [pd.read_parquet(tmp_path / name)["probability"] for name in ("age", "town")]
+    assert both[0].tolist() == both[1].tolist()
+
+
+def test_another_run_is_neither_cleared_nor_mixed_while_it_goes_on(folder_of: Folders, tmp_path: Path) -> None:
+    for number in range(3):
+        people(5).to_csv(tmp_path / f"{number}.csv", index=False)
+    data, out = str(tmp_path / "*.csv"), tmp_path / "out"
+    results = prepare(folder_of("classes"), data, out, device="cpu").results("local", 1)
+    next(results)
+    with pytest.raises(InputError, match="another"):
+        prepare(folder_of("classes"), data, out, device="cpu", epsilon=0.3, overwrite=True)
+    assert len(list(results)) == 2
+    assert len(list(out.glob("part-*"))) == 3
+
+
+def test_linked_files_and_folders_are_scored_too(folder_of: Folders, tmp_path: Path) -> None:
+    for folder in ("in", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        people(5).to_csv(tmp_path / folder / "a.csv", index=False)
+    (tmp_path / "in/b.csv").symlink_to(tmp_path / "elsewhere/a.csv")
+    (tmp_path / "in/more").symlink_to(tmp_path / "elsewhere")
+    assert score_files(folder_of("classes"), tmp_path / "in", tmp_path / "out", **KEYS).rows == 15
+
+
+def test_a_damaged_first_file_does_not_change_the_ids_of_the_others(folder_of: Folders, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        people(5).assign(key=np.arange(5) + 5 * number).to_parquet(tmp_path / f"in/{number}.parquet")
+    whole = (tmp_path / "in/0.parquet").read_bytes()
+    (tmp_path / "in/0.parquet").write_bytes(whole[:100])
+    first = score_files(folder_of("classes"), tmp_path / "in", tmp_path / "out", id="key", **KEYS)
+    assert len(first.failed) == 1
+    (tmp_path / "in/0.parquet").write_bytes(whole)
+    assert not score_files(folder_of("classes"), tmp_path / "in", tmp_path / "out", id="key", **KEYS).failed
+    assert pd.read_parquet(tmp_path / "out")["id"].tolist() == list(range(10))
+
+
+def test_lines_that_end_with_a_carriage_return_alone_are_refused(folder_of: Folders, tmp_path: Path) -> None:
+    people(5).to_csv(tmp_path / "rows.csv", index=False, lineterminator="\r")
+    people(5).to_csv(tmp_path / "sound.csv", index=False)
+    found = score_files(folder_of("classes"), str(tmp_path / "*.csv"), tmp_path / "out", **KEYS)
+    assert found.rows == 5
+    assert "carriage return alone" in str(found.failed)
+
+
+def test_one_bad_cell_among_decimal_commas_spoils_its_own_row_alone(folder_of: Folders, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("age;pay;town\n" + "30;0,5;a\n" * 5 + "30;oops;a\n")
+    found = score_files(folder_of("classes"), tmp_path / "rows.csv", tmp_path / "out", **KEYS)
+    assert (found.rows, found.unreadable) == (6, 1)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from dwac._checks import listed
 from dwac.cli import tasks
-from dwac.estimator.targets import ORDERED
+from dwac.estimator.targets import CLASSES, ORDERED
 from dwac.reading import Estimator, Rows, Streamed
 
 
@@ -61,6 +62,13 @@ def summary(data: Streamed, clf: Estimator) -> dict[str, Any]:
             "notes": list(report.lines),
         }
     return found
+
+
+def judged(clf: Estimator, held: Rows) -> Rows:
+    """The test rows whose label is known; a file that is read as a whole keeps the others for training."""
+    if held.task not in (CLASSES, ORDERED) or not len(held):
+        return held
+    return held.take(np.flatnonzero(pd.Series(held.y).isin(clf.classes_.tolist())))
 
 
 def nobody(rows: Rows) -> Rows:

@@ -218,8 +218,9 @@ def train(
     if not is_first():
         return  # the first of several processes evaluates and writes
     seconds = time.perf_counter() - start
-    test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
     Model(clf, rows.columns).save(output, include_examples=not private)
+    held = held if streamed is None else batches.judged(clf, held)
+    test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
     validation = kept.take(_validation(clf, kept)) if streamed is None else batches.nobody(rows)
     if streamed is not None:
         batches.show_reading(clf, console)

@@ -47,6 +47,8 @@ class Condenser:
     def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64], target: Target | None = None) -> None:
         self.of = classes(np.arange(references.n_classes)) if target is None else target
         counts = references.labels.cpu().numpy()
+        known = np.isin(y, counts)  # of a label that nobody votes for, the log-loss is infinite
+        h, y = h[torch.as_tensor(known, device=h.device)], y[known]
         averaged = self.of.averaged(counts)
         self.averaged = None if averaged is None else averaged.double().numpy()
         self.everybody = references if references.members is None else references.members
@@ -64,8 +66,8 @@ class Condenser:
     def represented(self, size: int) -> ReferenceSet:
         """By `size` representatives."""
         whole = self.whole
-        leaves = divide(whole.embeddings, whole.labels, whole.n_classes, min(size, len(whole))).leaves
-        return self.everybody.condensed(leaves, self._factors(whole.condensed(leaves)))
+        leaves = _agreed(divide(whole.embeddings, whole.labels, whole.n_classes, min(size, len(whole))).leaves)
+        return self.everybody.condensed(leaves, _agreed(self._factors(whole.condensed(leaves))))
 
     def fewest(self) -> ReferenceSet | None:
         """By as few as keep labels and probabilities; None if no number up to a quarter of all does.
@@ -75,10 +77,10 @@ class Condenser:
         sizes = self.sizes()
         for place, size in enumerate(sizes):
             few = self.represented(size)
-            if self.keeps(few):
+            if self._all_keep(few):
                 between = round(size / np.sqrt(2))
                 fewer = self.represented(between) if place else None
-                return fewer if fewer is not None and self.keeps(fewer) else few
+                return fewer if fewer is not None and self._all_keep(fewer) else few
         return None
 
     def sizes(self) -> list[int]:
@@ -86,6 +88,9 @@ class Condenser:
         present = int(np.count_nonzero(np.bincount(self.whole.labels.cpu().numpy())))
         size, most = max(_FEWEST, present), min(_MOST, len(self.whole) // 4)
         return [size * 2**step for step in range(20) if size * 2**step <= most]
+
+    def _all_keep(self, few: ReferenceSet) -> bool:
+        return bool(_agreed(np.array([float(self.keeps(few))]))[0])
 
     def keeps(self, few: ReferenceSet) -> bool:
         """Whether enough rows keep their label, and their probabilities are near enough to those of all."""
@@ -144,6 +149,12 @@ class Condenser:
                 loss.backward()
                 optimizer.step()
         return np.asarray(factors.detach().exp().cpu().numpy())
+
+
+def _agreed(values: NDArray[Any]) -> NDArray[Any]:
+    """Those of rank 0, where ranks share the work: rounding must not let their groups differ."""
+    ranks = shared()
+    return values if ranks is None else np.asarray(ranks.first_says(torch.tensor(values)).numpy())
 
 
 def same_decision(log_p: Floats, full: Floats, target: Target) -> NDArray[np.bool_]:

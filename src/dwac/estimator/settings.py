@@ -14,6 +14,7 @@ from dwac import _checks as checks
 from dwac.encoders import Encoder
 from dwac.errors import HeadError, InputError
 from dwac.kernels import get_kernel
+from dwac.nn.ranks import gpus_are_own
 from dwac.training.cross_fit import FEWEST
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -115,7 +116,7 @@ def _check_checkpoint(path: Any, random_state: Any) -> None:
 def device_of(name: Any) -> torch.device:
     """The device with this name; "auto" is a GPU if there is one, else the CPU."""
     if isinstance(name, str) and name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() and gpus_are_own() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

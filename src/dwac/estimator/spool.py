@@ -7,6 +7,8 @@ that came together, such as all of one class, are spread over the file, and any 
 from __future__ import annotations
 
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -34,8 +36,26 @@ _FEWEST, _MOST = 1024, 2**16  # rows that are read together
 def workspace(checkpoint: str | PathLike[str] | None) -> Iterator[Path]:
     """A folder that is there for the time of a fit: beside the checkpoint, or where temporary files are."""
     beside = None if checkpoint is None else Path(checkpoint).absolute().parent
-    with TemporaryDirectory(prefix="dwac-", dir=beside, ignore_cleanup_errors=True) as folder:
+    with _ended_in_order(), TemporaryDirectory(prefix="dwac-", dir=beside, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Inside, SIGTERM ends the process as an exception does, so that its files are removed."""
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class Spool:

@@ -128,6 +128,11 @@ class StreamingEstimator(DWACEstimator):
             task = self._task(target, codes, np.zeros((len(codes), 0)), np.arange(len(codes)))
             model = self._new_model(encoder, target, size, task=task).to(device)
             chosen = self._remembered(found, codes, draws, size * (self.embedding_size or 32))
+            rows = found.calibration if len(found.calibration) else found.validation
+            for chunk in (found.sample if chosen is None else chosen, rows):
+                _unique(chunk.ids)  # before hours of training, not after
+            if rows.groups is not None:
+                grouped(rows.groups.tolist(), rows.ids)
             spool = self._spool(stream, parts, found, encoder, target, by_class, folder)
             held = [self._encode(encoder, target, chunk) for chunk in (found.validation, found.calibration)]
             places = None if chosen is None else spool.places(parts.training_numbers(chosen.rows))

@@ -33,6 +33,7 @@ Ints = NDArray[np.int64]
 
 _CELLS, _MOST_ROWS, _FEWEST_ROWS = 2**20, 2**16, 2**10  # of a batch
 _TARGET = "__target__"  # the column to which the y of pairs (X, y) is written
+_INDEX = "__index_level_0__"  # to which pandas writes an index without a name: no feature
 _HELD = (pd.DataFrame, pa.RecordBatch, pa.Table)
 
 
@@ -118,7 +119,7 @@ class Stream:
         """The columns to learn from."""
         if self.roles.features is not None:
             return list(self.roles.features)
-        return [name for name in self.data.schema.names if name not in set(self.roles.named)]
+        return [name for name in self.data.schema.names if name not in {*self.roles.named, _INDEX}]
 
     def chunks(self, *, features: bool = True) -> Iterator[Chunk]:
         """All rows in order, some at a time. features: False reads the other columns alone."""
@@ -127,7 +128,7 @@ class Stream:
         size = int(np.clip(_CELLS // max(1, len(columns)), _FEWEST_ROWS, _MOST_ROWS))
         start = 0
         for batch in _scanned(self.data, columns, size):
-            frame: pd.DataFrame = batch.to_pandas(date_as_object=False)
+            frame: pd.DataFrame = batch.to_pandas(date_as_object=False, ignore_metadata=True)
             rows = np.arange(start, start + len(frame))
             start += len(frame)
             y = frame[roles.targets].rename(columns=self.names)

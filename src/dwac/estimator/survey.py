@@ -79,16 +79,16 @@ class Outcomes:
         self.counts: dict[Hashable, int] = {}
         self.dtype: Any = None
 
-    def update(self, chunk: Chunk, training: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def update(self, chunk: Chunk, training: NDArray[np.bool_], each: int = _RARE) -> NDArray[np.bool_]:
         """Count more rows; (n,): those that are among the first training rows of their outcome."""
         keys = keys_of(chunk.y)
         self.dtype = getattr(chunk.y, "dtype", None) if self.dtype is None else self.dtype
         codes, found = pd.factorize(keys)
         before = np.array([self.counts.get(key, 0) for key in found])
         first = np.zeros(len(chunk), dtype=bool)
-        if (before < _RARE).any():
+        if (before < each).any():
             mine = pd.Series(codes[training])
-            first[training] = mine.groupby(mine).cumcount().to_numpy() + before[mine] < _RARE
+            first[training] = mine.groupby(mine).cumcount().to_numpy() + before[mine] < each
         more = np.bincount(codes[training], minlength=len(found)).tolist()
         self.counts.update({key: int(before[code]) + more[code] for code, key in enumerate(found)})
         if len(self.counts) > _OUTCOMES:
@@ -158,10 +158,10 @@ def survey(stream: Stream, parts: StreamParts, rng: np.random.Generator, *, tabl
                 total += float(weights_of(trains).sum())
         with located(chunk.rows):
             if outcomes is not None:
-                first = outcomes.update(chunk, training)
+                first = outcomes.update(chunk, training, _RARE if n_rare < _MOST_RARE else 1)
         sampled = np.isin(parts.training_numbers(trains.rows), numbers, assume_unique=True)
         kept["sample"].append(trains.take(sampled))
-        if n > most and n_rare < _MOST_RARE:
+        if n > most:
             kept["rare"].append(chunk.take(first))
             n_rare += len(kept["rare"][-1])
         kept["validation"].append(chunk.take(np.isin(chunk.rows, parts.validation)))

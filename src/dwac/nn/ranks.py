@@ -158,7 +158,7 @@ class Share:
         ref_h, others = _Gather.apply(h[: self.size], torch.cat(plain, dim=1), self)  # type: ignore[no-untyped-call]
         widths = [part.element_size() for part in columns]
         parts = [
-            found.contiguous().view(column.dtype).reshape(self.n)
+            found.clone(memory_format=torch.contiguous_format).view(column.dtype).reshape(self.n)
             for found, column in zip(others.split(widths, dim=1), columns, strict=True)
         ]
         rest = iter(parts[1:])
@@ -183,7 +183,7 @@ class _Gather(torch.autograd.Function):
         width, size = h.shape[1], h.element_size()
         sent = torch.cat([h.detach().contiguous().view(torch.uint8), beside], dim=1)
         found = share.ranks.rows(sent, share.sizes)
-        every = found[:, : width * size].contiguous().view(h.dtype)
+        every = found[:, : width * size].clone(memory_format=torch.contiguous_format).view(h.dtype)
         others = found[:, width * size :]
         ctx.mark_non_differentiable(others)
         return every, others
@@ -245,6 +245,12 @@ def over_ranks(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
         return function(*rows)
     own = ranks.own(n)
     return ranks.rows(function(*(part[own] for part in rows)), ranks.sizes(n))
+
+
+def gpus_are_own() -> bool:
+    """Whether this process is alone, or each of them has a GPU of its own, from which the group can send."""
+    ranks = _JOINED.get()
+    return ranks is None or ranks._gpus
 
 
 def processes_joined() -> bool:

@@ -77,7 +77,7 @@ def read_dataset(
             f"{name}: which column holds the target? Name it with --target COLUMN; its columns are {names}"
         )
     stream = stream_of(open_dataset(source), Roles(asked.target, asked.id), name)
-    first = next(stream.chunks()).X.head(_SHOWN)
+    first = next(chunk for chunk in stream.chunks() if len(chunk)).X.head(_SHOWN)
     text = asked.text
     if text is None and first.shape[1] == 1 and looks_like_text(first.iloc[:, 0]):
         text = str(first.columns[0])

@@ -158,11 +158,14 @@ def _as_learned(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
     if column.kind == "categorical":
         if all(isinstance(value, str | None) for value in column.categories) and not is_text(values):
             return values.map(str, na_action="ignore").astype(object)
+        if is_text(values) and not any(isinstance(value, str) for value in column.categories):  # 3, written as "3"
+            written = {str(value): value for value in column.categories if value is not None}
+            return values.map(lambda value: written.get(value.strip(), value), na_action="ignore").astype(object)
         return values
     if not is_text(values):
         return _mixed_as_learned(values, column) if values.dtype == object else values
     if column.kind == "datetime":
-        found = pd.to_datetime(values, format="ISO8601", errors="coerce")
+        found = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).dt.tz_localize(None)
     elif column.kind == "boolean":
         found = values.str.strip().str.lower().map({"true": True, "false": False, "1": True, "0": False})
     else:

@@ -10,7 +10,6 @@ import lzma
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -100,7 +99,6 @@ def _transcoded(stream: Any, encoding: str) -> Iterator[bytes]:
     yield decoder.decode(b"", final=True).encode()
 
 
-@lru_cache(maxsize=64)
 def layout_of(url: str, form: str, encoding: str) -> Layout:
     """The layout of a file, judged from its beginning."""
     encoding, size = _normal(encoding), _HEAD
@@ -134,6 +132,8 @@ def _csv_layout(known: Layout, head: bytes, *, whole: bool) -> Layout | None:
     if stops[0] >= len(head) and not whole:
         return None
     written = head[starts[0] : stops[0]].decode(known.stored, errors="replace")
+    if "\r" in written.rstrip("\r").partition('"')[0]:
+        raise InputError(f"{known.url}: its lines end with a carriage return alone; end them with a newline")
     end = min(int(stops[0]) + 1, len(head))
     return replace(
         known,

@@ -177,11 +177,25 @@ def _files_at(root: Place, data: str, without: str) -> list[File]:
     skip = place(without).path.rstrip("/") + "/"
     files = [
         File(Place(root.fs, path).url, os.path.relpath(path, base or "/"), int(facts["size"] or 0), _version(facts))
-        for path, facts in sorted(found.items())
+        for path, facts in sorted(_followed(root, found).items())
         if facts["type"] == "file" and not path.startswith(skip)
     ]
     one = len(found) == 1
     return [file for file in files if one or not any(part.startswith((".", "_")) for part in file.name.split("/"))]
+
+
+def _followed(root: Place, found: dict[str, Any]) -> dict[str, Any]:
+    """The same with what links on this machine's disks point to: files, and the files of folders."""
+    kept: dict[str, Any] = {}
+    for path, facts in found.items():
+        if not (root.local and os.path.islink(path)):
+            kept[path] = facts
+        elif os.path.isfile(path):
+            kept[path] = root.fs.info(os.path.realpath(path))
+        else:
+            real = os.path.realpath(path)
+            kept |= {path + below[len(real) :]: each for below, each in root.fs.find(real, detail=True).items()}
+    return kept
 
 
 def _version(facts: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ from dwac.scoring.records import LONGEST, Cut, cuts, spans
 _NULLS = pa.csv.ConvertOptions().null_values  # how Arrow's CSV writes a missing number
 _ENDLESS = f"a quote that opens in this row is not closed within {LONGEST // 2**20} MiB; close or double it"
 _KEPT = 2**16  # characters of a bad row that are kept
+_COMMA = r"^(\s*[+-]?\d+),(\d+(?:[eE][+-]?\d+)?\s*)$"  # a number with a decimal comma
+csv.field_size_limit(max(csv.field_size_limit(), LONGEST))  # texts may be long; Arrow has no limit
 
 
 class Bad(NamedTuple):
@@ -76,8 +78,10 @@ def _cuts(piece: Piece, layout: Layout) -> Iterator[Cut]:
     if not layout.divisible:
         yield from cuts(layout.blocks(), layout.mark, line=layout.line)
         return
-    data = place(piece.file).read(piece.start, piece.stop)
-    for cut in cuts([data], layout.mark, start=piece.start, line=piece.line):
+    start, line = max(piece.start, layout.start), max(piece.line, layout.line)  # a file that could not be planned
+    to_the_end = replace(layout, start=start).blocks  # may be long
+    blocks = to_the_end() if piece.stop is None else [place(piece.file).read(start, piece.stop)]
+    for cut in cuts(blocks, layout.mark, start=start, line=line):
         yield cut._replace(row=piece.row + cut.row)
 
 
@@ -126,7 +130,7 @@ def _csv(cut: Cut, layout: Layout, wanted: _Wanted, starts: NDArray[np.int64], s
             raise UnicodeError
         table = _arrow(_utf8(cut.data, layout.stored), layout, wanted)
         if len(table) == len(starts):
-            return _one_batch(table, wanted), np.arange(len(starts)), {}
+            return _one_batch(table, wanted, layout), np.arange(len(starts)), {}
     except (pa.ArrowInvalid, UnicodeError):
         pass
     good = []
@@ -144,7 +148,7 @@ def _csv(cut: Cut, layout: Layout, wanted: _Wanted, starts: NDArray[np.int64], s
             raise pa.ArrowInvalid(f"{len(kept)} records give {len(table)} rows")
     except pa.ArrowInvalid as error:
         raise InputError(f"{layout.url} from line {cut.line + 1} on must be readable CSV: {error!s:.200}") from None
-    return _one_batch(table, wanted), kept, reasons
+    return _one_batch(table, wanted, layout), kept, reasons
 
 
 def _utf8(data: bytes, encoding: str) -> bytes:
@@ -196,7 +200,7 @@ def _arrow(data: bytes, layout: Layout, wanted: _Wanted) -> pa.Table:
         types |= dict.fromkeys(clocks, pa.string())  # a time of day is a category
 
 
-def _one_batch(table: pa.Table, wanted: _Wanted) -> pa.RecordBatch:
+def _one_batch(table: pa.Table, wanted: _Wanted, layout: Layout) -> pa.RecordBatch:
     """A table as one batch; empty cells are missing, and so are other ways to write that in columns of numbers."""
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -204,6 +208,8 @@ def _one_batch(table: pa.Table, wanted: _Wanted) -> pa.RecordBatch:
         if pa.types.is_string(values.type):
             nulls = pa.array([""] if name in wanted.texts else _NULLS, pa.string())
             values = pc.if_else(pc.is_in(values, value_set=nulls), pa.scalar(None, pa.string()), values)
+            if layout.comma and name not in wanted.texts:  # one bad cell made the whole column text
+                values = pc.replace_substring_regex(values, _COMMA, r"\1.\2")
         columns.append(values)
     return pa.RecordBatch.from_arrays(columns, names=table.column_names)
 

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -121,10 +121,10 @@ def prepare(
     wanted = request(model, **asked)
     loaded = model_of(wanted)
     there = place(fspath(out))
-    files = with_form(files_at(fspath(data), without=there.path), form, fspath(data))
+    files = with_form(files_at(fspath(data), without=there.url), form, fspath(data))
     wanted = _settled(wanted, loaded, files, encoding)
     checked(loaded, wanted)
-    with reaching(there):
+    with reaching(there), _alone(there, tidy=False) if there.local and os.path.isdir(there.path) else nullcontext():
         if overwrite:
             _clear(there)
         facts = manifest.asked_of(wanted, encoding, strict=strict)
@@ -150,10 +150,11 @@ def default_workers(asked: Request) -> int:
 def _settled(asked: Request, model: Model, files: list[tuple[File, str]], encoding: str) -> Request:
     """The request with everything that all workers must agree on: the model, its path and the ids."""
     used = set(getattr(model.clf, "feature_names_in_", []))
-    columns = columns_of(*files[0], encoding)
+    columns = next(filter(None, (columns_of(*each, encoding) for each in files)), {})  # of the first that can be read
     likely = [name for name in (model.columns.id, INDEX, _PANDAS_INDEX) if name in columns and name not in used]
     name = asked.id if asked.id is not None else likely[0] if likely else None
-    whole = name is not None and columns.get(name) is not None and pa.types.is_integer(columns[name])
+    kind = None if name is None else columns.get(name)
+    whole = kind is not None and pa.types.is_integer(kind) and kind != pa.uint64()
     return replace(
         asked,
         model=os.path.abspath(asked.model),
@@ -218,7 +219,6 @@ def _clear(out: Place) -> None:
     """Remove the run that a folder holds, and nothing else."""
     if not (out / manifest.NAME).exists():
         return
-    (out / manifest.NAME).remove()
     for name in out.names():
         if _SHARD.fullmatch(name):
             (out / name).remove()
@@ -227,10 +227,11 @@ def _clear(out: Place) -> None:
     with suppress(OSError):
         if out.local:
             os.rmdir((out / UNREADABLE).path)
+    (out / manifest.NAME).remove()  # last: what is left of a clearing that was stopped is still a run
 
 
 @contextmanager
-def _alone(out: Place) -> Iterator[None]:
+def _alone(out: Place, *, tidy: bool = True) -> Iterator[None]:
     """Refuse to write where another run does, on this machine; remove what a killed one left half written."""
     if not out.local or sys.platform == "win32":
         yield
@@ -247,7 +248,7 @@ def _alone(out: Place) -> Iterator[None]:
         except OSError:  # some network drives have no locks
             pass
         for folder in (Path(out.path), Path(out.path, UNREADABLE)):
-            if folder.is_dir():
+            if tidy and folder.is_dir():
                 remove_files(folder, TEMPORARY, set())
         yield
     finally:

@@ -119,7 +119,7 @@ def _wait(started: list[subprocess.Popen[bytes]], until: float) -> _Ended | None
             raise ProcessError(f"{len(started)} processes did not end in time; all were stopped; give them more time")
         time.sleep(_PAUSE)
     failed = [_Ended(rank, process.returncode) for rank, process in enumerate(started) if process.returncode]
-    return first if first is not None or not failed else _worst(failed)
+    return _worst(failed) if failed and (first is None or first.code == LOST) else first
 
 
 def _worst(failed: list[_Ended]) -> _Ended:

@@ -12,6 +12,7 @@ import dask
 import torch
 from distributed import Client, KilledWorker, LocalCluster, as_completed, get_worker
 
+from dwac.errors import InputError
 from dwac.scoring.engines.failures import TRIES, failed, lost
 from dwac.scoring.pieces import Done, Piece
 
@@ -29,7 +30,10 @@ def run(
         task = partial(_on_own_gpu, task)
     with ExitStack() as stack:
         cluster = address or stack.enter_context(local_cluster(workers))
-        client = stack.enter_context(Client(cluster, set_as_default=False))
+        try:
+            client = stack.enter_context(Client(cluster, set_as_default=False))
+        except OSError as error:
+            raise InputError(f"there is no Dask scheduler at {cluster}: {error}; check --address") from None
         suspects = []
         for piece, future in _completed(client, task, list(pieces)):
             if isinstance(future.exception(), KilledWorker):
