@@ -3,6 +3,8 @@
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
 PYTHON ?= python3
 BIN := .venv/bin
+# One more than there are cores: many tests wait for other processes.
+JOBS := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 .PHONY: demo test test-engines test-lowest build bench clean
 
@@ -13,8 +15,8 @@ test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
-	TRITON_INTERPRET=1 $(BIN)/pytest -k "fused or triton and (gaussian or outliers) and not norms and not rounding" \
+	$(BIN)/pytest -n $(JOBS)
+	TRITON_INTERPRET=1 $(BIN)/pytest -k "fused or triton and (gaussian or outliers) and not norms and not rounding and not every_width" \
 		tests/engine tests/nn/test_loss.py
 
 # Ray and Spark are large (0.7 GB installed): `make test` runs these tests on Dask alone. Here none may be skipped.
