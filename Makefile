@@ -16,7 +16,7 @@ test: .venv/test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(JOBS)
-	TRITON_INTERPRET=1 $(BIN)/pytest -k "fused or triton and (gaussian or outliers) and not norms and not rounding and not every_width" \
+	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \
 		tests/engine tests/nn/test_loss.py
 
 # Ray and Spark are large (0.7 GB installed): `make test` runs these tests on Dask alone. Here none may be skipped.
