@@ -36,6 +36,12 @@ FormatOption = Annotated[
     str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; by default from the file name.")
 ]
 EncodingOption = Annotated[str, typer.Option(help="Encoding of text files: utf-8, latin-1, utf-16, …")]
+QuantilesOption = Annotated[
+    str | None, typer.Option(metavar="0.1,0.5,…", help="Of a model of numbers: also these quantiles of the votes.")
+]
+PrivateOption = Annotated[
+    bool, typer.Option("--private", help="Round to whole per cent; always on for private models.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
 StrictOption = Annotated[
     bool,

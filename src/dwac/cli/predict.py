@@ -20,6 +20,8 @@ from dwac.cli.options import (
     IdOption,
     JsonOption,
     ModelArgument,
+    PrivateOption,
+    QuantilesOption,
     StrictOption,
     TextOption,
 )
@@ -45,13 +47,8 @@ def predict(
         typer.Option("--output", "-o", metavar="FILE", help="Write to this .csv, .tsv, .jsonl or .parquet file."),
     ] = None,
     epsilon: EpsilonOption = 0.05,
-    quantiles: Annotated[
-        str | None,
-        typer.Option(metavar="0.1,0.5,…", help="Of a model of numbers: also these quantiles of the votes."),
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Round to whole per cent; always on for private models.")
-    ] = False,
+    quantiles: QuantilesOption = None,
+    private: PrivateOption = False,
     text: TextOption = None,
     ids: IdOption = None,
     device: DeviceOption = "auto",

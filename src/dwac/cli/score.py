@@ -16,6 +16,8 @@ from dwac.cli.options import (
     EpsilonOption,
     IdOption,
     JsonOption,
+    PrivateOption,
+    QuantilesOption,
     StrictOption,
     TextOption,
 )
@@ -52,13 +54,8 @@ def score(
     voters: Annotated[
         int, typer.Option(min=0, metavar="K", help="Also the K training examples with the largest votes on each row.")
     ] = 0,
-    quantiles: Annotated[
-        str | None,
-        typer.Option(metavar="0.1,0.5,…", help="Of a model of numbers: also these quantiles of the votes."),
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Round to whole per cent; always on for private models.")
-    ] = False,
+    quantiles: QuantilesOption = None,
+    private: PrivateOption = False,
     text: TextOption = None,
     ids: IdOption = None,
     form: Annotated[
