@@ -70,7 +70,10 @@ def arrange(
     X: Any = frame[rest] if text is None else _texts(frame[text], text, where)
     found = Columns(asked.target, text, id_column)
     ids = kept.tolist() if id_column is None else _ids(frame, id_column, where)
-    rows = Rows(X, None, ids, "tabular" if text is None else "text", found, where, notes=notes, ignored=tuple(ignore))
+    aside = dict.fromkeys(ignore, "ignored, as you asked")
+    if text is not None:
+        aside |= {column: "only the text is read" for column in rest if column != text}
+    rows = Rows(X, None, ids, "tabular" if text is None else "text", found, where, notes=notes, aside=aside)
     return rows if asked.target is None else rows.aimed(*understand(frame, asked.targets, where, task, order))
 
 

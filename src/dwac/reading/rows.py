@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,7 +51,7 @@ class Rows:
     why: str = ""  # what spoke for that
     notation: Notation = field(default_factory=Notation)  # how the table was written, for later ones
     notes: tuple[str, ...] = ()  # sentences on how it was understood that people should see
-    ignored: tuple[str, ...] = ()  # columns that were left aside because they were named
+    aside: Mapping[str, str] = field(default_factory=dict)  # columns that are not learned from, and why
 
     def __len__(self) -> int:
         return len(self.ids)
