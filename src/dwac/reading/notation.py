@@ -246,12 +246,17 @@ def _is_text(values: pd.Series[Any]) -> bool:
     return values.dtype.kind not in "biufMm" and pd.api.types.infer_dtype(values, skipna=True) == "string"
 
 
+def begins_like_number(values: pd.Series[Any]) -> bool:
+    """Whether the first text of a column is a number, written in any way: a quick look before a long one."""
+    first = next((v.strip() for v in values if isinstance(v, str) and v.strip() not in _BLANK), "")
+    return any(form.fullmatch(first) for form in _FORMS.values()) and first != ""
+
+
 def _all_numbers(values: pd.Series[Any], decimal: str | None) -> Read | None:
-    cells = _cells(values)
-    if not len(cells) or not any(form.fullmatch(cells.iloc[0]) for form in _FORMS.values()):
+    if not begins_like_number(values):
         return None
     found = as_numbers(values, decimal)
-    return found if found.column.notna().sum() == len(cells) else None
+    return found if found.column.notna().sum() == len(_cells(values)) else None
 
 
 def _all_dates(values: pd.Series[Any], told: Notation) -> Read | None:

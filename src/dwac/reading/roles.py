@@ -22,6 +22,7 @@ from dwac.reading.notation import (
     Notation,
     as_dates,
     as_numbers,
+    begins_like_number,
     category,
     doubt_of_date,
     doubt_of_number,
@@ -171,6 +172,8 @@ def _with_plain_numbers(
     usual = COMMA if COMMA in known.numbers.values() else POINT
     for column in targets:
         if not is_text(frame[column]):
+            continue
+        if not begins_like_number(frame[column]):
             continue
         found = as_numbers(frame[column], known.decimal_of(column), usual)
         gone = missing(frame[column])
