@@ -70,7 +70,7 @@ def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWAC
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
-        "short", "model", "errors", "intervals", "quantiles", "typicality", "predictions", "limits"
+        "summary", "quality", "groups", "intervals", "quantiles", "typicality", "cases", "model", "limits"
     ]  # fmt: skip
     assert len([a for a in shown.all("img") if a.get("alt", "")]) >= 4
     least = X.index[int(reg.typicality(X).argmin())]
@@ -83,7 +83,7 @@ def test_quantiles_of_good_votes_lie_on_the_line(reg: DWACRegressor) -> None:
     asked = found.predictions.quantiles([0.25, 0.5, 0.75])[:, 0]
     shares = (y[:, None] <= asked).mean(axis=0)
     assert np.abs(shares - [0.25, 0.5, 0.75]).max() < 0.15
-    drawn = plots.quantiles([0.25, 0.5, 0.75], [shares], ["this model"])
+    drawn = plots.alone(plots.quantile_panel([0.25, 0.5, 0.75], [shares], ["this model"]))
     assert len(drawn.axes[0].lines) == 2
 
 
@@ -139,7 +139,7 @@ def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Pa
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
-        "short", "model", "labels", "probabilities", "sets", "typicality", "predictions", "limits"
+        "summary", "quality", "groups", "calibration", "coverage", "typicality", "cases", "model", "limits"
     ]  # fmt: skip
 
 
@@ -169,5 +169,6 @@ def test_without_calibration_the_report_has_no_intervals(tmp_path: Path) -> None
     bare = DWACRegressor(epochs=2, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, y)
     page = written(tmp_path, bare, *table(40, 1))
     sections = [a["id"] for a in Reader(page).all("section")]
-    assert "errors" in sections
+    assert "quality" in sections
+    assert "It cannot say of a single case how far off it may be." in page
     assert not {"intervals", "typicality"} & set(sections)

@@ -24,7 +24,7 @@ _LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS, _MOST_LISTED = 600, 150, 20, 12
 Say = Callable[[Any, int], tuple[str, str]]
 
 _LARGEST_SIDE, _LARGEST_PICTURE = 128, 2**25  # pixels, pixels in all
-_SMALL_PNG, _QUALITY = 4096, 85  # bytes up to which a PNG is kept as it is; quality of a JPEG, in per cent
+_SMALL_PNG, _QUALITY = 4096, 80  # bytes up to which a PNG is kept as it is; quality of a JPEG, in per cent
 
 
 def _body(explained: VoteExplanation) -> Html | None:

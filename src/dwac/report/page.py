@@ -10,7 +10,7 @@ from dwac.report import card, words
 from dwac.report.classes import class_story
 from dwac.report.findings import ClassFindings, Findings
 from dwac.report.label_findings import LabelFindings
-from dwac.report.markup import Html, tag
+from dwac.report.markup import Html, joined, tag
 from dwac.report.number_findings import NumberFindings
 from dwac.report.numbers import number_story
 from dwac.report.parts import Section
@@ -29,7 +29,8 @@ _STORIES: dict[type, Callable[[Any, int, int], list[Section]]] = {
 def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -> str:
     """The whole file."""
     (first, *sections), kind = _STORIES[type(found)](found, k, n_cases), found.clf.target_.kind
-    limits = tag("ul", *(tag("li", text) for text in words.limits(kind)))
+    foot = tag("footer", f"Written by dwac {card.version()}.")
+    limits = joined((tag("ul", *(tag("li", text) for text in words.limits(kind))), foot))
     kept = [part for part in (*sections, ("limits", "What to keep in mind", limits)) if part[2]]
     links = [tag("li", tag("a", head, href=f"#{name}")) for name, head, _ in (first, *kept)]
     nav = tag("nav", tag("ul", *links), aria_label="Contents")
@@ -47,11 +48,8 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -
         tag("title", title),
         Html(f"<style>{CSS}</style>"),
     )
-    foot = tag("footer", f"Written by dwac {card.version()}.")
     return (
-        "<!doctype html>\n"
-        + tag("html", head, tag("body", top, tag("main", summary, nav, *parts), foot), lang="en")
-        + "\n"
+        "<!doctype html>\n" + tag("html", head, tag("body", top, tag("main", summary, nav, *parts)), lang="en") + "\n"
     )
 
 

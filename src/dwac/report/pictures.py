@@ -13,7 +13,7 @@ from dwac.drawing.style import new, plain, tidy
 from dwac.estimator.evaluation import amount
 from dwac.report.chance import likely_share
 
-_WIDTH, _HEIGHT = 3.3, 2.7  # inches
+_WIDTH, _HEIGHT = 2.75, 2.5  # inches: three side by side, and one on a phone
 _EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 1.0)  # of stated probabilities
 _GOOD: dict[str, Any] = {"facecolor": COLOURS[0], "edgecolor": COLOURS[0], "linewidth": 0.8}
 _BAD: dict[str, Any] = {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////", "linewidth": 0.8}

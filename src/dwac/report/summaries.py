@@ -192,8 +192,8 @@ def number_summary(found: NumberFindings) -> Summary:
     bars, usual = _number_bars(found, off), float(off.mean())
     worst = max(bars, key=lambda bar: bar.value)
     sentences = (
-        f"It estimates {what} for {things(found)}, by averaging the numbers of the most similar of {found.n_examples:,} "
-        "known examples.",
+        f"It estimates {what} for {things(found)}, by averaging the numbers of the most similar of "
+        f"{found.n_examples:,} known examples.",
         f"Half of its estimates are off by at most {amount(half)}{unit}, and 9 of 10 by at most {amount(most)} "
         f"(judging by {len(off):,} tests); always giving the average, half would be off by at most "
         f"{amount(float(np.median(guess)))}.",
