@@ -117,7 +117,7 @@ def spread(found: Layout, wide: float = 1.5) -> Layout:
     turn *= np.sign(turn[np.arange(2), np.abs(turn).argmax(axis=1)])[:, None]
     places = (found.centres - middle) @ turn.T
     places = np.stack([_evenly(axis, weights) for axis in places.T], axis=1) * [wide, 1.0]
-    centres, radii = _apart(places, found.radii, _FULL)
+    centres, radii = _apart(places, found.radii, covered=_FULL * 4 * wide)
     return replace(found, centres=centres, radii=radii, axes=turn @ found.axes)
 
 
@@ -238,14 +238,16 @@ def _arranged(h: Floats) -> Floats:
     return np.asarray(placed[where.reshape(-1)], dtype=np.float64)
 
 
-def _apart(places: Floats, radii: Floats, filled: float = _FILLED) -> tuple[Floats, Floats]:
+def _apart(places: Floats, radii: Floats, *, covered: float | None = None) -> tuple[Floats, Floats]:
     """Discs that grow and push each other apart until they hardly overlap, then shrink until none does.
 
     Of two discs the smaller one is pushed more. Half the width or height of the map is 1, whichever is larger.
+    covered: the area of all discs before they are pushed apart; by default a share of that of their places.
     """
     width = np.ptp(places, axis=0)
     area = max(width.prod(), width.max() ** 2 / 4) or 1.0
-    radii = radii * np.sqrt(filled * area / (np.pi * (radii**2).sum()))
+    covered = _FILLED * area if covered is None else covered
+    radii = radii * np.sqrt(covered / (np.pi * (radii**2).sum()))
     angle = np.arange(len(places)) * np.pi * (3 - np.sqrt(5))  # equal places part in different directions
     places = places + 1e-3 * radii.mean() * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     for sweep in range(_SWEEPS):

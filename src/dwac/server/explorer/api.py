@@ -256,7 +256,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "map": said["map"],
         "columns": points.columns,
         "data_columns": selecting.column_names(explorer),
-        "words": explorer.clf.encoder_.kind in ("text", "huggingface") and not explorer.private,
+        "words": explorer.clf.encoder_.kind in influence.KINDS and not explorer.private,
         "target": explorer.task.start(explorer),
         "represented": represented(explorer.clf, private=explorer.private),
         "sizes": points.references.sizes.tolist() if points.n_training and points.references.weighted else None,

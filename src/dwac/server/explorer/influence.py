@@ -13,19 +13,22 @@ from dwac.server.answers.common import silent
 from dwac.server.explorer.edits import edited
 from dwac.server.explorer.state import Explorer
 
+KINDS = ("text", "huggingface")  # of encoders that read texts
 MOST = 200  # words left out, one at a time
 
 
 def of_point(explorer: Explorer, session: str, point: int, label: int) -> dict[str, Any]:
     """The words of a text that is on the map; of a training example, its own vote does not count."""
     explorer.require_open("it leaves no words out, because exact changes reveal training examples")
+    if explorer.clf.encoder_.kind not in KINDS:
+        raise InputError("only texts have words to leave out; this model reads something else")
     X = explorer.source(point)
     edits = dict(explorer.view(session).edits)
     if not explorer.points.is_data(point):
         edits[point] = None
-    if X is None or not isinstance(X[0], str):
-        raise InputError("only texts that the explorer holds have words to leave out")
-    return _left_out(explorer, edited(explorer.first.clf, edits) if edits else explorer.first.clf, X[0], label)
+    if X is None:
+        raise InputError("this model does not hold the text; only texts that it holds have words to leave out")
+    return _left_out(explorer, edited(explorer.first.clf, edits) if edits else explorer.first.clf, list(X)[0], label)
 
 
 def of_text(explorer: Explorer, session: str, text: str, label: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import { $ } from "./dom.js";
 
 const PAUSE = 250; // milliseconds after the last change
-const round = (value) => Number(value.toPrecision(5));
+const round = (value) => Number(Number(value.toPrecision(5)).toFixed(7));
 
 // The settings of a page as text; those that are as at the start are left out.
 export function written(app) {
@@ -17,7 +17,7 @@ export function written(app) {
   if (task.subject) given.set("subject", task.subject);
   if (app.k !== 5) given.set("k", app.k);
   if (histogram.filtered) given.set("filter", [histogram.chosen, round(histogram.low), round(histogram.high)].join(","));
-  if (app.moved) given.set("view", [round(x), round(y), round((map.view.scale / map.frame.width) * 2)].join(","));
+  if (!map.fitted) given.set("view", [round(x), round(y), round((map.view.scale / map.frame.width) * 2)].join(","));
   if (app.lasso.length) given.set("lasso", app.lasso.map(([a, b]) => `${round(a)},${round(b)}`).join(";"));
   return given.toString().replaceAll("%2C", ",").replaceAll("%3B", ";").replaceAll("%3A", ":");
 }

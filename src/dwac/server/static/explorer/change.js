@@ -25,7 +25,7 @@ function rows(app, before, after) {
     const [was, is] = [numberOf(app, b), numberOf(app, a)];
     if (was.interval && is.interval) found.push(["interval", ends(was.interval), ends(is.interval)]);
     found.push(["change", "", numeral(is.prediction - was.prediction)]);
-  } else found.push(["probability", percent(b.probability), percent(a.probability)]);
+  } else if (app.task.unit !== "label") found.push(["probability", percent(b.probability), percent(a.probability)]); // others have bars
   if (b.credibility !== undefined && b.credibility !== null) found.push(["credibility", fixed(b.credibility), fixed(a.credibility)]);
   if (b.typicality !== undefined && b.typicality !== null) found.push(["typicality", fixed(b.typicality), fixed(a.typicality)]);
   return found;
@@ -47,5 +47,5 @@ function bars(app, { explanation: b }, { explanation: a }) {
   const most = (name) => Math.max(a.probabilities[name] ?? 0, b.probabilities[name] ?? 0);
   const names = Object.keys(a.probabilities).sort((x, y) => most(y) - most(x)).slice(0, MOST);
   return el("ul", { class: "moved" }, names.map((name) => el("li", {}, chip(app, name),
-    [b, a].map((e, i) => el("span", { class: i ? "after" : "earlier" }, bar(e.probabilities[name] ?? 0, !i), el("span", { class: "number" }, percent(e.probabilities[name] ?? 0)))))));
+    [b, a].map((e, i) => el("span", { class: i ? "after" : "earlier" }, bar(e.probabilities[name] ?? 0), el("span", { class: "number" }, percent(e.probabilities[name] ?? 0)))))));
 }

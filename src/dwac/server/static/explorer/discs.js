@@ -25,7 +25,7 @@ export const forget = () => known.clear();
 
 // A tip beside the pointer: the example there, or the label, size and description of the disc.
 export function hover(app, place) {
-  const point = place && app.map.at(...place, REACH * app.map.ratio);
+  const point = place && $("click").value !== "groups" ? app.map.at(...place, REACH * app.map.ratio) : null;
   const disc = place && app.map.discAt(...place);
   const tip = $("tip");
   const seen = point !== null ? `point ${point}` : disc !== null ? `disc ${disc}` : "";

@@ -11,6 +11,7 @@ function groupsOf(app) {
   const { start, points, task } = app;
   const found = start.groups.map((group) => ({ ...group, discs: [], n: 0, judged: 0, wrong: 0 }));
   start.discs.forEach(({ group }, disc) => found[group].discs.push(disc));
+  for (const group of found) group.label = labelOf(app, meanOf(group.discs.map((disc) => start.discs[disc])));
   for (const i of points.asked) {
     const group = found[start.discs[points.leaf[i]].group];
     group.n++;
@@ -19,6 +20,13 @@ function groupsOf(app) {
     if (task.isMistake(i)) group.wrong++;
   }
   return found;
+}
+
+// Discs as one: of numbers, their mean.
+function meanOf(discs) {
+  if (!discs[0].value) return discs[0];
+  const size = discs.reduce((sum, disc) => sum + disc.size, 0);
+  return { value: discs[0].value.map((_, t) => discs.reduce((sum, disc) => sum + disc.value[t] * disc.size, 0) / size) };
 }
 
 const ORDERS = {
@@ -42,7 +50,7 @@ export function showAllGroups(app, order = "size") {
       Object.entries(ORDERS).map(([value, [name]]) => el("option", { value, selected: value === order }, name))))),
     el("ol", { class: "members list" }, groups.slice(0, LISTED).map((group) => el("li", { data: { size: group.size, n: group.n, wrong: group.wrong },
       onmouseenter: () => app.marks.outline("hover", group.discs), onmouseleave: () => app.marks.outline("hover", []) },
-      el("button", { type: "button", class: "row", onclick: () => show(group) }, chip(app, labelOf(app, start.discs[group.discs[0]])), " ",
+      el("button", { type: "button", class: "row", onclick: () => show(group) }, chip(app, group.label), " ",
         el("b", {}, group.size.toLocaleString("en")), ` training example${group.size === 1 ? "" : "s"}`,
         group.n ? `; ${group.n.toLocaleString("en")} ${loaded}` : "", group.judged ? el("span", { class: group.wrong ? "verdict" : "" }, `, ${percent(group.wrong / group.judged)} ${errors}`) : null),
       group.description ? el("div", { class: "note" }, group.description) : null))),

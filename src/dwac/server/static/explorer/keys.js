@@ -10,10 +10,7 @@ export function listen(app) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || document.querySelector("dialog[open]")) return;
     if (event.target.closest("details, #legend") && event.key.startsWith("Arrow")) return;
-    if (MOVES[event.key]) {
-      app.moved = event.key !== "0";
-      MOVES[event.key](app.map);
-    }
+    if (MOVES[event.key]) MOVES[event.key](app.map);
     else if (event.key === "/") $("wanted").focus();
     else if (event.key === "?") $("help").showModal();
     else if (event.key === "n") app.step(1);
@@ -26,15 +23,8 @@ export function listen(app) {
     else return;
     event.preventDefault();
   });
-  const zoom = (factor) => () => {
-    app.moved = true;
-    app.map.zoom(factor);
-  };
   $("help-button").addEventListener("click", () => $("help").showModal());
-  $("zoom-in").addEventListener("click", zoom(1.4));
-  $("zoom-out").addEventListener("click", zoom(1 / 1.4));
-  $("fit").addEventListener("click", () => {
-    app.moved = false;
-    app.map.fit();
-  });
+  $("zoom-in").addEventListener("click", () => app.map.zoom(1.4));
+  $("zoom-out").addEventListener("click", () => app.map.zoom(1 / 1.4));
+  $("fit").addEventListener("click", () => app.map.fit());
 }

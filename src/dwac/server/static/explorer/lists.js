@@ -1,7 +1,7 @@
 // Lists that lead to examples: edits and what they change, labels to check, where two models disagree.
 
 import { get } from "./api.js";
-import { beforeAfter } from "./change.js";
+import { beforeAfter, predictionOf } from "./change.js";
 import { chip } from "./chips.js";
 import { $, brief, el, fill, numeral, percent } from "./dom.js";
 import { relabel } from "./relabel.js";
@@ -40,6 +40,18 @@ function effect(app) {
   if (!answer.before) return el("p", { class: "note" }, `The prediction for ${answer.point === null ? "the new example" : brief(answer.id, 30)} before and after your edits appears here.`);
   return el("div", { id: "edit-result", role: "status" }, beforeAfter(app, answer.before, answer));
 }
+
+// The result of the last edit stays in view, wherever on the page it was made.
+export function showEffect(app) {
+  const { edits, n_changed: n, n_asked: all } = app.changes;
+  const { answer } = app;
+  $("effect").hidden = !edits.length;
+  if (!edits.length) return;
+  fill($("effect"), el("span", {}, answer?.before ? [el("b", {}, "This example: "), told(app, short(answer.before)), " → ", told(app, short(answer)), ". "] : null,
+    `${n.toLocaleString("en")} of ${all.toLocaleString("en")} predictions change.`),
+  el("button", { type: "button", onclick: app.undo }, "Undo"));
+}
+const short = (answer) => ({ label: predictionOf(answer), probability: answer.explanation.probability });
 
 // Edits of the selected example itself, if it votes.
 function own(app) {

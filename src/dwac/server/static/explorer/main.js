@@ -14,7 +14,7 @@ import { showAllGroups } from "./grouplist.js";
 import { Histogram } from "./histogram.js";
 import * as keys from "./keys.js";
 import { showLegend } from "./legend.js";
-import { showDisagreements, showEdits, showIssues } from "./lists.js";
+import { showDisagreements, showEdits, showEffect, showIssues } from "./lists.js";
 import { PointMap } from "./map.js";
 import { Marks } from "./marks.js";
 import * as menu from "./menu.js";
@@ -27,7 +27,7 @@ import { taskOf } from "./tasks.js";
 import * as theme from "./theme.js";
 import { showResult, showWhatIf } from "./whatif.js";
 
-const app = { k: 5, chosen: null, original: null, answer: null, selected: [], lasso: [], columns: [], moved: false, remember: () => {} };
+const app = { k: 5, chosen: null, original: null, answer: null, selected: [], lasso: [], columns: [], remember: () => {} };
 window.explorer = app; // for the console and for tests
 
 const busy = (message) => { $("status").textContent = message; };
@@ -91,7 +91,7 @@ app.askNew = async (question) => {
   Object.assign(app, { chosen: null, original: null });
   show({ ...answer, editable: false });
   app.marks.show(answer);
-  app.map.goTo(...answer.xy);
+  app.map.reveal(...answer.xy);
   app.say(saidOf(answer));
   app.remember();
 };
@@ -172,6 +172,7 @@ const edit = (step) => app.tried((async () => {
   if (app.chosen !== null) await app.choose(app.chosen);
   if (!$("group").hidden) await discs.select(app, Number($("group").dataset.disc), { whole: $("group").dataset.whole === "true" });
   showEdits(app, changes);
+  showEffect(app);
   $("edits").open = true;
   app.say(`${changes.n_changed} of ${changes.n_asked} predictions change because of the edits.`);
   if ($("all-groups").open) showAllGroups(app, $("order")?.value);
@@ -185,8 +186,8 @@ app.undo = () => edit({ action: "undo" });
 app.redo = () => edit({ action: "redo" });
 
 function show(answer) {
-  showExample(app, answer);
   showWhatIf(app, answer);
+  showExample(app, answer); // its menu leads to what is there
   showEdits(app, app.changes);
 }
 
@@ -234,10 +235,7 @@ function listen() {
     $("marks").classList.toggle("lasso", lasso.on());
     app.say(lasso.on() ? "Dragging on the map selects examples." : "Dragging moves the map.");
   });
-  for (const name of ["pointerup", "wheel"]) $("marks").addEventListener(name, () => {
-    app.moved = true;
-    app.remember();
-  }, { passive: true });
+  for (const name of ["pointerup", "wheel"]) $("marks").addEventListener(name, () => app.remember(), { passive: true });
   document.addEventListener("keyup", () => app.remember());
   menu.listen();
   fresh.listen(app);

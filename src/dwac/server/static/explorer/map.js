@@ -57,7 +57,8 @@ export class PointMap {
     this.image = new ImageData(width + 2 * LARGEST, height + 2 * LARGEST);
     this.pixels = new Uint32Array(this.image.data.buffer);
     this.stamps = null;
-    if (before) this.goTo(before[0], before[1]);
+    if (before && this.fitted) this.fit();
+    else if (before) this.goTo(before[0], before[1]);
   }
 
   bounds() {
@@ -79,6 +80,7 @@ export class PointMap {
     const { width, height } = this.frame;
     const scale = 0.96 * Math.min(width / (right - left || 1), height / (high - low || 1));
     this.view = { scale, x: width / 2 - (scale * (left + right)) / 2, y: height / 2 + (scale * (low + high)) / 2 };
+    this.fitted = true;
     this.request();
   }
 
@@ -97,7 +99,14 @@ export class PointMap {
   goTo(x, y) {
     const { scale } = this.view;
     this.view = { scale, x: this.frame.width / 2 - x * scale, y: this.frame.height / 2 + y * scale };
+    this.fitted = false;
     this.request();
+  }
+
+  // Move only if the place is out of sight.
+  reveal(x, y) {
+    const [px, py] = this.pixelOf(x, y);
+    if (px < 0 || py < 0 || px > this.frame.width || py > this.frame.height) this.goTo(x, y);
   }
 
   lookAt(x, y, scale) {
@@ -107,6 +116,7 @@ export class PointMap {
 
   pan(dx, dy) {
     this.view = { ...this.view, x: this.view.x + dx, y: this.view.y + dy };
+    this.fitted = false;
     this.request();
   }
 
@@ -114,6 +124,7 @@ export class PointMap {
     const scale = this.view.scale * factor;
     if (!(scale > 1e-9 && scale < 1e12)) return;
     this.view = { scale, x: x - (x - this.view.x) * factor, y: y - (y - this.view.y) * factor };
+    this.fitted = false;
     this.request();
   }
 

@@ -50,7 +50,7 @@ function images(app, answer) {
     el("figure", { class: "asked" }, picture(e.record, "this example") ?? missing(), el("figcaption", {}, "this example")),
     e.neighbors.map((voter, i) => el("figure", { class: against(voter, e) ? "against" : "" },
       picture(voter.record, `training example ${text(voter.id)}`) ?? missing(),
-      el("figcaption", {}, el("span", { class: "pair" }, chip(app, voter.label), actions(app, answer, i)), barOf(voter, e), votesOf(voter), el("div", { class: "note" }, brief(voter.id, 40))))));
+      actions(app, answer, i), el("figcaption", {}, chip(app, voter.label), barOf(voter, e), votesOf(voter), el("div", { class: "note" }, brief(voter.id, 40))))));
 }
 
 function texts(app, answer) {
