@@ -48,9 +48,10 @@ from dwac.estimator.targets import (
     several_labels,
 )
 from dwac.estimator.worth import Options, worth_of
-from dwac.explain import Explanation, LabelExplanations, explain, explain_labels, privacy
+from dwac.explain import Explanation, Explanations, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.explainer import unreadable
 from dwac.explain.labels import unreadable_labels
+from dwac.explain.many import ids_of
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -444,11 +445,12 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
 
     # Explaining
 
-    def explain(self, X: Any, k: int = 5, *, label: Any = None, private: bool | None = None) -> list[Any]:
+    def explain(self, X: Any, k: int = 5, *, label: Any = None, private: bool | None = None) -> Explanations[Any]:
         """Why each example gets its label: the k nearest training examples, their votes, and how few decide it.
 
-        One `dwac.Explanation` per row. Of several labels, one `dwac.explain.LabelExplanations` per row, which has an
-        `Explanation` for each label; label: explain this one alone.
+        A list with one `dwac.Explanation` per row, which prints as a table (`dwac.explain.Explanations`). Of several
+        labels, one `dwac.explain.LabelExplanations` per row, which has an `Explanation` for each label; label: explain
+        this one alone.
 
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.
@@ -466,7 +468,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
                 given = {"private": private, "shown": shown, "X": rows.X, "novelty": novelty}
                 found = iter(self.explain_of(h, k, label=label, **given))
         unread = partial(self._unread, label=label, private=self.private_ if private is None else private)
-        return [next(found) if why is None else unread(why) for why in rows.reasons]
+        explained = [next(found) if why is None else unread(why) for why in rows.reasons]
+        return Explanations(explained, ids_of(X, len(explained)))
 
     def _check_label(self, label: Any) -> None:
         if label is None:

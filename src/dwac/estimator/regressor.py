@@ -32,7 +32,8 @@ from dwac.estimator.readable import NUMBERS_UNREAD, Sifted, warn_of
 from dwac.estimator.streaming import StreamingEstimator
 from dwac.estimator.targets import numbers, read_numbers
 from dwac.estimator.worth import Options, worth_of
-from dwac.explain import NumberExplanation, explain_numbers
+from dwac.explain import Explanations, NumberExplanation, explain_numbers
+from dwac.explain.many import ids_of
 from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.nn import WeightedAverage, batches
 from dwac.reference import ReferenceSet
@@ -350,8 +351,10 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
     def explain(
         self, X: Any, k: int = 5, *, epsilon: float = 0.1, private: bool | None = None
-    ) -> list[NumberExplanation]:
+    ) -> Explanations[NumberExplanation]:
         """Why each row gets its number: who voted for which number, how the votes split, whose removal would matter.
+
+        A list with one `dwac.explain.NumberExplanation` per row, which prints as a table.
 
         k: how many of the nearest training examples to show. epsilon: of the interval, as in `predict_interval`.
         private: give rounded numbers only; no training id, record, distance or number. By default for a model that was
@@ -379,7 +382,8 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
             single=self.target_.single,
             private=self.private_ if private is None else private,
         )
-        return [next(found) if why is None else prior(why) for why in rows.reasons]
+        explained = [next(found) if why is None else prior(why) for why in rows.reasons]
+        return Explanations(explained, ids_of(X, len(explained)))
 
     def explain_of(
         self,
