@@ -227,7 +227,7 @@ class Small(nn.Module):
         self.layer = nn.Linear(2, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x).relu()
+        return torch.relu(self.layer(x))
 
 
 def loader(x: torch.Tensor, *, shuffle: bool = False) -> DataLoader[Any]:
@@ -259,7 +259,7 @@ def test_a_data_loader_that_shuffles_does_not_mix_up_names_or_answers(two) -> No
         DWACClassifier(**QUICK).fit(mixed, ids=list(range(N)))
     with pytest.raises(InputError, match=r"answered in the order of the dataset.*shuffle=False"):
         two.predict(mixed)
-    alone = DataLoader(torch.as_tensor(NUMBERS)[:, :, None].float(), batch_size=32, shuffle=True)  # type: ignore[arg-type]
+    alone: DataLoader[Any] = DataLoader(torch.as_tensor(NUMBERS)[:, :, None].float(), batch_size=32, shuffle=True)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"y has labels in the order.*shuffle=False"):
         DWACClassifier(Small(), **QUICK).fit(alone, Y)
 

@@ -21,7 +21,11 @@ SHOWN = {"record": dict(zip(COLUMNS, range(30), strict=True))}
 
 
 def one(**more: Any) -> Explanation:
-    given = {"records": RECORDS, "shown": [SHOWN], "calibration": Calibration(np.linspace(-1, 1, 19))} | more
+    given: dict[str, Any] = {
+        "records": RECORDS,
+        "shown": [SHOWN],
+        "calibration": Calibration(np.linspace(-1, 1, 19)),
+    } | more
     return explain(REFS, [[0.1]], k=3, classes=["no", "yes"], **given)[0]
 
 
@@ -96,6 +100,23 @@ def test_columns_that_set_groups_apart_come_first() -> None:
     assert "This example: column 12 of the table 12, column 1 of the table 1, " in text
     assert "In words" not in text  # the table says it
     assert any(sentence.startswith("In words") for sentence in e.sentences())
+
+
+def test_a_record_may_have_columns_of_our_names() -> None:
+    names = ["share", "label", "id", "group", "examples", "number", "distance", "most alike"]
+    points = np.random.default_rng(0).normal(size=(300, 2))
+    records = pd.DataFrame(np.arange(2400).reshape(300, 8), columns=names)
+    refs = ReferenceSet(points, np.arange(300) % 2, targets=points[:, 0])
+    mine: list[dict[str, Any]] = [{"record": dict.fromkeys(names, 7777)}]
+    words = ["far"] * len(refs.groups)
+    for k in (5, 300):  # by groups, and one by one
+        e = explain(refs, [[0.1, 0.0]], k=k, records=records, shown=mine, descriptions=words)[0]
+        assert e.few_suffice == (k == 300)
+        number = explain_numbers(refs, [[0.1, 0.0]], k=k, records=records, shown=mine)[0]
+        for each in (e, number):
+            assert "record.share" in each.to_frame()
+            assert each.to_html().count("7777") == 8
+            assert "7777" in each.to_text(300)
 
 
 def test_a_reply_in_a_terminal_is_one_line() -> None:

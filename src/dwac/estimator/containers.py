@@ -55,7 +55,7 @@ def _dense(X: Any, name: str) -> np.ndarray[Any, Any]:
 
 def _dense_frame(X: pd.DataFrame, name: str) -> pd.DataFrame:
     _require_room(X.shape, 8, name)
-    columns = [X.iloc[:, i] for i in range(X.shape[1])]
+    columns: list[Any] = [X.iloc[:, i] for i in range(X.shape[1])]
     kept = [part.sparse.to_dense() if isinstance(part.dtype, pd.SparseDtype) else part for part in columns]
     return pd.concat(kept, axis=1) if kept else X
 

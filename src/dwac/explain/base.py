@@ -31,6 +31,7 @@ from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items
 from dwac.explain.votes import Votes
 from dwac.metrics import Agreement
 
+_OWN = ("id", "label", "weight", "log_weight", "share", "size", "distance", "examples", "most alike", "group")
 HALF = 0.5  # of the vote: who holds it explains the prediction
 EXAMPLE = "this example"  # its own row among those of the voters
 STRANGE = 0.05  # typicality up to which an example is called unlike the training data
@@ -99,16 +100,17 @@ class VoteExplanation:
         return pd.DataFrame(rows, columns=columns)
 
     def _shown_frame(self) -> pd.DataFrame:
-        """The voters to show, as a table for people: share, vote, id, and their records, telling columns first."""
+        """The voters to show, as a table for people: share, vote, id, and their records."""
         if self.private or self.unreadable:
             return self._frame(self.neighbors, ["share", "label"])
         if self.few_suffice:
             names = ["share", "label", "id", *(["size"] if self._represents else []), "distance"]
             return self._frame(self.neighbors, names)
         faces = self._frame(self.shown, ["share", "label", "size", "id"])
+        faces = faces.rename(columns={"size": "examples", "id": "most alike"})
         if any(group.words for group in self.shown_groups):
             faces.insert(4, "group", [group.words or "" for group in self.shown_groups])
-        return faces.rename(columns={"size": "examples", "id": "most alike"})
+        return faces
 
     def _telling(self, columns: Sequence[Any]) -> list[Any]:
         """Columns of records, those first that set the shown groups apart."""
@@ -128,10 +130,19 @@ class VoteExplanation:
         rows = []
         for n in voters:
             record = {} if n.record is None else record_items(n.record)
-            # A record may have a column with the name of one of ours: both are kept.
-            extra = {f"record.{k}" if k in names else k: v for k, v in record.items()}
-            rows.append({name: getattr(n, name) for name in names} | extra)
+            rows.append(
+                {name: getattr(n, name) for name in names} | {self._title(key): value for key, value in record.items()}
+            )
         return pd.DataFrame(rows)
+
+    def _title(self, key: Any) -> Any:
+        """The name of a column of records; where it is that of a column of ours it gets another, and both are kept."""
+        return f"record.{key}" if key in self._own_names else key
+
+    @property
+    def _own_names(self) -> tuple[str, ...]:
+        """Columns that are not of records, in any table of voters."""
+        return _OWN
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain Python values, ready for JSON."""
@@ -245,11 +256,11 @@ class VoteExplanation:
         if "distance" in rows:
             rows["distance"] = [distance(value) for value in frame["distance"]]
         rows["share"] = [share if isinstance(share, str) else written(share) for share in frame["share"]]
-        if own < len(columns):
-            rows = pd.concat([self._example_row(columns[:own], columns[own:]), rows])
         filling = "group" if "group" in columns else "text" if columns[own:] == ["text"] else None
         if filling == "group":
-            rows = rows[columns[:own]][lambda found: found["share"] != ""]
+            rows = rows[columns[:own]]
+        elif own < len(columns):
+            rows = pd.concat([self._example_row(columns[:own], columns[own:]), rows])
         lines, left_out = table_lines(rows, width, always=own, filling=filling)
         if filling == "group":
             lines += self._own_values(columns[own:], width)
@@ -275,20 +286,19 @@ class VoteExplanation:
         return []
 
     def _arranged(self, frame: pd.DataFrame) -> tuple[list[Any], int]:
-        """(columns of a frame of voters in the order in which they are shown, how many of these are not of records)."""
-        first = next((n.record for n in self.shown if n.record is not None), None)
-        record = [] if first is None else [name for name in frame.columns if name in record_items(first)]
-        record += [name for name in frame.columns if str(name).startswith("record.") and name not in record]
-        own = [name for name in frame.columns if name not in record]
-        return [*own, *self._telling(record)], len(own)
+        """(columns of `_shown_frame` in the order in which they are shown, how many of these are not of records)."""
+        keys = {key for voter in self.shown if voter.record is not None for key in record_items(voter.record)}
+        titles = {self._title(key) for key in keys}
+        own = [name for name in frame.columns if self.private or name not in titles]
+        return [*own, *self._telling([name for name in frame.columns if name not in own])], len(own)
 
     def _example_row(self, own: Sequence[Any], columns: Sequence[Any]) -> pd.DataFrame:
         """The explained example as a row among those of the voters; none if it has no such columns."""
         if kind_of(self.record) not in ("table", "text"):
             return pd.DataFrame(columns=[*own, *columns], dtype=object)
         name = next((name for name in ("most alike", "id") if name in own), own[-1])
-        row = dict.fromkeys(own, "") | {name: EXAMPLE}
-        row |= {column: self.record.get(str(column).removeprefix("record."), "") for column in columns}
+        mine = {self._title(key): value for key, value in self.record.items()}
+        row = dict.fromkeys(own, "") | {name: EXAMPLE} | {column: mine.get(column, "") for column in columns}
         return pd.DataFrame([row], columns=[*own, *columns], dtype=object)
 
     def to_html(self, *, example: bool = True) -> str:

@@ -140,7 +140,7 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
     def _summary(self) -> dict[str, Any]:
         """One line of a table of many explanations, for `Explanations`."""
-        found = {"labels": ", ".join(map(str, self.labels)) or "–"}
+        found: dict[str, Any] = {"labels": ", ".join(map(str, self.labels)) or "–"}
         found |= {f"P({label})": self.probabilities[label] for label in list(self)[:_COLUMNS]}
         return found | ({} if self.typicality is None else {"typicality": self.typicality})
 

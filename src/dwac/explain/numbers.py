@@ -169,6 +169,10 @@ class NumberExplanation(VoteExplanation):
                 frame.insert(0, title, [getattr(each, part) for each in ranges])
         return frame.drop(columns="label")
 
+    @property
+    def _own_names(self) -> tuple[str, ...]:
+        return (*super()._own_names, *(["number"] if self._single else map(str, self.names)))
+
     def _shown_frame(self) -> pd.DataFrame:
         if self.private:
             frame = self.to_frame()

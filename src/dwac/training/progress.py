@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from dwac.nn.ranks import is_first
 
 Watch = dict[str, Any]
+_COLUMNS = 100  # characters of a bar in a notebook, whose width nobody knows
 
 
 @contextmanager
@@ -83,4 +85,11 @@ def _bar(console: Console) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=console, transient=True)
+    return Progress(*columns, console=_plain(console), transient=True)
+
+
+def _plain(console: Console) -> Console:
+    """In a notebook without ipywidgets a console of plain text: rich would ask to install it instead of a bar."""
+    if not console.is_jupyter or find_spec("ipywidgets") is not None:
+        return console
+    return Console(stderr=True, force_jupyter=False, force_terminal=True, color_system=None, width=_COLUMNS)
