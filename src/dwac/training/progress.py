@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -24,6 +25,7 @@ EVERY = 30.0  # seconds between lines; work that takes longer is estimated
 _MEASURED = 2.0  # seconds of steps from which the time is estimated, after the first, which is slower than others
 
 Watch = dict[str, Any]
+_COLUMNS = 100  # characters of a bar in a notebook, whose width nobody knows
 
 
 def duration(seconds: float) -> str:
@@ -145,4 +147,11 @@ def _bar(console: Console) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=console, transient=True)
+    return Progress(*columns, console=_plain(console), transient=True)
+
+
+def _plain(console: Console) -> Console:
+    """In a notebook without ipywidgets a console of plain text: rich would ask to install it instead of a bar."""
+    if not console.is_jupyter or find_spec("ipywidgets") is not None:
+        return console
+    return Console(stderr=True, force_jupyter=False, force_terminal=True, color_system=None, width=_COLUMNS)
