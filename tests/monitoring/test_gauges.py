@@ -108,14 +108,20 @@ def test_the_history_stays_short_and_loses_no_row() -> None:
 def test_only_the_latest_rows_are_compared() -> None:
     gauge = Numbers("age", COLUMN, AGES)
     latest = Latest([gauge])
-    for _ in range(8):
-        latest.add([gauge.tally(AGES[:250] + 50)], 250)
-    for _ in range(4):
-        latest.add([gauge.tally(AGES[:250])], 250)
-    assert latest.tallies[0].n == 1000
-    assert changes([gauge], latest.tallies, 0.01) == []
+    for first in range(0, 3000, 25):
+        latest.add([gauge.tally(AGES[:25] + 50 if first < 2000 else AGES[first - 2000 : first - 1975])], first, 25)
+    (tally,) = latest.since(0)
+    assert tally.n == 1000
+    assert changes([gauge], [tally], 0.01) == []
+    assert latest.since(2900)[0].n == 100
+    assert latest.since(9999)[0].n == 50
     again = Latest([gauge])
     again.restore(latest.to_dict())
     assert again.to_dict() == latest.to_dict()
     with pytest.raises(ValueError, match="other columns"):
         Latest([gauge, gauge]).restore(latest.to_dict())
+
+
+def test_nothing_was_counted_at_the_start() -> None:
+    gauge = Numbers("age", COLUMN, AGES)
+    assert Latest([gauge]).since(0)[0].n == 0

@@ -170,7 +170,8 @@ class Categories(Gauge):
         if new > max(_NEW, _MUCH * self._expected):
             return f"{self.name}: {_percent(new)} have a value that training did not have"
         old, here = (t.counts / max(t.n, 1) for t in (self.before, now))
-        cell = int(np.abs(here - old).argmax())
+        more, less = here - old, old - here
+        cell = int(more.argmax() if _MUCH * more.max() >= less.max() else less.argmax())
         what = [*(f"{name!r:.60}" for name in self._names), "any other value", "missing"][cell]
         return f"{self.name}: {what} {_percent(here[cell])}, was {_percent(old[cell])}"
 

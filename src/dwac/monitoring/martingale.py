@@ -24,6 +24,7 @@ References: Vovk, Nouretdinov and Gammerman, "Testing exchangeability on-line" (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,18 +37,20 @@ Ints = NDArray[np.int64]
 
 # Shares of the gaps in each bin: finer towards both ends, where what is new shows first.
 SHARES = (0.01, 0.04, 0.1, 0.15, 0.2, 0.2, 0.15, 0.1, 0.04, 0.01)
+# Of a private model's typicality: how typical ordinary rows are would tell who was in training.
+PRIVATE_SHARES = (0.9, 0.05, 0.04, 0.01)
 WINDOWS = (40.0, 200.0, 1000.0)  # rows: how far back each bet looks
 _SHRINKAGE = 20.0  # rows' worth of belief that nothing has changed
 _ENTRY = 100.0  # τ: rows until half of the wealth has entered
 
 
-def gap_counts(n: int) -> Ints:
+def gap_counts(n: int, shares: Sequence[float] = SHARES) -> Ints:
     """a_b: how many of the n + 1 gaps between n scores each bin has; bins that would have none are left out.
 
     >>> gap_counts(99).tolist(), gap_counts(3).tolist()
     ([1, 4, 10, 15, 20, 20, 15, 10, 4, 1], [1, 1, 1, 1])
     """
-    ends = np.unique(np.round(np.cumsum(SHARES) * (n + 1)).astype(np.int64))
+    ends = np.unique(np.round(np.cumsum(shares) * (n + 1)).astype(np.int64))
     ends = ends[ends > 0]
     return np.diff(ends, prepend=0)
 
@@ -72,6 +75,8 @@ class Bets:
         self.recent = np.zeros((players, len(WINDOWS), bins))  # c_b, older rows counting less
         self.log_wealth = np.full((players, len(WINDOWS)), -np.inf)  # of what has entered
         self.log_cash = 0.0
+        self.drift = np.zeros(players)  # of the bets on the shortest window, since it was last 0 (Page's sum)
+        self.since = np.zeros(players, dtype=np.int64)  # the row after that: where a change probably began
 
     @property
     def log_martingale(self) -> Floats:
@@ -81,7 +86,7 @@ class Bets:
     def step(self, bins: Ints) -> Floats:
         """Take the bin (D,) of one more row of each stream; log M (D,) afterwards."""
         left = 1 / (1 + np.log2(1 + (self.rows + 1) / _ENTRY))
-        entry = np.exp(self.log_cash) - left
+        entry = max(np.exp(self.log_cash) - left, np.finfo(np.float64).tiny)
         self.log_wealth = np.logaddexp(self.log_wealth, np.log(entry / len(WINDOWS)))
         self.log_cash = float(np.log(left))
 
@@ -89,7 +94,10 @@ class Bets:
         p = (self._gaps[here] + self.counts[here]) / (self._total + self.rows)
         seen = (1 - self._decay**self.rows) / (1 - self._decay)  # the sum of `recent`
         q = (_SHRINKAGE * p[:, None] + self.recent[self._each, :, bins]) / (_SHRINKAGE + seen)
-        self.log_wealth += np.log(q / p[:, None])
+        gain = np.log(q / p[:, None])
+        self.log_wealth += gain
+        self.drift = np.maximum(self.drift + gain[:, 0], 0.0)
+        self.since = np.where(self.drift > 0, self.since, self.rows + 1)
 
         self.counts[here] += 1
         self.recent *= self._decay[:, None]
@@ -101,6 +109,7 @@ class Bets:
         """For JSON."""
         wealth = np.where(np.isfinite(self.log_wealth), self.log_wealth, None)
         state = {"counts": self.counts, "recent": self.recent, "log_wealth": wealth}
+        state |= {"drift": self.drift, "since": self.since}
         return {"rows": self.rows, "log_cash": self.log_cash, **{name: each.tolist() for name, each in state.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -117,4 +126,6 @@ class Bets:
         ):
             raise ShapeError(f"the state must be of {self.counts.shape} bins; got {counts.shape}")
         self.counts, self.recent, self.log_wealth = counts, recent, wealth
+        self.drift = np.asarray(state["drift"], dtype=np.float64)
+        self.since = np.asarray(state["since"], dtype=np.int64)
         self.rows, self.log_cash = int(state["rows"]), float(state["log_cash"])

@@ -26,6 +26,8 @@ from dwac.storage.files import read_file, replace_file
 
 Floats = NDArray[np.float64]
 
+_PART = 50  # rows that are counted together
+_NAMING = 200  # rows after an alarm that still tell what moved
 _LARGEST = 2**26  # bytes of a file with a monitor's state
 
 
@@ -111,14 +113,18 @@ class Monitor:
                     "new Monitor(clf)"
                 )
             frame = self._sources.frame(observed)
-            draws = self._players.draws(self._bets.rows, n)
-            bins = self._players.bins(self._sources.scores(observed, frame), draws)
-            self._latest.add(self._sources.tallies(observed, frame), n)
-            self._bet(bins, ids)
-            self._remember(observed, predicted, time.time() if now is None else now)
+            bins = self._players.bins(self._sources.scores(observed, frame), self._players.draws(self._bets.rows, n))
+            values, now = self._sources.values(observed, frame), time.time() if now is None else now
+            place = np.concatenate([[0], np.cumsum(observed.rows.readable)]).tolist()
+            for start in range(0, n, _PART):
+                part = slice(start, min(start + _PART, n))
+                tallies = self._sources.tallies(values, slice(place[part.start], place[part.stop]))
+                self._latest.add(tallies, self._bets.rows, part.stop - part.start)
+                self._bet(bins[part], None if ids is None else ids[part], now)
+                self._remember(~observed.rows.readable[part], predicted, part, now)
             return self.state
 
-    def _bet(self, bins: NDArray[np.int64], ids: Sequence[Hashable] | None) -> None:
+    def _bet(self, bins: NDArray[np.int64], ids: Sequence[Hashable] | None, now: float) -> None:
         spend = np.log(self.share * self._players.weights)
         for row, each in enumerate(bins):
             wealth = self._bets.step(each) + spend
@@ -126,24 +132,20 @@ class Monitor:
             best = int(wealth.argmax())
             if self._alarm is None and wealth[best] >= -np.log(self.false_alarms):
                 number = self._bets.rows - 1
-                self._alarm = Alarm(number, None if ids is None else ids[row], time.time(), self._names[best])
-        if self._alarm is not None and self._alarm.moved is None:
+                name, since = self._players.watched[best].name, int(self._bets.since[best])
+                self._alarm = Alarm(number, None if ids is None else ids[row], now, name, since)
+        if self._alarm is not None and self._bets.rows <= self._alarm.row + _NAMING:
             self._alarm = self._alarm.named(self.moved())
 
-    def _remember(self, observed: watching.Observed, predicted: Any, now: float) -> None:
-        bad = int((~observed.rows.readable).sum())
-        conformal = getattr(predicted, "conformal", None)
-        means = [_mean(getattr(predicted, "typicality", None)), _mean(getattr(conformal, "credibility", None))]
+    def _remember(self, unreadable: NDArray[np.bool_], predicted: Any, part: slice, now: float) -> None:
+        n, bad = len(unreadable), int(unreadable.sum())
+        trust = (predicted.typicality, getattr(getattr(predicted, "conformal", None), "credibility", None))
+        means = [None if values is None else float(np.mean(values[part])) for values in trust]
         self._unreadable += bad
-        first = self._bets.rows - len(observed)
         evidence = float(self._evidence().max() / np.log(10))
-        self._history.add(Block(first, len(observed), bad, now, now, *means, evidence=evidence))
+        self._history.add(Block(self._bets.rows - n, n, bad, now, now, *means, evidence=evidence))
 
     # What is known
-
-    @property
-    def _names(self) -> list[str]:
-        return [each.name for each in self._players.watched]
 
     def _evidence(self) -> Floats:
         """(D,): the log wealth of each player, times the part of the error rate that it may spend."""
@@ -184,13 +186,15 @@ class Monitor:
         return [(self._players.watched[numbers[0]], numbers) for numbers in rows.values()]
 
     def moved(self, level: float = 0.01) -> list[Change]:
-        """The columns, predictions and groups of voters in which the last 500 to 1,000 rows differ, most first.
+        """The columns, predictions and groups of voters in which the latest rows differ from before, most first.
 
+        The latest rows are the last 1,000 or, after an alarm, those of them since the change probably began.
         Columns are compared with training rows, predictions and groups with calibration rows, by G-tests whose p-values
         are corrected for their number. Unlike the alarm, they hold for one look, not for one after every row.
         """
         with self._lock:
-            return changes(self._sources.gauges, self._latest.tallies, level)
+            since = 0 if self._alarm is None else self._alarm.since
+            return changes(self._sources.gauges, self._latest.since(since), level)
 
     def reset(self) -> None:
         """Forget all rows and the alarm: after a change was dealt with. False alarms are counted anew."""
@@ -263,7 +267,3 @@ def read_state(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError, OSError) as error:
         raise StorageError(f"{path} is not the state of a monitor ({error!s:.100}); give another file") from None
     return found
-
-
-def _mean(values: Any) -> float | None:
-    return None if values is None or not len(values) else float(np.mean(values))

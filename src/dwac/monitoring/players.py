@@ -34,6 +34,7 @@ class Watched:
     kind: str  # MODEL or COLUMN
     scores: Floats
     fold: int | None = None  # of a cross-fitted model: by the model without this fold, and of its rows
+    shares: tuple[float, ...] = SHARES  # of the bins
 
 
 class Players:
@@ -55,7 +56,7 @@ class Players:
         for player, each in enumerate(watched):
             cells, chance = self._cells(each, each.scores), draws.random(len(each.scores))
             order = np.lexsort((chance, cells))
-            gaps = gap_counts(len(cells))
+            gaps = gap_counts(len(cells), each.shares)
             places = order[np.cumsum(gaps)[:-1] - 1]
             self.gaps[player, : len(gaps)] = gaps
             self._cuts[player, : len(places)] = cells[places]

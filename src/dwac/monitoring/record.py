@@ -1,7 +1,7 @@
 """What a monitor remembers besides its bets: the stream in blocks of time, and counts of the latest rows.
 
-Both are bounded, however long the stream: blocks are merged in pairs as they become many, and of the latest rows only
-two tallies are kept, one that fills up and the one before.
+Both are bounded, however long the stream: blocks are merged in pairs as they become many, and only the latest rows are
+counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from dwac.monitoring.gauges import Gauge, Tally
 
-LATEST = 500  # rows of one tally: the latest rows are the last 500 to 1,000
+LATEST, _PART = 1000, 50  # the latest rows; of one part of them
 _BLOCK, _BLOCKS = 50, 200  # rows of the first blocks; the most blocks
 
 
@@ -73,42 +73,39 @@ class History:
 
 
 class Latest:
-    """Counts of the last 500 to 1,000 rows by every gauge."""
+    """Counts of up to the last 1,000 rows by every gauge, in parts of 50 rows or more, oldest first."""
 
     def __init__(self, gauges: Sequence[Gauge]) -> None:
         self._gauges = list(gauges)
-        self.older, self.newer = self._nothing(), self._nothing()
-        self.rows = 0  # in the newer one
+        self._parts: list[tuple[int, int, list[Tally]]] = []  # (first row, rows, tallies)
 
-    def _nothing(self) -> list[Tally]:
-        return [gauge.empty() for gauge in self._gauges]
+    def add(self, tallies: Sequence[Tally], first: int, rows: int) -> None:
+        """Count more rows, of which the first has this number."""
+        if self._parts and self._parts[-1][1] < _PART:
+            start, n, there = self._parts.pop()
+            first, rows, tallies = start, n + rows, [a + b for a, b in zip(there, tallies, strict=True)]
+        self._parts.append((first, rows, list(tallies)))
+        while sum(n for _, n, _ in self._parts[1:]) >= LATEST:
+            del self._parts[0]
 
-    def add(self, tallies: Sequence[Tally], rows: int) -> None:
-        """Count more rows."""
-        if self.rows >= LATEST:
-            self.older, self.newer, self.rows = self.newer, self._nothing(), 0
-        self.newer = [there + more for there, more in zip(self.newer, tallies, strict=True)]
-        self.rows += rows
+    def since(self, row: int) -> list[Tally]:
+        """By gauge, the counts of the latest rows from about this one on; of the last part at least."""
+        found = [gauge.empty() for gauge in self._gauges]
+        for place, (first, _, tallies) in enumerate(self._parts):
+            if first >= row or place == len(self._parts) - 1:
+                found = [a + b for a, b in zip(found, tallies, strict=True)]
+        return found
 
-    @property
-    def tallies(self) -> list[Tally]:
-        """Of all the latest rows, by gauge."""
-        return [a + b for a, b in zip(self.older, self.newer, strict=True)]
-
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> list[Any]:
         """For JSON."""
-        parts = {"older": self.older, "newer": self.newer}
-        return {
-            "rows": self.rows,
-            **{name: [[t.counts.tolist(), t.sum] for t in tallies] for name, tallies in parts.items()},
-        }
+        return [[first, n, [[t.counts.tolist(), t.sum] for t in tallies]] for first, n, tallies in self._parts]
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, parts: list[Any]) -> None:
         """Go on where `to_dict` was called."""
-        for name in ("older", "newer"):
-            found = [Tally(np.asarray(counts, dtype=np.int64), float(total)) for counts, total in state[name]]
-            shapes = [tally.counts.shape for tally in found]
-            if shapes != [tally.counts.shape for tally in self._nothing()]:
+        shapes, found = [gauge.empty().counts.shape for gauge in self._gauges], []
+        for first, n, tallies in parts:
+            read = [Tally(np.asarray(counts, dtype=np.int64), float(total)) for counts, total in tallies]
+            if [tally.counts.shape for tally in read] != shapes:
                 raise ValueError("other columns or groups were counted")
-            setattr(self, name, found)
-        self.rows = int(state["rows"])
+            found.append((int(first), int(n), read))
+        self._parts = found

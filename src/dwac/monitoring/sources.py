@@ -18,8 +18,10 @@ from dwac.encoders import TabularEncoder
 from dwac.errors import CalibrationError, InputError
 from dwac.estimator import watching
 from dwac.estimator.targets import CLASSES
+from dwac.explain import privacy
 from dwac.monitoring import gauges as measures
 from dwac.monitoring.gauges import Categories, Gauge, Numbers, Tally, VoterGroups
+from dwac.monitoring.martingale import PRIVATE_SHARES, SHARES
 from dwac.monitoring.players import COLUMN, MODEL, Watched, hashed, numbered
 from dwac.nn import WeightedAverage
 
@@ -59,6 +61,12 @@ class Sources:
         """Training rows to compare columns with; None, and a note, if there are none."""
         if not self._columns:
             return None
+        if self.private:
+            self.notes.append(
+                "columns are not compared one by one: the model is private, and training rows stay hidden"
+            )
+            self._columns = []
+            return None
         found: pd.DataFrame | None = watching.training_rows(self.clf, _TRAINING_ROWS, seed)
         if found is None:
             self.notes.append(
@@ -72,9 +80,17 @@ class Sources:
         found: list[Watched] = []
         if not scores:
             self.notes.append("the model has no calibration rows: only columns are watched; see recalibrate(X, y)")
+        elif folds is None and self.clf.calibration_ids_.isin(self.clf.validation_ids_).any():
+            self.notes.append(
+                "the calibration rows also told when to stop training, so new rows may seem a little strange; fit with "
+                "calibration rows of their own"
+            )
         for name, values in scores.items():
             parts = [None] if folds is None else np.unique(folds).tolist()
-            found += [Watched(name, MODEL, values if f is None else values[folds == f], f) for f in parts]
+            hidden = self.private and name == watching.NOVELTY
+            shares = PRIVATE_SHARES if hidden else SHARES
+            values = self._shown(name, values)
+            found += [Watched(name, MODEL, values if f is None else values[folds == f], f, shares) for f in parts]
         for column in self._columns:
             assert before is not None
             found.append(Watched(str(column.name), COLUMN, self._column_scores(before, column)))
@@ -84,6 +100,12 @@ class Sources:
                 "was not trained on"
             )
         return found
+
+    def _shown(self, name: str, scores: Floats) -> Floats:
+        """Scores, if private as coarse as answers are."""
+        if not self.private or name == watching.PREDICTION:
+            return scores
+        return privacy.novelty(scores) if name == watching.NOVELTY else np.round(scores, 2)
 
     @staticmethod
     def _column_scores(frame: pd.DataFrame, column: Any) -> Floats:
@@ -141,7 +163,7 @@ class Sources:
         by_name, found = watching.model_scores(self.clf, observed), []
         for player in self.watched:
             if player.kind == MODEL:
-                values = by_name[player.name]
+                values = self._shown(player.name, by_name[player.name])
                 found.append(values if player.fold is None else values[:, player.fold])
         for column in self._columns:
             values = np.full(len(observed), np.inf)
@@ -150,10 +172,10 @@ class Sources:
             found.append(values)
         return found
 
-    def tallies(self, observed: watching.Observed, frame: pd.DataFrame | None) -> list[Tally]:
-        """What every gauge counts of the rows that could be read."""
+    def values(self, observed: watching.Observed, frame: pd.DataFrame | None) -> list[Any]:
+        """For each gauge, what it counts of the rows that could be read."""
         if not observed.rows.readable.any():
-            return [gauge.empty() for gauge in self.gauges]
+            return [[] for _ in self.gauges]
         values: list[Any] = []
         for column in self._columns:
             assert frame is not None
@@ -165,7 +187,13 @@ class Sources:
             values.append(self._labels(codes) if self.clf.target_.kind == CLASSES else codes)
         if self._groups:
             values.append(watching.nearest_groups(self.clf, observed.h))
-        return [gauge.tally(each) for gauge, each in zip(self.gauges, values, strict=True)]
+        return values
+
+    def tallies(self, values: list[Any], part: slice) -> list[Tally]:
+        """The counts of some of these rows."""
+        if part.start == part.stop:
+            return [gauge.empty() for gauge in self.gauges]
+        return [gauge.tally(each[part]) for gauge, each in zip(self.gauges, values, strict=True)]
 
 
 def columns_of(clf: Any) -> list[Any]:

@@ -24,6 +24,7 @@ class Alarm:
     id: Hashable | None
     time: float  # seconds since 1970
     by: str  # what raised it: "typicality", "certainty", "prediction" or the name of a column
+    since: int  # the number of the row with which the change probably began, judged by the score that raised it
     moved: tuple[Change, ...] | None = None  # what had moved by then, most first
 
     def named(self, moved: Sequence[Change]) -> Alarm:
@@ -33,13 +34,14 @@ class Alarm:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         moved = [change.to_dict() for change in self.moved or ()]
-        return {"row": self.row, "id": plain(self.id), "time": self.time, "by": self.by, "moved": moved}
+        known = {"row": self.row, "id": plain(self.id), "time": self.time, "by": self.by, "since": self.since}
+        return {**known, "moved": moved}
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Alarm:
         """From `to_dict`."""
         moved = tuple(Change(**change) for change in found["moved"])
-        return cls(int(found["row"]), found["id"], float(found["time"]), str(found["by"]), moved)
+        return cls(int(found["row"]), found["id"], float(found["time"]), str(found["by"]), int(found["since"]), moved)
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,10 @@ class State:
         if self.alarm is None:
             return f"{text}; no alarm: evidence of a change {_short(self.log_peak)} at most, {limit} is enough"
         where = f"row {self.alarm.row:,}" + ("" if self.alarm.id is None else f" (id {self.alarm.id})")
-        lines = [f"{text}; ALARM at {where}: {self.alarm.by} is no longer as in calibration (evidence of a change "
-                 f"{_short(self.log_peak)}, {limit} is enough)"]  # fmt: skip
+        lines = [
+            f"{text}; ALARM at {where}: {self.alarm.by} is no longer as before, probably since row "
+            f"{self.alarm.since:,} (evidence of a change {_short(self.log_peak)}, {limit} is enough)"
+        ]
         lines += [f"  {change}" for change in (self.alarm.moved or ())[:_NAMED]]
         return "\n".join(lines)
 
