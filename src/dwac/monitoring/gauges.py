@@ -28,6 +28,7 @@ COLUMN, GROUP, PREDICTION = "column", "group", "prediction"
 _CELLS = 10  # of numbers
 _CATEGORIES, _RECURS = 30, 5  # that are told apart; how often each must occur
 _EXPECTED = 5.0  # rows that a cell must be expected to have; smaller ones are counted together
+_HUGE = 1e100  # numbers beyond this would not add up
 _FAR = 0.1  # standard deviations by which a mean must move to be worth naming
 _NEW, _MUCH = 0.02, 2.0  # the least share of values never seen, and how much more frequent than expected
 
@@ -111,7 +112,8 @@ class Numbers(Gauge):
         # Equal to a cut is below it: of booleans, false and true have cells of their own.
         cells = np.where(gaps, len(self._cuts) + 1, np.searchsorted(self._cuts, values, side="left"))
         counts = np.bincount(cells, minlength=len(self._cuts) + 2)
-        return Tally(counts, float((values[~gaps] - self._offset).sum()))
+        there = np.clip(values[~gaps], -_HUGE, _HUGE)
+        return Tally(counts, float((there - self._offset).sum()))
 
     def _mean(self, tally: Tally) -> float | None:
         there = tally.n - int(tally.counts[-1])

@@ -152,6 +152,11 @@ class Monitor:
         return np.asarray(self._bets.log_martingale + np.log(self.share * self._players.weights))
 
     @property
+    def ignored(self) -> list[Hashable]:
+        """The columns that are not watched one by one."""
+        return list(self._sources.ignored)
+
+    @property
     def alarm(self) -> Alarm | None:
         """When the alarm was raised, by what, and what had moved; None if there was none. It stays until `reset`."""
         return self._alarm
