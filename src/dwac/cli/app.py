@@ -31,6 +31,7 @@ COMMANDS = {
     "worth": "Say what each training example is worth: which of them help predictions, and which harm.",
     "condense": "Make a model small and fast: a few of its training examples vote for all.",
     "score": "Predict any number of rows into a folder of Parquet shards, and say how far to trust each.",
+    "monitor": "Tell whether new rows are still like those of calibration, and which columns and groups moved if not.",
     "report": "Write a report to read, mail or print: one HTML file that needs no network.",
     "explore": "Explore predictions in your browser: a map, the votes, and what would change without them. Runs until "
     "Ctrl-C.",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
 from dwac.cli.options import DeviceOption, ModelArgument
 from dwac.errors import InputError
-from dwac.estimator import load
 
 
 def serve(
@@ -36,17 +36,42 @@ def serve(
     ] = None,
     device: DeviceOption = "auto",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of the model; by default all cores except one.")
+        int | None,
+        typer.Option(min=1, help="CPU threads of each worker's model; by default all cores except one, divided."),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, max=256, metavar="N", help="Processes that answer, each with its own copy of the model."),
+    ] = 1,
+    monitor_state: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep the monitor here, so that it goes on after a restart."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column that the monitor leaves out, such as a date; repeatable."),
+    ] = None,
+    monitor: Annotated[
+        bool, typer.Option("--monitor/--no-monitor", help="Watch whether rows are still like those of calibration.")
+    ] = True,
 ) -> None:
     """Serve predictions, explanations and prediction sets over HTTP, until Ctrl-C.
 
-    The page /docs describes every request and lets you try it. Example: dwac serve model/ --port 8000
+    The page /docs describes every request and lets you try it. GET /v1/monitor says whether the rows that were
+    predicted are still like those of calibration, and GET /v1/metrics counts requests for Prometheus.
+
+    Examples:
+
+    dwac serve model/ --port 8000
+
+    dwac serve model/ --workers 4 --monitor-state monitor/
     """
     try:
-        from dwac.server import Limits, create_app
+        from dwac.server import Limits
         from dwac.server.gate import LOOPBACK
         from dwac.server.run import serve as run
+        from dwac.server.watch import prepare_folder
+        from dwac.server.workers import Plan, Supervisor
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "dwac":
             raise
@@ -56,18 +81,34 @@ def serve(
         raise InputError(
             f"{host} can be reached from other machines, so a token is required; give --token-file or set DWAC_TOKEN"
         )
-    torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) - 1))
     asked = {"rows": rows, "body_bytes": body_bytes, "seconds": seconds}
-    limits = Limits(**{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
-    hosts = (*LOOPBACK, host) if local else None
-    hidden = True if private else None
-    app = create_app(load(model, device=device), token=token, limits=limits, private=hidden, hosts=hosts)
-    listener = listen(host, port)
-    url = url_of(host, listener)
-
-    def announce() -> None:
-        Console().print(
-            f"Serving {model} at {url}; documentation at {url}/docs; stop with Ctrl-C", soft_wrap=True, highlight=False
+    with TemporaryDirectory(prefix="dwac-serve-") if workers > 1 else nullcontext() as shared:
+        plan = Plan(
+            model=str(model),
+            device=device,
+            threads=threads or max(1, ((os.cpu_count() or 1) - 1) // workers),
+            token=token,
+            limits=Limits(**{name: value for name, value in asked.items() if value is not None}),  # type: ignore[arg-type]
+            private=True if private else None,
+            hosts=(*LOOPBACK, host) if local else None,
+            ignore=tuple(ignore or ()),
+            monitored=monitor,
+            folder=str(monitor_state) if monitor_state is not None else shared,
+            counters=shared,
+            workers=workers,
         )
+        if monitor_state is not None:
+            prepare_folder(monitor_state, workers)
+        app = plan.app(0) if workers == 1 else None
+        listener = listen(host, port)
+        url = url_of(host, listener)
 
-    run(app, [listener], on_start=announce)
+        def announce() -> None:
+            by = f" by {workers} workers" if workers > 1 else ""
+            text = f"Serving {model} at {url}{by}; documentation at {url}/docs; stop with Ctrl-C"
+            Console().print(text, soft_wrap=True, highlight=False)
+
+        if app is not None:
+            run(app, [listener], on_start=announce)
+        else:
+            Supervisor(plan, listener).run(announce)

@@ -203,10 +203,14 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
         return self._asked(X, novelty=isinstance(self.model_, WeightedAverage), folds=True)
 
     def _asked(self, X: Any, *, novelty: bool = False, folds: bool = False) -> Evidence:
+        return self._evidence_of(*self._heard_rows(X), novelty=novelty, folds=folds)
+
+    def _heard_rows(self, X: Any) -> tuple[Sifted, torch.Tensor]:
+        """The rows of X, and the embeddings of those that can be read."""
         rows = self._sift(X)
-        h = torch.zeros(0, 1)
-        if rows.inputs:
-            rows, h = self._embedded(rows)
+        return self._embedded(rows) if rows.inputs else (rows, torch.zeros(0, 1))
+
+    def _evidence_of(self, rows: Sifted, h: torch.Tensor, *, novelty: bool = False, folds: bool = False) -> Evidence:
         n, shares, crossed = len(rows.reasons), self._log_shares(), self._folds is not None
         votes = np.tile(shares, (n, 1))
         by_fold = np.tile(shares, (n, FOLDS, 1)) if folds and crossed else None

@@ -1,10 +1,11 @@
-"""The REST API, version 1: predict, sets, explain, model, health and metrics.
+"""The REST API, version 1: predict, sets, explain, model, monitor, health and metrics.
 
 What a request takes and answers depends on the task: one label, several labels or numbers, which have no sets.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter
@@ -91,12 +92,28 @@ def router(service: Service) -> APIRouter:
         await service.require_ready()
         return json_response({"status": "ready"})
 
+    @api.get(
+        "/monitor",
+        response_model=schemas.Monitored,
+        summary="Are rows as before?",
+        responses=_refusals({409: "The model has nothing to compare with, or the service does not monitor."}),
+    )
+    async def monitor() -> Response:
+        """Whether the rows of `predict` and `sets` are still like those of calibration, and what moved if not.
+
+        The alarm is false with probability at most `false_alarms`, ever, however often one looks.
+        """
+        return json_response(await asyncio.to_thread(service.watch.answer))
+
     @api.get("/metrics", response_class=Response, summary="Metrics",
              responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})  # fmt: skip
     async def metrics() -> Response:
-        """Counters for Prometheus."""
+        """Counters for Prometheus, of all workers; those of others are up to a second old."""
         waiting = service.batcher.waiting if service.batcher else 0
-        text = service.metrics.text(waiting_requests=waiting, buffered_bytes=service.buffered)
+        watch = service.watch
+        counted = service.metrics.plus(await asyncio.to_thread(watch.other_metrics))
+        gauges = await asyncio.to_thread(watch.gauges)
+        text = counted.text(waiting_requests=waiting, buffered_bytes=service.buffered, **gauges)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     return api

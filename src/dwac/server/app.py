@@ -25,6 +25,7 @@ from dwac.server.limits import Limits
 from dwac.server.metrics import Metrics
 from dwac.server.refusals import RefusalError, refusal_of
 from dwac.server.service import Service
+from dwac.server.watch import Watch
 
 STATIC = Path(__file__).parent / "static"
 _ABOUT = "Every prediction is a weighted vote of training examples, with a measure of how far to trust it."
@@ -38,6 +39,7 @@ def create_app(
     private: bool | None = None,
     hosts: Collection[str] | None = LOOPBACK,
     routers: Iterable[APIRouter] = (),
+    watch: Watch | None = None,
 ) -> FastAPI:
     """An application that answers for a fitted model.
 
@@ -49,10 +51,11 @@ def create_app(
             training example. The default for a model that was saved without its training examples.
         hosts: host names that requests may use; None for any.
         routers: further routes, behind the same gate; they may use `app.state.service`.
+        watch: how the rows of requests are monitored; by default in this process, and forgotten with it.
     """
     if token is not None and (not token.isascii() or not token.isprintable() or len(token) < 16 or " " in token):
         raise InputError("the token must have at least 16 printable ASCII characters and no spaces; choose another one")
-    service = Service.of(model, limits or Limits(), private)
+    service = Service.of(model, limits or Limits(), private, watch)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -31,6 +32,16 @@ class Histogram:
             lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
         return [*lines, f"{name}_sum {self.sum:.9g}", f"{name}_count {total}"]
 
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"counts": self.counts, "sum": self.sum}
+
+    def __add__(self, other: dict[str, Any]) -> Histogram:
+        found = Histogram(self.bounds)
+        found.counts = [a + int(b) for a, b in zip(self.counts, other["counts"], strict=True)]
+        found.sum = self.sum + float(other["sum"])
+        return found
+
 
 class Metrics:
     """What the service counts; `text` is the answer to GET /v1/metrics."""
@@ -44,6 +55,21 @@ class Metrics:
         """Count a request that was answered or refused."""
         self.requests[path if path in self._paths else "other", status] += 1
         self.seconds.add(seconds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, so that workers can add up what they have counted."""
+        requests = [[path, status, count] for (path, status), count in list(self.requests.items())]
+        return {"requests": requests, "seconds": self.seconds.to_dict(), "batch_rows": self.batch_rows.to_dict()}
+
+    def plus(self, others: Iterable[dict[str, Any]]) -> Metrics:
+        """All that these and others have counted, from their `to_dict`."""
+        found = Metrics(self._paths)
+        found.requests, found.seconds, found.batch_rows = Counter(self.requests), self.seconds, self.batch_rows
+        for other in others:
+            for path, status, count in other["requests"]:
+                found.requests[path, status] += count
+            found.seconds, found.batch_rows = found.seconds + other["seconds"], found.batch_rows + other["batch_rows"]
+        return found
 
     def text(self, **gauges: float) -> str:
         """Everything counted so far, and gauges as they are now."""

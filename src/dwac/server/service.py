@@ -22,11 +22,13 @@ from dwac.server.limits import Limits
 from dwac.server.metrics import Metrics
 from dwac.server.refusals import CLOSE, RefusalError
 from dwac.server.schemas import Asked, AskWhy
+from dwac.server.watch import Watch
 
 log = logging.getLogger("dwac.server")
 
 _LINGER = 1.0  # seconds
 _PATIENCE = 2.0  # seconds for the model to finish its call at shutdown
+_KEEP_SECONDS = 1.0
 _LONG = 2**16  # bytes of JSON from which parsing moves to a thread
 
 
@@ -38,21 +40,23 @@ class Service:
     limits: Limits = field(default_factory=Limits)
     private: bool = False
     metrics: Metrics = field(default_factory=Metrics)
+    watch: Watch = field(kw_only=True)
     reader: Reader = field(init=False)
     answers: Answers = field(init=False)
     batcher: Batcher | None = field(init=False, default=None)
     buffered: int = field(init=False, default=0)
 
     @classmethod
-    def of(cls, model: Model, limits: Limits, private: bool | None) -> Service:
+    def of(cls, model: Model, limits: Limits, private: bool | None, watch: Watch | None = None) -> Service:
         """For a fitted model; private by default if it was saved without its training examples."""
         if not isinstance(model, DWACClassifier | DWACRegressor) or not hasattr(model, "model_"):
             raise InputError(f"the model must be a fitted DWACClassifier or DWACRegressor; got {type(model).__name__}")
-        return cls(model, limits, model.private_ if private is None else private)
+        private = model.private_ if private is None else private
+        return cls(model, limits, private, watch=watch or Watch(model, private=private))
 
     def __post_init__(self) -> None:
         self.reader = reader_of(self.model, self.limits, private=self.private)
-        self.answers = answers_of(self.model, self.reader, private=self.private)
+        self.answers = answers_of(self.model, self.reader, private=self.private, watch=self.watch)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -60,12 +64,16 @@ class Service:
         self.batcher = Batcher(self.answers.run, self.limits, self.metrics.batch_rows.add)
         worker = asyncio.create_task(self._work(self.batcher))
         await asyncio.sleep(0)  # lets the worker start
+        keeper = asyncio.create_task(self._keep()) if self.watch.kept else None
         try:
             await self._warm_up()
             yield
         finally:
             self.batcher.stop()
             _, late = await asyncio.wait({worker}, timeout=_PATIENCE)
+            if keeper is not None:
+                keeper.cancel()
+                self._write()
             for task in late:  # in a call that no client waits for any more
                 task.cancel()
 
@@ -78,10 +86,22 @@ class Service:
             except Exception:
                 log.exception("the worker of the model failed and is restarted")
 
+    async def _keep(self) -> None:
+        """Write what is known once a second."""
+        while True:
+            await asyncio.sleep(_KEEP_SECONDS)
+            await asyncio.to_thread(self._write)
+
+    def _write(self) -> None:
+        try:
+            self.watch.write(self.metrics)
+        except (OSError, DwacError):
+            log.exception("the state of the service cannot be written")
+
     async def _warm_up(self) -> None:
         """The first call prepares what later ones reuse; an example that the model refuses does no harm."""
         with suppress(DwacError):
-            await self.votes(self._example())
+            await self.votes(self._example(), watched=False)
 
     def _example(self) -> Asked:
         return self.answers.schemas.ask(rows=[self.reader.example()], strict=False)
@@ -97,15 +117,19 @@ class Service:
         """Refuse if a prediction would be refused; after a panic, first check that the model answers."""
         if self.queue().panicked:
             try:
-                await self.votes(self._example())
+                await self.votes(self._example(), watched=False)
             except Exception as error:
                 if isinstance(error, RefusalError):
                     raise
                 raise RefusalError(503, "failing", "the model fails; see the log", {"retry-after": "5"}) from error
 
-    async def votes(self, ask: Asked) -> Predicted:
-        """Predictions for the rows of a request; an error if it is strict and one cannot be read."""
-        predicted: Predicted = await self._ask(self.answers.votes_for(ask), ask.rows)
+    async def votes(self, ask: Asked, *, watched: bool = True) -> Predicted:
+        """Predictions for the rows of a request; an error if it is strict and one cannot be read.
+
+        watched: whether the rows are monitored.
+        """
+        asked = self.answers.votes_for(ask)._replace(watched=watched)
+        predicted: Predicted = await self._ask(asked, ask.rows)
         if ask.strict and predicted.reasons is not None:
             _require_all(predicted.reasons.tolist())
         return predicted

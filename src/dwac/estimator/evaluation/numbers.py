@@ -14,7 +14,7 @@ from dwac import metrics
 from dwac.errors import HeadError, ShapeError
 from dwac.estimator.distribution import PredictedDistribution
 from dwac.estimator.evaluation.common import TYPICALITY, Answers, Evaluated, Fact, Floats, amount, share
-from dwac.estimator.readable import Reasons
+from dwac.estimator.readable import Reasons, readable
 from dwac.estimator.regressor import DWACRegressor
 from dwac.estimator.targets import read_numbers
 from dwac.explain import privacy
@@ -148,14 +148,23 @@ class NumberPredictions(Answers):
 def predict_numbers(reg: DWACRegressor, X: Any, *, private: bool) -> NumberPredictions:
     """The regressor's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
     rows, h = reg._heard(X)
-    values = np.tile(reg._usual(), (len(rows.reasons), 1))
     votes = isinstance(reg.model_, WeightedAverage)  # head may have been set since, for the next fit
-    novel = np.zeros(len(rows.reasons)) if votes and len(reg.calibration_y_) else None
-    if rows.inputs:
-        values[rows.readable] = reg._averages(h)
-        if novel is not None:
-            novel[rows.readable] = reg._typicality(reg._novelty_of(h, rows.inputs), private=private)
-    return NumberPredictions(reg, h, values, novel, rows.reasons, private)
+    novelty = reg._novelty_of(h, rows.inputs) if votes and len(reg.calibration_y_) and rows.inputs else None
+    return number_predictions_of(reg, rows.reasons, h, novelty, private=private)
+
+
+def number_predictions_of(
+    reg: DWACRegressor, reasons: Reasons, h: torch.Tensor, novelty: Floats | None, *, private: bool
+) -> NumberPredictions:
+    """The same from the embeddings (r, d) and the novelty (r,), or by fold (r, F), of the rows that can be read."""
+    values, here = np.tile(reg._usual(), (len(reasons), 1)), readable(reasons)
+    votes = isinstance(reg.model_, WeightedAverage)
+    novel = np.zeros(len(reasons)) if votes and len(reg.calibration_y_) else None
+    if here.any():
+        values[here] = reg._averages(h)
+        if novel is not None and novelty is not None:
+            novel[here] = reg._typicality(novelty, private=private)
+    return NumberPredictions(reg, h, values, novel, reasons, private)
 
 
 @dataclass(frozen=True)

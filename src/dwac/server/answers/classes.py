@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from dwac.conformal import label_sets, smallest_calibration
 from dwac.errors import CalibrationError
-from dwac.estimator.evaluation import Predictions, predict
+from dwac.estimator.evaluation import Predictions
 from dwac.server.answers.common import Answers, Votes, Why, names_of, reasons_of
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.classes import SCHEMAS
@@ -20,8 +20,7 @@ class ClassAnswers(Answers):
     task: ClassVar[Schemas] = SCHEMAS
 
     def _predict(self, X: Any, asked: Votes) -> Predictions:
-        del asked
-        found: Predictions = predict(self.model, X, private=self.private)
+        found: Predictions = self._watched(X, asked)
         return found
 
     def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:

@@ -16,10 +16,12 @@ from dwac.drawing.records import plain
 from dwac.errors import CalibrationWarning
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.readable import Reasons
+from dwac.estimator.watching import observe, predictions_from
 from dwac.explain import privacy
 from dwac.nn import WeightedAverage
 from dwac.server.inputs import Reader
 from dwac.server.schemas import Schemas
+from dwac.server.watch import Watch
 
 Model = DWACClassifier | DWACRegressor
 
@@ -39,6 +41,7 @@ class Votes(NamedTuple):
     """Asks for predictions, with what must be known before votes are counted. Equal ones are answered together."""
 
     settings: Hashable = ()
+    watched: bool = True  # whether the rows are part of the stream that is monitored
 
 
 class Why(NamedTuple):
@@ -55,6 +58,7 @@ class Answers(ABC):
     model: Any
     reader: Reader
     private: bool
+    watch: Watch | None = None  # told of every row that is predicted
     task: ClassVar[Schemas]
 
     @property
@@ -86,6 +90,14 @@ class Answers(ABC):
                 return [explained[rows] for rows in parts]
             predicted = self._predict(X, asked)
             return [predicted.part(rows) for rows in parts]
+
+    def _watched(self, X: Any, asked: Votes) -> Any:
+        """What `dwac.estimator.evaluation.predict` says of X; the monitor is told, too."""
+        observed = observe(self.model, X)
+        predicted = predictions_from(self.model, observed, private=self.private)
+        if asked.watched and self.watch is not None:
+            self.watch.observe(observed, predicted)
+        return predicted
 
     @abstractmethod
     def _predict(self, X: Any, asked: Votes) -> Predicted:

@@ -10,7 +10,7 @@ import numpy as np
 from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
 from dwac.errors import CalibrationError
-from dwac.estimator.evaluation import LabelPredictions, predict
+from dwac.estimator.evaluation import LabelPredictions
 from dwac.estimator.evaluation.labels import DECISIONS
 from dwac.server.answers.common import Answers, Votes, Why, names_of, reasons_of, silent
 from dwac.server.refusals import RefusalError
@@ -24,8 +24,7 @@ class LabelAnswers(Answers):
     task: ClassVar[Schemas] = SCHEMAS
 
     def _predict(self, X: Any, asked: Votes) -> LabelPredictions:
-        del asked
-        found: LabelPredictions = predict(self.model, X, private=self.private)
+        found: LabelPredictions = self._watched(X, asked)
         return found
 
     def why(self, ask: Any) -> Why:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
-from dwac.estimator.evaluation import NumberPredictions, predict
+from dwac.estimator.evaluation import NumberPredictions
 from dwac.estimator.readable import Reasons
 from dwac.server.answers.common import Answers, Votes, Why, reasons_of
 from dwac.server.schemas import Schemas
@@ -62,7 +62,7 @@ class NumberAnswers(Answers):
 
     def _predict(self, X: Any, asked: Votes) -> NumberVotes:
         epsilon, levels = cast("tuple[float, tuple[float, ...]]", asked.settings)
-        return number_votes(predict(self.model, X, private=self.private), epsilon, levels)
+        return number_votes(self._watched(X, asked), epsilon, levels)
 
     def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
         explained = self.model.explain(X, asked.k, epsilon=asked.settings, private=self.private)

@@ -4,10 +4,11 @@ from dwac.server.schemas.common import (
     Asked,
     AskWhy,
     Health,
+    Monitored,
     Refused,
     Schemas,
     checked,
     request_body,
 )
 
-__all__ = ["AskWhy", "Asked", "Health", "Refused", "Schemas", "checked", "request_body"]
+__all__ = ["AskWhy", "Asked", "Health", "Monitored", "Refused", "Schemas", "checked", "request_body"]

@@ -1,0 +1,128 @@
+"""`dwac monitor`: are new rows still like those that the model was calibrated on, and if not, what moved?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from dwac.cli import unreadable
+from dwac.cli.options import (
+    DataArgument,
+    DeviceOption,
+    EncodingOption,
+    FormatOption,
+    IdOption,
+    JsonOption,
+    ModelArgument,
+    StrictOption,
+    TextOption,
+)
+from dwac.cli.output import print_json
+from dwac.errors import InputError, StorageError
+from dwac.monitoring import Change, Monitor, State
+from dwac.reading import load, read
+
+ALARM = 4  # the exit code
+
+
+def monitor(
+    model: ModelArgument,
+    data: DataArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Keep the state in this .json file, and go on from it."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column to leave out, such as a date that always grows; repeatable."),
+    ] = None,
+    false_alarms: Annotated[
+        float | None, typer.Option(metavar="P", help="Probability of a false alarm, ever; by default 0.01.")
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget the state in FILE and begin anew.")] = False,
+    text: TextOption = None,
+    ids: IdOption = None,
+    device: DeviceOption = "auto",
+    form: FormatOption = None,
+    encoding: EncodingOption = "utf-8",
+    json: JsonOption = False,
+    strict: StrictOption = False,
+) -> None:
+    """Tell whether new rows are still like those of calibration, and which columns and groups moved if not.
+
+    Rows are taken in the order of the file; no labels are needed. With -o, the next call goes on where this one ended:
+    give each day's rows once. The alarm is valid at any time: if nothing changes, it is raised with a probability of at
+    most 1 %, however many days pass and however often one looks.
+
+    Exit codes: 0 no alarm, 4 alarm (also an earlier one that FILE remembers), 3 no alarm but rows that cannot be read,
+    1 errors.
+
+    Examples:
+
+    dwac monitor model/ monday.csv -o monitor.json
+
+    dwac monitor model/ tuesday.csv -o monitor.json --json
+    """
+    loaded = load(model, device=device)
+    watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
+    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding)
+    with unreadable.located(rows):
+        bad = loaded.clf.unreadable(rows.X) if strict else {}
+        unreadable.report(bad, rows, strict=strict, fate="")
+        state = watch.update(rows.X, rows.ids)
+    moved = watch.moved()
+    if output is not None:
+        _keep(watch, output)
+    if json:
+        print_json({**state.to_dict(), "moved": [change.to_dict() for change in moved]})
+    else:
+        _show(state, moved)
+    if state.alarm is not None:
+        raise typer.Exit(ALARM)
+    if state.unreadable:
+        raise typer.Exit(unreadable.SOME_UNREADABLE)
+
+
+def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float | None, *, restart: bool) -> Monitor:
+    """A new monitor, or the one in the file; an error if that was begun with other options."""
+    columns = {str(name): name for name in getattr(clf, "feature_names_in_", ())}
+    given: dict[str, Any] = {} if false_alarms is None else {"false_alarms": false_alarms}
+    if path is None or restart or not path.exists():
+        return Monitor(clf, ignore=[columns.get(name, name) for name in ignore], **given)
+    found = Monitor.load(path, clf)
+    others = [
+        ("--ignore", ignore, sorted(map(str, found.ignored))) if ignore else None,
+        ("--false-alarms", false_alarms, found.false_alarms) if false_alarms is not None else None,
+    ]
+    for option, asked, kept in filter(None, others):
+        if (sorted(asked) if isinstance(asked, list) else asked) != kept:
+            raise InputError(
+                f"{path} was begun with {option} {kept}; leave {option} out, or begin anew with --restart; got {asked}"
+            )
+    return found
+
+
+def _keep(watch: Monitor, path: Path) -> None:
+    try:
+        watch.save(path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}; give another -o FILE") from None
+
+
+def _show(state: State, moved: list[Change]) -> None:
+    """The state in words."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(str(state), markup=False)
+    means = [(name, getattr(state, name)) for name in ("typicality", "credibility")]
+    said = ", ".join(f"{name} {value:.3f}" for name, value in means if value is not None)
+    if said:
+        console.print(f"means: {said} (typicality is 0.5 on average where nothing changed)")
+    if state.alarm is None and moved:
+        console.print("the latest rows differ, judged by this one look, in:")
+        for change in moved:
+            console.print(f"  {change}", markup=False)
+    for note in state.notes:
+        console.print(f"note: {note}", markup=False)

@@ -1,0 +1,280 @@
+"""What moved: the latest rows next to the training or calibration rows, column by column and group by group, in words.
+
+A gauge divides the values of one column into cells and counts. It keeps counts and a sum, never a row.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from dwac.encoders.tabular import parts_of
+from dwac.errors import InputError
+from dwac.estimator.evaluation import amount
+from dwac.monitoring.players import categories
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+COLUMN, GROUP, PREDICTION = "column", "group", "prediction"
+_CELLS = 10  # of numbers
+_CATEGORIES, _RECURS = 30, 5  # that are told apart; how often each must occur
+_EXPECTED = 5.0  # rows that a cell must be expected to have; smaller ones are counted together
+_HUGE = 1e100  # numbers beyond this would not add up
+_FAR = 0.1  # standard deviations by which a mean must move to be worth naming
+_NEW, _MUCH = 0.02, 2.0  # the least share of values never seen, and how much more frequent than expected
+
+
+@dataclass(frozen=True)
+class Change:
+    """What moved, and how: `str` says it in a sentence."""
+
+    kind: str  # "column", "group" or "prediction"
+    name: str
+    sentence: str
+    p_value: float  # of "nothing moved", corrected for all columns, groups and predictions that were compared
+    nats: float  # how far the latest rows are from before: Kullback-Leibler divergence
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass
+class Tally:
+    """Values counted by cell, and a sum: of numbers, or of values that training did not have."""
+
+    counts: Ints
+    sum: float = 0.0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.counts + other.counts, self.sum + other.sum)
+
+    @property
+    def n(self) -> int:
+        """How many values."""
+        return int(self.counts.sum())
+
+
+@dataclass(eq=False)
+class Gauge(ABC):
+    """One column, or what is predicted, or the groups: how it was, and how to count it."""
+
+    name: str
+    kind: str
+    before: Tally = field(init=False)
+
+    @abstractmethod
+    def tally(self, values: Any) -> Tally:
+        """Count values (n,)."""
+
+    @abstractmethod
+    def sentence(self, now: Tally) -> str:
+        """What is different."""
+
+    def changes(self, now: Tally) -> list[tuple[str, str, float, float]]:
+        """(name, sentence, p-value, divergence) of each comparison."""
+        p, nats = compared(self.before.counts, now.counts)
+        return [(self.name, self.sentence(now), p, nats)]
+
+    def empty(self) -> Tally:
+        """Nothing counted."""
+        return Tally(np.zeros_like(self.before.counts))
+
+
+class Numbers(Gauge):
+    """Numbers, booleans or times (in seconds): tenths of the earlier ones are the cells; the last one is for gaps."""
+
+    def __init__(self, name: str, kind: str, values: Floats, form: str = "numeric") -> None:
+        super().__init__(name, kind)
+        there = values[~np.isnan(values)]
+        levels = np.arange(1, _CELLS) / _CELLS
+        self._form = form
+        self._cuts = np.unique(np.quantile(there, levels)) if len(there) else np.zeros(0)
+        self._spread = float(there.std()) if len(there) else 0.0
+        self._offset = float(there.mean()) if len(there) else 0.0  # sums of what is far from 0 would lose digits
+        self.before = self.tally(values)
+
+    def tally(self, values: Floats) -> Tally:
+        """Count values (n,), NaN where missing."""
+        gaps = np.isnan(values)
+        # Equal to a cut is below it: of booleans, false and true have cells of their own.
+        cells = np.where(gaps, len(self._cuts) + 1, np.searchsorted(self._cuts, values, side="left"))
+        counts = np.bincount(cells, minlength=len(self._cuts) + 2)
+        there = np.clip(values[~gaps], -_HUGE, _HUGE)
+        return Tally(counts, float((there - self._offset).sum()))
+
+    def _mean(self, tally: Tally) -> float | None:
+        there = tally.n - int(tally.counts[-1])
+        return None if there == 0 else self._offset + tally.sum / there
+
+    def sentence(self, now: Tally) -> str:
+        """Gaps, the mean, or the range that became more or less frequent, whichever moved most."""
+        (old, new), (was, mean) = ((t.counts[-1] / max(t.n, 1) for t in (self.before, now)),
+                                   (self._mean(t) for t in (self.before, now)))  # fmt: skip
+        if mean is None or was is None or abs(new - old) > max(_FAR, abs(mean - was) / (self._spread or 1.0)):
+            return f"{self.name}: {_percent(new)} missing, was {_percent(old)}"
+        if self._form == "boolean":
+            return f"{self.name}: true for {_percent(mean)}, was {_percent(was)}"
+        if abs(mean - was) > _FAR * self._spread:
+            return f"{self.name}: mean {self._written(mean)}, was {self._written(was)}"
+        return self._cell_sentence(now)
+
+    def _cell_sentence(self, now: Tally) -> str:
+        shares = [t.counts[:-1] / max(t.n, 1) for t in (self.before, now)]
+        cell = int(np.abs(shares[1] - shares[0]).argmax())
+        low, high = (self._written(self._cuts[i]) if 0 <= i < len(self._cuts) else None for i in (cell - 1, cell))
+        range_ = f"above {low}" if high is None else f"at most {high}" if low is None else f"above {low} up to {high}"
+        return f"{self.name}: {_percent(shares[1][cell])} {range_}, was {_percent(shares[0][cell])}"
+
+    def _written(self, value: float) -> str:
+        if self._form == "datetime":
+            return str(pd.Timestamp(value, unit="s").date())
+        return amount(value)
+
+
+class Categories(Gauge):
+    """Values that are no numbers: the most frequent have cells; then all others; the last cell is for gaps."""
+
+    def __init__(self, name: str, kind: str, values: Sequence[Any], known: Sequence[Any] = ()) -> None:
+        super().__init__(name, kind)
+        said = categories(values)
+        counts = said.value_counts()
+        self._names = [str(each) for each in counts.index[counts >= _RECURS][:_CATEGORIES]]
+        self._known = {*counts.index, *categories(list(known)).dropna()}
+        # Good and Turing: as many values as occur once are to be expected to be new.
+        self._expected = float((counts == 1).sum()) / max(len(said), 1)
+        self.before = self.tally(values)
+
+    def tally(self, values: Sequence[Any]) -> Tally:
+        """Count values (n,), None or NaN where missing."""
+        said = categories(values)
+        cells = pd.Index(self._names).get_indexer(said)
+        cells = np.where(cells < 0, len(self._names), cells)
+        cells[said.isna().to_numpy()] = len(self._names) + 1
+        new = int((said.notna() & ~said.isin(self._known)).sum())
+        return Tally(np.bincount(cells, minlength=len(self._names) + 2), float(new))
+
+    def sentence(self, now: Tally) -> str:
+        """Values never seen, or the one that became more or less frequent."""
+        new = now.sum / max(now.n, 1)
+        if new > max(_NEW, _MUCH * self._expected):
+            return f"{self.name}: {_percent(new)} have a value that training did not have"
+        old, here = (t.counts / max(t.n, 1) for t in (self.before, now))
+        more, less = here - old, old - here
+        cell = int(more.argmax() if _MUCH * more.max() >= less.max() else less.argmax())
+        what = [*(f"{name!r:.60}" for name in self._names), "any other value", "missing"][cell]
+        return f"{self.name}: {what} {_percent(here[cell])}, was {_percent(old[cell])}"
+
+
+class VoterGroups(Gauge):
+    """To which group of voters rows are nearest; every group is a comparison of its own."""
+
+    def __init__(self, names: Sequence[str], groups: Ints) -> None:
+        super().__init__("groups", GROUP)
+        self._names = list(names)
+        self.before = self.tally(groups)
+
+    def tally(self, values: Ints) -> Tally:
+        """Count the groups (n,) of rows."""
+        return Tally(np.bincount(values, minlength=len(self._names)))
+
+    def sentence(self, now: Tally) -> str:
+        """Not asked: every group has its own."""
+        raise NotImplementedError
+
+    def changes(self, now: Tally) -> list[tuple[str, str, float, float]]:
+        """One for each group."""
+        found = []
+        for group, name in enumerate(self._names):
+            pairs = [np.array([t.counts[group], t.n - t.counts[group]]) for t in (self.before, now)]
+            old, new = (pair[0] / max(pair.sum(), 1) for pair in pairs)
+            text = f"{name}: nearest voters of {_percent(new)} of the rows, was {_percent(old)}"
+            found.append((name, text, *compared(*pairs)))
+        return found
+
+
+def column_gauge(series: pd.Series[Any], name: Any, kind: str, known: Sequence[Any] = ()) -> Gauge:
+    """The gauge of a column of a table."""
+    if kind == "categorical":
+        return Categories(str(name), COLUMN, series.tolist(), known)
+    return Numbers(str(name), COLUMN, column_numbers(series, name, kind), kind)
+
+
+def column_numbers(series: pd.Series[Any], name: Any, kind: str) -> Floats:
+    """The numbers, truth values or times of a column (n,), NaN where missing; records keep some numbers as text."""
+    if kind != "datetime" and pd.api.types.infer_dtype(series, skipna=True) == "string":
+        series = series.replace({"True": 1.0, "False": 0.0}).pipe(pd.to_numeric, errors="coerce")
+    return parts_of(series.reset_index(drop=True), name, kind)[0]
+
+
+def compared(before: Ints, now: Ints) -> tuple[float, float]:
+    """(p-value, divergence): whether two counts by cell are of one distribution, by a likelihood-ratio (G) test.
+
+    >>> p, nats = compared(np.array([50, 50]), np.array([90, 10]))
+    >>> p < 1e-6, round(nats, 2)
+    (True, 0.36)
+    """
+    n, m = int(before.sum()), int(now.sum())
+    if n == 0 or m == 0:
+        return 1.0, 0.0
+    small = (before + now) * m / (n + m) < _EXPECTED
+    table = np.stack([before, now]).astype(np.float64)
+    table = np.concatenate([table[:, ~small], table[:, small].sum(axis=1, keepdims=True)], axis=1)
+    table = table[:, table.sum(axis=0) > 0]
+    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / (n + m)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        g = 2 * np.nansum(table * np.log(table / expected))
+    p, q = (np.asarray(counts) + 0.5 for counts in (now, before))
+    p, q = p / p.sum(), q / q.sum()
+    freedom = table.shape[1] - 1
+    return float(chi2.sf(g, freedom)) if freedom else 1.0, float((p * np.log(p / q)).sum())
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values corrected for their number, so that all of them together err at most as often as one (Holm 1979).
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected, least = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(np.argsort(p_values, kind="stable").tolist()):
+        least = max(least, min(1.0, p_values[index] * (len(p_values) - place)))
+        corrected[index] = least
+    return corrected
+
+
+def changes(gauges: Sequence[Gauge], now: Sequence[Tally], level: float) -> list[Change]:
+    """What moved, most first: comparisons whose corrected p-value is at most `level`."""
+    if not 0 < level < 1:
+        raise InputError(f"level must be between 0 and 1; got {level!r}")
+    found = [(gauge.kind, *each) for gauge, tally in zip(gauges, now, strict=True) for each in gauge.changes(tally)]
+    corrected = holm([p for *_, p, _ in found])
+    moved = [
+        Change(kind, name, sentence, p, nats)
+        for (kind, name, sentence, _, nats), p in zip(found, corrected, strict=True)
+        if p <= level
+    ]
+    return sorted(moved, key=lambda change: (-change.nats, change.name))
+
+
+def _percent(share: float) -> str:
+    """A share for people.
+
+    >>> _percent(0.123), _percent(0.004), _percent(0.0)
+    ('12 %', '0.4 %', '0 %')
+    """
+    value = 100 * float(share)
+    digits = 0 if value == 0 or value >= 1 else min(3, -math.floor(math.log10(value)))
+    return f"{value:.{digits}f} %"

@@ -1,0 +1,131 @@
+"""Betting against exchangeability: wealth that stays small for ever while new rows are like the calibration rows.
+
+Sort the n calibration scores. They leave n + 1 gaps, which are gathered into B bins of a_b gaps each. If calibration
+rows and new rows are exchangeable, the next new row falls into bin b with probability
+
+    p_b = (a_b + c_b) / (n + 1 + t)
+
+after t new rows, c_b of which fell into bin b: every place in the order of all n + t scores is equally likely, and each
+row that fell into a bin has divided one of its gaps. This is exact for any number of calibration rows and any
+distribution of scores. (p-values against the calibration rows alone are not independent: whoever bets on them as if
+they were finds a drift that is only the chance of the calibration rows.)
+
+Who bets on a distribution q over the bins, chosen before the row is seen, and is paid q_b / p_b, owns a martingale M
+with M_0 = 1. By Ville's inequality P(sup_t M_t ≥ 1 / α) ≤ α: an alarm at M ≥ 100 is false with probability at most
+1 %, not per day but for ever.
+
+The bets here, for windows of several lengths: q is what the latest rows did, shrunk towards p. Wealth waits as cash
+and enters bit by bit, so that a change after a long quiet time still finds it: at most a share 1 / (1 + log2(1 + t/τ))
+has not entered after t rows.
+
+References: Vovk, Nouretdinov and Gammerman, "Testing exchangeability on-line" (2003); Vovk, Gammerman and Shafer,
+"Algorithmic learning in a random world" (2005), chapter 7; fixed share: Herbster and Warmuth (1998).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dwac.errors import ShapeError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Shares of the gaps in each bin: finer towards both ends, where what is new shows first.
+SHARES = (0.01, 0.04, 0.1, 0.15, 0.2, 0.2, 0.15, 0.1, 0.04, 0.01)
+# Of a private model's typicality: how typical ordinary rows are would tell who was in training.
+PRIVATE_SHARES = (0.9, 0.05, 0.04, 0.01)
+WINDOWS = (40.0, 200.0, 1000.0)  # rows: how far back each bet looks
+_SHRINKAGE = 20.0  # rows' worth of belief that nothing has changed
+_ENTRY = 100.0  # τ: rows until half of the wealth has entered
+
+
+def gap_counts(n: int, shares: Sequence[float] = SHARES) -> Ints:
+    """a_b: how many of the n + 1 gaps between n scores each bin has; bins that would have none are left out.
+
+    >>> gap_counts(99).tolist(), gap_counts(3).tolist()
+    ([1, 4, 10, 15, 20, 20, 15, 10, 4, 1], [1, 1, 1, 1])
+    """
+    ends = np.unique(np.round(np.cumsum(shares) * (n + 1)).astype(np.int64))
+    ends = ends[ends > 0]
+    return np.diff(ends, prepend=0)
+
+
+class Bets:
+    """The wealth of D players, each of whom bets on the bins of one stream; all arrays have D rows.
+
+    Args:
+        gaps: (D, B) a_b of each stream; 0 for bins that it does not have.
+    """
+
+    def __init__(self, gaps: ArrayLike) -> None:
+        self._gaps = np.asarray(gaps, dtype=np.float64)
+        if self._gaps.ndim != 2:
+            raise ShapeError(f"gaps must be (D, B), one row per stream; got shape {self._gaps.shape}")
+        players, bins = self._gaps.shape
+        self._decay = np.exp2(-1 / np.array(WINDOWS))
+        self._total = self._gaps.sum(axis=1)
+        self._each = np.arange(players)
+        self.rows = 0
+        self.counts = np.zeros((players, bins), dtype=np.int64)  # c_b
+        self.recent = np.zeros((players, len(WINDOWS), bins))  # c_b, older rows counting less
+        self.log_wealth = np.full((players, len(WINDOWS)), -np.inf)  # of what has entered
+        self.log_cash = 0.0
+        self.drift = np.zeros(players)  # of the bets on the shortest window, since it was last 0 (Page's sum)
+        self.since = np.zeros(players, dtype=np.int64)  # the row after that: where a change probably began
+
+    @property
+    def log_martingale(self) -> Floats:
+        """(D,): log M."""
+        return np.asarray(np.logaddexp(np.logaddexp.reduce(self.log_wealth, axis=1), self.log_cash))
+
+    def step(self, bins: Ints) -> Floats:
+        """Take the bin (D,) of one more row of each stream; log M (D,) afterwards."""
+        left = 1 / (1 + np.log2(1 + (self.rows + 1) / _ENTRY))
+        entry = max(np.exp(self.log_cash) - left, np.finfo(np.float64).tiny)
+        self.log_wealth = np.logaddexp(self.log_wealth, np.log(entry / len(WINDOWS)))
+        self.log_cash = float(np.log(left))
+
+        here = self._each, bins
+        p = (self._gaps[here] + self.counts[here]) / (self._total + self.rows)
+        seen = (1 - self._decay**self.rows) / (1 - self._decay)  # the sum of `recent`
+        q = (_SHRINKAGE * p[:, None] + self.recent[self._each, :, bins]) / (_SHRINKAGE + seen)
+        gain = np.log(q / p[:, None])
+        self.log_wealth += gain
+        self.drift = np.maximum(self.drift + gain[:, 0], 0.0)
+        self.since = np.where(self.drift > 0, self.since, self.rows + 1)
+
+        self.counts[here] += 1
+        self.recent *= self._decay[:, None]
+        self.recent[self._each, :, bins] += 1
+        self.rows += 1
+        return self.log_martingale
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        wealth = np.where(np.isfinite(self.log_wealth), self.log_wealth, None)
+        state = {"counts": self.counts, "recent": self.recent, "log_wealth": wealth}
+        state |= {"drift": self.drift, "since": self.since}
+        return {"rows": self.rows, "log_cash": self.log_cash, **{name: each.tolist() for name, each in state.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `to_dict` was called; an error for a state of other streams."""
+        counts = np.asarray(state["counts"], dtype=np.int64)
+        recent = np.asarray(state["recent"], dtype=np.float64)
+        wealth = np.array(
+            [[-np.inf if each is None else each for each in row] for row in state["log_wealth"]], dtype=np.float64
+        )
+        if (counts.shape, recent.shape, wealth.shape) != (
+            self.counts.shape,
+            self.recent.shape,
+            self.log_wealth.shape,
+        ):
+            raise ShapeError(f"the state must be of {self.counts.shape} bins; got {counts.shape}")
+        self.counts, self.recent, self.log_wealth = counts, recent, wealth
+        self.drift = np.asarray(state["drift"], dtype=np.float64)
+        self.since = np.asarray(state["since"], dtype=np.int64)
+        self.rows, self.log_cash = int(state["rows"]), float(state["log_cash"])

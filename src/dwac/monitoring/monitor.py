@@ -1,0 +1,274 @@
+"""`Monitor`: is what comes in still like what the model was calibrated on, and if not, what moved?"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Hashable, Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dwac import _checks as checks
+from dwac.errors import InputError, StorageError
+from dwac.estimator import watching
+from dwac.monitoring.gauges import Change, changes
+from dwac.monitoring.martingale import Bets
+from dwac.monitoring.players import Players, Watched
+from dwac.monitoring.record import Block, History, Latest
+from dwac.monitoring.sources import Sources, columns_of
+from dwac.monitoring.state import FORMAT, Alarm, Detector, State
+from dwac.storage.files import read_file, replace_file
+
+Floats = NDArray[np.float64]
+
+_PART = 50  # rows that are counted together
+_NAMING = 200  # rows after an alarm that still tell what moved
+_LARGEST = 2**26  # bytes of a file with a monitor's state
+
+
+class Monitor:
+    """Watches rows in the order in which they come, and raises an alarm when they stop being like calibration rows.
+
+    Valid at any time: whoever looks after every row, for ever, sees a false alarm with probability at most
+    `false_alarms` (per monitor: whoever starts a new one has that probability again). It holds if rows are exchangeable
+    with the calibration and training rows as long as nothing has changed, so not for rows that come sorted, or for a
+    column that always grows, such as a date: name those in `ignore`.
+
+    Watched are the typicality of rows, how certain predictions are, what is predicted, and, if the model keeps its
+    training rows, every column of a table. Rows that cannot be read count as the strangest of all.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from dwac import DWACClassifier
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> new = X[1::2].sample(frac=1, random_state=0)
+    >>> monitor = Monitor(DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X[::2], y[::2]))
+    >>> monitor.update(new).alarm is None
+    True
+    >>> moved = new.assign(**{"petal length (cm)": new["petal length (cm)"] + 5})
+    >>> print(monitor.update(moved).alarm.moved[0])
+    petal length (cm): mean ..., was ...
+
+    Args:
+        clf: a fitted classifier or regressor with calibration rows, its own or those of its folds.
+        false_alarms: the probability of a false alarm, ever.
+        ignore: columns of a table that are not watched one by one. The model still sees them.
+        random_state: seed of the numbers that order rows with equal scores.
+        private: round what is shown, as a private model does; the default for a model without its training examples.
+        share: the part of `false_alarms` that this monitor may spend, if there are several for one stream.
+    """
+
+    def __init__(
+        self,
+        clf: Any,
+        *,
+        false_alarms: float = 0.01,
+        ignore: Iterable[Hashable] = (),
+        random_state: int = 0,
+        private: bool | None = None,
+        share: float = 1.0,
+    ) -> None:
+        if not isinstance(clf, watching.Model) or not hasattr(clf, "model_"):
+            raise InputError(f"clf must be a fitted DWACClassifier or DWACRegressor; got {type(clf).__name__}")
+        if not 0 < false_alarms < 1:
+            raise InputError(f"false_alarms must be a probability between 0 and 1; got {false_alarms!r}")
+        self.clf, self.false_alarms, self.share = clf, float(false_alarms), float(share)
+        self.private = clf.private_ if private is None else private
+        self.random_state = checks.positive_int(random_state, "random_state", minimum=0)
+        self._lock = threading.RLock()
+        self._version, self._fingerprint = watching.version_of(clf), watching.fingerprint(clf)
+        self._sources = Sources(clf, ignore, self.random_state, self.private)
+        self._players = Players(self._sources.watched, self.random_state)
+        self.reset()
+
+    # Rows
+
+    def update(self, X: Any, ids: Sequence[Hashable] | None = None) -> State:
+        """Take more rows, in the order in which they came; the state afterwards.
+
+        ids: their names, of which an alarm tells the one at which it was raised; by default rows are numbered from 0.
+        """
+        observed = watching.observe(self.clf, X)
+        return self.observe(observed, watching.predictions_from(self.clf, observed, private=False), ids)
+
+    def observe(
+        self,
+        observed: watching.Observed,
+        predicted: Any,
+        ids: Sequence[Hashable] | None = None,
+        now: float | None = None,
+    ) -> State:
+        """The same for rows that have passed through the model already (`dwac.estimator.watching`)."""
+        n = len(observed)
+        if ids is not None and len(ids) != n:
+            raise InputError(f"ids must have one entry per row: {n} required, got {len(ids)}")
+        with self._lock:
+            if any(a is not b for a, b in zip(self._version, watching.version_of(self.clf), strict=True)):
+                raise InputError(
+                    "the model was edited or recalibrated since the monitor began, so its scores are others; begin a "
+                    "new Monitor(clf)"
+                )
+            frame = self._sources.frame(observed)
+            bins = self._players.bins(self._sources.scores(observed, frame), self._players.draws(self._bets.rows, n))
+            values, now = self._sources.values(observed, frame), time.time() if now is None else now
+            place = np.concatenate([[0], np.cumsum(observed.rows.readable)]).tolist()
+            for start in range(0, n, _PART):
+                part = slice(start, min(start + _PART, n))
+                tallies = self._sources.tallies(values, slice(place[part.start], place[part.stop]))
+                self._latest.add(tallies, self._bets.rows, part.stop - part.start)
+                self._bet(bins[part], None if ids is None else ids[part], now)
+                self._remember(~observed.rows.readable[part], predicted, part, now)
+            return self.state
+
+    def _bet(self, bins: NDArray[np.int64], ids: Sequence[Hashable] | None, now: float) -> None:
+        spend = np.log(self.share * self._players.weights)
+        for row, each in enumerate(bins):
+            wealth = self._bets.step(each) + spend
+            self._peaks = np.maximum(self._peaks, wealth)
+            best = int(wealth.argmax())
+            if self._alarm is None and wealth[best] >= -np.log(self.false_alarms):
+                number = self._bets.rows - 1
+                name, since = self._players.watched[best].name, int(self._bets.since[best])
+                self._alarm = Alarm(number, None if ids is None else ids[row], now, name, since)
+        if self._alarm is not None and self._bets.rows <= self._alarm.row + _NAMING:
+            self._alarm = self._alarm.named(self.moved())
+
+    def _remember(self, unreadable: NDArray[np.bool_], predicted: Any, part: slice, now: float) -> None:
+        n, bad = len(unreadable), int(unreadable.sum())
+        trust = (predicted.typicality, getattr(getattr(predicted, "conformal", None), "credibility", None))
+        means = [None if values is None else float(np.mean(values[part])) for values in trust]
+        self._unreadable += bad
+        evidence = float(self._evidence().max() / np.log(10))
+        self._history.add(Block(self._bets.rows - n, n, bad, now, now, *means, evidence=evidence))
+
+    # What is known
+
+    def _evidence(self) -> Floats:
+        """(D,): the log wealth of each player, times the part of the error rate that it may spend."""
+        return np.asarray(self._bets.log_martingale + np.log(self.share * self._players.weights))
+
+    @property
+    def ignored(self) -> list[Hashable]:
+        """The columns that are not watched one by one."""
+        return list(self._sources.ignored)
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """When the alarm was raised, by what, and what had moved; None if there was none. It stays until `reset`."""
+        return self._alarm
+
+    @property
+    def state(self) -> State:
+        """All that is known now."""
+        with self._lock:
+            now = self._evidence()
+            detectors = [
+                Detector(each.name, each.kind, float(now[rows].max()), float(self._peaks[rows].max()))
+                for each, rows in self._by_name()
+            ]
+            return State(
+                self._bets.rows,
+                self._unreadable,
+                self.false_alarms,
+                self._alarm,
+                float(now.max()),
+                float(self._peaks.max()),
+                tuple(detectors),
+                tuple(self._history.blocks),
+                tuple(self._sources.notes),
+                self.private,
+            )
+
+    def _by_name(self) -> list[tuple[Watched, list[int]]]:
+        """Each score once, with its players: one, or one per fold."""
+        rows: dict[tuple[str, str], list[int]] = {}
+        for player, each in enumerate(self._players.watched):
+            rows.setdefault((each.kind, each.name), []).append(player)
+        return [(self._players.watched[numbers[0]], numbers) for numbers in rows.values()]
+
+    def moved(self, level: float = 0.01) -> list[Change]:
+        """The columns, predictions and groups of voters in which the latest rows differ from before, most first.
+
+        The latest rows are the last 1,000 or, after an alarm, those of them since the change probably began.
+        Columns are compared with training rows, predictions and groups with calibration rows, by G-tests whose p-values
+        are corrected for their number. Unlike the alarm, they hold for one look, not for one after every row.
+        """
+        with self._lock:
+            since = 0 if self._alarm is None else self._alarm.since
+            return changes(self._sources.gauges, self._latest.since(since), level)
+
+    def reset(self) -> None:
+        """Forget all rows and the alarm: after a change was dealt with. False alarms are counted anew."""
+        with self._lock:
+            self._bets = Bets(self._players.gaps)
+            self._peaks = np.full(len(self._players), -np.inf)
+            self._alarm: Alarm | None = None
+            self._unreadable = 0
+            self._history, self._latest = History(), Latest(self._sources.gauges)
+
+    # Files
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the state as JSON: counts, no rows. `load` goes on from it."""
+        with self._lock:
+            state = {
+                "format": FORMAT,
+                "model": self._fingerprint,
+                "false_alarms": self.false_alarms,
+                "share": self.share,
+                "ignore": [str(name) for name in self._sources.ignored],
+                "random_state": self.random_state,
+                "unreadable": self._unreadable,
+                "alarm": None if self._alarm is None else self._alarm.to_dict(),
+                "peaks": [None if np.isinf(peak) else peak for peak in self._peaks.tolist()],
+                "bets": self._bets.to_dict(),
+                "history": self._history.to_dict(),
+                "latest": self._latest.to_dict(),
+                "state": self.state.to_dict(),
+            }
+        replace_file(Path(path), json.dumps(state, allow_nan=False).encode())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], clf: Any, *, private: bool | None = None) -> Monitor:
+        """A monitor that goes on where `save` was called, with the same model."""
+        state = read_state(Path(path))
+        monitor = cls(
+            clf,
+            false_alarms=state["false_alarms"],
+            random_state=state["random_state"],
+            ignore=[column.name for column in columns_of(clf) if str(column.name) in state["ignore"]],
+            private=private,
+            share=state["share"],
+        )
+        if state["model"] != monitor._fingerprint:
+            raise InputError(
+                f"{path} is of another model, or of this one before an edit; begin a new monitor in another file"
+            )
+        try:
+            monitor._restore(state)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StorageError(f"{path} is damaged ({error!s:.100}); remove it to begin a new monitor") from None
+        return monitor
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._bets.restore(state["bets"])
+        self._latest.restore(state["latest"])
+        self._history = History.of(state["history"])
+        self._peaks = np.array([-np.inf if peak is None else peak for peak in state["peaks"]], dtype=np.float64)
+        self._unreadable = int(state["unreadable"])
+        self._alarm = None if state["alarm"] is None else Alarm.of(state["alarm"])
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state in a file; an error if it is none."""
+    try:
+        found = json.loads(read_file(path, largest=_LARGEST))
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError(f"format {FORMAT} is required")
+    except (ValueError, RecursionError, OSError) as error:
+        raise StorageError(f"{path} is not the state of a monitor ({error!s:.100}); give another file") from None
+    return found

@@ -1,0 +1,111 @@
+"""What a monitor remembers besides its bets: the stream in blocks of time, and counts of the latest rows.
+
+Both are bounded, however long the stream: blocks are merged in pairs as they become many, and only the latest rows are
+counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dwac.monitoring.gauges import Gauge, Tally
+
+LATEST, _PART = 1000, 50  # the latest rows; of one part of them
+_BLOCK, _BLOCKS = 50, 200  # rows of the first blocks; the most blocks
+
+
+@dataclass
+class Block:
+    """Consecutive rows: how many, when, and their means. A mean is None if it was not measured."""
+
+    first: int  # the number of its first row, from 0
+    rows: int
+    unreadable: int
+    began: float | None  # seconds since 1970
+    ended: float | None
+    typicality: float | None
+    credibility: float | None
+    evidence: float  # log10, at its end
+
+    def joined(self, other: Block) -> Block:
+        """This block and the next as one."""
+        means = {name: _mean(self, other, name) for name in ("typicality", "credibility")}
+        rows, bad = self.rows + other.rows, self.unreadable + other.unreadable
+        return Block(self.first, rows, bad, self.began, other.ended, **means, evidence=other.evidence)
+
+
+def _mean(one: Block, other: Block, name: str) -> float | None:
+    known = [(b.rows, getattr(b, name)) for b in (one, other) if getattr(b, name) is not None]
+    rows = sum(n for n, _ in known)
+    return sum(n * value for n, value in known) / rows if rows else None
+
+
+@dataclass
+class History:
+    """The stream as blocks, oldest first, at most 200 of them: all as long as possible, and the last still filling."""
+
+    size: int = _BLOCK
+    blocks: list[Block] = field(default_factory=list)
+
+    def add(self, block: Block) -> None:
+        """Add rows that came together; they may complete the last block or begin a new one."""
+        if self.blocks and self.blocks[-1].rows < self.size:
+            self.blocks[-1] = self.blocks[-1].joined(block)
+        else:
+            self.blocks.append(block)
+        if len(self.blocks) > _BLOCKS:
+            pairs = zip(self.blocks[0::2], self.blocks[1::2], strict=False)
+            left = self.blocks[-1:] if len(self.blocks) % 2 else []
+            self.blocks, self.size = [*(a.joined(b) for a, b in pairs), *left], 2 * self.size
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"size": self.size, "blocks": [asdict(block) for block in self.blocks]}
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> History:
+        """From `to_dict`."""
+        return cls(int(state["size"]), [Block(**block) for block in state["blocks"]])
+
+
+class Latest:
+    """Counts of up to the last 1,000 rows by every gauge, in parts of 50 rows or more, oldest first."""
+
+    def __init__(self, gauges: Sequence[Gauge]) -> None:
+        self._gauges = list(gauges)
+        self._parts: list[tuple[int, int, list[Tally]]] = []  # (first row, rows, tallies)
+
+    def add(self, tallies: Sequence[Tally], first: int, rows: int) -> None:
+        """Count more rows, of which the first has this number."""
+        if self._parts and self._parts[-1][1] < _PART:
+            start, n, there = self._parts.pop()
+            first, rows, tallies = start, n + rows, [a + b for a, b in zip(there, tallies, strict=True)]
+        self._parts.append((first, rows, list(tallies)))
+        while sum(n for _, n, _ in self._parts[1:]) >= LATEST:
+            del self._parts[0]
+
+    def since(self, row: int) -> list[Tally]:
+        """By gauge, the counts of the latest rows from about this one on; of the last part at least."""
+        found = [gauge.empty() for gauge in self._gauges]
+        for place, (first, _, tallies) in enumerate(self._parts):
+            if first >= row or place == len(self._parts) - 1:
+                found = [a + b for a, b in zip(found, tallies, strict=True)]
+        return found
+
+    def to_dict(self) -> list[Any]:
+        """For JSON."""
+        return [[first, n, [[t.counts.tolist(), t.sum] for t in tallies]] for first, n, tallies in self._parts]
+
+    def restore(self, parts: list[Any]) -> None:
+        """Go on where `to_dict` was called."""
+        shapes, found = [gauge.empty().counts.shape for gauge in self._gauges], []
+        for first, n, tallies in parts:
+            read = [Tally(np.asarray(counts, dtype=np.int64), float(total)) for counts, total in tallies]
+            if [tally.counts.shape for tally in read] != shapes:
+                raise ValueError("other columns or groups were counted")
+            found.append((int(first), int(n), read))
+        self._parts = found

@@ -1,0 +1,202 @@
+"""What is watched of a model's rows: scores of the model, columns of a table, predictions and groups of voters.
+
+Scores are compared with those of calibration rows, columns with those of training rows, which are as exchangeable with
+new rows as long as no model is asked. A model that keeps no training rows has no columns to compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac import _checks as checks
+from dwac.encoders import TabularEncoder
+from dwac.errors import CalibrationError, InputError
+from dwac.estimator import watching
+from dwac.estimator.targets import CLASSES
+from dwac.explain import privacy
+from dwac.monitoring import gauges as measures
+from dwac.monitoring.gauges import Categories, Gauge, Numbers, Tally, VoterGroups
+from dwac.monitoring.martingale import PRIVATE_SHARES, SHARES
+from dwac.monitoring.players import COLUMN, MODEL, Watched, hashed, numbered
+from dwac.nn import WeightedAverage
+
+Floats = NDArray[np.float64]
+
+_TRAINING_ROWS = 2000  # that columns are compared with, drawn at random
+
+
+class Sources:
+    """How the rows of a model become scores to bet on (`scores`) and counts to compare (`tallies`).
+
+    Args:
+        clf: a fitted model.
+        ignore: columns that are not watched.
+        seed: draws the training rows that columns are compared with.
+        private: name no value of a training row.
+    """
+
+    def __init__(self, clf: Any, ignore: Iterable[Hashable], seed: int, private: bool) -> None:
+        self.clf, self.private, self.ignored = clf, private, list(ignore)
+        self.notes: list[str] = []
+        self._columns = self._chosen()
+        calibration, before = watching.calibration_scores(clf), self._before(seed)
+        self.watched = self._make_watched(calibration, before)
+        self.gauges = self._make_gauges(calibration.get(watching.PREDICTION), before)
+
+    def _chosen(self) -> list[Any]:
+        """The columns to watch; an error for a name that no column has."""
+        columns = columns_of(self.clf)
+        known = [column.name for column in columns]
+        for name in self.ignored:
+            if name not in known:
+                raise InputError(f"ignore must name columns of the model, {checks.listed(known)}; got {name!r}")
+        return [column for column in columns if column.kind != "empty" and column.name not in self.ignored]
+
+    def _before(self, seed: int) -> pd.DataFrame | None:
+        """Training rows to compare columns with; None, and a note, if there are none."""
+        if not self._columns:
+            return None
+        if self.private:
+            self.notes.append(
+                "columns are not compared one by one: the model is private, and training rows stay hidden"
+            )
+            self._columns = []
+            return None
+        found: pd.DataFrame | None = watching.training_rows(self.clf, _TRAINING_ROWS, seed)
+        if found is None:
+            self.notes.append(
+                "columns are not compared one by one: the model keeps no training rows, or only representatives"
+            )
+            self._columns = []
+        return found
+
+    def _make_watched(self, scores: dict[str, Floats], before: pd.DataFrame | None) -> list[Watched]:
+        folds = watching.calibration_folds(self.clf)
+        found: list[Watched] = []
+        if not scores:
+            self.notes.append("the model has no calibration rows: only columns are watched; see recalibrate(X, y)")
+        elif folds is None and self.clf.calibration_ids_.isin(self.clf.validation_ids_).any():
+            self.notes.append(
+                "the calibration rows also told when to stop training, so new rows may seem a little strange; fit with "
+                "calibration rows of their own"
+            )
+        for name, values in scores.items():
+            parts = [None] if folds is None else np.unique(folds).tolist()
+            hidden = self.private and name == watching.NOVELTY
+            shares = PRIVATE_SHARES if hidden else SHARES
+            values = self._shown(name, values)
+            found += [Watched(name, MODEL, values if f is None else values[folds == f], f, shares) for f in parts]
+        for column in self._columns:
+            assert before is not None
+            found.append(Watched(str(column.name), COLUMN, self._column_scores(before, column)))
+        if not found:
+            raise CalibrationError(
+                "a monitor needs calibration rows, and the model has none; call recalibrate(X, y) with rows that it "
+                "was not trained on"
+            )
+        return found
+
+    def _shown(self, name: str, scores: Floats) -> Floats:
+        """Scores, if private as coarse as answers are."""
+        if not self.private or name == watching.PREDICTION:
+            return scores
+        return privacy.novelty(scores) if name == watching.NOVELTY else np.round(scores, 2)
+
+    @staticmethod
+    def _column_scores(frame: pd.DataFrame, column: Any) -> Floats:
+        series = frame[column.name]
+        if column.kind == "categorical":
+            return hashed(series.tolist())
+        return numbered(measures.column_numbers(series, column.name, column.kind))
+
+    def _make_gauges(self, predicted: Floats | None, before: pd.DataFrame | None) -> list[Gauge]:
+        clf = self.clf
+        found: list[Gauge] = []
+        for column in self._columns:
+            assert before is not None
+            found.append(measures.column_gauge(before[column.name], column.name, column.kind, column.categories))
+        self._predicts, self._groups = predicted is not None, False
+        if predicted is not None:
+            found.append(self._prediction_gauge(predicted))
+            self._groups = isinstance(clf.model_, WeightedAverage)
+        if self._groups:
+            found.append(VoterGroups(self._group_names(), watching.calibration_groups(clf)))
+        return found
+
+    def _prediction_gauge(self, predicted: Floats) -> Gauge:
+        if self.clf.target_.kind == CLASSES:
+            return Categories("predictions", measures.PREDICTION, self._labels(predicted), self._labels(None))
+        return Numbers("predictions", measures.PREDICTION, predicted)
+
+    def _labels(self, codes: Floats | None) -> list[Any]:
+        names = self.clf.target_.names
+        return list(names if codes is None else names[codes.astype(np.int64)])
+
+    def _group_names(self) -> list[str]:
+        """A name for each group of voters: its label, and what sets it apart unless that is private."""
+        clf, groups = self.clf, self.clf.references_.groups
+        outcomes = clf.target_.outcomes
+        said = None if self.private else clf.descriptions_
+        names = []
+        for group, label in enumerate(groups.labels.tolist()):
+            what = None if said is None or len(said) != len(groups) else said[group]
+            voters = f"voters for {outcomes[label]!s:.60}" if clf.target_.kind == CLASSES else "voters"
+            names.append(f"group {group + 1} ({voters}{'' if what is None else f': {what}'})")
+        return names
+
+    # Rows
+
+    def frame(self, observed: watching.Observed) -> pd.DataFrame | None:
+        """The readable rows as a table, if columns are watched."""
+        if not self._columns or not observed.rows.readable.any():
+            return None
+        assert isinstance(self.clf.encoder_, TabularEncoder)
+        return self.clf.encoder_.records(observed.rows.X).reset_index(drop=True)
+
+    def scores(self, observed: watching.Observed, frame: pd.DataFrame | None) -> list[Floats]:
+        """D scores (n,), one for each player; inf for rows that could not be read."""
+        by_name, found = watching.model_scores(self.clf, observed), []
+        for player in self.watched:
+            if player.kind == MODEL:
+                values = self._shown(player.name, by_name[player.name])
+                found.append(values if player.fold is None else values[:, player.fold])
+        for column in self._columns:
+            values = np.full(len(observed), np.inf)
+            if frame is not None:
+                values[observed.rows.readable] = self._column_scores(frame, column)
+            found.append(values)
+        return found
+
+    def values(self, observed: watching.Observed, frame: pd.DataFrame | None) -> list[Any]:
+        """For each gauge, what it counts of the rows that could be read."""
+        if not observed.rows.readable.any():
+            return [[] for _ in self.gauges]
+        values: list[Any] = []
+        for column in self._columns:
+            assert frame is not None
+            series, numeric = frame[column.name], column.kind != "categorical"
+            values.append(measures.column_numbers(series, column.name, column.kind) if numeric else series.tolist())
+        if self._predicts:
+            votes = observed.evidence.votes[observed.rows.readable]
+            codes = watching.votes_scores(self.clf, votes)[watching.PREDICTION]
+            values.append(self._labels(codes) if self.clf.target_.kind == CLASSES else codes)
+        if self._groups:
+            values.append(watching.nearest_groups(self.clf, observed.h))
+        return values
+
+    def tallies(self, values: list[Any], part: slice) -> list[Tally]:
+        """The counts of some of these rows."""
+        if part.start == part.stop:
+            return [gauge.empty() for gauge in self.gauges]
+        return [gauge.tally(each[part]) for gauge, each in zip(self.gauges, values, strict=True)]
+
+
+def columns_of(clf: Any) -> list[Any]:
+    """The columns of a model's table; none for other data."""
+    encoder = getattr(clf, "encoder_", None)
+    return list(encoder.columns) if isinstance(encoder, TabularEncoder) else []

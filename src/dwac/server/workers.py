@@ -1,0 +1,181 @@
+"""Several workers on one port: processes that accept from one socket, each with a model of its own.
+
+A worker that ends by itself is replaced; if one cannot start, the service ends with the reason. Ctrl-C and SIGTERM end
+all of them, after the requests in flight are answered. Workers whose parent is gone end, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from dwac.errors import DwacError, ProcessError
+from dwac.server.limits import Limits
+
+log = logging.getLogger("dwac.server")
+
+_QUICK = 5.0  # seconds: a worker that ends sooner than this after it was ready did not end by accident
+_PATIENCE = 10.0  # seconds for workers to end: more than a single service takes
+_TICK = 0.2  # seconds between looks at signals
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every worker needs to begin; plain values, because they travel to other processes."""
+
+    model: str
+    device: str = "auto"
+    threads: int = 1
+    token: str | None = field(default=None, repr=False)
+    limits: Limits = field(default_factory=Limits)
+    private: bool | None = None
+    hosts: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    monitored: bool = True
+    folder: str | None = None
+    counters: str | None = None
+    workers: int = 1
+
+    def app(self, worker: int) -> Any:
+        """The application of one worker."""
+        import torch
+
+        from dwac.estimator import load
+        from dwac.server.app import create_app
+        from dwac.server.watch import Watch
+
+        torch.set_num_threads(self.threads)
+        model: Any = load(self.model, device=self.device)
+        private = bool(model.private_) if self.private is None else self.private
+        watch = Watch(
+            model,
+            private=private,
+            ignore=self.ignore,
+            folder=None if self.folder is None else Path(self.folder),
+            counters=None if self.counters is None else Path(self.counters),
+            worker=worker,
+            workers=self.workers,
+            monitored=self.monitored,
+        )
+        if self.monitored:
+            watch.begin_if_possible()
+        return create_app(model, token=self.token, limits=self.limits, private=private, hosts=self.hosts, watch=watch)
+
+
+def _work(plan: Plan, listener: socket.socket, worker: int, ready: Connection) -> None:
+    """One worker, from its start to a signal."""
+    from dwac.server.run import serve
+
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+    try:
+        app = plan.app(worker)
+    except DwacError as error:
+        ready.send(str(error))
+        raise SystemExit(1) from None
+    serve(app, [listener], on_start=lambda: ready.send(None))
+
+
+def _follow(parent: int) -> None:
+    """End when the parent does."""
+    wait([parent])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@dataclass
+class _Worker:
+    process: Any
+    ready: Connection
+    since: float | None = None  # when it was ready
+
+
+class Supervisor:
+    """Starts the workers, replaces those that end, and ends them all."""
+
+    def __init__(self, plan: Plan, listener: socket.socket) -> None:
+        self._plan, self._listener = plan, listener
+        self._context = multiprocessing.get_context("spawn")  # a copy of a process with threads would not be safe
+        self._workers: dict[int, _Worker] = {}
+        self._stopping = False
+
+    def run(self, on_start: Callable[[], None]) -> None:
+        """Serve until SIGTERM or Ctrl-C; on_start is called when all workers accept requests."""
+        before = {sig: signal.signal(sig, self._stop) for sig in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            for number in range(self._plan.workers):
+                self._start(number)
+            announced = False
+            while not self._stopping:
+                self._look()
+                if not announced and all(worker.since is not None for worker in self._workers.values()):
+                    announced = True
+                    on_start()
+        finally:
+            self._end()
+            for sig, handler in before.items():
+                signal.signal(sig, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._stopping = True
+
+    def _start(self, number: int) -> None:
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(
+            target=_work, args=(self._plan, self._listener, number, theirs), name=f"dwac-worker-{number}"
+        )
+        process.start()
+        theirs.close()
+        self._workers[number] = _Worker(process, ours)
+
+    def _look(self) -> None:
+        """Wait a moment for news of the workers."""
+        starting = [worker.ready for worker in self._workers.values() if worker.since is None]
+        wait([*starting, *(worker.process.sentinel for worker in self._workers.values())], timeout=_TICK)
+        for number, worker in list(self._workers.items()):
+            if worker.since is None and worker.ready.poll():
+                self._heard(worker)
+            if not worker.process.is_alive() and not self._stopping:
+                self._replace(number, worker)
+
+    def _heard(self, worker: _Worker) -> None:
+        try:
+            reason = worker.ready.recv()
+        except EOFError:
+            reason = None if self._stopping else "a worker ended before it was ready; see its output above"
+        if reason is not None:
+            raise ProcessError(reason)
+        worker.since = time.monotonic()
+
+    def _replace(self, number: int, worker: _Worker) -> None:
+        code = worker.process.exitcode
+        if worker.since is None or time.monotonic() - worker.since < _QUICK:
+            raise ProcessError(f"worker {number} ended with code {code} as soon as it began; see its output above")
+        log.error("worker %d ended with code %s and is replaced", number, code)
+        worker.ready.close()
+        self._start(number)
+
+    def _end(self) -> None:
+        """Let the workers answer what they have, and end them."""
+        processes = [worker.process for worker in self._workers.values()]
+        for process in processes:
+            if process.is_alive():
+                process.terminate()
+        until = time.monotonic() + _PATIENCE
+        for process in processes:
+            process.join(max(0.0, until - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()

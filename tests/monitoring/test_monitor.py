@@ -1,0 +1,301 @@
+"""The monitor of real models: quiet while rows are as before, an alarm that names what moved, and a memory on disk."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dwac import DWACClassifier, DWACRegressor, load
+from dwac.errors import CalibrationError, InputError, StorageError
+from dwac.estimator.evaluation import predict
+from dwac.estimator.watching import observe, predictions_from
+from dwac.monitoring import Monitor, merged
+
+QUICK: dict[str, Any] = {"epochs": 4, "random_state": 0, "device": "cpu", "verbose": False}
+
+
+def people(n: int, seed: int, age: float = 40.0, smiths: float = 0.2) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.normal(age, 10, n).round(),
+            "pay": np.where(rng.random(n) < 0.2, np.nan, rng.normal(3000, 500, n)),
+            "job": rng.choice(["nurse", "clerk", "smith"], n, p=[0.8 - smiths, 0.2, smiths]),
+            "member": rng.random(n) < 0.5,
+        }
+    )
+
+
+def old(X: pd.DataFrame) -> Any:
+    return np.where(X["age"] > 40, "old", "young")
+
+
+@pytest.fixture(scope="module")
+def clf() -> DWACClassifier:
+    X = people(600, 0)
+    return DWACClassifier(**QUICK, calibration_size=200).fit(X, old(X))
+
+
+@pytest.fixture(scope="module")
+def crossed() -> DWACClassifier:
+    X = people(150, 0)
+    found = DWACClassifier(random_state=0, device="cpu", verbose=False).fit(X, old(X))
+    assert found.cross_fitted_
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(clf: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return clf.save(tmp_path_factory.mktemp("monitor") / "model")
+
+
+def test_rows_as_before_raise_no_alarm_and_are_counted(clf: DWACClassifier) -> None:
+    monitor = Monitor(clf)
+    assert monitor.state.rows == 0
+    state = monitor.update(people(500, 1))
+    assert state.alarm is None
+    assert (state.rows, state.unreadable) == (500, 0)
+    assert state.p_value > 0.01
+    assert state.typicality == pytest.approx(0.5, abs=0.08)
+    assert state.credibility is not None
+    assert {each.name for each in state.detectors} == {
+        "typicality", "certainty", "prediction", "age", "pay", "job", "member"
+    }  # fmt: skip
+    assert monitor.moved() == []
+    assert "no alarm" in str(state)
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [({"age": 52.0}, "age: mean 5"), ({"smiths": 0.7}, "job: 'smith' 7")],
+    ids=["number", "category"],
+)
+def test_the_column_that_moved_is_named_first(clf: DWACClassifier, given: dict[str, float], word: str) -> None:
+    monitor = Monitor(clf)
+    monitor.update(people(200, 1))
+    state = monitor.update(people(300, 2, **given), ids=[f"p{i}" for i in range(300)])
+    assert state.alarm is not None
+    assert 200 <= state.alarm.row < 350
+    assert 150 <= state.alarm.since <= state.alarm.row
+    assert state.alarm.id == f"p{state.alarm.row - 200}"
+    assert state.alarm.moved
+    column = next(change for change in state.alarm.moved if change.kind == "column")
+    assert column.sentence.startswith(word)
+    assert "ALARM at row" in str(state)
+    assert column.sentence in str(state)
+
+
+def test_predictions_and_groups_that_moved_are_named(clf: DWACClassifier) -> None:
+    monitor = Monitor(clf)
+    monitor.update(people(400, 2, age=55.0))
+    found = {change.kind: change.sentence for change in reversed(monitor.moved())}
+    assert found["prediction"].startswith("predictions: ")
+    assert "voters for" in found["group"]
+    assert "nearest voters of" in found["group"]
+
+
+def test_an_alarm_stays_until_reset(clf: DWACClassifier) -> None:
+    monitor = Monitor(clf)
+    first = monitor.update(people(200, 2, age=60.0)).alarm
+    assert first is not None
+    assert monitor.update(people(300, 3)).alarm == first
+    assert monitor.alarm == first
+    monitor.reset()
+    assert monitor.alarm is None
+    assert monitor.state.rows == 0
+
+
+def test_batches_make_no_difference(clf: DWACClassifier) -> None:
+    X, whole, parts = people(90, 4), Monitor(clf), Monitor(clf)
+    whole.update(X)
+    for start, end in ((0, 1), (1, 40), (40, 90)):
+        parts.update(X[start:end])
+    assert whole.state.log_evidence == parts.state.log_evidence
+    assert whole.state.detectors == parts.state.detectors
+
+
+def test_one_pass_gives_the_predictions_of_predict(clf: DWACClassifier) -> None:
+    X = people(20, 5)
+    pd.testing.assert_frame_equal(
+        predictions_from(clf, observe(clf, X), private=False).frame(), predict(clf, X).frame()
+    )
+
+
+def test_rows_that_cannot_be_read_are_strange(clf: DWACClassifier) -> None:
+    bad = people(60, 6).astype({"age": object})
+    bad.loc[:, "age"] = ["?" if i % 2 else 40.0 for i in range(60)]
+    monitor = Monitor(clf)
+    state = monitor.update(bad)
+    assert state.unreadable == 30
+    assert state.alarm is not None
+
+
+def test_a_column_can_be_ignored(clf: DWACClassifier) -> None:
+    monitor = Monitor(clf, ignore=["member"])
+    state = monitor.update(people(300, 7).assign(member=True))
+    assert "member" not in {each.name for each in state.detectors}
+    assert not any(change.name == "member" for change in monitor.moved())
+    with pytest.raises(InputError, match=r"ignore must name columns of the model, .*; got 'height'"):
+        Monitor(clf, ignore=["height"])
+
+
+# Models of every kind
+
+
+def test_a_cross_fitted_model_compares_rows_fold_by_fold(crossed: DWACClassifier) -> None:
+    monitor = Monitor(crossed)
+    folds = {each.fold for each in monitor._players.watched if each.name == "typicality"}
+    assert folds == set(range(5))
+    assert monitor._players.gaps[0].sum() == 150 / 5 + 1  # its own rows alone
+    assert monitor.update(people(300, 1)).alarm is None
+    assert monitor.update(people(200, 2, age=60.0)).alarm is not None
+
+
+def test_a_private_model_has_no_columns_to_compare_and_says_so(clf: DWACClassifier, tmp_path: Path) -> None:
+    private = load(clf.save(tmp_path / "private", include_examples=False))
+    monitor = Monitor(private)
+    state = monitor.update(people(200, 2, age=60.0))
+    assert {each.kind for each in state.detectors} == {"model"}
+    assert state.alarm is not None
+    assert {change.kind for change in state.alarm.moved or ()} <= {"group", "prediction"}
+    assert state.alarm.moved
+    assert "the model is private" in state.notes[0]
+    assert monitor._players.gaps[0, 0] > 0.8 * 200  # ordinary rows are not told apart: that would tell who trained
+    shown = state.to_dict()
+    assert round(shown["typicality"], 2) == shown["typicality"]
+    assert not any("age" in change["name"] for change in shown["alarm"]["moved"])
+
+
+def test_a_condensed_model_is_watched_by_its_scores_alone_where_members_are_gone(
+    clf: DWACClassifier, tmp_path: Path
+) -> None:
+    few = load(clf.condense(20).save(tmp_path / "few"))
+    state = Monitor(few).update(people(100, 1))
+    assert "keeps no training rows, or only representatives" in state.notes[0]
+    assert {each.kind for each in state.detectors} == {"model"}
+    assert state.alarm is None
+
+
+def test_numbers_are_watched_too() -> None:
+    X = people(400, 0)
+    reg = DWACRegressor(**QUICK, calibration_size=120).fit(X, 10.0 * X["age"])
+    monitor = Monitor(reg)
+    state = monitor.update(people(150, 1))
+    assert state.alarm is None
+    assert state.credibility is None
+    state = monitor.update(people(200, 2, age=60.0))
+    assert state.alarm is not None
+    assert any(change.sentence.startswith("predictions: mean") for change in monitor.moved())
+
+
+def test_texts_and_a_softmax_are_watched_by_what_they_have() -> None:
+    rng = np.random.default_rng(0)
+    words = rng.choice(["red", "green", "apple", "pear", "plum"], (240, 4))
+    lines = [" ".join(row) for row in words]
+    texts = DWACClassifier(**QUICK, calibration_size=80).fit(lines[:200], [line.split()[0] for line in lines[:200]])
+    assert {each.name for each in Monitor(texts).update(lines[200:]).detectors} == {
+        "typicality", "certainty", "prediction"
+    }  # fmt: skip
+    X = people(300, 0)
+    softmax = DWACClassifier(**QUICK, calibration_size=100, head="softmax").fit(X, old(X))
+    state = Monitor(softmax).update(people(100, 1))
+    assert {each.name for each in state.detectors} == {"certainty", "prediction"}
+    assert state.typicality is None
+
+
+def test_a_model_without_anything_to_compare_with_is_refused(clf: DWACClassifier) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 255, (60, 6, 6), dtype=np.uint8)
+    bare = DWACClassifier(**{**QUICK, "epochs": 1}, calibration_size=0, validation_size=0).fit(images, ["a", "b"] * 30)
+    with pytest.raises(CalibrationError, match=r"needs calibration rows, .* call recalibrate\(X, y\)"):
+        Monitor(bare)
+    with pytest.raises(InputError, match="must be a fitted DWACClassifier"):
+        Monitor(DWACClassifier())
+    with pytest.raises(InputError, match="false_alarms must be a probability"):
+        Monitor(clf, false_alarms=1.5)
+
+
+# Memory
+
+
+def test_a_monitor_goes_on_after_a_restart_as_if_never_stopped(
+    clf: DWACClassifier, folder: Path, tmp_path: Path
+) -> None:
+    X, first = people(300, 8), Monitor(clf, ignore=["pay"])
+    first.update(X[:170])
+    first.save(tmp_path / "state.json")
+    kept = json.loads((tmp_path / "state.json").read_text())
+    assert kept["state"]["rows"] == 170
+    second = Monitor.load(tmp_path / "state.json", load(folder))
+    assert second.state == first.state
+    first.update(X[170:])
+    second.update(X[170:])
+    assert second.state.log_peak == pytest.approx(first.state.log_peak, abs=1e-9)
+    assert [c.sentence for c in second.moved(0.5)] == [c.sentence for c in first.moved(0.5)]
+
+
+def test_an_alarm_is_remembered(clf: DWACClassifier, tmp_path: Path) -> None:
+    monitor = Monitor(clf)
+    monitor.update(people(200, 2, age=60.0))
+    monitor.save(tmp_path / "state.json")
+    assert Monitor.load(tmp_path / "state.json", clf).alarm == monitor.alarm
+
+
+def test_the_state_of_another_model_and_damage_are_refused(
+    clf: DWACClassifier, crossed: DWACClassifier, tmp_path: Path
+) -> None:
+    path = tmp_path / "state.json"
+    Monitor(clf).save(path)
+    with pytest.raises(InputError, match="is of another model"):
+        Monitor.load(path, crossed)
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "bets": {**state["bets"], "counts": [[1]]}}))
+    with pytest.raises(StorageError, match="is damaged"):
+        Monitor.load(path, clf)
+    path.write_text("{}")
+    with pytest.raises(StorageError, match="is not the state of a monitor"):
+        Monitor.load(path, clf)
+
+
+def test_an_edited_model_needs_a_new_monitor(clf: DWACClassifier, folder: Path) -> None:
+    edited = load(folder)
+    monitor = Monitor(edited)
+    monitor.update(people(10, 1))
+    edited.references_.remove([edited.references_.ids[0]])
+    with pytest.raises(InputError, match=r"was edited or recalibrated .* begin a new Monitor"):
+        monitor.update(people(10, 1))
+
+
+# Several at once
+
+
+def test_many_threads_lose_no_row(clf: DWACClassifier) -> None:
+    monitor, parts = Monitor(clf), [people(20, seed) for seed in range(6)]
+    threads = [threading.Thread(target=monitor.update, args=(part,)) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert monitor.state.rows == 120
+    assert sum(each.rows for each in monitor.state.history) == 120
+
+
+def test_several_monitors_of_one_stream_share_the_error_rate(clf: DWACClassifier) -> None:
+    alone, halves = Monitor(clf), [Monitor(clf, share=0.5) for _ in range(2)]
+    X = people(100, 1)
+    alone.update(X[::2])
+    for place, half in enumerate(halves):
+        half.update(X[place::2])
+    assert halves[0].state.log_peak == pytest.approx(alone.state.log_peak - np.log(2))
+    found = merged([half.state.to_dict() for half in halves])
+    assert found["rows"] == 100
+    assert found["peak"] == max(half.state.to_dict()["peak"] for half in halves)
+    assert found["alarm"] is None
+    halves[1].update(people(200, 2, age=60.0))
+    found = merged([half.state.to_dict() for half in halves])
+    assert found["alarm"]["row"] >= 50
+    assert found["rows"] == 300

@@ -1,0 +1,149 @@
+"""The monitor of the service: fed by predictions alone, shown to whoever asks, and never in the way of an answer."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dwac import DWACClassifier
+from dwac.errors import InputError
+from dwac.monitoring import Monitor
+from dwac.server import create_app
+from dwac.server.metrics import Metrics
+from dwac.server.watch import Watch, prepare_folder
+from tests.monitoring.test_monitor import QUICK, old, people
+from tests.server.test_server import TOKEN, Client, fitted, pixels, served
+
+
+@pytest.fixture(scope="module")
+def clf() -> DWACClassifier:
+    X = people(600, 0)
+    return DWACClassifier(**QUICK, calibration_size=200).fit(X, old(X))
+
+
+def rows_of(X: pd.DataFrame) -> list[Any]:
+    return json.loads(X.to_json(orient="records"))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def client(clf: DWACClassifier) -> Iterator[Client]:
+    with served(create_app(clf)) as asked:
+        yield asked
+
+
+def test_the_monitor_of_the_service_is_that_of_python(client: Client, clf: DWACClassifier) -> None:
+    assert client.get("/v1/monitor").json["rows"] == 0  # the example that warms up is nobody's row
+    X, monitor = people(90, 1), Monitor(clf)
+    for start in range(0, 90, 30):
+        client.post("/v1/predict" if start else "/v1/sets", {"rows": rows_of(X[start : start + 30])})
+        monitor.update(X[start : start + 30])
+    client.post("/v1/explain", {"rows": rows_of(X[:3])})
+    found, state = client.get("/v1/monitor").json, monitor.state.to_dict()
+    for name in ("rows", "unreadable", "evidence", "peak", "typicality", "credibility", "detectors", "alarm"):
+        assert found[name] == state[name], name
+    assert found["workers"] == 1
+
+
+def test_an_alarm_names_what_moved_in_monitor_metrics_and_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    assert "dwac_monitor_rows" not in client.get("/v1/metrics").body.decode()
+    with caplog.at_level(logging.WARNING, "dwac.server"):
+        client.post("/v1/predict", {"rows": rows_of(people(200, 2, age=60.0))})
+    found = client.get("/v1/monitor").json
+    assert found["alarm"]["by"] in {each["name"] for each in found["detectors"]}
+    assert any(each["sentence"].startswith("age: mean") for each in found["alarm"]["moved"])
+    assert found["p_value"] <= 0.01
+    metrics = client.get("/v1/metrics").body.decode()
+    assert "\ndwac_monitor_alarm 1\n" in metrics
+    assert "\ndwac_monitor_rows 200\n" in metrics
+    assert "ALARM" in caplog.text
+
+
+def test_a_private_service_tells_nothing_of_training_rows(clf: DWACClassifier) -> None:
+    with served(create_app(clf, private=True)) as client:
+        client.post("/v1/predict", {"rows": rows_of(people(200, 2, age=60.0))})
+        found = client.get("/v1/monitor").json
+    assert {each["kind"] for each in found["detectors"]} == {"model"}
+    assert {each["kind"] for each in found["alarm"]["moved"]} <= {"group", "prediction"}
+    assert not any(word in json.dumps(found["alarm"]) for word in ("age", "nurse"))
+    assert found["typicality"] == round(found["typicality"], 2)
+
+
+def test_rows_that_cannot_be_read_are_counted(client: Client) -> None:
+    answer = client.post("/v1/predict", {"rows": [*rows_of(people(5, 1)), {"age": "?"}]})
+    assert answer.status == 200
+    found = client.get("/v1/monitor").json
+    assert (found["rows"], found["unreadable"]) == (6, 1)
+
+
+def test_numbers_beyond_all_bounds_do_not_stop_the_monitor(client: Client) -> None:
+    rows = [{"age": 1e308, "pay": -1e308, "job": "\x00", "member": None}] * 3
+    assert client.post("/v1/predict", {"rows": rows}).status == 200
+    assert client.get("/v1/monitor").json["rows"] == 3
+
+
+def test_a_monitor_needs_the_token_and_can_be_left_out(clf: DWACClassifier) -> None:
+    with served(create_app(clf, token=TOKEN, watch=Watch(clf, private=False, monitored=False))) as client:
+        assert client.get("/v1/monitor").status == 401
+        right = {"authorization": f"Bearer {TOKEN}"}
+        assert client.ask("POST", "/v1/predict", {"rows": rows_of(people(3, 1))}, right).status == 200
+        answer = client.ask("GET", "/v1/monitor", None, right)
+        assert (answer.status, answer.code) == (409, "not_available")
+
+
+def test_a_model_with_nothing_to_compare_with_is_served_without_a_monitor() -> None:
+    bare = fitted(pixels(40), ["light", "dark"] * 20, epochs=1, calibration_size=0, validation_size=0)
+    with served(create_app(bare)) as client:
+        assert client.post("/v1/predict", {"rows": pixels(1).tolist()}).status == 200
+        answer = client.get("/v1/monitor")
+        assert (answer.status, answer.code) == (409, "not_available")
+        assert "recalibrate" in answer.json["error"]["message"]
+
+
+def test_a_monitor_that_fails_does_not_stop_predictions(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Monitor, "observe", fail)
+    assert client.post("/v1/predict", {"rows": rows_of(people(3, 1))}).status == 200
+    assert "the monitor failed; predictions go on without it" in caplog.text
+    assert client.get("/v1/monitor").status == 409
+
+
+# Files and workers
+
+
+def test_a_restarted_service_goes_on(clf: DWACClassifier, tmp_path: Path) -> None:
+    for rows in (40, 80):
+        with served(create_app(clf, watch=Watch(clf, private=False, folder=tmp_path))) as client:
+            client.post("/v1/predict", {"rows": rows_of(people(40, rows))})
+            assert client.get("/v1/monitor").json["rows"] == rows
+    assert [path.name for path in tmp_path.iterdir()] == ["monitor-0-of-1.json"]
+
+
+def test_workers_add_up_what_they_see(clf: DWACClassifier, tmp_path: Path) -> None:
+    first, second = (
+        Watch(clf, private=False, folder=tmp_path, counters=tmp_path, worker=worker, workers=2) for worker in (0, 1)
+    )
+    counted = Metrics(["/v1/predict"])
+    counted.request("/v1/predict", 200, 0.002)
+    counted.batch_rows.add(7)
+    for place, watch in enumerate((first, second)):
+        watch.begin().update(people(30 + place, place))
+        watch.write(counted)
+    assert first.answer()["rows"] == second.answer()["rows"] == 61
+    assert first.answer()["workers"] == 2
+    assert first.gauges()["monitor_rows"] == 61
+    text = counted.plus(first.other_metrics()).text()
+    assert 'dwac_requests_total{path="/v1/predict",status="200"} 2' in text
+    assert "dwac_batch_rows_sum 14" in text
+    assert counted.requests["/v1/predict", 200] == 1  # what is shown is not counted again
+    with pytest.raises(InputError, match=r"holds the monitors of 2 workers, .* give --workers 2, or another folder"):
+        prepare_folder(tmp_path, 3)
+    prepare_folder(tmp_path / "new" / "one", 3)
+    assert (tmp_path / "new" / "one").is_dir()
