@@ -55,9 +55,6 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     settings that are not listed are those of `DWACClassifier`.
 
     Args:
-        encoder, kernel, embedding_size, ensemble_size, penalty, epochs, batch_size, learning_rate, weight_decay,
-        patience, validation_size, calibration_size, cross_fit, rescale, raw_features, look_alikes, voters,
-        mixed_precision, compiled, checkpoint, device, random_state, verbose: see `DWACClassifier`.
         head: "dwac", or "linear": the same network with a linear output and squared error, for comparison.
         average: what `predict` returns of the votes: their "mean", or their "median".
 
