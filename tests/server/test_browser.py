@@ -199,7 +199,7 @@ def test_a_person_looks_slides_edits_removes_undoes_and_exports(
         moved = seen.page.evaluate("window.explorer.marks.moved.xy")
         assert np.hypot(*np.subtract(moved, place)) > 1e-3
         seen.page.click("#whatif button:has-text('Back')")
-        seen.page.wait_for_selector(f'#example[data-point="{first + 1}"]')
+        seen.page.wait_for_selector("#what-result table", state="detached")
 
         seen.one_by_one()
         seen.remove_first_voter()
