@@ -712,6 +712,15 @@ def test_points_can_be_coloured_by_anything_and_the_legend_says_what(
         )
         assert explorer.points.name(near) in page.locator("#tip").inner_text()
         assert "job" in page.locator("#tip").inner_text()
+        # What the guide tells to click is on the page.
+        page.evaluate(f"window.explorer.choose({first + 5})")
+        page.wait_for_selector(f'#example[data-point="{first + 5}"]')
+        guide = (Path(__file__).parents[2] / "docs/how-to/explore.md").read_text()
+        told = {" ".join(name.split()) for name in re.findall(r"\*\*(.+?)\*\*", guide, re.S)}
+        elsewhere = {"What the network read (attention)", "Export (CSV)", "Undo"}  # of texts, selections and edits
+        shown = " ".join(page.evaluate("document.body.textContent").split())
+        assert [name for name in sorted(told - elsewhere) if name not in shown] == []
+        assert elsewhere < told
 
 
 def test_a_change_shows_its_result_beside_the_form_and_edits_stay_in_view(
