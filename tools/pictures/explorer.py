@@ -46,7 +46,7 @@ def main() -> None:
             browser.close()
     finally:
         page.stop()
-    Image.open(PICTURE).convert("P", palette=Image.Palette.ADAPTIVE, colors=256).save(PICTURE, optimize=True)
+    Image.open(PICTURE).convert("RGB").save(PICTURE, optimize=True)
     size = PICTURE.stat().st_size
     assert size < LARGEST, f"the picture must have less than {LARGEST:,} bytes; got {size:,}"
 

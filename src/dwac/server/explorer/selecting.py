@@ -120,7 +120,8 @@ def _column(explorer: Explorer, name: Any) -> pd.Series[Any]:
     parts = [voters.astype(object)]
     if points.n_data:
         parts.append(clf.encoder_.records(explorer.examples.X)[name].astype(object))
-    return pd.concat(parts, ignore_index=True)
+    joined: pd.Series[Any] = pd.concat(parts, ignore_index=True)
+    return joined
 
 
 def _dates(held: pd.Series[Any]) -> dict[str, Any]:
