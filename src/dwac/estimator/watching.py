@@ -50,7 +50,7 @@ class Observed(NamedTuple):
 
 def observe(clf: Model, X: Any) -> Observed:
     """Pass the rows of X through the model once."""
-    rows, h = clf._heard_rows(X)
+    rows, h = clf._heard(X)
     votes = isinstance(clf.model_, WeightedAverage)
     return Observed(rows, h, clf._evidence_of(rows, h, novelty=votes, folds=True))
 
