@@ -6,7 +6,7 @@ BIN := .venv/bin
 # One more than there are cores: many tests wait for other processes.
 JOBS := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
-.PHONY: demo test test-engines test-lowest build bench clean
+.PHONY: demo test types tests test-engines test-lowest build bench clean
 
 demo: .venv/demo
 	$(BIN)/dwac demo
@@ -14,7 +14,13 @@ demo: .venv/demo
 test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --jobs 2 types tests
+
+# mypy keeps one core busy for two minutes: beside the tests.
+types: .venv/test
 	$(BIN)/mypy
+
+tests: .venv/test
 	$(BIN)/pytest -n $(JOBS)
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \
 		tests/engine tests/nn/test_loss.py
@@ -51,13 +57,14 @@ bench: .venv/bench
 clean:
 	rm -rf .venv .venv-lowest .venv-build build dist src/*.egg-info
 
-# One marker per set of extras: installed again only when pyproject.toml changes.
+# One marker per set of extras: installed again only when pyproject.toml changes. Most modules of the dependencies are
+# never imported: Python compiles those that are.
 .venv/demo: EXTRAS := cli
 .venv/test: EXTRAS := dev
 .venv/bench: EXTRAS := dev,bench
 .venv/engines: EXTRAS := dev,engines
 .venv/demo .venv/test .venv/bench .venv/engines: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
 	@touch $@
 
 .venv-lowest/installed: pyproject.toml tools/lowest.py

@@ -14,7 +14,7 @@ from sklearn.manifold import trustworthiness
 from sklearn.neighbors import KNeighborsClassifier
 
 from dwac import ReferenceSet
-from dwac.drawing.layout import Layout, layout
+from dwac.drawing.layout import Layout, layout, spread
 from dwac.errors import ShapeError
 
 ROUNDING = 1e-9
@@ -203,3 +203,41 @@ def test_groups_of_one_example_spread_new_ones_over_their_discs() -> None:
     assert (np.hypot(*near.T) < found.radii[3]).all()
     assert np.linalg.matrix_rank(near, tol=0.01 * found.radii[3]) == 2
     assert len(np.unique(near.round(6), axis=0)) == 40
+
+
+# A map that fills its page
+
+
+def filled(found: Layout, wide: float) -> float:
+    """The share of a page, so many times as wide as high, that the discs cover when the map fits it."""
+    low, high = (found.centres - found.radii[:, None]).min(axis=0), (found.centres + found.radii[:, None]).max(axis=0)
+    width, height = high - low
+    scale = min(wide / width, 1 / height)
+    return float(np.pi * ((found.radii * scale) ** 2).sum() / wide)
+
+
+@pytest.mark.parametrize("n_leaves", [2, 3, 20, 120])
+def test_a_spread_map_fills_its_page_and_keeps_what_a_map_promises(n_leaves: int) -> None:
+    h, labels, leaves = labelled(n_leaves)
+    found = layout(h, labels, leaves)
+    wide = spread(found, 1.5)
+    assert overlap(wide) <= ROUNDING
+    assert filled(wide, 1.5) > max(0.25, filled(found, 1.5))
+    np.testing.assert_allclose(wide.radii / wide.radii[0], found.radii / found.radii[0])  # areas are still sizes
+    again = spread(layout(h, labels, leaves), 1.5)
+    assert np.array_equal(wide.centres, again.centres)
+    inside = np.linalg.norm(wide.place(h, leaves) - wide.centres[leaves], axis=1)
+    assert (inside <= wide.radii[leaves]).all()
+
+
+def test_neighbours_mostly_stay_neighbours_on_a_spread_map() -> None:
+    h, labels, leaves = labelled(120)
+    found = layout(h, labels, leaves)
+    wide = spread(found)
+    assert trustworthiness(found.centres, wide.centres, n_neighbors=6) > 0.9
+
+
+def test_a_map_that_is_the_embedding_itself_is_not_spread() -> None:
+    h, leaves = clouds(5, d=2)
+    found = layout(h, leaves, leaves)
+    assert spread(found) is found

@@ -239,9 +239,12 @@ def test_an_example_of_low_typicality_is_called_unlike_the_training_data() -> No
     given: dict[str, Any] = {"calibration": Calibration([0.0, 0.1, 0.2, 0.3]), "typicality": np.array([0.4, 0.05])}
     usual, strange = explain(refs, [[0.0], [99.0]], **given)
     assert usual.typicality == usual.to_dict()["typicality"] == 0.4
-    assert "Typicality 0.400: 40 % of calibration examples are at least as unlike the training examples." in str(usual)
+    assert (
+        "Typicality 0.400: 40 % of calibration examples are at least as unlike the training examples."
+        in usual.sentences()
+    )
     assert "It is unlike the training data." not in str(usual)
-    assert "It is unlike the training data." in str(strange)
+    assert "It is unlike the training data." in " ".join(strange.sentences())
     assert "It is unlike the training data." in strange.to_html()
     with pytest.raises(ShapeError, match="typicality must have one entry per query: 1 required, got 2"):
         explain(refs, [[0.0]], **given)
@@ -319,12 +322,12 @@ def test_html_is_well_formed_escaped_and_offline() -> None:
 
 
 def test_words_say_the_numbers() -> None:
-    refs = ReferenceSet([[0.0], [0.5], [3.0]], [0, 0, 1])
+    refs = ReferenceSet([[0.0], [0.5], [2.0]], [0, 0, 1])
     e = explain(refs, [[0.1]], calibration=Calibration(np.linspace(-1, 1, 9)))[0]
     text = str(e)
-    assert f"probability {e.probability:.3f}" in text
+    assert f"probability {100 * e.probability:.1f} %." in text
     assert "Credibility 0.800: 80 % of calibration examples fit their own label no better." in text
-    assert f"Confidence {e.confidence:.3f}" in text
+    assert f"Confidence {100 * e.confidence:.1f} %:" in text  # type: ignore[operator]
     assert f"Removing as few as {e.flip_size} training examples" in text
 
 

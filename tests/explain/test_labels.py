@@ -165,14 +165,14 @@ def test_words_name_the_labels_that_are_predicted() -> None:
         refs, [[0.0, 0.0]], TABLE, names=NAMES, probabilities=[[0.9, 0.6, 0.25]], typicality=np.array([0.03])
     )[0]
     assert found.sentences() == [
-        "Predicted calm (0.900) and sad (0.600).",
-        "Not predicted: loud (0.250).",
+        "Predicted calm (90.0 %) and sad (60.0 %).",
+        "Not predicted: loud (25.0 %).",
         "Typicality 0.030: 3 % of calibration examples are at least as unlike the training examples. "
         "It is unlike the training data.",
     ]
-    assert "Predicted calm with probability 0.900." in str(found)
+    assert "Predicted calm with probability 90.0 %." in str(found)
     assert "Predicted not loud" not in str(found)
-    assert str(found["loud"]).startswith("Predicted not loud with probability 0.750.")
+    assert str(found["loud"]).startswith("Predicted not loud with probability 75.0 %.")
     none = explain_labels(refs, [[0.0, 0.0]], TABLE, names=NAMES, probabilities=[[0.1, 0.2, 0.3]])[0]
     assert none.labels == ()
     assert none.sentences()[0] == "Predicted no label."

@@ -12,7 +12,7 @@ from dwac import DWACClassifier, metrics, report
 from dwac.errors import InputError
 from dwac.estimator import DWACRegressor
 from dwac.estimator.evaluation import amount
-from dwac.report import numbers, plots, several
+from dwac.report import label_findings, number_findings, plots
 from dwac.report.words import percent
 from tests.report.test_report import EVIL, Reader
 
@@ -70,7 +70,7 @@ def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWAC
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
-        "short", "model", "errors", "intervals", "quantiles", "typicality", "predictions", "limits"
+        "summary", "quality", "groups", "intervals", "quantiles", "typicality", "cases", "model", "limits"
     ]  # fmt: skip
     assert len([a for a in shown.all("img") if a.get("alt", "")]) >= 4
     least = X.index[int(reg.typicality(X).argmin())]
@@ -79,11 +79,11 @@ def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWAC
 
 def test_quantiles_of_good_votes_lie_on_the_line(reg: DWACRegressor) -> None:
     X, y = table(400, 2)
-    found = numbers.find(reg, X, y)
+    found = number_findings.find(reg, X, y)
     asked = found.predictions.quantiles([0.25, 0.5, 0.75])[:, 0]
     shares = (y[:, None] <= asked).mean(axis=0)
     assert np.abs(shares - [0.25, 0.5, 0.75]).max() < 0.15
-    drawn = plots.quantiles([0.25, 0.5, 0.75], [shares], ["this model"])
+    drawn = plots.alone(plots.quantile_panel([0.25, 0.5, 0.75], [shares], ["this model"]))
     assert len(drawn.axes[0].lines) == 2
 
 
@@ -91,7 +91,7 @@ def test_the_largest_errors_are_explained_as_wrong(reg: DWACRegressor) -> None:
     X, y = table(150, 1)
     y = y.copy()
     y[17] += 500
-    found = numbers.find(reg, X, y)
+    found = number_findings.find(reg, X, y)
     assert found.cases(2)["wrong"][0] == 17
     chosen = [row for rows in found.cases(3).values() for row in rows]
     assert len(set(chosen)) == len(chosen) == 9
@@ -125,7 +125,7 @@ def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Pa
     shown = Reader(page)
     assert "<script" not in page
     text = " ".join("".join(shown.text).split())
-    found = several.find(clf, X, moods(X), epsilon=0.1)
+    found = label_findings.find(clf, X, moods(X), epsilon=0.1)
     row: Any = found.result.by_label.set_index("label").loc["happy"]
     for expected in (
         f"{found.result.micro_f1:.3f}",
@@ -139,13 +139,13 @@ def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Pa
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
-        "short", "model", "labels", "probabilities", "sets", "typicality", "predictions", "limits"
+        "summary", "quality", "groups", "calibration", "coverage", "typicality", "cases", "model", "limits"
     ]  # fmt: skip
 
 
 def test_wrong_cases_of_labels_are_the_most_wrong(clf: DWACClassifier) -> None:
     X, _ = table(150, 1)
-    found = several.find(clf, X, 1 - moods(X), epsilon=0.1)
+    found = label_findings.find(clf, X, 1 - moods(X), epsilon=0.1)
     assert all(found.wrong[row] == found.wrong.max() for row in found.cases(3)["wrong"])
     assert all(found.wrong[row] == 0 for row in found.cases(3)["typical"])
 
@@ -169,5 +169,6 @@ def test_without_calibration_the_report_has_no_intervals(tmp_path: Path) -> None
     bare = DWACRegressor(epochs=2, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, y)
     page = written(tmp_path, bare, *table(40, 1))
     sections = [a["id"] for a in Reader(page).all("section")]
-    assert "errors" in sections
+    assert "quality" in sections
+    assert "It cannot say of a single case how far off it may be." in page
     assert not {"intervals", "typicality"} & set(sections)

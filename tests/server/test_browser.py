@@ -98,6 +98,11 @@ class Visit:
         if self.page.locator("#nearest").count():
             self.open("nearest")
 
+    def remove_first_voter(self) -> None:
+        """By the menu of its actions."""
+        self.page.locator("#voters .menu > summary").first.click()
+        self.page.locator("#voters .menu button:has-text('Remove')").first.click()
+
     def changed(self) -> int:
         return int(self.page.locator("#n-changed").get_attribute("data-n"))
 
@@ -162,7 +167,7 @@ def edit_query(seen: Visit, kind: str) -> None:
         case _:
             seen.page.fill("#what-text", "one green apple")
     seen.page.click("#whatif button:has-text('Predict')")
-    seen.page.wait_for_selector("#unchanged")
+    seen.page.wait_for_selector("#what-result table")
 
 
 @pytest.mark.parametrize("kind", ["table", "image", "text"])
@@ -196,7 +201,7 @@ def test_a_person_looks_slides_edits_removes_undoes_and_exports(
         seen.page.wait_for_selector(f'#example[data-point="{first + 1}"]')
 
         seen.one_by_one()
-        seen.page.locator("#voters button:has-text('Remove')").first.click()
+        seen.remove_first_voter()
         seen.page.wait_for_selector("#before-after")
         assert seen.number("probability") != wanted.probability
         assert seen.page.locator("#edits li").count() == 1
@@ -224,7 +229,9 @@ def _shows_records(seen: Visit, kind: str) -> None:
                 "[...document.querySelectorAll('#voters img')].every((i) => i.naturalWidth === 8)"
             )
         case _:
-            assert seen.page.locator("#example .words span").count() == 3
+            seen.page.wait_for_selector(".influence [data-without]")
+            assert seen.page.locator(".influence [data-without]").count() == 3
+            assert seen.page.locator(".attention .words span").count() == 3
 
 
 def test_the_same_explanation_has_the_same_numbers_in_python_command_service_and_page(
@@ -279,6 +286,7 @@ def test_where_few_examples_explain_nothing_the_page_shows_groups_that_open(brow
         assert [int(node.get_attribute("data-size")) for node in heads] == [g.size for g in wanted.shown_groups]
         assert seen.number("deciding_groups") == wanted.deciding_groups
         assert seen.number("deciding") == wanted.deciding
+        seen.open("sentences")
         shown = seen.page.locator("#example").inner_text()
         assert all(sentence in shown for sentence in wanted.sentences()[-4:])
         for group in wanted.shown_groups:
@@ -337,6 +345,7 @@ def test_a_disc_of_the_map_says_what_it_is_and_lists_its_members(browser: Any, c
         seen.wait(f"window.explorer.answer?.id === {json.dumps(name)}")
         seen.page.click("#group button[aria-label^=Close]")
         assert not seen.page.locator("#group").is_visible()
+        seen.page.click("#example .head .menu > summary")
         seen.page.click("#its-disc")
         seen.page.wait_for_selector("#group:not([hidden])")
 
@@ -352,6 +361,7 @@ def test_a_condensed_model_shows_representatives_and_how_many_each_votes_for(
         seen.choose(15)
         wanted = few.explain(PEOPLE[201:202], k=5)[0]
         assert seen.number("agreement") == known.share
+        seen.open("sentences")
         assert str(known) in seen.page.locator("#example").inner_text()
         voters = seen.page.locator("#voters .share").all_text_contents()
         for text, neighbor in zip(voters, wanted.neighbors, strict=True):
@@ -394,7 +404,7 @@ def test_the_histogram_filters_the_map(browser: Any, explorers: dict[str, Explor
         seen.page.fill("#high", "0.3")
         seen.page.keyboard.press("Tab")
         assert int(seen.page.locator("#kept").get_attribute("data-kept")) == (typicality <= 0.3).sum()
-        faded = "[...window.explorer.map.look].filter((look) => look > 0 && look <= 57).length"
+        faded = "[...window.explorer.map.look].filter((look) => look > 0 && look <= 141).length"
         strange = (typicality <= 0.3).sum()
         assert seen.page.evaluate(faded) == len(explorer.points) - strange
         seen.page.click("#all")
@@ -517,9 +527,9 @@ def test_everything_has_contrast_and_a_name(
         assert seen.page.evaluate("document.documentElement.dataset.theme") == scheme
         seen.choose(explorers[kind].points.n_training + 1)
         seen.one_by_one()
-        seen.page.locator("#voters button:has-text('Remove')").first.click()
+        seen.remove_first_voter()
         seen.page.wait_for_selector("#before-after")
-        for section in ("labels", "whatif", "edits", "issues", "compare", "export"):
+        for section in ("sentences", "labels", "whatif", "edits", "all-groups", "issues", "compare", "export"):
             if seen.page.locator(f"#{section}").is_visible():
                 seen.open(section)
         seen.wait("!document.getElementById('issues').textContent.includes('Asking')")
@@ -544,7 +554,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
 ) -> None:
     with visit(browser, explorers[kind], viewport=PHONE, has_touch=True) as seen:
         seen.choose(explorers[kind].points.n_training + 1)
-        for section in ("whatif", "edits", "issues", "compare", "export"):
+        for section in ("sentences", "whatif", "edits", "all-groups", "issues", "compare", "export"):
             if seen.page.locator(f"#{section}").is_visible():
                 seen.open(section)
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
@@ -582,3 +592,259 @@ def _with_references(h: Any, labels: Any) -> DWACClassifier:
     clf = fitted(pd.DataFrame(X, columns=["a", "b"]), (X[:, 0] > 0).astype(int), epochs=1, embedding_size=2)
     clf.model_.references = ReferenceSet(h, labels, n_classes=2)
     return clf
+
+
+# Views of many examples
+
+
+def inside(polygon: list[tuple[float, float]], xy: Any) -> Any:
+    """Which places are inside a polygon."""
+    from matplotlib.path import Path as Outline
+
+    return Outline([*polygon, polygon[0]]).contains_points(xy)
+
+
+def drag(seen: Visit, corners: list[tuple[float, float]]) -> None:
+    """Over the map, from corner to corner, in pixels of its canvas."""
+    box = seen.page.locator("#marks").bounding_box()
+    for i, (x, y) in enumerate(corners):
+        seen.page.mouse.move(box["x"] + x, box["y"] + y, steps=1 if i == 0 else 3)
+        if i == 0:
+            seen.page.mouse.down()
+    seen.page.mouse.up()
+
+
+def test_a_lasso_selects_what_is_inside_and_a_link_shows_the_same(browser: Any, explorers: dict[str, Explorer]) -> None:
+    explorer = explorers["table"]
+    with visit(browser, explorer) as seen:
+        page = seen.page
+        page.select_option("#colour", "typicality")
+        page.click("#lasso")
+        drag(seen, [(200, 40), (560, 60), (500, 420), (180, 400)])
+        page.wait_for_selector("#selection:not([hidden])")
+        chosen = page.evaluate("window.explorer.selected")
+        polygon = page.evaluate("window.explorer.lasso")
+        assert chosen == np.flatnonzero(inside(polygon, explorer.points.placed.astype(np.float32))).tolist()
+        assert 0 < len(chosen) < len(explorer.points)
+        assert "selected" in page.locator("#said").inner_text()
+        labels = np.r_[explorer.clf.references_.labels.cpu().numpy(), explorer.examples.truth][chosen]
+        shown = {
+            node.get_attribute("data-label"): int(node.get_attribute("data-count"))
+            for node in page.locator("#selection .counts li").all()
+        }
+        names = explorer.clf.classes_
+        assert shown == {names[code]: int((labels == code).sum()) for code in np.unique(labels)}
+        with page.expect_download() as download:
+            page.click("#export-selection")
+        rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+        assert [row["id"] for row in rows] == [explorer.points.name(point) for point in chosen]
+        page.evaluate(f"window.explorer.choose({chosen[0]})")
+        page.locator("#epsilon").fill("0.2")
+        seen.wait("location.hash.includes('epsilon=0.2') && location.hash.includes('point=')")
+        assert TOKEN not in page.url
+        state = page.url.split("#")[1]
+        page.click("#clear-selection")
+        assert page.evaluate("window.explorer.map.options.selected") is None
+        other = page.context.new_page()
+        other.goto(f"http://127.0.0.1:{seen.port}/#token={TOKEN}&{state}")
+        other.wait_for_selector("body[data-ready]")
+        assert other.evaluate("window.explorer.selected") == chosen
+        assert other.evaluate("window.explorer.chosen") == chosen[0]
+        assert other.evaluate("window.explorer.epsilon") == 0.2
+        assert other.input_value("#colour") == "typicality"
+
+
+def test_points_can_be_coloured_by_anything_and_the_legend_says_what(
+    browser: Any, explorers: dict[str, Explorer]
+) -> None:
+    explorer = explorers["table"]
+    trust: Any = explorer.first.predictions.conformal
+    with visit(browser, explorer) as seen:
+        page, first = seen.page, explorer.points.n_training
+        choices = page.evaluate("[...document.getElementById('colour').options].map((o) => [o.value, o.text])")
+        names = [name for _, name in choices]
+        wanted = ["label", "prediction", "typicality", "credibility", "error", *PEOPLE.columns]
+        assert names == wanted
+        legends = set()
+        for value, _ in choices:
+            page.select_option("#colour", value)
+            seen.wait(f"location.hash.includes('colour=') || {json.dumps(value)} === 'label'")
+            seen.page.wait_for_timeout(50)
+            legends.add((page.locator("#legend").get_attribute("aria-label"), page.locator("#legend").inner_text()))
+        assert len(legends) >= len(choices) - 1  # label and prediction have the same names
+        page.evaluate("window.explorer.setColour('credibility')")
+        codes = "window.explorer.points.asked.map((i) => window.explorer.map.options.paint.codeOf(i))"
+        seen.wait("window.explorer.map.options.paint.name === 'credibility'")
+        assert page.evaluate(codes) == np.floor(trust.credibility * 139 + 0.5).astype(int).tolist()
+        page.evaluate("window.explorer.setColour('error')")
+        seen.wait("window.explorer.map.options.paint.name === 'error'")
+        wrong = explorer.first.predictions.codes != explorer.examples.truth
+        assert page.evaluate(codes) == wrong.astype(int).tolist()
+        box = page.locator("#marks").bounding_box()
+        x, y = page.evaluate(
+            "(i) => { const { map, points } = window.explorer; "
+            "return map.pixelOf(points.xy[2 * i], points.xy[2 * i + 1]).map((v) => v / map.ratio); }",
+            first + 5,
+        )
+        page.mouse.move(box["x"] + x, box["y"] + y)
+        seen.wait("!document.getElementById('tip').hidden && /person/.test(document.getElementById('tip').textContent)")
+        near = page.evaluate(
+            f"window.explorer.map.at({x} * window.explorer.map.ratio, {y} * window.explorer.map.ratio)"
+        )
+        assert explorer.points.name(near) in page.locator("#tip").inner_text()
+        assert "job" in page.locator("#tip").inner_text()
+
+
+@pytest.mark.parametrize("kind", ["table", "image", "text"])
+def test_five_votes_fit_beside_the_map_as_shares_of_the_whole(
+    browser: Any, explorers: dict[str, Explorer], kind: str
+) -> None:
+    explorer = explorers[kind]
+    with visit(browser, explorer, viewport={"width": 1280, "height": 800}) as seen:
+        seen.choose(explorer.points.n_training + 1)
+        page = seen.page
+        if page.locator("#groups").count():
+            bars, shares = page.locator("#groups .group > .voter .bar"), page.locator("#groups .group > .voter .share")
+        else:
+            bars, shares = page.locator("#voters .track .bar"), page.locator("#voters .share")
+        assert shares.count() == 5 or page.locator("#groups").count()
+        for place in range(min(shares.count(), 5)):
+            share = float(shares.nth(place).get_attribute("data-share"))
+            width = bars.nth(place).evaluate("(bar) => bar.style.width")
+            assert float(width.rstrip("%")) == pytest.approx(100 * share, abs=1e-3)
+            bottom = shares.nth(place).bounding_box()
+            assert bottom["y"] + bottom["height"] <= 800  # seen without scrolling
+
+
+def test_a_change_shows_its_result_beside_the_form_and_edits_stay_in_view(
+    browser: Any, explorers: dict[str, Explorer]
+) -> None:
+    explorer = explorers["table"]
+    with visit(browser, explorer) as seen:
+        page = seen.page
+        seen.choose(explorer.points.n_training + 1)
+        before = page.locator("#example").get_attribute("data-label")
+        edit_query(seen, "table")
+        form, result = page.locator("#whatif form").bounding_box(), page.locator("#what-result").bounding_box()
+        assert form["x"] + form["width"] <= result["x"]
+        changed = explorer.examples.row(1).assign(age=79.0)
+        after = explorer.clf.explain(changed)[0]
+        said = page.locator("#what-result tbody tr").first.inner_text()
+        assert [before, str(after.label)] == said.split()[1:]
+        assert page.locator("#example").get_attribute("data-label") == before  # still the example itself
+        page.click("#what-result .link")
+        page.wait_for_selector("#unchanged")
+        assert seen.number("probability") == after.probability
+        page.click("#whatif button:has-text('Back')")
+        page.wait_for_selector("#unchanged", state="detached")
+        seen.one_by_one()
+        seen.remove_first_voter()
+        page.wait_for_selector("#effect:not([hidden])")
+        box = page.locator("#effect").bounding_box()
+        assert box["y"] + box["height"] <= WIDE["height"] + 1
+        page.click("#effect button")
+        page.wait_for_selector("#effect", state="hidden")
+
+
+def test_words_have_their_influence_and_new_texts_find_their_nearest(
+    browser: Any, explorers: dict[str, Explorer]
+) -> None:
+    explorer = explorers["text"]
+    clf, page_of = explorer.clf, explorer.points.n_training
+    with visit(browser, explorer) as seen:
+        page = seen.page
+        seen.choose(page_of)
+        page.wait_for_selector(".influence [data-without]")
+        words = page.locator(".influence [data-without]").all()
+        assert [word.inner_text() for word in words] == ["a", "red", "plum"]
+        wanted = clf.predict_proba([" red plum", "a  plum", "a red "])[:, list(clf.classes_).index("red")]
+        assert [float(word.get_attribute("data-without")) for word in words] == pytest.approx(wanted.tolist())
+        page.click("#new-button")
+        page.fill("#new-form textarea", "two green plum")
+        page.click("#new-form button.main")
+        seen.wait("document.getElementById('example-title')?.textContent === 'A new example'")
+        new = clf.explain(["two green plum"], k=5)[0]
+        assert seen.number("probability") == new.probability
+        shares = [float(node.get_attribute("data-share")) for node in page.locator("#voters .share").all()]
+        assert shares == [neighbor.share for neighbor in new.neighbors]
+
+
+def test_an_image_is_uploaded_and_its_nearest_are_shown(
+    browser: Any, explorers: dict[str, Explorer], tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    explorer, digit = explorers["image"], DIGITS.images[450]
+    Image.fromarray(np.round(digit * 255 / 16).astype(np.uint8)).save(tmp_path / "new.png")
+    with visit(browser, explorer) as seen:
+        seen.page.click("#new-button")
+        seen.page.set_input_files("#new-form input", tmp_path / "new.png")
+        seen.page.click("#new-form button.main")
+        seen.wait("document.getElementById('example-title')?.textContent === 'A new example'")
+        assert seen.label == str(explorer.clf.predict(digit[None])[0])
+        assert seen.page.locator("#voters img, #groups img").count() >= 2
+
+
+def test_all_groups_are_listed_with_their_errors_and_lead_to_the_map(browser: Any, crowd: Explorer) -> None:
+    groups = crowd.points.references.groups
+    with visit(browser, crowd) as seen:
+        seen.open("all-groups")
+        rows = seen.page.locator("#all-groups li").all()
+        assert sorted(int(row.get_attribute("data-size")) for row in rows) == sorted(groups.sizes.astype(int).tolist())
+        assert sum(int(row.get_attribute("data-n")) for row in rows) == len(crowd.examples)
+        wrong = (crowd.first.predictions.codes != crowd.examples.truth).sum()
+        assert sum(int(row.get_attribute("data-wrong")) for row in rows) == wrong
+        rows[0].locator("button").click()
+        seen.page.wait_for_selector('#group[data-whole="true"]')
+        assert int(seen.page.locator("#group").get_attribute("data-n")) == groups.sizes.max()
+
+
+def test_the_keyboard_walks_selects_and_is_told_what_happens(browser: Any, explorers: dict[str, Explorer]) -> None:
+    explorer = explorers["table"]
+    with visit(browser, explorer) as seen:
+        page, first = seen.page, explorer.points.n_training
+        page.keyboard.press("n")
+        page.wait_for_selector(f'#example[data-point="{first}"]')
+        assert f"Example {explorer.points.name(first)}" in page.locator("#said").inner_text()
+        page.keyboard.press("n")
+        page.wait_for_selector(f'#example[data-point="{first + 1}"]')
+        page.keyboard.press("v")
+        page.wait_for_selector("#selection:not([hidden])")
+        assert int(page.locator("#selection").get_attribute("data-n")) == len(explorer.points)
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#selection", state="hidden")
+        page.locator("#example .head .menu > summary").focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('.menu') !== null")
+        page.keyboard.press("Escape")
+        assert page.locator("#example .head .menu[open]").count() == 0
+        assert page.evaluate("document.activeElement.matches('.menu > summary')")  # focus is where it was
+
+
+def test_twenty_colours_can_be_told_apart_on_light_and_dark(browser: Any, explorers: dict[str, Explorer]) -> None:
+    with visit(browser, explorers["table"]) as seen:
+        script = "async () => (await import('/static/explorer/palette.js')).PALETTE"
+        palettes = seen.page.evaluate(script)
+    for scheme, ground, least in (("light", "#fffffe", 3.0), ("dark", "#1b1d21", 4.4)):
+        colours = np.array([_linear(colour) for colour in palettes[scheme]])
+        assert len(colours) == 20
+        light = colours @ [0.2126, 0.7152, 0.0722]
+        page = float(_linear(ground) @ [0.2126, 0.7152, 0.0722])
+        contrast = (np.maximum(light, page) + 0.05) / (np.minimum(light, page) + 0.05)
+        assert contrast.min() > least, scheme
+        lab = _oklab(colours)
+        apart = np.linalg.norm(lab[:, None] - lab, axis=2) + np.eye(20)
+        assert apart.min() > 0.08, scheme  # 0.02 is a difference that can just be seen
+
+
+def _linear(colour: str) -> Any:
+    value = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+
+
+def _oklab(linear: Any) -> Any:
+    """Ottosson's perceptual coordinates, in which distances are about as seen."""
+    to_cones = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+    to_lab = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    return np.cbrt(linear @ np.array(to_cones).T) @ np.array(to_lab).T

@@ -76,6 +76,7 @@ def test_a_training_example_gets_another_number_by_keyboard_and_undo_takes_it_ba
     numbers_page.choose(first)
     before = numbers_page.number("prediction")
     numbers_page.one_by_one()
+    page.locator("#voters .menu > summary").first.click()
     field = page.locator('#voters input[type="number"]').first
     field.fill("90000")
     field.press("Enter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from dwac._checks import listed
 from dwac.cli import tasks
+from dwac.cli.described import kinds_rows
 from dwac.estimator.targets import CLASSES, ORDERED
 from dwac.reading import Estimator, Rows, Streamed
 
@@ -20,22 +21,24 @@ def settings_of(rows: Rows) -> dict[str, Any]:
     return {"ordered": True} if rows.task == ORDERED else {}
 
 
-def show_dataset(data: Streamed, name: str, kinds: dict[str, list[str]], console: Console) -> None:
+def show_dataset(
+    data: Streamed, name: str, kinds: Mapping[str, list[str]], aside: Mapping[str, str], console: Console
+) -> None:
     """Print how the dataset was understood."""
     facts = Table.grid(padding=(0, 2))
     rows, files = data.rows, len(getattr(data.stream.data, "files", [])) or 1
     facts.add_row("data", f"{name}: {data.stream.n:,} rows in {files:,} file{'s' * (files > 1)}, read in batches")
     if rows.columns.text is not None:
         facts.add_row("text", rows.columns.text)
-    facts.add_row("target", listed(rows.columns.targets, 8, str))
+    facts.add_row("target", ", ".join(rows.columns.targets))
     facts.add_row("task", tasks.line(rows))
     if rows.columns.id is not None:
         facts.add_row("ids", rows.columns.id)
-    for kind, columns in kinds.items():
-        facts.add_row(kind, listed(columns, 8, str))
+    for row in kinds_rows(kinds, aside):
+        facts.add_row(*row)
     what, text = tasks.described(rows)
     facts.add_row(what, text if len(rows) == data.stream.n else f"{text}, in {len(rows):,} rows drawn at random")
-    console.print(facts, highlight=False)
+    console.print(facts, highlight=False, markup=False)
 
 
 def show_reading(clf: Estimator, console: Console) -> None:

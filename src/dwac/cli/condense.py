@@ -58,7 +58,7 @@ def condense(
     _check(loaded.clf, model, size)
     console, start = Console(stderr=True), time.perf_counter()
     with console.status(f"condensing {len(loaded.clf.references_):,} voters …"):
-        small = Model(loaded.clf.condense(size), loaded.columns)
+        small = Model(loaded.clf.condense(size), loaded.columns, loaded.notation)
         written = small.save(output, include_examples=not loaded.clf.private_, include_members=include_members)
     found = facts(loaded.clf, small.clf, time.perf_counter() - start, before, written)
     if json:

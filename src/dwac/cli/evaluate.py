@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -10,17 +11,23 @@ from rich.console import Console
 from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
+    DayFirstOption,
+    DecimalOption,
     DeviceOption,
     EncodingOption,
     EpsilonOption,
     FormatOption,
     JsonOption,
     ModelArgument,
+    SeparatorOption,
+    SheetOption,
     StrictOption,
     TargetOption,
     TextOption,
+    UnlabelledOption,
+    told,
 )
-from dwac.cli.output import evaluation_tables, print_json
+from dwac.cli.output import evaluation_tables, print_json, print_notes
 from dwac.estimator.evaluation import evaluate as evaluate_rows
 from dwac.estimator.evaluation import predict
 from dwac.reading import Model, Rows, load, read
@@ -36,6 +43,11 @@ def evaluate(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    unlabelled: UnlabelledOption = "refuse",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    day_first: DayFirstOption = None,
+    sheet: SheetOption = None,
     json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
@@ -54,7 +66,10 @@ def evaluate(
     dwac evaluate model/ test.csv
     """
     loaded = load(model, device=device)
-    rows = read(data, like=loaded, target=target, text=text, labelled=True, form=form, encoding=encoding)
+    written: dict[str, Any] = {"told": told(separator, decimal, day_first), "sheet": sheet, "unlabelled": unlabelled}
+    written |= {"form": form, "encoding": encoding}
+    rows = read(data, like=loaded, target=target, text=text, labelled=True, **written)
+    print_notes(rows.notes)
     with unreadable.located(rows):
         predictions = predict(loaded.clf, rows.X)
     bad = unreadable.by_row(predictions.reasons)

@@ -17,15 +17,20 @@ from rich.text import Text
 from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
+    DayFirstOption,
+    DecimalOption,
     DeviceOption,
     EncodingOption,
     FormatOption,
     JsonOption,
     ModelArgument,
+    SeparatorOption,
+    SheetOption,
     StrictOption,
     TextOption,
+    told,
 )
-from dwac.cli.output import number, print_json, write
+from dwac.cli.output import number, print_json, print_notes, write
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
 from dwac.estimator.evaluation import amount
@@ -69,6 +74,10 @@ def explain(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    day_first: DayFirstOption = None,
+    sheet: SheetOption = None,
     json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
@@ -91,7 +100,10 @@ def explain(
     if epsilon is not None and loaded.task != NUMBERS:
         raise InputError(f"--epsilon is for the intervals of numbers; this model predicts {loaded.task}; leave it out")
     settings = {} if epsilon is None else {"epsilon": epsilon}
-    rows = _chosen(read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding), row, name)
+    so = told(separator, decimal, day_first)
+    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=so, sheet=sheet)
+    print_notes(rows.notes)
+    rows = _chosen(rows, row, name)
     with unreadable.located(rows):
         # An unreadable row must not stop the others.
         found: list[Any] = loaded.clf.explain(Partial(rows.X, {}), k, private=True if private else None, **settings)

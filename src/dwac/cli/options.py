@@ -9,15 +9,15 @@ import typer
 
 from dwac import _checks as checks
 from dwac.errors import EpsilonError
-from dwac.reading import FORMATS
+from dwac.reading import FORMATS, UNLABELLED, Notation, notation
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, written by `dwac train`.")]
 DataArgument = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A CSV, TSV, JSON Lines or Parquet file, an image, a folder of images, a text file "
-        "with one text per line, or - for standard input.",
+        help="A CSV, TSV, JSON Lines, Parquet or Excel file (also .gz, .zst, .zip), an image, a folder of images, a "
+        "text file with one text per line, or - for standard input.",
     ),
 ]
 TargetOption = Annotated[
@@ -48,6 +48,51 @@ StrictOption = Annotated[
     typer.Option("--strict", help="Stop if any row cannot be read, instead of reporting it and going on."),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto (a GPU if available), cpu, cuda, …")]
+
+
+ProbabilitiesOption = Annotated[bool, typer.Option("--probabilities", help="Also the probability of each class.")]
+SeparatorOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHARACTER", help="Between the fields of CSV: ; or , or tab. By default as in training, or judged."
+    ),
+]
+DecimalOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar=".|,", help="Before decimals in CSV, Excel or JSON texts. By default as in training, or judged."
+    ),
+]
+DayFirstOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--day-first/--month-first",
+        help="What 01/02/2020 means. By default as in training, or judged from the other dates.",
+        show_default=False,
+    ),
+]
+SheetOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The sheet of an Excel workbook; by default the first.")
+]
+
+
+def _unlabelled(value: str) -> str:
+    if value in UNLABELLED:
+        return value
+    raise typer.BadParameter(f"must be {' or '.join(UNLABELLED)}; got {value!r}")
+
+
+UnlabelledOption = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join(UNLABELLED), callback=_unlabelled, help="What to do with rows whose target is empty."
+    ),
+]
+
+
+def told(separator: str | None, decimal: str | None, day_first: bool | None) -> Notation:
+    """What was said of how a table is written."""
+    return notation(separator, decimal, day_first)
 
 
 def _epsilon(value: float) -> float:

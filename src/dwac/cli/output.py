@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from dwac.drawing.records import plain
@@ -19,6 +23,7 @@ from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.reading import Estimator
 from dwac.storage.files import replace_file
 from dwac.storage.folder import MANIFEST
+from dwac.training import progress
 
 _FORMS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
@@ -31,6 +36,44 @@ def as_json(value: Any) -> str:
 def print_json(value: Any) -> None:
     """Write one line of JSON to standard output."""
     typer.echo(as_json(value))
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Write sentences on how data was understood to standard error."""
+    for note in notes:
+        typer.secho(f"dwac: note: {note}", fg="yellow", err=True)
+
+
+class _Printed(logging.Handler):
+    """Prints what the log says of progress to standard error, above a bar if there is one."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(logging.INFO)
+        self.hint = hint
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a line."""
+        hint = f"; {self.hint}" if self.hint and getattr(record, "estimate", False) else ""
+        Console(stderr=True).print(f"{record.getMessage()}{hint}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_printed(hint: str = "Ctrl-C stops") -> Iterator[None]:
+    """Print how long the work inside will take, if that is long, and, without a terminal, how far it is.
+
+    hint: what one can do about it.
+    """
+    log, handler = progress.logger, _Printed(hint)
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
 
 
 def form_of(path: Path) -> str:

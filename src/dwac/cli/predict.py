@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 import typer
 from rich.console import Console
@@ -13,6 +14,8 @@ from rich.table import Table
 from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
+    DayFirstOption,
+    DecimalOption,
     DeviceOption,
     EncodingOption,
     EpsilonOption,
@@ -21,17 +24,23 @@ from dwac.cli.options import (
     JsonOption,
     ModelArgument,
     PrivateOption,
+    ProbabilitiesOption,
     QuantilesOption,
+    SeparatorOption,
+    SheetOption,
     StrictOption,
     TextOption,
+    told,
 )
-from dwac.cli.output import form_of, number, packed, write
+from dwac.cli.output import form_of, number, packed, print_notes, progress_printed, write
 from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
 from dwac.estimator.evaluation import predict as predict_rows
 from dwac.estimator.targets import LABELS, NUMBERS
-from dwac.reading import load, read
+from dwac.reading import Estimator, Rows, load, read
+from dwac.training.progress import rows_bar
 
+_AT_ONCE = 20_000  # rows that are predicted at once
 _SHOWN = 20  # rows shown on a terminal; files and pipes get all
 _AT_EPSILON = ("set", "lower", "upper")
 _AMOUNTS = ("prediction", "lower", "upper", "quantile_")
@@ -47,6 +56,7 @@ def predict(
         typer.Option("--output", "-o", metavar="FILE", help="Write to this .csv, .tsv, .jsonl or .parquet file."),
     ] = None,
     epsilon: EpsilonOption = 0.05,
+    probabilities: ProbabilitiesOption = False,
     quantiles: QuantilesOption = None,
     private: PrivateOption = False,
     text: TextOption = None,
@@ -54,6 +64,10 @@ def predict(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    day_first: DayFirstOption = None,
+    sheet: SheetOption = None,
     json: JsonOption = False,
     strict: StrictOption = False,
     safe: Annotated[
@@ -65,7 +79,8 @@ def predict(
 
     Classes: label, probability, confidence, credibility, typicality and prediction set. Numbers: prediction, lower and
     upper end of its interval, typicality, and --quantiles. Several labels: the labels, the set that misses few of them,
-    typicality, and the probability of each label with a decision on it: yes, no or undecided.
+    typicality, and the probability of each label with a decision on it: yes, no or undecided. --probabilities adds a
+    column per class, probability_CLASS, in the order of the model's classes.
 
     Output is a table on a terminal and CSV in a pipe. Columns may be in any order; extra columns are ignored.
     A typicality near 0 means a row unlike anything in training: do not rely on its prediction.
@@ -76,6 +91,8 @@ def predict(
 
     dwac predict model/ new.csv -o predictions.csv
 
+    dwac predict model/ new.xlsx -o predictions.csv --probabilities     # a column per class
+
     dwac predict model/ picture.png
 
     dwac predict model/ houses.csv --epsilon 0.1 --quantiles 0.1,0.5,0.9     # a model of numbers
@@ -85,12 +102,15 @@ def predict(
     written = None if output is None else form_of(output)
     loaded = load(model, device=device)
     asked = _asked(quantiles, loaded.task)
-    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding)
-    with unreadable.located(rows):
-        found = predict_rows(loaded.clf, rows.X, private=True if private else None)
-    bad = unreadable.by_row(found.reasons)
+    if probabilities and loaded.task == NUMBERS:
+        raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")
+    written_so = told(separator, decimal, day_first)
+    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=written_so, sheet=sheet)
+    print_notes(rows.notes)
+    with unreadable.located(rows), progress_printed():
+        frame = _predicted(loaded.clf, rows, epsilon, private=private, probabilities=probabilities, **asked)
+    bad = unreadable.by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
     unreadable.report(bad, rows, strict=strict, fate=_FATES.get(loaded.task, "get the most common label"))
-    frame = found.frame(epsilon, **asked)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
     console = Console()
     if output is not None and written is not None:
@@ -103,6 +123,25 @@ def predict(
         if loaded.task == LABELS:
             console.print("-o FILE.csv also writes the probability of each label and the decision on it")
     unreadable.end(bad)
+
+
+def _predicted(
+    clf: Estimator, rows: Rows, epsilon: float, *, private: bool, probabilities: bool, **asked: Any
+) -> pd.DataFrame:
+    """What is predicted of each row; many rows a part at a time, so that it can be said how far it is."""
+    frames = []
+    with rows_bar("predicting", len(rows), show="auto" if len(rows) > _AT_ONCE else False) as done:
+        for start in range(0, len(rows), _AT_ONCE):
+            part = rows if len(rows) <= _AT_ONCE else rows.take(np.arange(start, min(start + _AT_ONCE, len(rows))))
+            found = predict_rows(clf, part.X, private=True if private else None)
+            frame = found.frame(epsilon, **asked)
+            if probabilities and clf.target_.kind != LABELS:  # of several labels they are there already
+                names = [f"probability_{label}" for label in clf.target_.names.tolist()]
+                more = pd.DataFrame(found.probabilities, columns=names)
+                frame = pd.concat([frame.drop(columns="unreadable"), more, frame["unreadable"]], axis=1)
+            frames.append(frame)
+            done(start + len(part))
+    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
 def _asked(quantiles: str | None, task: str) -> dict[str, list[float]]:

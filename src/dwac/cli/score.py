@@ -11,15 +11,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from dwac.cli.options import (
+    DayFirstOption,
+    DecimalOption,
     DeviceOption,
     EncodingOption,
     EpsilonOption,
     IdOption,
     JsonOption,
     PrivateOption,
+    ProbabilitiesOption,
     QuantilesOption,
+    SeparatorOption,
     StrictOption,
     TextOption,
+    told,
 )
 from dwac.cli.output import print_json
 from dwac.cli.unreadable import SOME_UNREADABLE
@@ -50,7 +55,7 @@ def score(
         str, typer.Option("--output", "-o", metavar="OUT", help="The folder of Parquet shards to write: a path or URL.")
     ],
     epsilon: EpsilonOption = 0.05,
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="Also the probability of each class.")] = False,
+    probabilities: ProbabilitiesOption = False,
     voters: Annotated[
         int, typer.Option(min=0, metavar="K", help="Also the K training examples with the largest votes on each row.")
     ] = 0,
@@ -62,6 +67,9 @@ def score(
         str | None, typer.Option("--format", help=f"{', '.join(FORMS)}; by default from the file names.")
     ] = None,
     encoding: EncodingOption = "utf-8",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    day_first: DayFirstOption = None,
     name: Annotated[
         str, typer.Option("--engine", help=f"What runs the work: {', '.join(ENGINES)}. local: processes here.")
     ] = "local",
@@ -120,6 +128,9 @@ def score(
         private=True if private else None,
         device=device,
         threads=threads,
+        separator=told(separator, decimal, day_first).separator,
+        decimal=decimal,
+        day_first=day_first,
     )
     workers = workers or default_workers(run.task.request)
     began = time.perf_counter()

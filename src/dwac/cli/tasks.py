@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,16 +19,55 @@ from dwac.reading import MARK, TASKS, Estimator, Rows
 
 NAMES = {CLASSES: "classes", ORDERED: "ordered labels", LABELS: "several labels", NUMBERS: "numbers"}
 _SHOWN = 8  # labels
+_SMALL = 4_000  # rows: smaller tables are cross-fitted
+_FEW_EPOCHS = {"tabular": 6, "image": 6, "text": 10}  # of --fast
 
 
 def estimator(task: str, encoder: str, **settings: Any) -> Estimator:
     """An estimator for the task; settings that it does not have are refused unless they are False."""
-    by_class = settings.pop("class_conditional")
+    by_class, weight = settings.pop("class_conditional"), settings.pop("class_weight", None)
     if by_class and task in (LABELS, NUMBERS):
         raise InputError(f"--class-conditional is for one label per row; the task is {task}; leave it out")
+    if weight is not None and task in (LABELS, NUMBERS):
+        raise InputError(f"--class-weight is for one label per row; the task is {task}; leave it out")
     if task == NUMBERS:
         return DWACRegressor(encoder, **settings)
-    return DWACClassifier(encoder, class_conditional=by_class, **settings)
+    return DWACClassifier(encoder, class_conditional=by_class, class_weight=weight, **settings)
+
+
+def class_weight(given: Sequence[str], rows: Rows) -> Any:
+    """--class-weight as the classifier takes it: None, "balanced", or a dict by label."""
+    if not given or given == ["balanced"]:
+        return given[0] if given else None
+    known = {str(label): label for label in pd.unique(pd.Series(rows.y))} if rows.task in (CLASSES, ORDERED) else {}
+    found = {}
+    for value in given:
+        label, mark, number = value.rpartition("=")
+        try:
+            weight = float(number) if mark else 0.0
+        except ValueError:
+            weight = 0.0
+        if not 0 < weight < float("inf"):
+            raise InputError(f"--class-weight must be balanced, or LABEL=N with a positive number; got {value!r}")
+        if known and label not in known:
+            raise InputError(f"--class-weight: there is no class {label!r}; the classes are {listed(known, 20)}")
+        found[known.get(label, label)] = weight
+    return found
+
+
+def quick(rows: Rows, n: int, encoder: str) -> dict[str, Any]:
+    """The settings of --fast, for n rows; {} for a small table, which is cross-fitted in seconds anyway."""
+    kind = rows.kind if encoder in ("auto", rows.kind) else encoder.partition(":")[0]
+    if kind == "tabular" and n < _SMALL:
+        return {}
+    return {"ensemble_size": 1, "epochs": _FEW_EPOCHS.get(kind, 3)}
+
+
+def quick_line(settings: Mapping[str, Any]) -> str:
+    """What --fast does, in a sentence."""
+    if not settings:
+        return "--fast: changes nothing, as a table of fewer than 4,000 rows is trained in seconds"
+    return f"--fast: one network, {settings['epochs']} epochs at most; train without it for the best accuracy"
 
 
 def line(rows: Rows) -> str:

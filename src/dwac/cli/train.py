@@ -13,44 +13,46 @@ import pandas as pd
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
 from dwac import training
-from dwac._checks import listed
 from dwac.cli import batches, tasks
 from dwac.cli.app import ARGUMENTS
+from dwac.cli.described import columns_of_table, left_aside, show_rows, show_training, show_warnings, summary
 from dwac.cli.options import (
+    DayFirstOption,
+    DecimalOption,
     DeviceOption,
     EncodingOption,
     EpsilonOption,
     FormatOption,
     IdOption,
     JsonOption,
+    SeparatorOption,
+    SheetOption,
     TargetOption,
     TextOption,
+    UnlabelledOption,
+    told,
 )
-from dwac.cli.output import agreement_line, evaluation_tables, print_json, refuse_occupied
-from dwac.encoders import TabularEncoder
+from dwac.cli.output import print_json, print_notes, progress_printed, refuse_occupied
 from dwac.errors import InputError, ProcessError
-from dwac.estimator.evaluation import Evaluated, evaluate, predict
+from dwac.estimator.evaluation import evaluate, predict
 from dwac.estimator.streams import Stream
 from dwac.nn.ranks import is_first, processes_joined
 from dwac.reading import (
+    KINDS,
     TASKS,
     Estimator,
     Model,
     Rows,
     columns_of,
     is_dataset,
-    looks_like_text,
     read,
     read_dataset,
 )
 from dwac.training.launch import launch
 
-_KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
 _SMALL = 4_000  # rows
-_UNUSED = "not used"  # columns that are constant, or differ in every row
 
 
 def _voters(value: str | None) -> str | None:
@@ -65,15 +67,29 @@ def _task(value: str | None) -> str | None:
     raise typer.BadParameter(f"must be {', '.join(TASKS[:-1])} or {TASKS[-1]}; got {value!r}")
 
 
+def _kinds(values: list[str] | None) -> dict[str, str]:
+    """COLUMN=KIND, as it was typed."""
+    found = {}
+    for value in values or []:
+        column, mark, kind = value.rpartition("=")
+        if not mark or not column or kind not in KINDS:
+            raise InputError(
+                f"--kind must be COLUMN=KIND, where KIND is {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {value!r}"
+            )
+        found[column] = kind
+    return found
+
+
 def train(
     context: typer.Context,
     data: Annotated[
         str,
         typer.Argument(
             metavar="DATA",
-            help="A CSV, TSV, JSON Lines or Parquet file; a folder, a quoted glob or a URL of Parquet files, which are "
-            "read in batches and may be larger than memory; a folder of images with one folder per class, "
-            "FOLDER/CLASS/*.png; a text file with one label, tab and text per line; or - for standard input.",
+            help="A CSV, TSV, JSON Lines, Parquet or Excel file (also .gz, .zst, .zip); a folder, a "
+            "quoted glob or a URL of Parquet files, which are read in batches and may be larger than memory; a folder "
+            "of images with one folder per class, FOLDER/CLASS/*.png; a text file with one label, tab and "
+            "text per line; or - for standard input.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write.")],
@@ -93,6 +109,19 @@ def train(
     ] = None,
     text: TextOption = None,
     ids: IdOption = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="COLUMN", help="A column that is not to be learned from; may be repeated."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            metavar="COLUMN=KIND",
+            help=f"What a column holds, where it is not found right: {', '.join(KINDS)}; may be repeated.",
+        ),
+    ] = None,
+    unlabelled: UnlabelledOption = "refuse",
     test_size: Annotated[
         float, typer.Option(min=0, help="Hold out this share (or number) of rows, and test the model on them.")
     ] = 0,
@@ -128,6 +157,21 @@ def train(
             "--class-conditional", help="Calibrate each class separately: sets keep their promise in every class."
         ),
     ] = False,
+    class_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class-weight",
+            metavar="balanced|LABEL=N",
+            help="Let each row of a class count N times, in training and in the vote; repeat it for other classes. "
+            "balanced: every class counts the same in total.",
+        ),
+    ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast", help="Train one network for a few epochs: several times faster, a little less accurate."
+        ),
+    ] = False,
     encoder: Annotated[
         str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, huggingface:FOLDER.")
     ] = "auto",
@@ -139,6 +183,10 @@ def train(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    day_first: DayFirstOption = None,
+    sheet: SheetOption = None,
     json: JsonOption = False,
     checkpoint: Annotated[
         Path | None,
@@ -159,6 +207,9 @@ def train(
     and few numbers are classes; several target columns of 0 and 1, and lists in JSON Lines, are several labels at once.
     --task says otherwise; --task labels reads cells such as a|b as two labels, and an empty cell as none.
 
+    What is said of separator, decimal mark and order of dates, or found, is kept with the model: later files are read
+    in the same way, unless they say otherwise.
+
     Examples:
 
     dwac train people.csv --target income -o model/ --test-size 0.2
@@ -168,6 +219,10 @@ def train(
     dwac train songs.csv -t happy -t calm -t sad -o model/     # several labels at once: columns of 0 and 1
 
     dwac train wine.csv --target quality --task ordered -o model/     # texts: --order low,mid,high
+
+    dwac train sales.xlsx --sheet 2024 --target won -o model/ --ignore customer --unlabelled drop
+
+    dwac train rare.csv --target fault -o model/ --class-weight balanced --class-conditional
 
     dwac train photos/ -o model/     # photos/cat/1.png, photos/dog/7.jpg, …
 
@@ -184,41 +239,58 @@ def train(
     console = Console(quiet=json or not is_first())
     refuse_occupied(output, overwrite=overwrite)
     ranks = [label for label in (order or "").split(",") if label.strip()]
+    chosen: dict[str, Any] = {"task": task, "order": ranks, "ignore": ignore or [], "kinds": _kinds(kind)}
+    written = told(separator, decimal, day_first)
     streamed = None
     if is_dataset(data, form):
+        _refuse_for_batches(kind=kind, sheet=sheet, decimal=decimal, separator=separator, unlabelled=unlabelled)
         asked = columns_of(target, text, ids)
-        streamed = read_dataset(data, asked, task=task, order=ranks, test_size=test_size, seed=seed)
+        del chosen["kinds"]
+        streamed = read_dataset(data, asked, test_size=test_size, seed=seed, **chosen)
         rows = streamed.rows
     else:
-        rows = read(data, target=target, text=text, ids=ids, form=form, encoding=encoding, task=task, order=ranks)
+        chosen |= {"told": written, "sheet": sheet, "unlabelled": unlabelled, "form": form, "encoding": encoding}
+        rows = read(data, target=target, text=text, ids=ids, **chosen)
     tasks.check(rows, data)
+    name = rows.kind if encoder == "auto" else encoder
+    quick = tasks.quick(rows, len(rows) if streamed is None else streamed.stream.n, name) if fast else {}
     clf = tasks.estimator(
         str(rows.task),
-        rows.kind if encoder == "auto" else encoder,
-        epochs=epochs,
-        ensemble_size=ensemble_size,
-        voters=int(voters) if voters is not None and voters.isdecimal() else voters,
-        cross_fit="auto" if cross_fit is None else cross_fit,
-        class_conditional=class_conditional,
-        device=device,
-        random_state=seed,
-        checkpoint=_checkpoint(rows, output, checkpoint),
-        **({} if streamed is None else batches.settings_of(rows)),
+        name,
+        **quick
+        | _given(epochs=epochs, ensemble_size=ensemble_size)
+        | {
+            "voters": int(voters) if voters is not None and voters.isdecimal() else voters,
+            "cross_fit": "auto" if cross_fit is None else cross_fit,
+            "class_conditional": class_conditional,
+            "class_weight": tasks.class_weight(class_weight or [], rows),
+            "device": device,
+            "random_state": seed,
+            "checkpoint": _checkpoint(rows, output, checkpoint),
+        }
+        | ({} if streamed is None else batches.settings_of(rows)),
     )
-    kinds = _kinds(rows)
+    kinds, aside = columns_of_table(rows)
+    aside = left_aside(rows, aside)
     if streamed is None:
-        show_rows(rows, data, kinds, console)
+        show_rows(rows, data, kinds, aside, console)
         parts = _held_out(rows, test_size, seed)
         kept, held = rows.take(parts[0]), rows.take(parts[1])
     else:
-        batches.show_dataset(streamed, data, kinds, console)
+        batches.show_dataset(streamed, data, kinds, aside, console)
         kept, held = streamed.test, streamed.test
+    if is_first():
+        print_notes(rows.notes)
+        show_warnings(kept if streamed is None else rows)
+    if fast and not json:
+        console.print(tasks.quick_line(quick), highlight=False, soft_wrap=True)
     start = time.perf_counter()
-    _fit(clf, kept if streamed is None else streamed.stream)
+    with progress_printed("Ctrl-C stops" if fast else "Ctrl-C stops, --fast is quicker"):
+        _fit(clf, kept if streamed is None else streamed.stream)
     if not is_first():
         return  # the first of several processes evaluates and writes
     seconds = time.perf_counter() - start
-    Model(clf, rows.columns).save(output, include_examples=not private)
+    Model(clf, rows.columns, rows.notation).save(output, include_examples=not private)
     held = held if streamed is None else batches.judged(clf, held)
     test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
     validation = kept.take(_validation(clf, kept)) if streamed is None else batches.nobody(rows)
@@ -226,8 +298,24 @@ def train(
         batches.show_reading(clf, console)
     show_training(clf, seconds, test, validation, output, console)
     if json:
-        found = summary(rows, kinds, clf, seconds, test, output)
+        found = summary(rows, kinds, aside, clf, seconds, test, output)
         print_json(found if streamed is None else found | batches.summary(streamed, clf))
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Settings that were given."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _refuse_for_batches(unlabelled: str, **options: Any) -> None:
+    """Refuse options of files that are read as a whole."""
+    given = [f"--{name}" for name, value in options.items() if value]
+    given += ["--unlabelled drop"] if unlabelled == "drop" else []
+    if given:
+        raise InputError(
+            f"{given[0]} is for files that are read as a whole; Parquet that is read in batches has types of its own; "
+            "leave it out, and write the files as they should be read"
+        )
 
 
 def _launch(arguments: list[str], data: str, output: Path, n: int, *, overwrite: bool) -> int:
@@ -292,109 +380,3 @@ def _fit(clf: Estimator, rows: Rows | Stream) -> None:
 def _validation(clf: Estimator, rows: Rows) -> NDArray[np.int64]:
     """Which rows were used for early stopping."""
     return np.flatnonzero(pd.Index(rows.ids).isin(clf.validation_ids_))
-
-
-# What users see
-
-
-def _kinds(rows: Rows) -> dict[str, list[str]]:
-    """The columns of a table, by how the model treats them."""
-    found: dict[str, list[str]] = {}
-    if rows.kind == "tabular":
-        for column in TabularEncoder().fit(rows.X).columns:
-            used = column.categories or column.gaps or any(column.scales)
-            found.setdefault(_KINDS[column.kind] if used else _UNUSED, []).append(str(column.name))
-    return found
-
-
-def show_rows(rows: Rows, name: str, kinds: dict[str, list[str]], console: Console) -> None:
-    """Print how the data was understood."""
-    facts = Table.grid(padding=(0, 2))
-    what = {"tabular": "rows", "image": "images", "text": "texts"}[rows.kind]
-    facts.add_row("data", f"{name}: {len(rows):,} {what}")
-    if rows.columns.text is not None:
-        facts.add_row("text", rows.columns.text)
-    if rows.columns.targets:
-        facts.add_row("target", listed(rows.columns.targets, 8, str))
-    facts.add_row("task", tasks.line(rows))
-    if rows.columns.id is not None:
-        facts.add_row("ids", rows.columns.id or "the first column, which has no name")
-    for kind, columns in kinds.items():
-        facts.add_row(kind, listed(columns, 8, str))
-    facts.add_row(*tasks.described(rows))
-    console.print(facts, highlight=False)
-    for column in kinds.get("categories", []) + kinds.get(_UNUSED, []):
-        if looks_like_text(rows.X[column]):
-            hint = f"note: {column!r} looks like text; --text {column} would predict from this column alone"
-            console.print(hint, style="yellow", highlight=False, soft_wrap=True)
-
-
-def show_training(
-    clf: Estimator, seconds: float, test: Evaluated | None, validation: Rows, output: Path, console: Console
-) -> None:
-    """Print how training went and how good the model is."""
-    console.print(f"trained {_how(clf, seconds)}", highlight=False, soft_wrap=True)
-    if clf.references_.weighted:
-        console.print(agreement_line(clf), highlight=False, soft_wrap=True)
-    if (expected := tasks.expected(clf, 0.05)) is not None:
-        console.print(f"{tasks.kind_of_sets(clf)} from {expected}", highlight=False, soft_wrap=True)
-    if test is not None:
-        console.print(*evaluation_tables(test, f"On {test.n:,} held-out rows"))
-    elif len(validation):
-        how_good = tasks.score(clf, validation.X, validation.y).rpartition(" ")
-        console.print(
-            f"{how_good[0]} on validation rows: {how_good[2]}; for a fair estimate, hold out rows with --test-size 0.2",
-            highlight=False,
-        )
-    console.print(f"written: {output}", highlight=False, soft_wrap=True)
-
-
-def _how(clf: Estimator, seconds: float) -> str:
-    if clf.cross_fitted_:
-        text = f"{clf.model_.ensemble_size} networks in {seconds:.0f} s, each without a fifth of the rows: "
-        text += f"{_who_votes(clf)} and calibrate"
-        judged = tasks.out_of_fold_score(clf)
-        return text if judged is None else f"{text}; {judged}, each judged by those that left it out"
-    return (
-        f"{len(clf.history_)} epochs in {seconds:.0f} s: {_who_votes(clf)}, {len(clf.validation_ids_):,} for early "
-        f"stopping, {len(clf.calibration_ids_):,} for calibration"
-    )
-
-
-def _who_votes(clf: Estimator) -> str:
-    n = len(clf.references_)
-    if not clf.references_.weighted:
-        return f"{n:,} rows vote"
-    return f"{n:,} representatives vote for {clf.references_.sizes.sum():,.0f} rows"
-
-
-def summary(
-    rows: Rows,
-    kinds: dict[str, list[str]],
-    clf: Estimator,
-    seconds: float,
-    test: Evaluated | None,
-    output: Path,
-) -> dict[str, Any]:
-    """The same as JSON."""
-    return {
-        "model": str(output),
-        "kind": rows.kind,
-        "rows": len(rows),
-        "target": rows.columns.target,
-        "task": rows.task,
-        "text": rows.columns.text,
-        "id": rows.columns.id,
-        "columns": kinds,
-        **tasks.facts(rows),
-        "epochs": len(clf.history_),
-        "seconds": seconds,
-        "voters": len(clf.references_),
-        "examples": round(float(clf.references_.sizes.sum())),
-        "agreement": None if clf.agreement_ is None else clf.agreement_._asdict(),
-        "validation": len(clf.validation_ids_),
-        "calibration": len(clf.calibration_ids_),
-        "cross_fitted": clf.cross_fitted_,
-        **tasks.expected_facts(clf, 0.05),
-        "test": None if test is None else test.to_dict(),
-    }

@@ -12,7 +12,7 @@ the whole, and no two discs overlap. The map is for the eye only: no vote depend
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ Whole = NDArray[np.int64]
 _FEW = 5  # distinct groups; fewer are arranged by their principal components
 _PERPLEXITY = 30  # t-SNE's usual number of neighbours
 _FILLED = 0.35  # share of the arranged area that the discs would cover before they are pushed apart
+_FULL, _EVEN = 0.6, 0.75  # the same on a map that fills its page, and how far empty stretches are closed there
 _GROWING, _SWEEPS = 100, 600  # sweeps in which discs grow and push each other apart, and the most sweeps in all
 _PUSH, _TOUCH = 0.8, 0.01  # a push is this share of the overlap; sweeps end when overlaps are below 1 % of two radii
 _INSIDE = 0.9  # how far members reach towards the rim of a disc
@@ -99,6 +100,35 @@ def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> L
         centres, radii = _apart(_arranged(means), np.sqrt(sizes))
         axes = _turns(axes, means, centres) @ (axes / spread[:, :, None])
     return Layout(centres, radii, classes, means, axes, False)
+
+
+def spread(found: Layout, wide: float = 1.5) -> Layout:
+    """The same groups on a map that fills a page `wide` times as wide as high: large discs, little empty space.
+
+    The map is turned so that it is widest from left to right, empty stretches between far groups are mostly closed
+    (their lengths mean little), and the discs push each other apart again. Neighbours mostly stay neighbours.
+    """
+    if found.unchanged or len(found.centres) < 2:
+        return found
+    weights = found.radii**2 / (found.radii**2).sum()
+    middle = weights @ found.centres
+    _, vectors = np.linalg.eigh((found.centres - middle).T * weights @ (found.centres - middle))
+    turn = vectors[:, ::-1].T  # (2, 2), widest first; the map of the embeddings is turned alike
+    turn *= np.sign(turn[np.arange(2), np.abs(turn).argmax(axis=1)])[:, None]
+    places = (found.centres - middle) @ turn.T
+    places = np.stack([_evenly(axis, weights) for axis in places.T], axis=1) * [wide, 1.0]
+    centres, radii = _apart(places, found.radii, covered=_FULL * 4 * wide)
+    return replace(found, centres=centres, radii=radii, axes=turn @ found.axes)
+
+
+def _evenly(values: Floats, weights: Floats) -> Floats:
+    """Coordinates within ±1, most of the way to where equal weights take equal lengths."""
+    order = np.argsort(values, kind="stable")
+    even = np.empty(len(values))
+    even[order] = 2 * (np.cumsum(weights[order]) - weights[order] / 2) - 1
+    low, high = values.min(), values.max()
+    plain = 2 * (values - low) / (high - low or 1.0) - 1
+    return np.asarray(_EVEN * even + (1 - _EVEN) * plain)
 
 
 def _sizes(h: NDArray[Any], leaves: Whole, sizes: Any) -> Floats:
@@ -208,14 +238,16 @@ def _arranged(h: Floats) -> Floats:
     return np.asarray(placed[where.reshape(-1)], dtype=np.float64)
 
 
-def _apart(places: Floats, radii: Floats) -> tuple[Floats, Floats]:
+def _apart(places: Floats, radii: Floats, *, covered: float | None = None) -> tuple[Floats, Floats]:
     """Discs that grow and push each other apart until they hardly overlap, then shrink until none does.
 
     Of two discs the smaller one is pushed more. Half the width or height of the map is 1, whichever is larger.
+    covered: the area of all discs before they are pushed apart; by default a share of that of their places.
     """
     width = np.ptp(places, axis=0)
     area = max(width.prod(), width.max() ** 2 / 4) or 1.0
-    radii = radii * np.sqrt(_FILLED * area / (np.pi * (radii**2).sum()))
+    covered = _FILLED * area if covered is None else covered
+    radii = radii * np.sqrt(covered / (np.pi * (radii**2).sum()))
     angle = np.arange(len(places)) * np.pi * (3 - np.sqrt(5))  # equal places part in different directions
     places = places + 1e-3 * radii.mean() * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     for sweep in range(_SWEEPS):

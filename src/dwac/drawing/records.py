@@ -22,9 +22,9 @@ def is_png(value: Any) -> bool:
     return isinstance(value, bytes) and value.startswith(_PNG)
 
 
-def data_url(png: bytes) -> str:
-    """A picture as a data URL."""
-    return "data:image/png;base64," + base64.b64encode(png).decode()
+def data_url(picture: bytes, kind: str = "png") -> str:
+    """A picture, a PNG or a JPEG, as a data URL."""
+    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()
 
 
 def kind_of(record: Any) -> str:

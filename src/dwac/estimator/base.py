@@ -6,22 +6,23 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Never, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from dwac import storage, training
 from dwac.conformal import typicality
-from dwac.encoders import Encoder
+from dwac.encoders import Encoder, ModuleEncoder
 from dwac.encoders.module import gathered
-from dwac.errors import HeadError, IdError, NonFiniteError
+from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
+from dwac.estimator.containers import from_loader, native, require_order
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import ROUNDING, Novelty
@@ -49,7 +50,7 @@ class Evidence(NamedTuple):
     fold_votes: Floats | None  # (n, F, K), of a cross-fitted model
 
 
-class Voting(BaseEstimator):  # type: ignore[misc]
+class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A fitted estimator whose training examples vote."""
 
     encoder: Any
@@ -77,6 +78,22 @@ class Voting(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     # Rows
+
+    def _received(self, X: Any, y: Any, ids: Any) -> tuple[Any, Any]:
+        """X and y of fit as pandas, NumPy, tensors, lists or a stream."""
+        if not isinstance(X, DataLoader):
+            return native(X), native(y, "y")
+        if ids is not None and not isinstance(ids, str):
+            require_order(X, "ids name rows in the order of the dataset")
+        found = from_loader(X, tables=not isinstance(self.encoder, torch.nn.Module | ModuleEncoder))
+        if found is None:
+            return X, y  # a stream
+        rows, labels = found
+        if labels is None and y is not None:
+            require_order(X, "y has labels in the order of the dataset")
+        if labels is not None and y is not None:
+            raise InputError("the batches of the DataLoader have labels, and y was given besides; leave y out")
+        return rows, native(y, "y") if labels is None else labels
 
     def _read(self, X: Any) -> tuple[Any, Inputs]:
         """The rows of X, and the tensors that the network takes; an error names a column or row that does not fit."""
@@ -114,6 +131,27 @@ class Voting(BaseEstimator):  # type: ignore[misc]
     def embed(self, X: Any) -> NDArray[np.float32]:
         """(n, d): the embeddings that vote: of all networks of the ensemble, with raw features where these count."""
         return batches.embed(self.model_, self._read(X)[1]).cpu().numpy()
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """(n, d): the embeddings, as `embed` gives them: an estimator is a step of a pipeline, too.
+
+        Follows `set_output`: a DataFrame of pandas or polars if asked. The embeddings of training rows were learned
+        with their labels: whoever trains on top of them should hold rows out.
+        """
+        return self.embed(X)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.model_.vector_size)
+
+    @property
+    def partial_fit(self) -> Never:
+        """There is none, on purpose: hasattr is False, and asking says what to do instead (decision 0024)."""
+        raise AttributeError(
+            f"{type(self).__name__} has no partial_fit: trained batch by batch, a network forgets what it read first, "
+            "and calibration rows must be drawn from all rows. Use fit(batches) for more rows than memory holds, and "
+            "add_references(X, y) to let more examples vote without training; see docs/decisions/0024-python-habits.md"
+        )
 
     def embed_with_novelty(self, X: Any) -> tuple[NDArray[np.float32], Floats]:
         """The embeddings, (n, d), and the novelty of the rows, as in `evidence`."""
@@ -432,6 +470,8 @@ class Voting(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = []  # embeddings are float32, whatever X is
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
@@ -439,9 +479,12 @@ class Voting(BaseEstimator):  # type: ignore[misc]
 
 def rows_for(X: Any, encoder: Encoder) -> Any:
     """X in the form that everything below works on."""
-    if isinstance(X, Dataset):
+    if isinstance(X, DataLoader):
+        require_order(X, "rows are answered in the order of the dataset")
+        X = (from_loader(X, tables=False) or (None,))[0]
+    elif isinstance(X, Dataset):
         X = gathered(X)[0]
-    return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else X)
+    return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else native(X))
 
 
 def has_columns(X: Any, encoder: Encoder) -> bool:

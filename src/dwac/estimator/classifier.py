@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,7 @@ from dwac.conformal import (
     nonconformity,
 )
 from dwac.errors import InputError, LabelError
+from dwac.estimator.containers import native
 from dwac.estimator.fitting import Reading
 from dwac.estimator.preparation import class_weights, encode_known, encode_labels, row_weights
 from dwac.estimator.readable import Reasons, readable, warn_of
@@ -48,9 +49,10 @@ from dwac.estimator.targets import (
     several_labels,
 )
 from dwac.estimator.worth import Options, worth_of
-from dwac.explain import Explanation, LabelExplanations, explain, explain_labels, privacy
+from dwac.explain import Explanation, Explanations, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.explainer import unreadable
 from dwac.explain.labels import unreadable_labels
+from dwac.explain.many import ids_of
 from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -201,17 +203,18 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         a caller such as `cross_val_score` this is a normal fit.
 
         Args:
-            X: a table, images, texts, tensors or a Dataset; see `encoder`. Or a table or texts that are read in batches
-                because memory does not hold them: a `pyarrow.dataset.Dataset`, a path, glob or URL of Parquet files,
-                or an iterable of batches: record batches, DataFrames or pairs (X, y). Then y, sample_weight and
-                ids are names of columns; only ids of voters and held-out rows are checked; and `stream_` says what was
-                measured on all rows and what on a sample.
+            X: a table, images, texts, tensors, a Dataset or a DataLoader; see `encoder`. Tables may be pandas, polars,
+                Arrow, NumPy or sparse; a sparse one must fit into memory once it is dense. Or a table or texts that are
+                read in batches because memory does not hold them: a `pyarrow.dataset.Dataset`, a path, glob or URL of
+                Parquet files, or an iterable of batches: record batches, DataFrames or pairs (X, y). Then y,
+                sample_weight and ids are names of columns; only ids of voters and held-out rows are checked; and
+                `stream_` says what was measured on all rows and what on a sample.
             y: one hashable label per row; or several labels: a table of 0 and 1 with a column per label, or a list of
-                labels for each row. Not needed for a Dataset of (x, y) items.
+                labels for each row. Not needed for a Dataset of (x, y) items, or batches of them.
             sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
         """
-        return self._fit(X, y, sample_weight, ids)
+        return self._fit(*self._received(X, y, ids), sample_weight, ids)
 
     def _read_target(self, y: Any, n: int) -> Reading:
         ordered = self.ordered is True
@@ -239,6 +242,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         return class_weights(self.class_weight, codes, target.outcomes)
 
     def _known(self, y: Any, n: int, *, strict: bool) -> tuple[NDArray[np.int64], Floats]:
+        y = native(y, "y")
         if self.target_.kind == LABELS:
             table = read_labels(y, n, self.classes_, listed=self.target_.listed)[0]
             return self.target_.codes(table), table
@@ -290,8 +294,23 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             has = probabilities_of(self.model_, votes, self.target_) >= 0.5
             right = (has == self._known(y, len(has), strict=False)[1]).all(axis=1)
         else:
-            right = votes.argmax(axis=1) == encode_known(y, len(votes), self.classes_, strict=False)
+            right = votes.argmax(axis=1) == self._known(y, len(votes), strict=False)[0]
         return float(np.average(right, weights=row_weights(sample_weight, len(right))))
+
+    def decision_function(self, X: Any) -> Floats:
+        """How far the votes speak for a class: log-odds (n,) of the second of two classes, else log P (n, K).
+
+        As scikit-learn has it: the largest is what `predict` gives; of two classes, above 0 is the second. Of several
+        labels the log-odds of each, (n, L). A class without votes gets the least number of float32.
+        """
+        votes = self.log_class_weights(X)
+        if self.target_.kind == LABELS:
+            p = probabilities_of(self.model_, votes, self.target_)
+            with np.errstate(divide="ignore"):
+                return _bounded(np.log(p) - np.log1p(-p))
+        if votes.shape[1] == 2:
+            return _bounded(votes[:, 1] - votes[:, 0])
+        return _bounded(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True))
 
     def conformal(self, X: Any) -> Any:
         """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged.
@@ -347,7 +366,25 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             found = replace(found, typicality=self._typicality(novelty, private=private))
         return found if reasons is None else found.without(~readable(reasons))
 
-    def predict_set(self, X: Any, epsilon: float = 0.05) -> NDArray[np.bool_]:
+    @overload
+    def predict_set(
+        self, X: Any, epsilon: float = ..., *, as_labels: Literal[False] = ..., as_frame: Literal[False] = ...
+    ) -> NDArray[np.bool_]: ...
+    @overload
+    def predict_set(
+        self, X: Any, epsilon: float = ..., *, as_labels: Literal[True], as_frame: Literal[False] = ...
+    ) -> list[list[Any]]: ...
+    @overload
+    def predict_set(
+        self, X: Any, epsilon: float = ..., *, as_labels: Literal[False] = ..., as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+    @overload
+    def predict_set(
+        self, X: Any, epsilon: float = ..., *, as_labels: Literal[True], as_frame: Literal[True]
+    ) -> pd.Series[Any]: ...
+    def predict_set(
+        self, X: Any, epsilon: float = 0.05, *, as_labels: bool = False, as_frame: bool = False
+    ) -> NDArray[np.bool_] | list[list[Any]] | pd.DataFrame | pd.Series[Any]:
         """(n, K): prediction sets, which miss the true label with probability at most `epsilon`.
 
         This holds on average over draws of the data, for new rows like those of fit, if calibration has its own rows.
@@ -357,8 +394,21 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
 
         Of several labels, (n, L): sets that miss at most a share `epsilon` of a row's labels, on average. (Those of a
         cross-fitted model did so on its own rows, each judged by networks that left it out; nothing is certain there.)
+
+        as_labels: a list of the labels in each row's set instead, most often just one. as_frame: a DataFrame with a
+        column for each class and the index of X; with as_labels, a Series of lists.
         """
-        epsilon = checks.epsilon(epsilon)
+        sets = self._sets(X, checks.epsilon(epsilon))
+        held = [[name for name, here in zip(self._names, row, strict=True) if here] for row in sets.tolist()]
+        if not as_frame:
+            return held if as_labels else sets
+        index = pd.Index(ids_of(native(X), len(sets)), tupleize_cols=False)
+        if as_labels:
+            return pd.Series(held, index=index, name="labels", dtype=object)
+        return pd.DataFrame(sets, index=index, columns=pd.Index(self._names, tupleize_cols=False))
+
+    def _sets(self, X: Any, epsilon: float) -> NDArray[np.bool_]:
+        """(n, K): prediction sets."""
         if self.target_.kind == LABELS:
             votes, reasons = self.votes(X)
             sets = self._label_calibration().misses.sets(probabilities_of(self.model_, votes, self.target_), epsilon)
@@ -444,11 +494,12 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
 
     # Explaining
 
-    def explain(self, X: Any, k: int = 5, *, label: Any = None, private: bool | None = None) -> list[Any]:
+    def explain(self, X: Any, k: int = 5, *, label: Any = None, private: bool | None = None) -> Explanations[Any]:
         """Why each example gets its label: the k nearest training examples, their votes, and how few decide it.
 
-        One `dwac.Explanation` per row. Of several labels, one `dwac.explain.LabelExplanations` per row, which has an
-        `Explanation` for each label; label: explain this one alone.
+        A list with one `dwac.Explanation` per row, which prints as a table (`dwac.explain.Explanations`). Of several
+        labels, one `dwac.explain.LabelExplanations` per row, which has an `Explanation` for each label; label: explain
+        this one alone.
 
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.
@@ -466,7 +517,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
                 given = {"private": private, "shown": shown, "X": rows.X, "novelty": novelty}
                 found = iter(self.explain_of(h, k, label=label, **given))
         unread = partial(self._unread, label=label, private=self.private_ if private is None else private)
-        return [next(found) if why is None else unread(why) for why in rows.reasons]
+        explained = [next(found) if why is None else unread(why) for why in rows.reasons]
+        return Explanations(explained, ids_of(X, len(explained)))
 
     def _check_label(self, label: Any) -> None:
         if label is None:
@@ -564,3 +616,9 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             descriptions=None if private else self.descriptions_ if references is None else descriptions,
             **common,
         )
+
+
+def _bounded(scores: Floats) -> Floats:
+    """Scores that scikit-learn can compare: no infinities."""
+    most = float(np.finfo(np.float32).max)
+    return np.nan_to_num(scores, nan=0.0, posinf=most, neginf=-most)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from dwac import _checks as checks
 from dwac.conformal import ExpectedIntervals, IntervalCalibration
 from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import InputError, ShapeError
+from dwac.estimator.containers import native
 from dwac.estimator.distribution import PredictedDistribution, as_numpy
 from dwac.estimator.fitting import Reading, grouped
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
@@ -32,7 +33,8 @@ from dwac.estimator.readable import NUMBERS_UNREAD, warn_of
 from dwac.estimator.streaming import StreamingEstimator
 from dwac.estimator.targets import numbers, read_numbers
 from dwac.estimator.worth import Options, worth_of
-from dwac.explain import NumberExplanation, explain_numbers
+from dwac.explain import Explanations, NumberExplanation, explain_numbers
+from dwac.explain.many import ids_of
 from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.nn import WeightedAverage, batches
 from dwac.reference import ReferenceSet
@@ -53,9 +55,6 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     settings that are not listed are those of `DWACClassifier`.
 
     Args:
-        encoder, kernel, embedding_size, ensemble_size, penalty, epochs, batch_size, learning_rate, weight_decay,
-        patience, validation_size, calibration_size, cross_fit, rescale, raw_features, look_alikes, voters,
-        mixed_precision, compiled, checkpoint, device, random_state, verbose: see `DWACClassifier`.
         head: "dwac", or "linear": the same network with a linear output and squared error, for comparison.
         average: what `predict` returns of the votes: their "mean", or their "median".
 
@@ -140,17 +139,18 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         """Train on X and y.
 
         Args:
-            X: a table, images, texts, tensors or a Dataset; see `encoder`. Or a table or texts that are read in batches
-                because memory does not hold them: a `pyarrow.dataset.Dataset`, a path, glob or URL of Parquet files,
-                or an iterable of batches: record batches, DataFrames or pairs (X, y). Then y, sample_weight, groups and
-                ids are names of columns; only ids of voters and held-out rows are checked; and `stream_` says what was
-                measured on all rows and what on a sample.
+            X: a table, images, texts, tensors, a Dataset or a DataLoader; see `encoder`. Tables may be pandas, polars,
+                Arrow, NumPy or sparse; a sparse one must fit into memory once it is dense. Or a table or texts that are
+                read in batches because memory does not hold them: a `pyarrow.dataset.Dataset`, a path, glob or URL of
+                Parquet files, or an iterable of batches: record batches, DataFrames or pairs (X, y). Then y,
+                sample_weight, groups and ids are names of columns; only ids of voters and held-out rows are checked;
+                and `stream_` says what was measured on all rows and what on a sample.
             y: one finite number per row, or a table of several.
             sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
             groups: (n,) hashable names. `predict_interval(…, groups=…)` then has its guarantee within each group.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
         """
-        return self._fit(X, y, sample_weight, ids, groups)
+        return self._fit(*self._received(X, y, ids), sample_weight, ids, groups)
 
     def _read_target(self, y: Any, n: int) -> Reading:
         exact, names, single = read_numbers(y, n)
@@ -167,7 +167,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
     def _known(self, y: Any, n: int, *, strict: bool) -> tuple[NDArray[np.int64], Floats]:
         del strict
-        exact = read_numbers(y, n)[0]
+        exact = read_numbers(native(y, "y"), n)[0]
         width = self.target_.table.shape[1]
         if exact.shape[1] != width:
             raise ShapeError(f"y must have {width} numbers per row, as in fit; got {exact.shape[1]}")
@@ -241,7 +241,22 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         """(n, Q), or (n, T, Q): quantiles of the votes. `predict_interval` has a guarantee, these have none."""
         return self.predict_distribution(X).quantiles(levels)
 
-    def predict_interval(self, X: Any, epsilon: float = 0.1, *, groups: Iterable[Hashable] | None = None) -> Floats:
+    @overload
+    def predict_interval(
+        self,
+        X: Any,
+        epsilon: float = ...,
+        *,
+        groups: Iterable[Hashable] | None = ...,
+        as_frame: Literal[False] = ...,
+    ) -> Floats: ...
+    @overload
+    def predict_interval(
+        self, X: Any, epsilon: float = ..., *, groups: Iterable[Hashable] | None = ..., as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+    def predict_interval(
+        self, X: Any, epsilon: float = 0.1, *, groups: Iterable[Hashable] | None = None, as_frame: bool = False
+    ) -> Floats | pd.DataFrame:
         """(n, 2), or (n, T, 2): lower and upper ends of intervals, which miss the truth with probability ≤ `epsilon`.
 
         Quantiles of the votes, at tails that the calibration rows have shown to be safe. The guarantee holds on average
@@ -250,6 +265,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         read, intervals are infinite.
 
         groups: (n,) the groups of the rows, where fit was given groups: the guarantee then holds within each.
+        as_frame: a DataFrame with the columns low and high, for each of several numbers, and the index of X.
         """
         epsilon = checks.epsilon(epsilon)
         rows, h = self._heard(X)
@@ -258,7 +274,12 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         asked = None if named is None else [name for name, here in zip(named, rows.readable, strict=True) if here]
         found = np.tile([-np.inf, np.inf], (len(rows.reasons), self.target_.table.shape[1], 1))
         found[rows.readable] = self.intervals_of(h, epsilon, groups=asked)
-        return found[:, 0] if self.target_.single else found
+        if not as_frame:
+            return found[:, 0] if self.target_.single else found
+        ends = ["low", "high"]
+        columns = pd.Index(ends) if self.target_.single else pd.MultiIndex.from_product([self.target_.names, ends])
+        index = pd.Index(ids_of(native(X), len(found)), tupleize_cols=False)
+        return pd.DataFrame(found.reshape(len(found), -1), index=index, columns=columns)
 
     def intervals_of(self, h: torch.Tensor, epsilon: float, *, groups: Sequence[Hashable] | None = None) -> Floats:
         """(n, T, 2): the intervals of rows with embeddings h (n, d) that are already computed."""
@@ -345,8 +366,10 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
     def explain(
         self, X: Any, k: int = 5, *, epsilon: float = 0.1, private: bool | None = None
-    ) -> list[NumberExplanation]:
+    ) -> Explanations[NumberExplanation]:
         """Why each row gets its number: who voted for which number, how the votes split, whose removal would matter.
+
+        A list with one `dwac.explain.NumberExplanation` per row, which prints as a table.
 
         k: how many of the nearest training examples to show. epsilon: of the interval, as in `predict_interval`.
         private: give rounded numbers only; no training id, record, distance or number. By default for a model that was
@@ -374,7 +397,8 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
             single=self.target_.single,
             private=self.private_ if private is None else private,
         )
-        return [next(found) if why is None else prior(why) for why in rows.reasons]
+        explained = [next(found) if why is None else prior(why) for why in rows.reasons]
+        return Explanations(explained, ids_of(X, len(explained)))
 
     def explain_of(
         self,

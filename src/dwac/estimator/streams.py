@@ -28,6 +28,7 @@ from torch.utils.data import Dataset
 from dwac._checks import listed
 from dwac.encoders.base import array_of
 from dwac.errors import InputError, ShapeError
+from dwac.estimator.containers import native
 
 Ints = NDArray[np.int64]
 
@@ -160,7 +161,7 @@ def is_stream(X: Any) -> bool:
     if isinstance(X, Stream | pads.Dataset | pa.RecordBatchReader | str | PathLike):
         return True
     if isinstance(X, list):
-        return len(X) > 0 and all(isinstance(part, _HELD) for part in X)
+        return len(X) > 0 and all(isinstance(part, _HELD) or hasattr(part, "to_pandas") for part in X)
     held = (tuple, pd.DataFrame, pd.Series, np.ndarray, Tensor, Dataset, Mapping, bytes, set, frozenset)
     arrays = any(hasattr(X, name) for name in ("to_pandas", "__array__", "toarray", "__getitem__", "shape"))
     return isinstance(X, Iterable) and not isinstance(X, held) and not arrays
@@ -322,6 +323,8 @@ def _as_table(batch: Any, roles: Roles, number: int) -> tuple[pa.Table, dict[str
         batch, y = batch
         if roles.target is not None:
             raise InputError("the target is in the pairs (X, y) of the batches; leave y out, or give batches of rows")
+    if not isinstance(batch, pa.RecordBatch | pa.Table):
+        batch, y = native(batch), native(y, "y")
     if isinstance(batch, pa.RecordBatch):
         batch = pa.Table.from_batches([batch])
     if isinstance(batch, pa.Table):

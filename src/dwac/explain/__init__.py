@@ -7,11 +7,13 @@ print(explanation)
 from dwac.explain.explainer import explain
 from dwac.explain.explanation import Explanation
 from dwac.explain.labels import LabelExplanations, explain_labels
+from dwac.explain.many import Explanations
 from dwac.explain.numbers import NumberExplanation, explain_numbers
 from dwac.explain.voters import Group, Neighbor
 
 __all__ = [
     "Explanation",
+    "Explanations",
     "Group",
     "LabelExplanations",
     "Neighbor",

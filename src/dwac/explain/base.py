@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,18 +11,33 @@ from typing import Any
 
 import pandas as pd
 
-from dwac.drawing.records import plain
+from dwac.drawing.records import kind_of, plain
+from dwac.drawing.records import written as short
 from dwac.explain import privacy
-from dwac.explain.rendering import STYLE, about, attention, brief, cell, percent, shown
+from dwac.explain.rendering import (
+    STYLE,
+    about,
+    attention,
+    cell,
+    distance,
+    line_width,
+    more_columns,
+    percent,
+    shown,
+    table_lines,
+    wrapped,
+)
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
 from dwac.metrics import Agreement
 
+_OWN = ("id", "label", "weight", "log_weight", "share", "size", "distance", "examples", "most alike", "group")
 HALF = 0.5  # of the vote: who holds it explains the prediction
+EXAMPLE = "this example"  # its own row among those of the voters
 STRANGE = 0.05  # typicality up to which an example is called unlike the training data
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class VoteExplanation:
     """Why one example got its prediction: who voted on it, one by one and in groups."""
 
@@ -84,13 +100,27 @@ class VoteExplanation:
         return pd.DataFrame(rows, columns=columns)
 
     def _shown_frame(self) -> pd.DataFrame:
-        """The voters to show, as a table for people."""
+        """The voters to show, as a table for people: share, vote, id, and their records."""
+        if self.private or self.unreadable:
+            return self._frame(self.neighbors, ["share", "label"])
         if self.few_suffice:
-            return self.to_frame().drop(columns="log_weight", errors="ignore")
+            names = ["share", "label", "id", *(["size"] if self._represents else []), "distance"]
+            return self._frame(self.neighbors, names)
         faces = self._frame(self.shown, ["share", "label", "size", "id"])
-        if any(group.description for group in self.shown_groups):
-            faces.insert(3, "group", [group.description or "" for group in self.shown_groups])
+        faces = faces.rename(columns={"size": "examples", "id": "most alike"})
+        if any(group.words for group in self.shown_groups):
+            faces.insert(4, "group", [group.words or "" for group in self.shown_groups])
         return faces
+
+    def _telling(self, columns: Sequence[Any]) -> list[Any]:
+        """Columns of records, those first that set the shown groups apart."""
+        places: dict[Any, int] = {}
+        for part in ", ".join(group.words or "" for group in self.shown_groups).split(", "):
+            named = max(
+                (name for name in columns if part.startswith(f"{name} ")), key=lambda n: len(str(n)), default=""
+            )
+            places.setdefault(named, len(places))
+        return sorted(columns, key=lambda name: places.get(name, len(places)))
 
     def _frame(self, voters: Sequence[Neighbor], names: Sequence[str]) -> pd.DataFrame:
         if self.unreadable:
@@ -100,10 +130,19 @@ class VoteExplanation:
         rows = []
         for n in voters:
             record = {} if n.record is None else record_items(n.record)
-            # A record may have a column with the name of one of ours: both are kept.
-            extra = {f"record.{k}" if k in names else k: v for k, v in record.items()}
-            rows.append({name: getattr(n, name) for name in names} | extra)
+            rows.append(
+                {name: getattr(n, name) for name in names} | {self._title(key): value for key, value in record.items()}
+            )
         return pd.DataFrame(rows)
+
+    def _title(self, key: Any) -> Any:
+        """The name of a column of records; where it is that of a column of ours it gets another, and both are kept."""
+        return f"record.{key}" if key in self._own_names else key
+
+    @property
+    def _own_names(self) -> tuple[str, ...]:
+        """Columns that are not of records, in any table of voters."""
+        return _OWN
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain Python values, ready for JSON."""
@@ -171,31 +210,121 @@ class VoteExplanation:
     # Pages
 
     def __str__(self) -> str:
-        """The sentences, then the neighbours as a table."""
+        """As `to_text`, as wide as the terminal."""
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        """What is predicted, and how many voted, in one line."""
+        voted = "could not be read" if self.unreadable else f"{self._voters(self.n_references)} voted"
+        return f"<{type(self).__name__}: {self._headline()}; {voted}>"
+
+    def _headline(self) -> str:
+        """What is predicted, in short."""
+        raise NotImplementedError
+
+    def _summary(self) -> dict[str, Any]:
+        """One line of a table of many explanations, for `Explanations`."""
+        raise NotImplementedError
+
+    def _heaviest(self) -> dict[str, Any]:
+        """Who has most of the vote, and how much, for `_summary`; nothing if private or unreadable."""
+        if self.private or self.unreadable:
+            return {}
+        if self.few_suffice:
+            first = max(self.neighbors, key=lambda neighbor: neighbor.share)
+            return {"share": first.share, "heaviest voter": str(first.id)}
+        group = self.groups[0]
+        size = f"{group.size:,} example{'s' * (group.size > 1)}"
+        words = f"{group.words} ({size})" if group.words else f"{size} like {group.face.id}"
+        return {"share": group.share, "heaviest voter": words}
+
+    def to_text(self, width: int | None = None, *, again: bool = True) -> str:
+        """The sentences, then who voted as a table, in lines of at most `width` characters.
+
+        The table begins with the example itself, and has as many columns as fit, the telling ones first; how many it
+        leaves out is said below. width: by default that of the terminal. again: say also what holds for all labels of
+        the example.
+        """
+        width = line_width() if width is None else width
+        facts = [line for sentence in self._printed(again=again) for line in wrapped(sentence, width)]
         if self.unreadable:
-            return "\n".join(self.sentences())
-        shown = self._shown_frame().map(brief)
-        if self.private or not self.few_suffice:
-            written = privacy.percent if self.private else percent
-            shown["share"] = shown["share"].map(lambda share: share if isinstance(share, str) else written(share))
-        table = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}")
-        return "\n".join([*self.sentences(), "", table])
+            return "\n".join(facts)
+        frame = self._shown_frame()
+        columns, own = self._arranged(frame)
+        written = privacy.percent if self.private else percent
+        rows = frame[columns].astype(object)
+        if "distance" in rows:
+            rows["distance"] = [distance(value) for value in frame["distance"]]
+        rows["share"] = [share if isinstance(share, str) else written(share) for share in frame["share"]]
+        filling = "group" if "group" in columns else "text" if columns[own:] == ["text"] else None
+        if filling == "group":
+            rows = rows[columns[:own]]
+        elif own < len(columns):
+            rows = pd.concat([self._example_row(columns[:own], columns[own:]), rows])
+        lines, left_out = table_lines(rows, width, always=own, filling=filling)
+        if filling == "group":
+            lines += self._own_values(columns[own:], width)
+            left_out = columns[own:]
+        return "\n".join([*facts, "", *lines, *more_columns(left_out, width)])
+
+    def _own_values(self, columns: Sequence[Any], width: int) -> list[str]:
+        """The values of the example that compare with what sets groups apart; or its text; nothing for images."""
+        kind = kind_of(self.record)
+        if kind not in ("table", "text"):
+            return []
+        values = [f"{name} {short(self.record[name])}" for name in columns if name in self.record]
+        values = [self.record["text"]] if kind == "text" else values
+        return [textwrap.shorten(f"{EXAMPLE.capitalize()}: {', '.join(values)}", width, placeholder=" …")]
+
+    def _printed(self, *, again: bool) -> list[str]:
+        """The sentences that a table of the voters leaves to be said."""
+        told = set(self._told_below()) | set(() if again else self._typicality_sentences())
+        return [sentence for sentence in self.sentences() if sentence not in told]
+
+    def _told_below(self) -> list[str]:
+        """The sentences that say what a printed table says."""
+        return []
+
+    def _arranged(self, frame: pd.DataFrame) -> tuple[list[Any], int]:
+        """(columns of `_shown_frame` in the order in which they are shown, how many of these are not of records)."""
+        keys = {key for voter in self.shown if voter.record is not None for key in record_items(voter.record)}
+        titles = {self._title(key) for key in keys}
+        own = [name for name in frame.columns if self.private or name not in titles]
+        return [*own, *self._telling([name for name in frame.columns if name not in own])], len(own)
+
+    def _example_row(self, own: Sequence[Any], columns: Sequence[Any]) -> pd.DataFrame:
+        """The explained example as a row among those of the voters; none if it has no such columns."""
+        if kind_of(self.record) not in ("table", "text"):
+            return pd.DataFrame(columns=[*own, *columns], dtype=object)
+        name = next((name for name in ("most alike", "id") if name in own), own[-1])
+        mine = {self._title(key): value for key, value in self.record.items()}
+        row = dict.fromkeys(own, "") | {name: EXAMPLE} | {column: mine.get(column, "") for column in columns}
+        return pd.DataFrame([row], columns=[*own, *columns], dtype=object)
 
     def to_html(self, *, example: bool = True) -> str:
         """A self-contained HTML fragment: no scripts, no links, every value escaped.
 
-        example: begin with the example itself.
+        example: show the example itself, a row of a table above those that voted, other things at the top; and say what
+        holds for all labels of the example.
         """
         frame = self._shown_frame()
-        head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
-        body = "".join(
-            "<tr>" + "".join(cell(str(name), row[i], self.private) for i, name in enumerate(frame.columns)) + "</tr>"
+        columns, own = self._arranged(frame)
+        mine = self._example_row(columns[:own], columns[own:]) if example and own < len(columns) else frame.iloc[:0]
+        beside = len(mine) > 0 and kind_of(self.record) == "table"
+        words = "" if not example or beside else attention(self.attention) if self.attention else shown(self.record)
+        words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self._printed(again=example))
+        head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in columns)
+        body = self._rows_html(mine[columns], ' class="dwac-example"') if beside else ""
+        body += self._rows_html(frame[columns], "")
+        table = f'<div class="dwac-wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        return f'<div class="dwac-explanation">{STYLE}{words}{"" if self.unreadable else table}</div>'
+
+    def _rows_html(self, frame: pd.DataFrame, kind: str) -> str:
+        names = [str(name) for name in frame.columns]
+        return "".join(
+            f"<tr{kind}>{''.join(cell(n, v, self.private) for n, v in zip(names, row, strict=True))}</tr>"
             for row in frame.itertuples(index=False, name=None)
         )
-        words = "" if not example else attention(self.attention) if self.attention else shown(self.record)
-        words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences())
-        table = "" if self.unreadable else f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return f'<div class="dwac-explanation">{STYLE}{words}{table}</div>'
 
     def _repr_html_(self) -> str:
         return self.to_html()

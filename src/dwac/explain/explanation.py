@@ -16,7 +16,7 @@ from dwac.errors import PrivacyError
 from dwac.explain import privacy
 from dwac.explain.base import STRANGE, VoteExplanation, p_value
 from dwac.explain.descriptions import NOTHING, summary
-from dwac.explain.rendering import about
+from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group
 from dwac.explain.votes import LabelVotes
 
@@ -27,7 +27,7 @@ _NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8:
 _FEW = 10
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Explanation(VoteExplanation):
     """Why one example got its label; made by `dwac.explain.explain`.
 
@@ -110,9 +110,20 @@ class Explanation(VoteExplanation):
             "flip_size": self.flip_size,
         }
 
+    def _share(self, value: float) -> str:
+        return privacy.percent(value) if self.private else percent(value)
+
+    def _headline(self) -> str:
+        return f"{self.label}, {self._share(self.probability)}"
+
+    def _summary(self) -> dict[str, Any]:
+        found = {"label": self.label, "probability": self.probability}
+        trust = {"confidence": self.confidence, "typicality": self.typicality}
+        return found | ({} if self.confidence is None else trust) | self._heaviest()
+
     def sentences(self) -> list[str]:
         """The explanation in plain words, one entry per fact."""
-        probability = privacy.percent(self.probability) if self.private else f"{self.probability:.3f}"
+        probability = self._share(self.probability)
         if self.unreadable:
             return [
                 f"This example could not be read: {self.unreadable}.",
@@ -130,7 +141,7 @@ class Explanation(VoteExplanation):
     def _trust_sentences(self) -> list[str]:
         if self.credibility is None or self.confidence is None:
             return []
-        confidence = privacy.confidence(self.confidence) if self.private else f"{self.confidence:.3f}"
+        confidence = privacy.confidence(self.confidence) if self.private else percent(self.confidence)
         credibility = p_value(self.credibility, private=self.private)
         return [
             *self._typicality_sentences(),
@@ -185,6 +196,9 @@ class Explanation(VoteExplanation):
         ]
         told = summary(words, [group.share for group in self.groups])
         return [] if told is None else [f"In words, {told}."]
+
+    def _told_below(self) -> list[str]:
+        return [] if self.private or self.unreadable or self.few_suffice else self._vote_sentences()
 
     def _flip_sentence(self) -> str:
         if self.flip_size is None:

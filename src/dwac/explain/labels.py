@@ -22,7 +22,7 @@ from dwac.explain import privacy
 from dwac.explain.base import typicality_sentences
 from dwac.explain.explainer import check_records, explanation, neighbors, unreadable
 from dwac.explain.explanation import Explanation
-from dwac.explain.rendering import STYLE, attention, shown
+from dwac.explain.rendering import STYLE, attention, line_width, percent, shown, wrapped
 from dwac.explain.voters import Source
 from dwac.explain.votes import LabelVotes, Votes
 from dwac.metrics import Agreement
@@ -30,6 +30,7 @@ from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
 _NAMED = 12  # labels named in a sentence
+_COLUMNS = 6  # labels with a column of their own in a table of many explanations
 
 
 class LabelExplanations(Mapping[Any, Explanation]):
@@ -87,7 +88,8 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
     def __repr__(self) -> str:
         """The labels that are predicted."""
-        return f"LabelExplanations({len(self)} labels; predicted: {list(self.labels)})"
+        said = self._named(self.labels) or "no label"
+        return f"<{type(self).__name__}: {said}, of {len(self):,} labels>"
 
     # Words
 
@@ -114,7 +116,7 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
     def _probability(self, label: Any) -> str:
         p = self.probabilities[label]
-        return privacy.percent(p) if self.private else f"{p:.3f}"
+        return privacy.percent(p) if self.private else percent(p)
 
     @property
     def _shown(self) -> tuple[Any, ...]:
@@ -122,10 +124,25 @@ class LabelExplanations(Mapping[Any, Explanation]):
         return self.labels or (max(self, key=lambda label: self.probabilities[label]),)
 
     def __str__(self) -> str:
-        """The sentences, then the explanations of the predicted labels, or of the most probable one."""
+        """As `to_text`, as wide as the terminal."""
+        return self.to_text()
+
+    def to_text(self, width: int | None = None) -> str:
+        """The sentences, then the explanations of the predicted labels, or of the most probable one.
+
+        width: of the lines, by default that of the terminal.
+        """
+        width = line_width() if width is None else width
+        facts = "\n".join(line for sentence in self.sentences() for line in wrapped(sentence, width))
         if self.unreadable:
-            return "\n".join(self.sentences())
-        return "\n\n".join(["\n".join(self.sentences()), *(f"{label}\n{self[label]}" for label in self._shown)])
+            return facts
+        return "\n\n".join([facts, *(f"{label}\n{self[label].to_text(width, again=False)}" for label in self._shown)])
+
+    def _summary(self) -> dict[str, Any]:
+        """One line of a table of many explanations, for `Explanations`."""
+        found: dict[str, Any] = {"labels": ", ".join(map(str, self.labels)) or "–"}
+        found |= {f"P({label})": self.probabilities[label] for label in list(self)[:_COLUMNS]}
+        return found | ({} if self.typicality is None else {"typicality": self.typicality})
 
     # Plain values and pages
 

@@ -70,7 +70,7 @@ class NumberSource(Source):
         return values[0] if self.single else tuple(values)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class NumberExplanation(VoteExplanation):
     """Why one example got its number; made by `explain_numbers`, or by `DWACRegressor.explain`.
 
@@ -157,7 +157,7 @@ class NumberExplanation(VoteExplanation):
 
         Of several numbers a column for each. If private, one row per range of numbers.
         """
-        return self._histogram_frame() if self.private else self._numbered(super().to_frame(), lambda value: value)
+        return self._histogram_frame() if self.private else self._numbered(super().to_frame(), lambda _, value: value)
 
     def groups_frame(self) -> pd.DataFrame:
         """One row per group, heaviest first: mean, low, high, share, size, description, representative's id."""
@@ -169,6 +169,10 @@ class NumberExplanation(VoteExplanation):
                 frame.insert(0, title, [getattr(each, part) for each in ranges])
         return frame.drop(columns="label")
 
+    @property
+    def _own_names(self) -> tuple[str, ...]:
+        return (*super()._own_names, *(["number"] if self._single else map(str, self.names)))
+
     def _shown_frame(self) -> pd.DataFrame:
         if self.private:
             frame = self.to_frame()
@@ -177,19 +181,16 @@ class NumberExplanation(VoteExplanation):
             return self.to_frame()
         frame = super()._shown_frame()
         if self.few_suffice:
-            titles = ["number"] if self._single else [str(name) for name in self.names]
-            for t, title in enumerate(titles):
-                frame[title] = frame[title].map(self._numerals[t].exact)
-            return frame
+            return self._numbered(frame, lambda t, value: self._numerals[t].exact(value))
         frame["label"] = [group.label for group in self.shown_groups]
-        return self._numbered(frame, None)
+        return self._numbered(frame, self._range)
 
-    def _numbered(self, frame: pd.DataFrame, written: Callable[[Any], Any] | None) -> pd.DataFrame:
+    def _numbered(self, frame: pd.DataFrame, written: Callable[[int, Any], Any]) -> pd.DataFrame:
         """The column of labels as numbers, one column for each."""
         place = list(frame.columns).index("label")
         labels = [self._each(label) for label in frame.pop("label")]
         for t, name in enumerate(self.names):
-            values = [self._range(t, label[t]) if written is None else written(label[t]) for label in labels]
+            values = [written(t, label[t]) for label in labels]
             frame.insert(place + t, "number" if self._single else str(name), values)
         return frame
 
@@ -224,6 +225,22 @@ class NumberExplanation(VoteExplanation):
         }
 
     # Words
+
+    def _headline(self) -> str:
+        return self._predicted()
+
+    def _summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for t, name in enumerate(self.names):
+            lead = "" if self._single else f"{name} "
+            found[f"{lead}prediction"] = self._each(self.prediction)[t]
+            if self.interval is not None:
+                found |= dict(zip((f"{lead}low", f"{lead}high"), self._each(self.interval)[t], strict=True))
+        return found | ({} if self.typicality is None else {"typicality": self.typicality}) | self._heaviest()
+
+    def _told_below(self) -> list[str]:
+        described = any(group.words for group in self.shown_groups)
+        return self._group_sentences() if described and not self.few_suffice else []
 
     def sentences(self) -> list[str]:
         """The explanation in plain words, one entry per fact."""

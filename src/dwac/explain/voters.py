@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.explain.descriptions import share_in_words
+from dwac.explain.rendering import percent
 from dwac.explain.votes import Ints, Votes
 
 Floats = NDArray[np.float64]
@@ -29,7 +30,7 @@ class Neighbor:
     share: float  # of the votes of all classes together
     id: Any = None
     distance: float | None = None  # ‖h - h_i‖
-    record: Any = None
+    record: Any = field(default=None, repr=False)
     size: int = 1  # how many training examples it votes for
 
     @classmethod
@@ -87,7 +88,7 @@ class Group:
 
     def __repr__(self) -> str:
         """Its label, size and share."""
-        return f"Group({self.label!r}, {self.size:,} examples, {self.share:.1%} of the vote)"
+        return f"Group({self.label!r}, {self.size:,} examples, {percent(self.share)} of the vote)"
 
     @property
     def ids(self) -> list[Any]:

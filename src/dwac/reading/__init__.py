@@ -13,42 +13,52 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError
+from dwac.reading import excel
+from dwac.reading.compressed import decompressed, plain_name
 from dwac.reading.datasets import Streamed, is_dataset, read_dataset
 from dwac.reading.files import PICTURES, read_pictures, read_sentences
 from dwac.reading.model import Estimator, Model, load
-from dwac.reading.roles import arrange, arrange_like, looks_like_text
+from dwac.reading.notation import KINDS, Notation, notation, understood
+from dwac.reading.roles import arrange, arrange_like, check_columns, looks_like_text
 from dwac.reading.rows import Columns, Rows
-from dwac.reading.tables import read_table
+from dwac.reading.tables import Table, decimal_comma, decoded, delimiter_of, head_of, read_table
 from dwac.reading.targets import MARK, TASKS, known, understand
 
 __all__ = [
     "FORMATS",
+    "KINDS",
     "MARK",
     "TASKS",
+    "UNLABELLED",
     "Columns",
     "Estimator",
     "Model",
+    "Notation",
     "Rows",
     "Streamed",
     "columns_of",
     "is_dataset",
     "load",
     "looks_like_text",
+    "notation",
     "read",
     "read_dataset",
 ]
 
-FORMATS = ("csv", "tsv", "jsonl", "parquet", "text", "image")
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "excel", "text", "image")
+UNLABELLED = ("refuse", "drop")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+_SUFFIXES |= dict.fromkeys((*excel.SUFFIXES, ".xls"), "excel")
 _SUFFIXES |= {".parquet": "parquet", ".pq": "parquet", ".txt": "text", **dict.fromkeys(PICTURES, "image")}
 
 
@@ -64,8 +74,15 @@ def read(
     encoding: str = "utf-8",
     task: str | None = None,
     order: Sequence[str] = (),
+    told: Notation | None = None,
+    sheet: str | None = None,
+    ignore: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
+    unlabelled: str = "refuse",
 ) -> Rows:
-    """Read a table (CSV, TSV, JSON Lines, Parquet), a folder with one folder of images per class, or a file of texts.
+    """Read a table, a folder with one folder of images per class, or a file of texts.
+
+    Tables are CSV, TSV, JSON Lines, Parquet and Excel. Each of them, and a file of texts, may be compressed.
 
     Args:
         source: a file, a folder, or "-" for standard input.
@@ -79,37 +96,122 @@ def read(
         encoding: encoding of text files.
         task: without `like`, what the target is: one of TASKS; by default judged from its values (`Rows.task`).
         order: labels from the lowest to the highest, for ordered labels that are not numbers.
+        told: how the table is written, as far as it is said; it goes before what the model learned.
+        sheet: of a workbook; by default the first.
+        ignore: without `like`, columns that are not learned from.
+        kinds: without `like`, what columns hold, where it is not found right: one of KINDS for each.
+        unlabelled: what is done with rows without a target where one is required: "refuse" or "drop".
     """
     if form is not None and form not in FORMATS:
         raise InputError(f"unknown format {form!r}; choose {', '.join(FORMATS)}")
+    if unlabelled not in UNLABELLED:
+        raise InputError(f"unlabelled must be {' or '.join(UNLABELLED)}; got {unlabelled!r}")
+    for column, kind in (kinds or {}).items():
+        if kind not in KINDS:
+            raise InputError(f"the kind of {column!r} must be {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {kind!r}")
     labelled = like is None if labelled is None else labelled
     path, piped = Path(source), fspath(source) == "-"
+    tabular: dict[str, Any] = {"--ignore": ignore, "--kind": kinds, "--sheet": sheet}
     if not piped and path.is_dir():
+        _refuse_options(tabular, str(source), "a folder of images")
         return _finished(read_pictures(path, labelled=labelled), like, str(source), task, order)
     name, data = _bytes(source)
-    form = form or _SUFFIXES.get(path.suffix.lower()) or _sniffed(data, like)
+    inside, data = decompressed(data, name)
+    form = form or _SUFFIXES.get(Path(plain_name(inside)).suffix.lower()) or _sniffed(data, like)
     if form == "image":
+        _refuse_options(tabular, name, "an image")
         return _finished(_picture(data if piped else str(source), name, labelled), like, name, task, order)
     if form == "text" and not (target or text or ids):
+        _refuse_options(tabular, name, "a file of texts")
         classes = () if like is None else {str(label) for label in like.clf.target_.names.tolist()}
         rows = read_sentences(data, name, encoding=encoding, labelled=labelled, classes=classes)
         return _finished(rows, like, name, task, order)
     form = "csv" if form == "text" else form  # columns were named, so this is a table with an unusual file name
+    if sheet is not None and form != "excel":
+        raise InputError(f"--sheet is for Excel workbooks; {name} is read as {form}; leave it out")
     asked = columns_of(target, text, ids)
-    table = read_table(
-        data,
-        name,
-        form,
-        encoding=encoding,
-        texts=_worded(asked, like),
-        lists=asked.targets,
-        nested=like is not None,
-    )
+    told = (told or Notation()).over(Notation() if like is None else like.notation)
+    file = _File(data, name, form, encoding, sheet)
+    table, notes = _table(file, told, _worded(asked, like, kinds or {}), asked.targets, nested=like is not None)
+    drop = unlabelled == "drop"
     if like is None:
-        return arrange(table, name, asked, labelled=labelled, task=task, order=order)
+        check_columns(table.frame, name, asked, (*ignore, *(kinds or {})))
+        frame, told, more = _understood(file, table, told, {*asked.named, *ignore}, kinds or {})
+        options: dict[str, Any] = {"task": task, "order": order, "ignore": ignore, "drop": drop}
+        rows = arrange(Table(frame, table.where), name, asked, labelled=labelled, notation=told, **options)
+        return replace(rows, notation=told, notes=(*notes, *more, *rows.notes))
     if like.kind != "text":
         _refuse_other("tabular", like, name)
-    return arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled)
+    rows = arrange_like(
+        like.clf, table, name, asked, like.columns, labelled=labelled, notation=told, judge=form != "parquet", drop=drop
+    )
+    return replace(rows, notation=told, notes=(*notes, *rows.notes))
+
+
+def _refuse_options(options: Mapping[str, Any], name: str, what: str) -> None:
+    """Raise an error for options of tables that were given for something else."""
+    given = [option for option, value in options.items() if value]
+    if given:
+        raise InputError(f"{given[0]} is for tables; {name} is {what}; leave it out")
+
+
+class _File(NamedTuple):
+    """The bytes of a table, and what is known of it."""
+
+    data: bytes
+    name: str
+    form: str
+    encoding: str
+    sheet: str | None
+
+
+def _table(
+    file: _File, told: Notation, worded: set[str], lists: Sequence[str], *, nested: bool
+) -> tuple[Table, list[str]]:
+    """(the table of a file, what is to be said of it)."""
+    if file.form == "excel":
+        table, notes = excel.read_workbook(file.data, file.name, file.sheet, worded)
+        if len(table.frame) == 0:
+            raise InputError(f"{file.name} must have at least one row; it has columns but no rows")
+        return table, notes
+    table = read_table(
+        file.data,
+        file.name,
+        file.form,
+        encoding=file.encoding,
+        texts=worded,
+        lists=lists,
+        nested=nested,
+        separator=told.separator if file.form == "csv" else None,
+        decimal=told.decimal,
+    )
+    return table, []
+
+
+def _understood(
+    file: _File, table: Table, told: Notation, leave: set[str], kinds: Mapping[str, str]
+) -> tuple[pd.DataFrame, Notation, list[str]]:
+    """(a table for training, how it was written, what is to be said); Parquet has types of its own."""
+    frame, where = table
+    if file.form == "parquet" and not kinds:
+        return frame, told, []
+    semicolons, commas = False, False
+    if file.form in ("csv", "tsv"):
+        text = decoded(file.data, file.name, file.encoding)
+        delimiter = told.separator or delimiter_of(head_of(text), file.form)
+        commas = decimal_comma(text, delimiter) if told.decimal is None else told.decimal == ","
+        semicolons = delimiter == ";"
+    numbers = [str(name) for name in frame.columns if commas and frame[name].dtype.kind == "f"]
+    leave = leave - set(kinds) if file.form != "parquet" else {*map(str, frame.columns)} - set(kinds)
+    return understood(
+        frame,
+        told,
+        leave=leave,
+        kinds=kinds,
+        semicolons=semicolons or commas,
+        where=where,
+        known=dict.fromkeys(numbers, ","),
+    )
 
 
 def columns_of(target: str | Sequence[str] | None, text: str | None = None, ids: str | None = None) -> Columns:
@@ -123,9 +225,10 @@ def _one_or_several(target: str | Sequence[str] | None) -> str | tuple[str, ...]
     return names if len(names) > 1 else names[0] if names else None
 
 
-def _worded(asked: Columns, like: Model | None) -> set[str]:
-    """Columns of a table that stay as text: target, text and ids, and a model's categories."""
+def _worded(asked: Columns, like: Model | None, kinds: Mapping[str, str]) -> set[str]:
+    """Columns of a table that stay as text: target, text and ids, and categories, of a model or as was said."""
     worded: set[Any] = {*asked.named} if like is None else {*asked.named, *like.columns.named}
+    worded |= {column for column, kind in kinds.items() if kind == "categories"}
     if like is not None and isinstance(like.clf.encoder_, TabularEncoder):
         learned = {column.name: column.kind == "categorical" for column in like.clf.encoder_.columns}
         worded = (worded - set(learned)) | {name for name, category in learned.items() if category}
@@ -148,6 +251,8 @@ def _sniffed(data: bytes, like: Model | None) -> str:
     """The format, judged from the data."""
     if data[:4] == b"PAR1":
         return "parquet"
+    if excel.is_workbook(data):
+        return "excel"
     if like is not None and like.kind == "image":
         return "image"
     start = data[: 2**16].lstrip(b"\xef\xbb\xbf \t\r\n")

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dwac._checks import listed
 from dwac.errors import InputError
 from dwac.estimator.streams import Chunk, Roles, Stream, open_dataset, stream_of
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
-from dwac.reading.roles import looks_like_text
+from dwac.reading.roles import check_columns, looks_like_text
 from dwac.reading.rows import Columns, Rows
 from dwac.reading.tables import room
 from dwac.reading.targets import TASKS, judge
@@ -65,10 +66,12 @@ def read_dataset(
     order: Sequence[str] = (),
     test_size: float = 0,
     seed: int = 0,
+    ignore: Sequence[str] = (),
 ) -> Streamed:
     """Understand a dataset as `read` does a file: from a sample of its rows, unless the task is given.
 
     Labels stay as they are in the files. test_size: the share, or number, of rows to hold out, at most 100,000.
+    ignore: columns that are not learned from.
     """
     name = str(source)
     if asked.target is None:
@@ -77,6 +80,12 @@ def read_dataset(
             f"{name}: which column holds the target? Name it with --target COLUMN; its columns are {names}"
         )
     stream = stream_of(open_dataset(source), Roles(asked.target, asked.id), name)
+    if ignore:
+        check_columns(pd.DataFrame(columns=stream.data.schema.names), name, asked, ignore)
+        wanted = [column for column in stream.features if column not in ignore]
+        if not wanted:
+            raise InputError(f"{name} must have a column to learn from; {listed(ignore)} ignored; keep one of them")
+        stream = replace(stream, roles=replace(stream.roles, features=tuple(wanted)))
     first = next(chunk for chunk in stream.chunks() if len(chunk)).X.head(_SHOWN)
     text = asked.text
     if text is None and first.shape[1] == 1 and looks_like_text(first.iloc[:, 0]):
@@ -96,7 +105,8 @@ def read_dataset(
     X: Any = first if text is None else first.iloc[:, 0].tolist()
     rows = Rows(X, _values(some.y), [], "tabular" if text is None else "text", columns, task=task, why=why)
     held = None if test is None else stream.taken(test)
-    return Streamed(stream, replace(rows, ids=[*some.ids]), _rows(rows, held))
+    aside = dict.fromkeys(ignore, "ignored, as you asked")
+    return Streamed(stream, replace(rows, ids=[*some.ids], aside=aside), _rows(rows, held))
 
 
 def _task(some: Chunk, targets: Sequence[str], task: str | None, order: Sequence[str]) -> tuple[str, str]:

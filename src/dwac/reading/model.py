@@ -7,24 +7,30 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 
-from dwac.errors import StorageError
+from dwac.errors import InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator import load as load_estimator
+from dwac.reading.notation import Notation
 from dwac.reading.rows import Columns
 from dwac.storage.files import read_file, replace_file
 
 COLUMNS = "columns.json"  # next to the model's own files, which do not need it
-_LARGEST = 2**16
+_LARGEST = 2**24
+_NOTATION = "notation"
 
 Estimator = DWACClassifier | DWACRegressor
 
 
 @dataclass(frozen=True)
 class Model:
-    """A classifier or regressor, and which columns of its training data were the target, text and ids."""
+    """A classifier or regressor, and which columns of its training data were the target, text and ids.
+
+    notation: how its tables are written, as far as that was said or learned.
+    """
 
     clf: Estimator
     columns: Columns = field(default_factory=Columns)
+    notation: Notation = field(default_factory=Notation)
 
     @property
     def kind(self) -> str:
@@ -42,7 +48,9 @@ class Model:
     ) -> Path:
         """Write both to the folder; the estimator as by its `save`."""
         path = self.clf.save(folder, include_examples=include_examples, include_members=include_members)
-        replace_file(path / COLUMNS, json.dumps(asdict(self.columns), ensure_ascii=False).encode())
+        found = self.notation.to_dict()
+        facts = asdict(self.columns) | ({_NOTATION: found} if found else {})
+        replace_file(path / COLUMNS, json.dumps(facts, ensure_ascii=False).encode())
         return path
 
 
@@ -53,12 +61,13 @@ def load(folder: str | PathLike[str], *, device: str = "auto") -> Model:
         return Model(clf)
     try:
         found = json.loads(read_file(path, largest=_LARGEST))
+        notation = Notation.from_dict(found.pop(_NOTATION, {}))
         target = found.get("target")
         columns = Columns(**{**found, "target": tuple(target) if isinstance(target, list) else target})
         if not all(isinstance(name, str) for name in columns.named):
             raise TypeError("names must be strings")
-    except (ValueError, TypeError, RecursionError, OSError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError, OSError, InputError) as error:
         raise StorageError(
             f"{path} is damaged ({error!s:.100}); remove it, and name the columns on the command line"
         ) from None
-    return Model(clf, columns)
+    return Model(clf, columns, notation)

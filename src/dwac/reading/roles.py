@@ -7,17 +7,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dwac._checks import listed
 from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
 from dwac.errors import InputError
+from dwac.estimator.targets import CLASSES, NUMBERS
 from dwac.reading.model import Estimator
+from dwac.reading.notation import (
+    COMMA,
+    POINT,
+    Notation,
+    as_dates,
+    as_numbers,
+    begins_like_number,
+    category,
+    doubt_of_date,
+    doubt_of_number,
+)
 from dwac.reading.rows import Columns, Rows
 from dwac.reading.tables import INDEX, Table, is_text, missing
 from dwac.reading.targets import known, understand, whole
 
+_TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 _LONG_WORDS, _LONG_CHARACTERS = 3, 20  # if longer on average, strings are texts rather than categories
 
 
@@ -29,30 +43,69 @@ def arrange(
     labelled: bool = True,
     task: str | None = None,
     order: Sequence[str] = (),
+    notation: Notation | None = None,
+    ignore: Sequence[str] = (),
+    drop: bool = False,
 ) -> Rows:
-    """A table for training: the `asked` columns must exist; a single other column of long strings is a text."""
+    """A table for training: the `asked` columns must exist; a single other column of long strings is a text.
+
+    ignore: columns that are left aside. drop: leave out rows without a target, instead of refusing them.
+    """
     frame, where = table
-    for column in asked.named:
-        _require(column, frame, name)
+    check_columns(frame, name, asked, ignore)
     if labelled and asked.target is None:
         raise InputError(f"{name}: which column holds the target? Name it with --target COLUMN; {_columns(frame)}")
-    id_column = INDEX if asked.id is None and INDEX in frame else asked.id
-    rest = [column for column in frame.columns if column not in (*asked.targets, id_column)]
+    id_column = INDEX if asked.id is None and INDEX in frame and INDEX not in ignore else asked.id
+    table, kept, notes = _labelled(table, asked.targets, name, drop=drop)
+    frame, where = table
+    if task != CLASSES:
+        frame, doubts = _with_plain_numbers(frame, asked.targets, notation)
+        notes += doubts
+    rest = [column for column in frame.columns if column not in {*asked.targets, id_column, *ignore}]
     text = asked.text or (rest[0] if len(rest) == 1 and looks_like_text(frame[rest[0]]) else None)
     if not rest:
-        raise InputError(f"{name} must have a column to learn from besides {listed(asked.targets)}; add at least one")
+        ignored = f"; {listed(ignore)} {'is' if len(ignore) == 1 else 'are'} ignored" if ignore else ""
+        raise InputError(
+            f"{name} must have a column to learn from besides {listed(asked.targets)}{ignored}; add at least one"
+        )
     X: Any = frame[rest] if text is None else _texts(frame[text], text, where)
     found = Columns(asked.target, text, id_column)
-    ids = _ids(frame, id_column, where)
-    rows = Rows(X, None, ids, "tabular" if text is None else "text", found, where)
+    ids = kept.tolist() if id_column is None else _ids(frame, id_column, where)
+    aside = dict.fromkeys(ignore, "ignored, as you asked")
+    if text is not None:
+        aside |= {column: "only the text is read" for column in rest if column != text}
+    rows = Rows(X, None, ids, "tabular" if text is None else "text", found, where, notes=notes, aside=aside)
     return rows if asked.target is None else rows.aimed(*understand(frame, asked.targets, where, task, order))
 
 
-def arrange_like(clf: Estimator, table: Table, name: str, asked: Columns, learned: Columns, *, labelled: bool) -> Rows:
+def check_columns(frame: pd.DataFrame, name: str, asked: Columns, ignore: Sequence[str] = ()) -> None:
+    """Raise an error for a column that is named but not there, or ignored although it has a role."""
+    for column in (*asked.named, *ignore):
+        _require(column, frame, name)
+    both = [column for column in asked.named if column in ignore]
+    if both:
+        raise InputError(f"{both[0]!r} cannot be ignored: it is the target, text or id; leave out --ignore {both[0]}")
+
+
+def arrange_like(
+    clf: Estimator,
+    table: Table,
+    name: str,
+    asked: Columns,
+    learned: Columns,
+    *,
+    labelled: bool,
+    notation: Notation | None = None,
+    judge: bool = False,
+    drop: bool = False,
+) -> Rows:
     """A table for a model: its columns, by name and in any order; other columns are ignored.
 
-    `learned`: the columns of its training data; `asked`: those that are named now, and must exist.
+    `learned`: the columns of its training data; `asked`: those that are named now, and must exist. notation: how cells
+    are written; judge: where it does not say, judge by the cells, which must then be all of a file. drop: leave out
+    rows without a target.
     """
+    how = Reading(notation or Notation(), judge)
     frame, where = table
     for column in asked.named:
         _require(column, frame, name)
@@ -68,17 +121,68 @@ def arrange_like(clf: Estimator, table: Table, name: str, asked: Columns, learne
         lost = f"{name} has no column {listed(gone)}, the target in training"
         raise InputError(f"{lost}; name it with --target COLUMN; {_columns(frame)}")
     id_column = asked.id or next((c for c in (learned.id, INDEX) if c in frame and c not in used), None)
-    y = known(frame, found.targets, where, clf.target_) if found.targets and labelled else None
+    notes: tuple[str, ...] = ()
+    kept = np.arange(len(frame))
+    if found.targets and labelled:
+        table, kept, notes = _labelled(table, found.targets, name, drop=drop)
+        frame, where = table
+    y = None
+    if found.targets and labelled:
+        numeric = clf.target_.kind == NUMBERS or clf.target_.names.dtype.kind in "iuf"
+        plain, doubts = _with_plain_numbers(frame, found.targets, notation) if numeric else (frame, ())
+        notes += doubts
+        y = known(plain, found.targets, where, clf.target_)
     found = replace(found, id=id_column)
-    ids = _ids(frame, id_column, where)
+    ids = kept.tolist() if id_column is None else _ids(frame, id_column, where)
     rest = frame.drop(columns=[c for c in (*found.targets, id_column) if c is not None])
     if isinstance(clf.encoder_, TabularEncoder):
-        return Rows(_features(rest, clf.encoder_, name), y, ids, "tabular", found, where, clf.target_.kind)
+        X = _features(rest, clf.encoder_, name, how)
+        notes = (*notes, *how.notes)
+        return Rows(X, y, ids, "tabular", found, where, clf.target_.kind, notes=notes)
     text = asked.text or _text_column(rest, name, learned.text)
     # Cells that are not text are passed on: the model judges them row by row.
     texts = ["" if gone else value if isinstance(value, list | dict) else str(value)
              for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)]  # fmt: skip
-    return Rows(texts, y, ids, "text", replace(found, text=text), where, clf.target_.kind)
+    return Rows(texts, y, ids, "text", replace(found, text=text), where, clf.target_.kind, notes=notes)
+
+
+def _labelled(
+    table: Table, targets: Sequence[str], name: str, *, drop: bool
+) -> tuple[Table, np.ndarray[Any, Any], tuple[str, ...]]:
+    """(the rows that have a target, their numbers, what is to be said); all rows unless `drop`."""
+    frame, where = table
+    if not drop or not targets:
+        return table, np.arange(len(frame)), ()
+    gone = np.logical_or.reduce([missing(frame[column]).to_numpy() for column in targets])
+    kept = np.flatnonzero(~gone)
+    if len(kept) == 0:
+        raise InputError(f"{name}: no row has a target; {listed(targets)} is empty throughout; name another column")
+    if len(kept) == len(frame):
+        return table, kept, ()
+    n = len(frame) - len(kept)
+    note = f"{n:,} of {len(frame):,} rows have no target and were left out"
+    return Table(frame.iloc[kept].reset_index(drop=True), lambda row: where(int(kept[row]))), kept, (note,)
+
+
+def _with_plain_numbers(
+    frame: pd.DataFrame, targets: Sequence[str], notation: Notation | None
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """(targets with decimal commas or thousands written plainly, 1234.5 for 1.234,5; what is to be said)."""
+    known, changed, notes = notation or Notation(), {}, []
+    usual = COMMA if COMMA in known.numbers.values() else POINT
+    for column in targets:
+        if not is_text(frame[column]):
+            continue
+        if not begins_like_number(frame[column]):
+            continue
+        found = as_numbers(frame[column], known.decimal_of(column), usual)
+        gone = missing(frame[column])
+        if gone.all() or (found.column.isna() & ~gone).any():
+            continue
+        if (pd.to_numeric(frame[column], errors="coerce").isna() & ~gone).any():  # not written plainly
+            changed[column] = found.column.map(repr, na_action="ignore").astype(object)
+            notes += [doubt_of_number(repr(column), found)] if found.doubtful else []
+    return (frame.assign(**changed) if changed else frame), tuple(notes)
 
 
 def looks_like_text(values: pd.Series[Any]) -> bool:
@@ -138,7 +242,37 @@ def _ids(frame: pd.DataFrame, column: str | None, where: Callable[[int], str]) -
 # Features of a model
 
 
-def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str) -> pd.DataFrame:
+class Reading:
+    """How the cells of a table for a model are read, and what is to be said of it."""
+
+    def __init__(self, notation: Notation, judge: bool) -> None:
+        self.notation, self.judge = notation, judge
+        self.notes: list[str] = []
+
+    def numbers(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
+        """Texts as numbers, missing where they are none."""
+        found = pd.to_numeric(values, errors="coerce")
+        decimal = self.notation.decimal_of(name)
+        if not (found.isna() & ~missing(values)).any() or not (self.judge or decimal):
+            return found
+        read = as_numbers(values, decimal, judge=self.judge)
+        if read.doubtful:
+            self.notes.append(doubt_of_number(repr(name), read))
+        return read.column
+
+    def dates(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
+        """Texts as dates, missing where they are none."""
+        found = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).dt.tz_localize(None)
+        order = self.notation.order_of(name)
+        if not (found.isna() & ~missing(values)).any() or not (self.judge or order):
+            return found
+        read = as_dates(values, order)
+        if read.doubtful:
+            self.notes.append(doubt_of_date(repr(name), read))
+        return found.fillna(read.column)
+
+
+def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str, how: Reading) -> pd.DataFrame:
     wanted: list[Any] = [column.name for column in encoder.columns]
     if not any(isinstance(column, str) for column in wanted):  # trained on an array: matched by position
         if frame.shape[1] != len(wanted):
@@ -149,36 +283,46 @@ def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str) -> pd.Dat
     lacking = [column for column in wanted if column not in frame]
     if lacking:
         raise InputError(f"{name} must have the model's columns; missing: {listed(lacking, 10)}; {_columns(frame)}")
-    return pd.DataFrame({column.name: _as_learned(frame[column.name], column) for column in encoder.columns})
+    return pd.DataFrame({column.name: _as_learned(frame[column.name], column, how) for column in encoder.columns})
 
 
-def _as_learned(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
+def _as_learned(values: pd.Series[Any], column: Column, how: Reading) -> pd.Series[Any]:
     """The values of a column in their type of training; values that cannot be converted stay as text: the model judges
     them row by row."""
     if column.kind == "categorical":
         if all(isinstance(value, str | None) for value in column.categories) and not is_text(values):
-            return values.map(str, na_action="ignore").astype(object)
+            return _categories(values, column)
         if is_text(values) and not any(isinstance(value, str) for value in column.categories):  # 3, written as "3"
             written = {str(value): value for value in column.categories if value is not None}
             return values.map(lambda value: written.get(value.strip(), value), na_action="ignore").astype(object)
         return values
     if not is_text(values):
-        return _mixed_as_learned(values, column) if values.dtype == object else values
+        return _mixed_as_learned(values, column, how) if values.dtype == object else values
     if column.kind == "datetime":
-        found = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).dt.tz_localize(None)
+        found = how.dates(values, str(column.name))
     elif column.kind == "boolean":
-        found = values.str.strip().str.lower().map({"true": True, "false": False, "1": True, "0": False})
+        found = values.str.strip().str.lower().map(_TRUTH)
     else:
-        found = pd.to_numeric(values, errors="coerce")
+        found = how.numbers(values, str(column.name))
     lost = found.isna() & ~missing(values)
     return found.astype(object).mask(lost, values) if lost.any() else found
 
 
-def _mixed_as_learned(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
+def _categories(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
+    """Values other than text as the categories of training: 3.0, which a gap made of 3, is "3", if that is known."""
+    learned = {value for value in column.categories if isinstance(value, str)}
+
+    def written(value: Any) -> str:
+        return str(value) if str(value) in learned or category(value) not in learned else category(value)
+
+    return values.map(written, na_action="ignore").astype(object)
+
+
+def _mixed_as_learned(values: pd.Series[Any], column: Column, how: Reading) -> pd.Series[Any]:
     """The texts in a column of JSON that also has other values: each is read as it would be among texts alone."""
     texts = values.map(lambda value: isinstance(value, str)).astype(bool)
     if not texts.any():
         return values
     found = values.copy()
-    found[texts] = _as_learned(values[texts], column).astype(object)
+    found[texts] = _as_learned(values[texts], column, how).astype(object)
     return found

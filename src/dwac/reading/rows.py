@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac.estimator.preparation import take
+from dwac.reading.notation import Notation
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class Rows:
     )  # the origin of a row, for messages: "data.csv line 7"
     task: str | None = None  # what y is: "classes", "ordered", "labels" or "numbers"
     why: str = ""  # what spoke for that
+    notation: Notation = field(default_factory=Notation)  # how the table was written, for later ones
+    notes: tuple[str, ...] = ()  # sentences on how it was understood that people should see
+    aside: Mapping[str, str] = field(default_factory=dict)  # columns that are not learned from, and why
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -42,19 +42,22 @@ def read_table(
     texts: Collection[str],
     lists: Collection[str] = (),
     nested: bool = False,
+    separator: str | None = None,
+    decimal: str | None = None,
 ) -> Table:
     """The table in the bytes of a file of this form: "csv", "tsv", "jsonl" or "parquet".
 
     texts: columns that stay text instead of becoming numbers or dates. In CSV, a blank cell is missing in any column.
     lists: columns whose cells may be lists in JSON.
     nested: allow lists and objects in the cells of JSON; they are judged later, row by row.
+    separator, decimal: of CSV; by default judged from the file.
     """
     if form == "parquet":
         table = Table(_parquet(data, name), lambda row: f"{name} row {row}")
     elif form == "jsonl":
         table = _json_lines(decoded(data, name, encoding), name, texts, None if nested else lists)
     else:
-        table = _csv(decoded(data, name, encoding), name, form, texts)
+        table = _csv(decoded(data, name, encoding), name, form, texts, separator, decimal)
     if len(table.frame) == 0:
         raise InputError(f"{name} must have at least one row; it has columns but no rows")
     return table
@@ -112,15 +115,20 @@ def named(names: list[str], name: str) -> list[str]:
 # CSV and TSV
 
 
-def _csv(text: str, name: str, form: str, texts: Collection[str]) -> Table:
-    head = next(line for line in text.splitlines() if line.strip())
-    delimiter = delimiter_of(head, form)
+def _csv(text: str, name: str, form: str, texts: Collection[str], separator: str | None, decimal: str | None) -> Table:
+    delimiter = separator or delimiter_of(head_of(text), form)
+    comma = decimal_comma(text, delimiter) if decimal is None else decimal == ","
     try:
-        frame = _csv_frame(text, name, delimiter, texts)
+        frame = _csv_frame(text, name, delimiter, texts, comma=comma)
     except (pa.ArrowException, csv.Error) as error:
         _refuse_ragged(text, name, delimiter)
         raise InputError(f"{name} must be a readable table: {error!s:.300}") from None
     return Table(frame, _csv_lines(text, name, delimiter))
+
+
+def head_of(text: str) -> str:
+    """The line of CSV with the column names."""
+    return next(line for line in text.splitlines() if line.strip())
 
 
 def delimiter_of(head: str, form: str) -> str:
@@ -133,9 +141,8 @@ def decimal_comma(text: str, delimiter: str) -> bool:
     return delimiter == ";" and bool(_COMMA.search(text)) and not _POINT.search(text)
 
 
-def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str]) -> pd.DataFrame:
+def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str], *, comma: bool) -> pd.DataFrame:
     data = f"{text}\n".encode()
-    comma = decimal_comma(text, delimiter)
     written = next(_records(text, delimiter))[1]
     names = named(written, name)
     types = {raw: pa.string() for raw, column in zip(written, names, strict=True) if column in texts}

@@ -287,7 +287,7 @@ def refuse_gaps(values: pd.Series[Any], column: str, where: Where, hint: str = "
     if gone.any():
         others = f" (in {int(gone.sum())} rows)" if gone.sum() > 1 else ""
         first = f"{where(int(gone.argmax()))}: the target {column!r} is missing{others}"
-        raise LabelError(f"{first}; fill it in, or drop these rows{hint}")
+        raise LabelError(f"{first}; fill it in, or leave such rows out with --unlabelled drop{hint}")
 
 
 def _array(values: list[Any]) -> NDArray[Any]:

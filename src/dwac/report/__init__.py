@@ -20,7 +20,7 @@ import pandas as pd
 from dwac.errors import InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.targets import LABELS, NUMBERS
-from dwac.report import findings, numbers, several
+from dwac.report import findings, label_findings, number_findings
 from dwac.report.label_issues import label_issues, leave_one_out
 from dwac.report.label_noise import LabelNoise, label_noise
 from dwac.report.maps import embedding_map
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-_FINDERS: dict[str, Any] = {NUMBERS: numbers.find, LABELS: several.find}
+_FINDERS: dict[str, Any] = {NUMBERS: number_findings.find, LABELS: label_findings.find}
 
 
 def write(

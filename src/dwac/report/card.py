@@ -33,8 +33,22 @@ def version() -> str:
 def headline(found: ClassFindings) -> list[Fact]:
     """The most important facts."""
     result = found.result
+    macro, binary = found.scores.macro, len(found.clf.classes_) == 2
+    means = "" if binary else " The mean over classes, each against all others."
     facts = [
         Fact("Accuracy", words.percent(result.accuracy), words.accuracy(found)),
+        Fact(
+            "ROC AUC",
+            number(macro["roc_auc"]),
+            f"How often a random example of a class gets a higher probability of "
+            f"it than an example of another class; 0.5 is chance, 1 is perfect.{means}",
+        ),
+        Fact(
+            "Macro F1",
+            number(macro["f1"]),
+            f"The harmonic mean of precision ({number(macro['precision'])} on "
+            f"average) and recall ({number(macro['recall'])}), the mean over classes, rare and common alike.",
+        ),
         Fact("Calibration error", f"{result.calibration_error:.3f}", words.calibration(found)),
     ]
     if result.coverage is not None and result.mean_set_size is not None:
@@ -42,9 +56,13 @@ def headline(found: ClassFindings) -> list[Fact]:
         facts += [
             Fact(promise, words.percent(result.coverage), words.coverage(found)),
             Fact("Labels per prediction set", f"{result.mean_set_size:.2f}", words.set_size(found)),
-            Fact("Mean typicality", f"{result.typicality:.2f}", words.typicality(found)),
         ]
-    return [*facts, Fact("Labels to check", f"{found.count(len(found.issues)):,}", words.issues(found))]
+    return facts
+
+
+def number(value: float) -> str:
+    """A score with three digits; a dash if it is not defined."""
+    return f"{value:.3f}" if value == value else "–"
 
 
 def classes(found: ClassFindings) -> Fact:

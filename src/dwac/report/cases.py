@@ -17,23 +17,14 @@ from dwac.explain import Explanation, Neighbor, privacy
 from dwac.explain.base import VoteExplanation
 from dwac.report.findings import Findings
 from dwac.report.markup import Html, joined, table, tag
+from dwac.report.parts import folded
 from dwac.report.words import percent
 
 _LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS, _MOST_LISTED = 600, 150, 20, 12
 Say = Callable[[Any, int], tuple[str, str]]
 
-_LARGEST_SIDE, _LARGEST_PNG, _LARGEST_PICTURE = 128, 2**15, 2**25  # pixels, bytes, pixels in all
-
-
-def case(explained: Explanation, name: Any, true: Any) -> Html:
-    """One prediction, explained."""
-    right = true == explained.label
-    verdict = tag("span", "✓ correct" if right else f"✗ wrong: the label is {written(true)}", class_="verdict")
-    head = tag("h4", f"Example {written(name)}: predicted ", tag("strong", written(explained.label)), " ", verdict)
-    body = _body(explained)
-    sentences = explained.sentences() + ([] if explained.private else [_shown_share(explained)])
-    paragraphs = [tag("p", sentence) for sentence in sentences]
-    return tag("article", head, body, tag("div", *paragraphs, class_="sentences"), class_="case")
+_LARGEST_SIDE, _LARGEST_PICTURE = 128, 2**25  # pixels, pixels in all
+_SMALL_PNG, _QUALITY = 4096, 80  # bytes up to which a PNG is kept as it is; quality of a JPEG, in per cent
 
 
 def _body(explained: VoteExplanation) -> Html | None:
@@ -223,55 +214,56 @@ def _compared_row(column: Column) -> tuple[Any, ...]:
     return column.name, column.value, *cells
 
 
-def brief(record: Any) -> Html | str:
-    """A training example in a table cell."""
+def brief(record: Any, most: int = _MOST_LISTED) -> Html | str:
+    """A training example in a table cell; of a row of a table, `most` columns."""
     kind = kind_of(record)
     if kind == "image":
         return picture(record, "the training example")
     if kind == "text":
         return written(record["text"], _LONGEST_TEXT // 2)
     if kind == "table":
-        return listed(
-            (f"{written(name, 30)} {written(value, 30)}" for name, value in record.items()), _MOST_LISTED, str
-        )
+        return listed((f"{written(name, 30)} {written(value, 30)}" for name, value in record.items()), most, str)
     return "–"
 
 
 def picture(record: Any, alt: str) -> Html:
     """The picture in a record, small enough for a page with many."""
     png = image_of(record) if isinstance(record, Mapping) else None
-    small = None if png is None else _small(png)
-    if small is None:
+    width, height = struct.unpack(">II", png[16:24]) if png is not None and len(png) > 24 else (0, 0)
+    url = None if png is None or not 0 < width * height < _LARGEST_PICTURE else _small(png, max(width, height))
+    if url is None:
         return tag("span", "no picture", class_="note")
-    width, height = struct.unpack(">II", small[16:24])
-    return tag("img", src=data_url(small), alt=alt, class_="pixels" if max(width, height) < 64 else None)
+    return tag("img", src=url, alt=alt, class_="pixels" if max(width, height) < 64 else None)
 
 
-def _small(png: bytes) -> bytes | None:
-    """A small PNG; None if it cannot be read or would fill the memory."""
+def _small(png: bytes, side: int) -> str | None:
+    """A small picture as a data URL: a PNG, or a JPEG where that is smaller, as of a photo; None if it is damaged."""
     from PIL import Image
 
-    width, height = struct.unpack(">II", png[16:24]) if len(png) > 24 else (0, 0)
-    if not 0 < width * height < _LARGEST_PICTURE:
-        return None
-    if max(width, height) <= _LARGEST_SIDE and len(png) <= _LARGEST_PNG:
-        return png
+    if side <= _LARGEST_SIDE and len(png) <= _SMALL_PNG:
+        return data_url(png)
     try:
         with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
             image.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
-            file = io.BytesIO()
-            image.convert("RGBA" if image.mode in ("RGBA", "LA", "PA") else "RGB").save(file, "PNG", optimize=True)
+            clear = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
+            shown, files = image.convert("RGBA" if clear else "RGB"), {"png": io.BytesIO(), "jpeg": io.BytesIO()}
+            shown.save(files["png"], "PNG", optimize=True)
+            if not clear:
+                shown.save(files["jpeg"], "JPEG", quality=_QUALITY)
     except (OSError, ValueError, SyntaxError, struct.error):  # raised for damaged pictures
         return None
-    return file.getvalue()
+    kind, file = min(((k, f) for k, f in files.items() if f.tell()), key=lambda pair: pair[1].tell())
+    return data_url(file.getvalue(), kind)
 
 
 def told(explained: Any, name: Any, predicted: str, verdict: str) -> Html:
-    """One prediction of a number, or of several labels: then the votes on each that is predicted."""
+    """One prediction, explained. Of several labels: the votes on each that is predicted."""
     verdict = tag("span", verdict, class_="verdict")
     head = tag("h4", f"Example {written(name)}: predicted ", tag("strong", predicted), " ", verdict)
     body = _body(explained) if isinstance(explained, VoteExplanation) else joined(_by_label(explained))
-    paragraphs = [tag("p", sentence) for sentence in explained.sentences()]
+    whole = isinstance(explained, Explanation) and not explained.private
+    sentences = explained.sentences() + ([_shown_share(explained)] if whole else [])
+    paragraphs = [tag("p", sentence) for sentence in sentences]
     return tag("article", head, body, tag("div", *paragraphs, class_="sentences"), class_="case")
 
 
@@ -296,10 +288,9 @@ def told_cases(
     parts: list[Html] = []
     ids: Any = range(len(found.ids)) if found.private else found.ids
     for kind, chosen in rows.items():
-        parts += [tag("h3", kind.capitalize()), tag("p", kinds[kind], class_="note")]
-        if not chosen:
-            parts.append(tag("p", "None."))
-            continue
-        explained: list[Any] = found.clf.explain(take(found.X, np.array(chosen)), private=found.private, **settings)
-        parts += [told(each, ids[row], *say(found, row)) for each, row in zip(explained, chosen, strict=True)]
+        explained: list[Any] = []
+        if chosen:
+            explained = found.clf.explain(take(found.X, np.array(chosen)), private=found.private, **settings)
+        cases = [told(each, ids[row], *say(found, row)) for each, row in zip(explained, chosen, strict=True)]
+        parts.append(folded(f"{kind.capitalize()} ({len(cases)})", kinds[kind], *cases))
     return joined(parts)

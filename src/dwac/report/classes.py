@@ -5,23 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import confusion_matrix
 
 from dwac.drawing.records import written
-from dwac.estimator.preparation import take
 from dwac.report import card, plots, words
-from dwac.report.cases import brief, case
+from dwac.report.cases import brief, told_cases
+from dwac.report.chance import likely_share
 from dwac.report.findings import EPSILONS, ClassFindings
-from dwac.report.grouped import largest
+from dwac.report.group_tables import Measure, group_tables
 from dwac.report.label_issues import OUT_OF_FOLD
-from dwac.report.maps import embedding_map
+from dwac.report.maps import map_figures
 from dwac.report.markup import Html, joined, table, tag
-from dwac.report.parts import Section, fact_table, figure, model, number, share, tiles, typicality
+from dwac.report.parts import Section, fact_table, figure, folded, model, number, tiles, typicality
+from dwac.report.scores import MEASURES, one_hot
+from dwac.report.summaries import class_summary
+from dwac.report.summary import summary_page
 from dwac.report.words import percent
 
 _MOST_ISSUES = 24
 _USUAL = 0.05  # error rate
-_MOST_CLASSES = 60
-_MOST_GROUPS = 36  # rows of a table
+_MOST_CLASSES, _MOST_CONFUSED, _DRAWN = 60, 20, 8
 _KINDS = {
     "typical": "Correct predictions of examples of average typicality.",
     "doubtful": "The least typical examples, and the predictions of lowest confidence. A person should check these.",
@@ -29,67 +32,131 @@ _KINDS = {
 }
 
 
-def class_sections(found: ClassFindings, k: int, n_cases: int) -> list[Section]:
-    """What is said of classes."""
+def class_story(found: ClassFindings, k: int, n_cases: int) -> list[Section]:
+    """The report on classes: summary, quality, trust, cases, and the model behind them.
+
+    One line is one section; a later one, such as on the examples that help and harm most, is one more line.
+    """
+    explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k)
     return [
-        ("short", "In short", tiles(card.headline(found))),
+        ("summary", "Summary", summary_page(class_summary(found))),
+        ("quality", "Quality: how often it is right", _quality(found)),
+        ("map", "Quality: the map", None if found.private else _map(found)),
+        ("groups", "Typical and strange groups", _groups(found)),
+        ("calibration", "Trust: calibration of probabilities", _calibration(found)),
+        ("coverage", "Trust: prediction sets with guaranteed coverage", _sets(found)),
+        ("typicality", "Trust: unfamiliar data", typicality(found)),
+        ("cases", "Cases: explained predictions", explained),
+        ("labels", "Cases: training labels to check", _labels(found)),
         ("model", "The model", model(found, card.classes(found))),
-        ("classes", "How accurate is it?", _classes(found)),
-        ("probabilities", "Can its probabilities be trusted?", _probabilities(found)),
-        ("sets", "Prediction sets with guaranteed coverage", _sets(found)),
-        ("typicality", "Does it notice unfamiliar data?", typicality(found)),
-        ("map", "The map", None if found.private else _map(found)),
-        ("groups", "Who votes alike?", _groups(found)),
-        ("predictions", "Explained predictions", _predictions(found, k, n_cases)),
-        ("labels", "Training labels to check", _labels(found)),
     ]
 
 
-def _classes(found: ClassFindings) -> Html:
-    result = found.result
-    rows = result.by_class.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES)
-    measured = [name for name in ("coverage", "mean_set_size", "typicality") if name in rows]
-    heads = {
-        "coverage": f"coverage (ε = {result.epsilon:g})",
-        "mean_set_size": "labels per set",
-        "typicality": "typicality",
-    }
+# Quality
+
+
+def _quality(found: ClassFindings) -> Html:
+    return joined((tiles(card.headline(found)), _by_class(found), _confusion(found), _roc(found)))
+
+
+def _by_class(found: ClassFindings) -> Html:
+    """Precision, recall, F1 and ROC AUC of each class, and their means."""
+    rows = found.result.by_class.assign(**{name: found.scores.each[name] for name in MEASURES})
+    kept = rows.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES)
+    trusted = "typicality" in rows
     body = [
         (
             written(row["label"]),
             f"{row['n']:,}",
-            share(row["recall"]),
-            share(row["precision"]),
-            *(share(row[name]) if name == "coverage" else number(row[name]) for name in measured),
+            *(number(row[name], 3) for name in MEASURES),
+            *((number(row["typicality"]),) if trusted else ()),
         )
-        for row in rows.to_dict("records")
+        for row in kept.to_dict("records")
     ]
-    head = ("class", "test examples", "recall", "precision", *(heads[name] for name in measured))
+    means = (number(found.scores.macro[name], 3) for name in MEASURES)
+    body.append(("macro average", f"{found.result.n:,}", *means, *(("–",) if trusted else ())))
+    head = ("class", "test examples", "precision", "recall", "F1", "ROC AUC", *(("typicality",) if trusted else ()))
     explained = (
-        "Recall is the share of the examples of a class that are predicted as that class. Precision is the share of "
-        "predictions of that class that are correct. Coverage is the share of prediction sets that contain the true "
-        "label. A class far below the others needs more or clearer training examples."
+        "Precision is the share of predictions of a class that are correct, recall the share of its examples that are "
+        "found, F1 their harmonic mean. ROC AUC is that of the class against all others. The macro average is the mean "
+        "over classes. A class far below the others needs more or clearer training examples."
     )
-    left = len(result.by_class) - len(rows)
+    left = len(rows) - len(kept)
+    return joined(
+        (
+            table(head, body, caption="Results per class", numbers=range(1, len(head))),
+            tag("p", explained + (f" {left:,} rarer classes are not shown." if left else ""), class_="note"),
+        )
+    )
+
+
+def _confusion(found: ClassFindings) -> Html:
+    """The confusion matrix; of many classes, those with most errors."""
+    names, codes = found.predictions.classes.tolist(), found.predictions.codes
+    wrong = np.bincount(np.concatenate([found.truth[~found.right], codes[~found.right]]), minlength=len(names))
+    chosen = np.sort(np.argsort(-wrong, kind="stable")[:_MOST_CONFUSED])
+    counts = confusion_matrix(found.truth, codes, labels=np.arange(len(names)))[np.ix_(chosen, chosen)]
+    of = np.maximum(np.bincount(found.truth, minlength=len(names))[chosen], 1)
+    body = [
+        (
+            written(names[code], 30),
+            *(
+                tag("td", f"{count:,}", class_="number", style=f"--share:{count / of[row]:.2f}")
+                for count in counts[row].tolist()
+            ),
+        )
+        for row, code in enumerate(chosen)
+    ]
+    left = len(names) - len(chosen)
+    some = f" The {len(chosen)} classes with most errors; {left:,} others are not shown." if left else ""
+    head = ("true ↓ predicted →", *(written(names[code], 30) for code in chosen))
+    matrix = table(head, body, caption="Confusion matrix", numbers=range(1, len(head)))
     confused = [
         tag("li", f"{written(true)} predicted as {written(predicted)}: {words.times(count)}")
         for true, predicted, count in found.confusions()
     ]
     return joined(
         (
-            table(head, body, caption="Results per class", numbers=range(1, len(head))),
-            tag("p", explained + (f" {left:,} rarer classes are not shown." if left else ""), class_="note"),
-            tag("h3", "Most frequent errors") if confused else None,
+            tag("div", matrix, class_="confusion"),
+            tag("p", f"Numbers of test examples. The darker, the larger the share of the true class.{some}",
+                class_="note"),
+            tag("h3", "Most frequent errors"),
             tag("ol", *confused) if confused else tag("p", "All test examples are predicted correctly."),
         )
-    )
+    )  # fmt: skip
 
 
-def _probabilities(found: ClassFindings) -> Html:
-    drawn = plots.reliability(found.truth, found.predictions.probabilities)
+def _roc(found: ClassFindings) -> Html | None:
+    """ROC curves: one of two classes, or of the most frequent ones against all others."""
+    auc, names = found.scores.each["roc_auc"], found.predictions.classes.tolist()
+    known = np.flatnonzero(np.isfinite(auc))
+    if len(names) == 2:
+        known = known[1:]
+    if len(known) == 0:
+        return None
+    drawn = np.sort(known[np.argsort(-found.scores.each["n"].to_numpy()[known], kind="stable")][:_DRAWN])
+    truth = one_hot(found.truth, len(names))[:, drawn]
+    labels = [f"{written(names[code])}: {auc[code]:.3f}" for code in drawn]
+    painter = plots.roc_panel(truth, found.predictions.probabilities[:, drawn], labels)
+    some = f" The {len(drawn)} most frequent classes." if len(drawn) < len(known) else ""
+    return joined(
+        (
+            tag("h3", "ROC curve"),
+            figure(plots.alone(painter, 3.6, 3.2 + 0.1 * len(drawn)), "ROC curves",
+                   f"The share of a class that is found against the share of others taken for it, for every threshold "
+                   f"of its probability; and the area under each curve.{some}"),
+        )
+    )  # fmt: skip
+
+
+# Trust
+
+
+def _calibration(found: ClassFindings) -> Html:
+    drawn = plots.alone(plots.reliability_panel(found.truth, found.predictions.probabilities), 3.8, 3.6)
     caption = (
         "x-axis: stated probability; y-axis: share that was correct. On the dashed line, 80 % means 80 %. Below it the "
-        "model is overconfident, above it underconfident. Error bars are 95 % confidence intervals; dotted bars show "
+        "model is overconfident, above it underconfident. Error bars are 95 % confidence intervals; pale bars show "
         "the share of predictions."
     )
     return joined(
@@ -98,6 +165,23 @@ def _probabilities(found: ClassFindings) -> Html:
             figure(drawn, "Share of correct predictions against the stated probability", caption),
         )
     )
+
+
+def _covered(found: ClassFindings) -> Html:
+    """Coverage of each class, with its interval."""
+    covered, rows = found.covered, found.result.by_class
+    assert covered is not None
+    body = []
+    for row in rows.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES).to_dict("records"):
+        if not row["n"]:
+            continue
+        low, high = likely_share(covered[found.truth == rows.index[rows["label"] == row["label"]][0]])
+        interval = f"{percent(low)} to {percent(high)}"
+        body.append(
+            (written(row["label"]), f"{row['n']:,}", percent(row["coverage"]), interval, number(row["mean_set_size"]))
+        )
+    head = ("class", "test examples", "coverage", "95 % interval", "labels per set")
+    return table(head, body, caption=f"Coverage by class at ε = {found.result.epsilon:g}", numbers=range(1, 5))
 
 
 def _sets(found: ClassFindings) -> Html | None:
@@ -134,11 +218,12 @@ def _sets(found: ClassFindings) -> Html | None:
     alt = "Coverage, mean set size, and shares of sets with one, several and no labels, against the allowed error rate"
     caption = f"Coverage is as {promised} if the solid line is on or above the dashed one, up to chance."
     outcome = table(head, body, caption="Prediction sets on the test examples", numbers=range(6))
-    return joined((tag("p", what), outcome, figure(plots.sets(curve), alt, caption)))
+    figures = [plots.alone(painter, 2.75, 2.6) for painter in plots.set_panels(curve)]
+    return joined((tag("p", what), outcome, _covered(found), figure(figures, alt, caption)))
 
 
 def _map(found: ClassFindings) -> Html:
-    drawn = embedding_map(found.clf, y=found.predictions.classes[found.truth], h=found.h)
+    drawn = map_figures(found.clf, found.predictions.classes[found.truth], found.h)
     caption = (
         "Examples near each other are similar to the model, and count most in each other's votes. Separate groups of "
         "one class are easy to predict; where classes overlap, predictions are uncertain. Rings mark errors. "
@@ -154,45 +239,22 @@ def _groups(found: ClassFindings) -> Html | None:
         return None
     parts = [fact_table(facts, "Groups")]
     if not found.private:
-        parts.append(_largest(found))
+        names = found.clf.classes_.tolist()
+        labels = [written(names[code]) for code in found.clf.references_.groups.labels]
+        measure = Measure("correct", found.right, percent)
+        odd = ~found.right | found.strange
+        parts.append(group_tables(found, labels, measure, odd, "predicted wrongly", found.predictions.codes))
     return joined(parts)
 
 
-def _largest(found: ClassFindings) -> Html:
-    """The largest groups of each class, three or fewer."""
-    present = len(np.unique(found.clf.references_.labels.cpu().numpy()))
-    each = int(np.clip(_MOST_GROUPS // present, 1, 3))
-    groups = list(largest(found.clf, each))[:_MOST_CLASSES]
-    described = any(group.description for group in groups)
-    rows = [
-        (
-            written(group.label),
-            f"{group.size:,}",
-            (group.description or "–") if described else percent(group.share),
-            written(group.representative),
-            brief(found.clf.examples_.get(group.representative)),
-        )
-        for group in groups
-    ]
-    third = "what sets it apart" if described else "of all"
-    head = ("class", "examples", third, "most central", "example")
-    caption = f"The largest group{'s' * (each > 1)} of each class" + (f", up to {each}" if each > 1 else "")
-    return table(head, rows, caption=caption, numbers=[1])
+# Cases
 
 
-def _predictions(found: ClassFindings, k: int, n_cases: int) -> Html:
-    parts: list[Html] = []
-    names = found.predictions.classes.tolist()
-    for kind, rows in found.cases(n_cases).items():
-        parts += [tag("h3", kind.capitalize()), tag("p", _KINDS[kind], class_="note")]
-        if not rows:
-            parts.append(tag("p", "None."))
-            continue
-        explained = found.clf.explain(take(found.X, np.array(rows)), k, private=found.private)
-        shown = zip(explained, rows, strict=True)
-        ids = range(len(found.ids)) if found.private else found.ids
-        parts += [case(e, ids[row], names[found.truth[row]]) for e, row in shown]
-    return joined(parts)
+def _said(found: ClassFindings, row: int) -> tuple[str, str]:
+    """The label predicted of a row, and how it compares with the truth."""
+    names, right = found.predictions.classes.tolist(), found.right[row]
+    verdict = "✓ correct" if right else f"✗ wrong: the label is {written(names[found.truth[row]])}"
+    return written(names[found.predictions.codes[row]]), verdict
 
 
 def _labels(found: ClassFindings) -> Html:
@@ -214,4 +276,5 @@ def _labels(found: ClassFindings) -> Html:
         else "Votes exclude the example itself. `dwac.report.label_issues(clf)` lists all of them, and with the "
         "training data, `label_issues(clf, X, y)`, those that are found out of fold."
     )
-    return joined((summary, table(head, rows, caption=caption, numbers=[3]), tag("p", note, class_="note")))
+    listed = (table(head, rows, caption=caption, numbers=[3]), tag("p", note, class_="note"))
+    return joined((summary, folded(f"Labels to check ({len(found.issues):,})", None, *listed)))

@@ -16,9 +16,11 @@ from dwac.estimator import DWACClassifier
 from dwac.estimator.evaluation import Evaluation, Predictions, evaluate, predict
 from dwac.estimator.preparation import encode_known, row_ids, rows_of, take
 from dwac.explain import privacy
+from dwac.explain.explanation import STRANGE
 from dwac.report.chance import valid_coverage
 from dwac.report.grouped import Deciding, deciding
 from dwac.report.label_issues import label_issues
+from dwac.report.scores import Scores, one_hot, scores
 from dwac.report.seen import Estimator, seen
 
 EPSILONS = (0.01, 0.05, 0.1, 0.2)
@@ -107,6 +109,11 @@ class Findings:
         return None
 
     @property
+    def strange(self) -> NDArray[np.bool_]:
+        """(n,): which test examples are unlike anything the model has learned from; none if that is not known."""
+        return np.zeros(len(self.truth), dtype=bool) if self.typicality is None else self.typicality <= STRANGE
+
+    @property
     def unusual(self) -> list[int]:
         """Rows, the least typical first."""
         return [] if self.typicality is None else np.argsort(self.typicality, kind="stable").tolist()
@@ -155,6 +162,21 @@ class ClassFindings(Findings):
         least = 1 / (len(self.clf.calibration_y_) + 1)  # no smaller ε excludes a label
         wanted = [e for e in _GRID if e >= least] if epsilons is None else epsilons
         return metrics.set_curve(self.truth, trust.p_values, wanted)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Precision, recall, F1 and ROC AUC by class."""
+        k = len(self.predictions.classes)
+        told = one_hot(self.predictions.codes, k)
+        return scores(one_hot(self.truth, k), told, self.predictions.probabilities)
+
+    @property
+    def covered(self) -> NDArray[np.bool_] | None:
+        """(n,): whether the prediction set contains the true label; None if not calibrated."""
+        trust = self.predictions.conformal
+        if trust is None:
+            return None
+        return np.asarray(trust.label_sets(self.result.epsilon)[np.arange(len(self.truth)), self.truth])
 
     @property
     def commonest(self) -> tuple[Any, float]:

@@ -1,14 +1,19 @@
-"""Groups of training examples that vote alike: how many decide a label, and which are the largest."""
+"""Groups of training examples that vote alike: how many decide a label, which are typical, and which strange.
+
+A test example relies on the group that has most of the votes on it; of classes, among those of the predicted label.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dwac.estimator.classifier import DWACClassifier
 from dwac.explain import explain
+from dwac.report.chance import likely_share
+from dwac.report.seen import Estimator
 
 _ROWS = 200  # test examples whose votes are summed by group
 _HEAVIEST = 5
@@ -26,14 +31,15 @@ class Deciding(NamedTuple):
     few_suffice: float  # the share of these examples that few voters explain
 
 
-class Large(NamedTuple):
-    """A large group of a class: its label, size, description, and the id of its most central member."""
+class Group(NamedTuple):
+    """A group of training examples: its place, size, description, most central member; and who relies on it."""
 
-    label: Any
+    place: int
     size: int
     share: float  # of all training examples
     description: str | None
-    representative: Any
+    representative: Any  # its id
+    rows: NDArray[np.int64]  # test examples
 
 
 def deciding(clf: DWACClassifier, h: Any) -> Deciding:
@@ -49,14 +55,34 @@ def deciding(clf: DWACClassifier, h: Any) -> Deciding:
     return Deciding(len(rows), len(h), by_group, by_voter, share, float(few.mean()))
 
 
-def largest(clf: DWACClassifier, each: int) -> Iterator[Large]:
-    """The largest groups of each class, classes in their order."""
+def every_group(clf: Estimator, h: Any, codes: NDArray[np.int64] | None = None) -> list[Group]:
+    """Each group, and the test examples h (n, d) that rely on it. codes: their predicted classes, if any."""
     references, described = clf.references_, clf.descriptions_
-    groups, names = references.groups, clf.classes_.tolist()
-    total = float(groups.sizes.sum())
-    for code in range(references.n_classes):
-        mine = np.flatnonzero(groups.labels == code)
-        for group in mine[np.argsort(-groups.sizes[mine], kind="stable")][:each].tolist():
-            size = float(groups.sizes[group])
-            text = None if described is None else described[group]
-            yield Large(names[code], round(size), size / total, text, references.ids[groups.representatives[group]])
+    groups = references.groups
+    votes = references.log_group_weights(h)
+    if codes is not None:
+        votes = np.where(groups.labels == codes[:, None], votes, -np.inf)
+    heaviest, total = votes.argmax(axis=1), float(groups.sizes.sum())
+    return [
+        Group(
+            place,
+            round(float(size)),
+            float(size) / total,
+            None if described is None else described[place],
+            references.ids[groups.representatives[place]],
+            np.flatnonzero(heaviest == place),
+        )
+        for place, size in enumerate(groups.sizes)
+    ]
+
+
+def largest(groups: list[Group], labels: NDArray[np.int64], each: int) -> list[Group]:
+    """The largest groups of each class, classes in their order. labels: (G,) the class of each group."""
+    by_size = sorted(groups, key=lambda group: -group.size)
+    return [group for code in np.unique(labels) for group in [g for g in by_size if labels[g.place] == code][:each]]
+
+
+def strangest(groups: list[Group], strange: NDArray[np.bool_], most: int) -> list[Group]:
+    """Groups with many test examples that are strange, (n,), as surely as their number allows; the worst first."""
+    least = {group.place: likely_share(strange[group.rows])[0] for group in groups if strange[group.rows].any()}
+    return sorted((group for group in groups if group.place in least), key=lambda group: -least[group.place])[:most]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from dwac.reference import ReferenceSet
 
 _NAMED = 20  # classes with a colour of their own
 _MOST = 100_000  # points drawn
-_WIDTH = 4.6  # of a panel, in inches
+_WIDTH, _NARROW = 4.6, 3.8  # of a panel, in inches: side by side, and alone
 _OTHERS = "others"
 _CAPTION = "a t-SNE map of groups; distances between far groups mean little"
 
@@ -41,41 +43,71 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
 
     h: the embeddings of X, if already computed.
     """
-    voters, names = clf.references_, clf.classes_.tolist()
-    references = voters.members or voters
-    labels = references.labels.cpu().numpy()
-    drawn = layout_of(references)
-    group, names = _grouped(labels, names)
-    panels = [(places_of(references, drawn), group[labels], _title(voters))]
-    wrong = None
-    if X is not None or h is not None:
-        h = clf.embed(X) if h is None else h
-        truth = encode_known(y, len(h), clf.classes_)
-        predicted = voters.log_class_weights(h).argmax(axis=1)
-        panels.append(
-            (drawn.place(h, labels=predicted), group[truth], f"{len(h):,} test examples, by their true label")
-        )
-        wrong = panels[1][0][predicted != truth]
-    figure, axes = new(1, len(panels), width=_WIDTH, height=_height(panels[0][0], drawn))
-    places = medians(*panels[0][:2], len(names))
-    if len(clf.classes_) > _NAMED:
-        places[-1] = np.nan  # other classes may be anywhere
-    places = _legible(places, names, np.ptp(panels[0][0], axis=0))
-    for panel, (points, codes, title) in zip(axes[0], panels, strict=True):
-        some = _some(len(points))
-        scatter(panel, points[some], codes[some], names, places, s=_size(len(points)))
-        tidy(panel, title=title, x="" if drawn.unchanged else _CAPTION)
-        panel.spines[:].set_visible(False)
-        if not drawn.unchanged:
-            panel.set_aspect("equal")
-            discs(panel, drawn.centres, drawn.radii)
-    if wrong is not None and len(wrong):
-        size = float(np.clip(4000 / len(wrong), 8, 34))
-        ring = {"s": size, "facecolors": "none", "edgecolors": INK, "linewidths": 0.5 if size < 20 else 0.8}
-        axes[0, 1].scatter(*wrong[_some(len(wrong), 3000)].T, label="wrong", **ring)
-    share_limits(axes[0])
-    _legend(figure, axes)
-    return figure
+    drawn = _Map.of(clf, X, y, h)
+    return drawn.figure(range(len(drawn.panels)), _WIDTH)
+
+
+def map_figures(clf: DWACClassifier, y: Any, h: Any) -> list[Any]:
+    """The same as a figure of each panel, narrow enough for a phone."""
+    drawn = _Map.of(clf, None, y, h)
+    return [drawn.figure([place], _NARROW) for place in range(len(drawn.panels))]
+
+
+@dataclass(frozen=True)
+class _Map:
+    """What is drawn: panels of points (n, 2), codes of their classes and a title; names and their places."""
+
+    layout: Layout
+    panels: list[tuple[NDArray[Any], NDArray[Any], str]]
+    wrong: NDArray[Any] | None  # places of errors, on the second panel
+    names: list[Any]
+    places: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, clf: DWACClassifier, X: Any, y: Any, h: Any) -> Self:
+        voters, names = clf.references_, clf.classes_.tolist()
+        references = voters.members or voters
+        labels = references.labels.cpu().numpy()
+        drawn = layout_of(references)
+        group, names = _grouped(labels, names)
+        panels = [(places_of(references, drawn), group[labels], _title(voters))]
+        wrong = None
+        if X is not None or h is not None:
+            h = clf.embed(X) if h is None else h
+            truth = encode_known(y, len(h), clf.classes_)
+            predicted = voters.log_class_weights(h).argmax(axis=1)
+            title = f"{len(h):,} test examples, by their true label"
+            panels.append((drawn.place(h, labels=predicted), group[truth], title))
+            wrong = panels[1][0][predicted != truth]
+        places = medians(*panels[0][:2], len(names))
+        if len(clf.classes_) > _NAMED:
+            places[-1] = np.nan  # other classes may be anywhere
+        return cls(drawn, panels, wrong, names, _legible(places, names, np.ptp(panels[0][0], axis=0)))
+
+    def figure(self, which: Iterable[int], width: float) -> Any:
+        """Some of the panels side by side, all with the limits of the whole map."""
+        chosen = list(which)
+        height = _height(self.panels[0][0], self.layout, width)
+        figure, axes = new(1, len(chosen), width=width, height=height)
+        for panel, place in zip(axes[0], chosen, strict=True):
+            points, codes, title = self.panels[place]
+            some = _some(len(points))
+            scatter(panel, points[some], codes[some], self.names, self.places, s=_size(len(points)))
+            tidy(panel, title=title, x="" if self.layout.unchanged else _CAPTION)
+            panel.spines[:].set_visible(False)
+            if not self.layout.unchanged:
+                panel.set_aspect("equal")
+                discs(panel, self.layout.centres, self.layout.radii)
+            if place == 1 and self.wrong is not None and len(self.wrong):
+                size = float(np.clip(4000 / len(self.wrong), 8, 34))
+                ring = {"s": size, "facecolors": "none", "edgecolors": INK, "linewidths": 0.5 if size < 20 else 0.8}
+                panel.scatter(*self.wrong[_some(len(self.wrong), 3000)].T, label="wrong", **ring)
+            if len(chosen) < len(self.panels):
+                panel.update_datalim(np.concatenate([each for each, _, _ in self.panels]))
+                panel.autoscale_view()
+        share_limits(axes[0])
+        _legend(figure, axes, 6 if len(chosen) > 1 else 4)
+        return figure
 
 
 def _title(voters: ReferenceSet) -> str:
@@ -106,10 +138,10 @@ def _legible(places: NDArray[np.float64], names: list[Any], spread: NDArray[np.f
     return kept
 
 
-def _height(points: NDArray[np.float64], drawn: Layout) -> float:
+def _height(points: NDArray[np.float64], drawn: Layout, width: float) -> float:
     """Height of a panel in inches: that of the map of groups, which keeps its proportions, plus title and legend."""
     wide, high = np.ptp(points, axis=0)
-    return 4.4 if drawn.unchanged else float(np.clip(_WIDTH * high / max(wide, 1e-9), 1.4, 3.8)) + 0.9
+    return 4.4 if drawn.unchanged else float(np.clip(width * high / max(wide, 1e-9), 1.4, 3.8)) + 0.9
 
 
 def _some(n: int, most: int = _MOST) -> NDArray[np.int64]:
@@ -121,8 +153,8 @@ def _size(n: int) -> float:
     return float(np.clip(14_000 / n, 1.5, 16))
 
 
-def _legend(figure: Any, axes: Any) -> None:
-    legend(figure, axes[:, -1:], columns=6, scatterpoints=1)
+def _legend(figure: Any, axes: Any, columns: int) -> None:
+    legend(figure, axes[:, -1:], columns=columns, scatterpoints=1)
     for handle in figure.legends[0].legend_handles:
         handle.set_sizes([30])
         handle.set_alpha(1)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+_SHORT = 12  # rows of a table that paper should show on one page
 _VOID = {"meta", "img", "br"}
 # Not allowed in HTML: control characters, lone surrogates, and characters that reverse the reading order.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
@@ -56,7 +57,8 @@ def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str, n
         for row in rows
     ]
     made = tag("table", tag("caption", caption), tag("thead", tag("tr", *heads)), tag("tbody", *body))
-    return tag("div", made, class_="wide", tabindex="0", role="region", aria_label=caption)
+    look_of_all = "wide short" if len(body) <= _SHORT else "wide"
+    return tag("div", made, class_=look_of_all, tabindex="0", role="region", aria_label=caption)
 
 
 def _is_cell(value: Any) -> bool:

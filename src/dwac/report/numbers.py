@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from dwac import metrics
 from dwac.drawing.records import written
-from dwac.errors import CalibrationWarning
-from dwac.estimator import DWACRegressor
-from dwac.estimator.evaluation import Fact, NumberEvaluation, NumberPredictions, amount
+from dwac.estimator.evaluation import Fact, amount
 from dwac.estimator.preparation import take
-from dwac.estimator.targets import read_numbers
 from dwac.report import plots, words
 from dwac.report.cases import brief, told_cases
-from dwac.report.findings import EPSILONS, Findings, measured
+from dwac.report.findings import EPSILONS
+from dwac.report.group_tables import Measure, group_tables
 from dwac.report.markup import Html, joined, table, tag
+from dwac.report.number_findings import Floats, NumberFindings
 from dwac.report.parts import Section, fact_table, figure, model, share, tiles, typicality
+from dwac.report.summaries import number_summary
+from dwac.report.summary import summary_page
 from dwac.report.words import percent
-
-Floats = NDArray[np.float64]
 
 _LEVELS = np.linspace(0.05, 0.95, 19)  # of quantiles
 _FIFTHS = 5  # parts of the predictions, from the lowest to the highest
 _MOST_DRAWN = 4  # numbers with a plot of their own
+_LARGE = 0.9  # quantile above which an error is called large
 _UNUSUAL = 8  # examples unlike any other, listed
 _KINDS = {
     "typical": "Predictions of examples of average typicality.",
@@ -37,80 +31,22 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class NumberFindings(Findings):
-    """Predicted numbers, and how they compare with the true ones (n, T)."""
-
-    clf: DWACRegressor
-    truth: Floats
-    predictions: NumberPredictions
-    outside: NumberPredictions | None
-    result: NumberEvaluation
-
-    @property
-    def names(self) -> list[str]:
-        """(T,): the names of the numbers; that of a single one may not be known."""
-        return ["the number" if name is None else written(name) for name in self.predictions.names]
-
-    @property
-    def values(self) -> Floats:
-        """(n, T): what is predicted; rounded if private."""
-        return self.predictions.shown
-
-    @property
-    def errors(self) -> Floats:
-        """(n,): absolute errors, in units of the spread of each number; the largest of a row."""
-        return np.asarray((np.abs(self.values - self.truth) / self.clf.target_.scale[1]).max(axis=1))
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether there are intervals."""
-        return self.result.coverage is not None
-
-    def cases(self, most: int) -> dict[str, list[int]]:
-        """Rows of typical, doubtful and wrong predictions, each once."""
-        wrong = np.argsort(-self.errors, kind="stable")[:most].tolist()
-        doubtful = [row for row in self.unusual if row not in wrong][:most]
-        trust = -self.errors if self.typicality is None else self.typicality
-        usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
-        return {
-            "typical": [row for row in usual if row not in (*wrong, *doubtful)][:most],
-            "doubtful": doubtful,
-            "wrong": wrong,
-        }
-
-
-def find(
-    clf: DWACRegressor,
-    X: Any,
-    y: Any,
-    *,
-    ids: Iterable[Hashable] | None = None,
-    unlike: Any = None,
-    epsilon: float = 0.05,
-    private: bool | None = None,
-) -> NumberFindings:
-    """Predict test examples X with true numbers y, and out-of-distribution examples `unlike`."""
-    found = measured(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
-    truth = read_numbers(y, len(found.kept))[0][found.kept]
-    return NumberFindings(clf, found.X, found.ids, truth, found.predictions, found.outside, found.result)
-
-
-def number_sections(found: NumberFindings, k: int, n_cases: int) -> list[Section]:
-    """What is said of numbers."""
+def number_story(found: NumberFindings, k: int, n_cases: int) -> list[Section]:
+    """The report on numbers: summary, quality, trust, cases, and the model behind them."""
     explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k, epsilon=found.result.epsilon)
     return [
-        ("short", "In short", tiles(_headline(found))),
+        ("summary", "Summary", summary_page(number_summary(found))),
+        ("quality", "Quality: how far off it is", joined((tiles(_headline(found)), _errors(found)))),
+        ("groups", "Typical and strange groups", _groups(found)),
+        ("intervals", "Trust: intervals with guaranteed coverage", _intervals(found)),
+        ("quantiles", "Trust: quantiles", _quantiles(found)),
+        ("typicality", "Trust: unfamiliar data", _unusual(found)),
+        ("cases", "Cases: explained predictions", explained),
         ("model", "The model", model(found, _target(found))),
-        ("errors", "How accurate is it?", _errors(found)),
-        ("intervals", "Intervals with guaranteed coverage", _intervals(found)),
-        ("quantiles", "Can its quantiles be trusted?", _quantiles(found)),
-        ("typicality", "Does it notice unfamiliar data?", _unusual(found)),
-        ("predictions", "Explained predictions", explained),
     ]
 
 
-# In short
+# Quality
 
 
 def _headline(found: NumberFindings) -> list[Fact]:
@@ -126,10 +62,10 @@ def _headline(found: NumberFindings) -> list[Fact]:
             "target. If all votes were for the prediction, it would be the mean absolute error."
         )
         half = float(np.median(np.abs(found.values - found.truth)))
-        off = f"Half of the predictions are off by at most {amount(half)}."
+        off = f"The mean absolute error. Half of the predictions are off by at most {amount(half)}."
         facts = [
             Fact("RMSE", amount(result.rmse), guess),
-            Fact("Mean absolute error", amount(result.mae), off),
+            Fact("MAE", amount(result.mae), off),
             Fact("CRPS", amount(result.crps), crps),
         ]
     explained = "The share of the variance that is explained: 1 is perfect, 0 as good as always predicting the mean."
@@ -139,8 +75,6 @@ def _headline(found: NumberFindings) -> list[Fact]:
         facts.append(Fact(promise, share(result.coverage), words.interval_coverage(found)))
         if result.median_width is not None:
             facts.append(Fact("Median width of intervals", amount(result.median_width), _width(found)))
-    if result.typicality is not None:
-        facts.append(Fact("Mean typicality", f"{result.typicality:.2f}", words.typicality(found)))
     return facts
 
 
@@ -178,15 +112,16 @@ def _errors(found: NumberFindings) -> Html:
         parts.append(_by_number(found))
     if not found.private:
         for t, name in enumerate(found.names[:_MOST_DRAWN]):
-            drawn = plots.predicted(
+            panels = plots.number_panels(
                 found.truth[:, t],
                 found.values[:, t],
                 None if ends is None else ends[:, t],
                 "" if len(found.names) == 1 else name,
             )
+            drawn = [plots.alone(painter, 3.6, 3.3) for painter in panels]
             caption = (
-                "Left: true against predicted numbers; on the dashed line, a prediction is exact. Right: the errors. "
-                "A slope or bend of the cloud on the right is a bias; a cloud that widens means that errors grow with "
+                "First: true against predicted numbers; on the dashed line, a prediction is exact. Second: the errors. "
+                "A slope or bend of the second cloud is a bias; a cloud that widens means that errors grow with "
                 f"the prediction. Thin lines are intervals at ε = {found.result.epsilon:g}."
             )
             parts.append(figure(drawn, f"True numbers and errors against predictions of {name}", caption))
@@ -237,9 +172,7 @@ def _intervals(found: NumberFindings) -> Html | None:
         return None
     rows = []
     for epsilon in EPSILONS:
-        with warnings.catch_warnings():  # nobody asked for these ε: too few rows for one are seen in the table
-            warnings.simplefilter("ignore", CalibrationWarning)
-            ends = found.predictions.intervals(epsilon)
+        ends = found.intervals(epsilon)
         assert ends is not None
         chance = found.chance(epsilon) if len(found.names) == 1 else None
         by_chance = (f"{percent(chance[0])} to {percent(chance[1])}" if chance else "–",)
@@ -282,12 +215,28 @@ def _quantiles(found: NumberFindings) -> Html:
         "line, half of the numbers are below the median. A flat middle means that the votes are spread too little, a "
         "steep one too widely. Quantiles have no guarantee; intervals, above, have one."
     )
-    drawn = plots.quantiles(_LEVELS, shares, names)
+    drawn = plots.alone(plots.quantile_panel(_LEVELS, shares, names), 3.6, 3.4)
     alt = "Share of true numbers at or below the quantiles of the votes, against their level"
     return joined((fact_table(facts, "Quantiles"), figure(drawn, alt, caption)))
 
 
-# Typicality and single examples
+# Groups, typicality and single examples
+
+
+def _groups(found: NumberFindings) -> Html | None:
+    if found.private:
+        return None
+    references = found.clf.references_
+    assert references.targets is not None
+    targets = references.groups.targets(references.targets.cpu().numpy(), references.sizes)
+    names = [
+        "; ".join(f"{amount(m)} ({amount(a)} to {amount(b)})" for m, a, b in zip(*ends, strict=True))
+        for ends in zip(*targets, strict=True)
+    ]
+    off = (np.abs(found.values - found.truth) / found.clf.target_.scale[1]).mean(axis=1)
+    large = found.errors > np.quantile(found.errors, _LARGE)
+    measure = Measure("mean absolute error, in spreads", off, amount)
+    return group_tables(found, names, measure, large | found.strange, "a tenth of all errors are as large")
 
 
 def _unusual(found: NumberFindings) -> Html | None:

@@ -5,38 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.estimator.targets import NUMBERS
 from dwac.report import card, words
-from dwac.report.classes import class_sections
+from dwac.report.classes import class_story
 from dwac.report.findings import ClassFindings, Findings
-from dwac.report.markup import Html, tag
-from dwac.report.numbers import NumberFindings, number_sections
+from dwac.report.label_findings import LabelFindings
+from dwac.report.markup import Html, joined, tag
+from dwac.report.number_findings import NumberFindings
+from dwac.report.numbers import number_story
 from dwac.report.parts import Section
-from dwac.report.several import LabelFindings, label_sections
+from dwac.report.several import label_story
 from dwac.report.style import CSS
 
 # Nothing may be fetched or run, whatever a record contains: a second defence behind the escaping.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_LEADS = {NUMBERS: words.NUMBER_LEAD, LABELS: words.LABEL_LEAD}
-_SECTIONS: dict[type, Callable[[Any, int, int], list[Section]]] = {
-    ClassFindings: class_sections,
-    NumberFindings: number_sections,
-    LabelFindings: label_sections,
+_STORIES: dict[type, Callable[[Any, int, int], list[Section]]] = {
+    ClassFindings: class_story,
+    NumberFindings: number_story,
+    LabelFindings: label_story,
 }
 
 
 def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -> str:
     """The whole file."""
-    lead, sections = _LEADS.get(found.clf.target_.kind, words.LEAD), _SECTIONS[type(found)](found, k, n_cases)
-    limits = tag("ul", *(tag("li", text) for text in words.limits(found.clf.target_.kind)))
+    (first, *sections), kind = _STORIES[type(found)](found, k, n_cases), found.clf.target_.kind
+    foot = tag("footer", f"Written by dwac {card.version()}.")
+    limits = joined((tag("ul", *(tag("li", text) for text in words.limits(kind))), foot))
     kept = [part for part in (*sections, ("limits", "What to keep in mind", limits)) if part[2]]
-    items = [tag("li", tag("a", head, href=f"#{name}")) for name, head, _ in kept]
-    links = tag("nav", tag("ul", *items), aria_label="Contents")
-    parts = [tag("section", tag("h2", head), body, id=name) for name, head, body in kept]
-    rounded = words.PRIVATE_NUMBERS if found.clf.target_.kind == NUMBERS else ""
+    links = [tag("li", tag("a", head, href=f"#{name}")) for name, head, _ in (first, *kept)]
+    nav = tag("nav", tag("ul", *links), aria_label="Contents")
+    summary, *parts = [tag("section", tag("h2", head), body, id=name) for name, head, body in (first, *kept)]
+    rounded = words.PRIVATE_NUMBERS if kind == NUMBERS else ""
     texts = (note, words.PRIVATE + rounded if found.private else "", _met(found))
     notes = [tag("p", tag("strong", "Note: "), text, class_="warning") for text in texts if text]
-    top = tag("header", tag("h1", title), tag("p", lead, class_="lead"), *notes, links)
+    top = tag("header", tag("h1", title), *notes)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -46,8 +48,9 @@ def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -
         tag("title", title),
         Html(f"<style>{CSS}</style>"),
     )
-    foot = tag("footer", f"Written by dwac {card.version()}.")
-    return "<!doctype html>\n" + tag("html", head, tag("body", top, tag("main", *parts), foot), lang="en") + "\n"
+    return (
+        "<!doctype html>\n" + tag("html", head, tag("body", top, tag("main", summary, nav, *parts)), lang="en") + "\n"
+    )
 
 
 def _met(found: Findings) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +10,20 @@ from numpy.typing import NDArray
 from dwac import metrics
 from dwac.drawing.records import written
 from dwac.errors import CalibrationWarning
-from dwac.estimator import DWACClassifier
-from dwac.estimator.evaluation import Fact, LabelEvaluation, LabelPredictions
-from dwac.estimator.targets import read_labels
+from dwac.estimator.evaluation import Fact
 from dwac.report import plots, words
 from dwac.report.cases import told_cases
-from dwac.report.findings import EPSILONS, Findings, measured
+from dwac.report.findings import EPSILONS
+from dwac.report.group_tables import Measure, group_tables
+from dwac.report.label_findings import LabelFindings
 from dwac.report.markup import Html, joined, table, tag
-from dwac.report.parts import Section, fact_table, figure, model, share, tiles, typicality
+from dwac.report.parts import Section, fact_table, figure, model, number, share, tiles, typicality
+from dwac.report.scores import MEASURES
+from dwac.report.summaries import label_summary
+from dwac.report.summary import summary_page
 from dwac.report.words import percent
 
-_MOST_LABELS, _DRAWN = 60, 8
+_MOST_LABELS, _DRAWN = 60, 6
 _KINDS = {
     "typical": "Examples of average typicality with every label right.",
     "doubtful": "The least typical examples. A person should check these.",
@@ -31,58 +31,18 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class LabelFindings(Findings):
-    """Predicted labels, and which ones examples have, (n, L)."""
-
-    clf: DWACClassifier
-    truth: NDArray[np.bool_]
-    predictions: LabelPredictions
-    outside: LabelPredictions | None
-    result: LabelEvaluation
-
-    @property
-    def wrong(self) -> NDArray[np.int64]:
-        """(n,): how many labels are wrong."""
-        return np.asarray((self.predictions.has != self.truth).sum(axis=1))
-
-    def cases(self, most: int) -> dict[str, list[int]]:
-        """Rows of typical, doubtful and wrong predictions, each once."""
-        wrong = [row for row in np.argsort(-self.wrong, kind="stable").tolist() if self.wrong[row]][:most]
-        doubtful = [row for row in self.unusual if row not in wrong][:most]
-        trust = -self.wrong if self.typicality is None else self.typicality
-        usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
-        right = [row for row in usual if not self.wrong[row] and row not in doubtful]
-        return {"typical": right[:most], "doubtful": doubtful, "wrong": wrong}
-
-
-def find(
-    clf: DWACClassifier,
-    X: Any,
-    y: Any,
-    *,
-    ids: Iterable[Hashable] | None = None,
-    unlike: Any = None,
-    epsilon: float = 0.05,
-    private: bool | None = None,
-) -> LabelFindings:
-    """Predict test examples X with labels y, and out-of-distribution examples `unlike`."""
-    found = measured(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
-    truth = read_labels(y, len(found.kept), clf.classes_, listed=clf.target_.listed)[0][found.kept] > 0
-    return LabelFindings(clf, found.X, found.ids, truth, found.predictions, found.outside, found.result)
-
-
-def label_sections(found: LabelFindings, k: int, n_cases: int) -> list[Section]:
-    """What is said of several labels."""
+def label_story(found: LabelFindings, k: int, n_cases: int) -> list[Section]:
+    """The report on several labels: summary, quality, trust, cases, and the model behind them."""
     explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k)
     return [
-        ("short", "In short", tiles(_headline(found))),
+        ("summary", "Summary", summary_page(label_summary(found))),
+        ("quality", "Quality: how often it is right", joined((tiles(_headline(found)), _labels(found), _roc(found)))),
+        ("groups", "Typical and strange groups", _groups(found)),
+        ("calibration", "Trust: calibration of probabilities", _probabilities(found)),
+        ("coverage", "Trust: decisions and sets with guarantees", _sets(found)),
+        ("typicality", "Trust: unfamiliar data", typicality(found)),
+        ("cases", "Cases: explained predictions", explained),
         ("model", "The model", model(found, _target(found))),
-        ("labels", "How accurate is it?", _labels(found)),
-        ("probabilities", "Can its probabilities be trusted?", _probabilities(found)),
-        ("sets", "Decisions and sets with guarantees", _sets(found)),
-        ("typicality", "Does it notice unfamiliar data?", typicality(found)),
-        ("predictions", "Explained predictions", explained),
     ]
 
 
@@ -96,6 +56,8 @@ def _headline(found: LabelFindings) -> list[Fact]:
     facts = [
         Fact("Micro F1", f"{result.micro_f1:.3f}", "Precision and recall, all labels together. 1 is perfect."),
         Fact("Macro F1", f"{result.macro_f1:.3f}", "The same for each label alone, then the mean."),
+        Fact("Macro ROC AUC", number(found.scores.macro["roc_auc"], 3), "How often a random example that has a label "
+             "gets a higher probability of it than one that lacks it; the mean over labels. 0.5 is chance."),
         Fact("Hamming loss", percent(result.hamming_loss), hamming),
         Fact("Every label right", percent(result.subset_accuracy), "The share of examples without any wrong label."),
     ]  # fmt: skip
@@ -114,8 +76,6 @@ def _headline(found: LabelFindings) -> list[Fact]:
             Fact(f"Missed at {epsilon}", percent(result.missed_share), missed),
             Fact(f"Undecided at {epsilon}", percent(result.undecided), wrong),
         ]
-    if result.typicality is not None:
-        facts.append(Fact("Mean typicality", f"{result.typicality:.2f}", words.typicality(found)))
     return facts
 
 
@@ -131,18 +91,29 @@ def _target(found: LabelFindings) -> Fact:
 
 
 def _labels(found: LabelFindings) -> Html:
-    rows = found.result.by_label.sort_values("n", ascending=False, kind="stable").head(_MOST_LABELS)
-    shares = ["precision", "recall", "f1", "wrongly_told_no", "wrongly_told_yes", "undecided"]
+    table_of = found.result.by_label.assign(**{name: found.scores.each[name] for name in MEASURES})
+    rows = table_of.sort_values("n", ascending=False, kind="stable").head(_MOST_LABELS)
+    shares = [*MEASURES, "wrongly_told_no", "wrongly_told_yes", "undecided"]
     shown = [name for name in shares if name in rows]
     body = [
         (written(row["label"]), f"{row['n']:,}", *(share(row[name]) for name in shown))
         for row in rows.to_dict("records")
     ]
-    heads = {"f1": "F1", "wrongly_told_no": "told no, but has it", "wrongly_told_yes": "told yes, but lacks it"}
+    total, blank = f"{int(found.truth.sum()):,}", ["–"] * (len(shown) - len(MEASURES))
+    body += [
+        (f"{name} average", total, *(share(average[measure]) for measure in MEASURES), *blank)
+        for name, average in (("macro", found.scores.macro), ("micro", found.scores.micro))
+    ]
+    heads = {
+        "f1": "F1",
+        "roc_auc": "ROC AUC",
+        "wrongly_told_no": "told no, but has it",
+        "wrongly_told_yes": "told yes, but lacks it",
+    }
     head = ("label", "have it", *(heads.get(name, name) for name in shown))
     explained = (
         "Recall is the share of the examples with a label that are predicted to have it. Precision is the share of "
-        "those predicted to have it that do. F1 combines the two. The last columns are about decisions with a "
+        "those predicted to have it that do. F1 is their harmonic mean. The last columns are about decisions with a "
         f"guarantee, at ε = {found.result.epsilon:g}: wrong ones, and labels left undecided."
     )
     left = len(found.result.by_label) - len(rows)
@@ -157,24 +128,58 @@ def _labels(found: LabelFindings) -> Html:
     )
 
 
+def _drawn(found: LabelFindings) -> NDArray[np.int64]:
+    """The most frequent labels, in their order."""
+    return np.sort(found.result.by_label["n"].sort_values(ascending=False, kind="stable").index[:_DRAWN].to_numpy())
+
+
+def _roc(found: LabelFindings) -> Html | None:
+    drawn = [place for place in _drawn(found) if np.isfinite(found.scores.each["roc_auc"][place])]
+    names = [f"{written(found.clf.classes_.tolist()[i])}: {found.scores.each['roc_auc'][i]:.3f}" for i in drawn]
+    if not names:
+        return None
+    painter = plots.roc_panel(found.truth[:, drawn], found.predictions.probabilities[:, drawn], names)
+    figures = plots.alone(painter, 3.6, 3.2 + 0.1 * len(names))
+    return figure(figures, "ROC curve of each label", "ROC curves, and the area under each.")
+
+
+def _groups(found: LabelFindings) -> Html | None:
+    if found.private:
+        return None
+    names, tables = found.clf.classes_, found.clf.target_.table > 0
+    labels = [
+        ", ".join(written(name) for name in names[tables[code]].tolist()) or "no label"
+        for code in found.clf.references_.groups.labels
+    ]
+    measure = Measure("every label right", found.wrong == 0, percent)
+    return group_tables(found, labels, measure, (found.wrong > 0) | found.strange, "some label is wrong")
+
+
 def _probabilities(found: LabelFindings) -> Html:
-    by_label = found.result.by_label
-    drawn = by_label["n"].sort_values(ascending=False, kind="stable").index[:_DRAWN].to_numpy()
-    drawn = np.sort(drawn)
+    by_label, drawn = found.result.by_label, _drawn(found)
     worst = by_label.iloc[int(by_label["calibration_error"].to_numpy().argmax())]
+    tests = {
+        place: metrics.calibration_test(found.truth[:, place].astype(np.int64), np.stack([1 - p, p], axis=1)).error
+        for place, p in ((place, found.predictions.probabilities[:, place]) for place in drawn)
+    }
     facts = [
         Fact(
             "Calibration error",
             f"{found.result.calibration_error:.3f}",
             "The mean gap between stated and observed probability, over all labels. The largest is that of "
             f"{written(worst['label'])}, {worst['calibration_error']:.3f}; with few examples chance alone makes gaps.",
-        )
+        ),
+        *(
+            Fact(f"Of {written(by_label['label'][place])}", f"{error.value:.3f}", words.beside_chance(error))
+            for place, error in tests.items()
+        ),
     ]
     names = [by_label["label"][place] for place in drawn]
-    plot = plots.label_reliability(found.truth[:, drawn], found.predictions.probabilities[:, drawn], names)
+    panels = plots.label_panels(found.truth[:, drawn], found.predictions.probabilities[:, drawn], names)
+    plot = [plots.alone(painter, 2.75, 2.8) for painter in panels]
     caption = (
         "x-axis: stated probability of a label; y-axis: share of examples that have it. On the dashed line, 80 % means "
-        "80 %. Error bars are 95 % confidence intervals; dotted bars show the share of examples."
+        "80 %. Error bars are 95 % confidence intervals; pale bars show the share of examples."
     )
     caption += f" The {len(drawn)} most frequent of {len(by_label):,} labels." if len(drawn) < len(by_label) else ""
     alt = "Share of examples with a label against its stated probability, per label"

@@ -2,9 +2,9 @@
 
 CSS = """
 :root{color-scheme:light dark;--ink:#202124;--soft:#55585e;--page:#f6f5f2;--card:#fff;--line:#d9d7d2;--blue:#0a5c8f;
---vote:#0072b2;--other:#d55e00;--mark:#fbe3a8;--mark-rgb:242,193,78}
+--vote:#0072b2;--vote-rgb:0,114,178;--other:#d55e00;--mark:#fbe3a8;--mark-rgb:242,193,78}
 @media screen and (prefers-color-scheme:dark){:root{--ink:#e6e6e3;--soft:#a9adb4;--page:#121316;--card:#1b1d21;
---line:#36393f;--blue:#7cc0ee;--vote:#56b4e9;--other:#e69f00;--mark:#5c4a17;--mark-rgb:160,120,20}}
+--line:#36393f;--blue:#7cc0ee;--vote:#56b4e9;--vote-rgb:86,180,233;--other:#e69f00;--mark:#5c4a17;--mark-rgb:160,120,20}}
 *{box-sizing:border-box}
 html{font:16px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif;background:var(--page);color:var(--ink)}
 body{margin:0 auto;max-width:66rem;padding:2rem 1.25rem 4rem}
@@ -36,9 +36,23 @@ tbody th{font-weight:600}
 mark{background:var(--mark);color:inherit;border-radius:.2rem;padding:0 .25rem;font-weight:600}
 figure{margin:0}
 .chart{margin:1.25rem 0}
+.panels{display:flex;flex-wrap:wrap;gap:1rem}
 .chart img{max-width:100%;height:auto;display:block}
-.scroll{overflow-x:auto}
-@media screen and (max-width:50rem){.scroll img{max-width:none}section{padding:1rem}body{padding:1.25rem .75rem}
+.strip-of-charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr));gap:1.5rem;margin-top:1.5rem}
+.strip-of-charts .chart{margin:0}
+.points{margin:0}
+.points div{display:grid;grid-template-columns:12.5rem 1fr;gap:.15rem 1rem;padding:.45rem 0;
+border-bottom:1px solid var(--line)}
+.points dt{font-weight:600}
+.points dd{margin:0;max-width:46rem}
+.confusion td{background:rgba(var(--vote-rgb),calc(.45*var(--share,0)));padding-right:.5rem;min-width:3rem}
+.confusion th{min-width:3rem}
+.confusion thead th{max-width:8rem}
+details{border-top:1px solid var(--line);padding:.75rem 0}
+summary{cursor:pointer}
+summary h3{display:inline;margin:0 .6rem 0 0}
+@media screen and (max-width:50rem){.points div{grid-template-columns:1fr}section{padding:1rem}
+body{padding:1.25rem .75rem}
 .facts thead{display:none}.facts tr,.facts th,.facts td{display:block}.facts tr{border-bottom:1px solid var(--line);
 padding:.4rem 0}.facts th,.facts td,.facts td:last-child{border:0;padding:0;min-width:0}}
 .chart figcaption{max-width:44rem;margin-top:.5rem}
@@ -64,8 +78,15 @@ overflow:hidden;margin-right:.4rem}
 .words span{background:rgba(var(--mark-rgb),calc(var(--read,0)));border-radius:.2rem;padding:.1rem .15rem;
 unicode-bidi:isolate}
 footer{margin-top:2rem}
+@page{margin:14mm}
 @media print{html{font-size:12px;background:#fff}body{max-width:none;padding:0}nav{display:none}
-.wide,.scroll{overflow:visible}h2,h3,h4{break-after:avoid}
-section{border:0;padding:0;margin:1.5rem 0;break-before:auto}figure,tr{break-inside:avoid}
-.bar,.track,mark,.words span{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+.wide{overflow:visible}table{font-size:.8rem}.confusion table{font-size:.7rem}
+th,td{min-width:0;padding:.2rem .5rem .2rem 0}
+h2,h3,h4,caption,summary{break-after:avoid}section{border:0;padding:0;margin:1.5rem 0;break-before:auto}
+figure,tr,.short,.points div,.tiles>div{break-inside:avoid}thead{display:table-header-group}
+#summary{break-after:page}#limits{break-inside:avoid}.strip-of-charts{grid-template-columns:repeat(3,1fr);gap:1rem}
+.panels img{max-width:48%}.strip-of-charts img{max-width:100%}.panels img:only-child{max-width:46%}
+.strip-of-charts .panels img{max-width:100%}details{border:0}summary{list-style:none}
+.bar,.track,mark,.words span,.confusion td{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+@media print{details::details-content{content-visibility:visible;height:auto}}
 """.replace("\n", "")

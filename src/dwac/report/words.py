@@ -21,8 +21,10 @@ LEAD = (
     "to the example being predicted, the more its vote counts. So every prediction can be traced to the examples that "
     "decided it, and an example unlike all of them can be recognised: none is near."
 )
-NUMBER_LEAD = LEAD.replace("its own label", "its own number")
-LABEL_LEAD = LEAD.replace("its own label", "its own labels")
+LEADS = {
+    NUMBERS: LEAD.replace("its own label", "its own number"),
+    LABELS: LEAD.replace("its own label", "its own labels"),
+}
 LIMITS = (
     "The results hold for these test examples. They apply to new examples from the same source; data from other times, "
     "places or instruments need a new test.",
@@ -58,7 +60,7 @@ GROUPS = (
 REPRESENTATIVES = (
     "Real training examples that vote for all: each stands for those like it, and its vote counts for so many."
 )
-_OFF = 0.03  # error beyond chance from which probabilities are only a rough guide
+OFF = 0.03  # error beyond chance from which probabilities are only a rough guide
 
 
 def percent(share: float) -> str:
@@ -136,7 +138,7 @@ def _judged(found: ClassFindings) -> str:
     if not test.miscalibrated:
         few = (
             " More test examples would give a more precise estimate."
-            if max(test.error.high, test.top_label.high) > _OFF
+            if max(test.error.high, test.top_label.high) > OFF
             else ""
         )
         return f"Chance alone explains this: there is no evidence against the probabilities.{few}"
@@ -144,7 +146,7 @@ def _judged(found: ClassFindings) -> str:
     bias = "overconfident" if found.probability.mean() > found.right.mean() else "underconfident"
     grades = (
         (0.01, "but close to correct"),
-        (_OFF, "and somewhat off"),
+        (OFF, "and somewhat off"),
         (np.inf, "and only a rough guide"),
     )
     grade = next(text for most, text in grades if excess < most)

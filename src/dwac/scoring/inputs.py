@@ -14,7 +14,7 @@ from dwac.errors import InputError
 from dwac.reading import Columns, Model
 from dwac.reading.roles import arrange_like
 from dwac.reading.tables import Table, is_text
-from dwac.scoring.request import Request
+from dwac.scoring.request import Request, notation_of
 
 Given = Any  # a batch of rows: a RecordBatch, or a DataFrame where cells of a column differ in type, as in JSON
 Unreadable = dict[int, str]  # row → why it cannot even become part of X
@@ -34,7 +34,10 @@ def rows_of(model: Model, given: Given, request: Request, name: str = "the batch
         given = given[_columns(model, list(given.columns), request)]
     frame = given if isinstance(given, pd.DataFrame) else given.to_pandas(date_as_object=False, ignore_metadata=True)
     frame = frame.reset_index(drop=True)
-    return arrange_like(model.clf, Table(frame, "row {}".format), name, asked, Columns(), labelled=False).X, {}
+    # Only some rows of a file are here: how cells are written must not be judged from them.
+    how = notation_of(request, model)
+    table = Table(frame, "row {}".format)
+    return arrange_like(model.clf, table, name, asked, Columns(), labelled=False, notation=how).X, {}
 
 
 def worded(model: Model, request: Request) -> set[str]:

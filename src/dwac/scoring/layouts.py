@@ -99,8 +99,8 @@ def _transcoded(stream: Any, encoding: str) -> Iterator[bytes]:
     yield decoder.decode(b"", final=True).encode()
 
 
-def layout_of(url: str, form: str, encoding: str) -> Layout:
-    """The layout of a file, judged from its beginning."""
+def layout_of(url: str, form: str, encoding: str, separator: str | None = None, decimal: str | None = None) -> Layout:
+    """The layout of a file, judged from its beginning, except for what is known of CSV: separator and decimal mark."""
     encoding, size = _normal(encoding), _HEAD
     while True:
         with opened(url) as stream:
@@ -115,7 +115,8 @@ def layout_of(url: str, form: str, encoding: str) -> Layout:
             raise InputError(f"{url} is empty; give a file with data, or remove it")
         if form == "jsonl":
             return Layout(url, form, encoding, start=mark, names=_keys(head[mark:]))
-        found = _csv_layout(Layout(url, form, encoding, start=mark), head[mark:], whole=whole)
+        known = separator if form == "csv" else None
+        found = _csv_layout(Layout(url, form, encoding, start=mark), head[mark:], known, decimal, whole=whole)
         if found is not None:
             return found
         if size >= _LONGEST_HEAD:
@@ -123,11 +124,13 @@ def layout_of(url: str, form: str, encoding: str) -> Layout:
         size *= 16
 
 
-def _csv_layout(known: Layout, head: bytes, *, whole: bool) -> Layout | None:
+def _csv_layout(
+    known: Layout, head: bytes, separator: str | None, decimal: str | None, *, whole: bool
+) -> Layout | None:
     """The layout of CSV from its beginning; None if the column names do not end in it."""
     text = head.decode(known.stored, errors="replace")
     first = next(line for line in text.splitlines() if line.strip())
-    delimiter = delimiter_of(first, known.form)
+    delimiter = separator or delimiter_of(first, known.form)
     starts, stops = spans(head, delimiter.encode())
     if stops[0] >= len(head) and not whole:
         return None
@@ -141,7 +144,7 @@ def _csv_layout(known: Layout, head: bytes, *, whole: bool) -> Layout | None:
         line=head.count(b"\n", 0, end) or 1,
         names=tuple(named(next(csv.reader(io.StringIO(written, newline=""), delimiter=delimiter)), known.url)),
         delimiter=delimiter,
-        comma=decimal_comma(text, delimiter),
+        comma=decimal_comma(text, delimiter) if decimal is None else decimal == ",",
     )
 
 

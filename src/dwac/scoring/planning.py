@@ -48,7 +48,10 @@ def with_form(files: Sequence[File], form: str | None, data: str) -> list[tuple[
 
 
 def planned(
-    files: Sequence[tuple[File, str]], encoding: str, said: Callable[[str], None] = lambda _: None
+    files: Sequence[tuple[File, str]],
+    encoding: str,
+    said: Callable[[str], None] = lambda _: None,
+    separator: str | None = None,
 ) -> list[list[Piece]]:
     """The pieces of each file. A file that cannot be read is one piece, whose reader then says what is wrong."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -64,7 +67,7 @@ def planned(
         else:
             if file.size > 2**30:
                 said(f"looking for where records end in {file.name}: {file.size / 1e9:,.1f} GB")
-            parts = _of_text(whole, encoding, most_bytes)
+            parts = _of_text(whole, encoding, most_bytes, separator)
         found.append([replace(part, shard=shard_name(index, number)) for number, part in enumerate(parts)])
     return found
 
@@ -116,10 +119,10 @@ def _rows(whole: Piece, start: int, stop: int, size: int) -> Piece:
 # CSV and JSON Lines
 
 
-def _of_text(whole: Piece, encoding: str, most: int) -> list[Piece]:
+def _of_text(whole: Piece, encoding: str, most: int, separator: str | None) -> list[Piece]:
     """Ranges of bytes that end where records do; all of a file that cannot be divided."""
     try:
-        layout = layout_of(whole.file, whole.form, encoding)
+        layout = layout_of(whole.file, whole.form, encoding, separator)
         if not layout.divisible:
             return [whole]
         found: list[Piece] = []
@@ -136,14 +139,14 @@ def _of_text(whole: Piece, encoding: str, most: int) -> list[Piece]:
         return [whole]
 
 
-def columns_of(file: File, form: str, encoding: str) -> dict[str, Any]:
+def columns_of(file: File, form: str, encoding: str, separator: str | None = None) -> dict[str, Any]:
     """The columns of a file, with their types where it has types; none if it cannot be read."""
     there = place(file.url)
     try:
         if form == "parquet":
             with there.fs.open(there.path, "rb") as raw:
                 return {field.name: field.type for field in pq.read_schema(raw)}
-        layout = layout_of(file.url, form, encoding)
+        layout = layout_of(file.url, form, encoding, separator)
         return dict.fromkeys(layout.names)
     except (InputError, OSError, EOFError, pa.ArrowException):
         return {}

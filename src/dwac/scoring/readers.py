@@ -51,16 +51,24 @@ class Chunk:
 
 
 def chunks(
-    piece: Piece, encoding: str, rows: int, *, texts: Collection[str] = (), needed: Collection[str] | None = None
+    piece: Piece,
+    encoding: str,
+    rows: int,
+    *,
+    texts: Collection[str] = (),
+    needed: Collection[str] | None = None,
+    separator: str | None = None,
+    decimal: str | None = None,
 ) -> Iterator[Chunk]:
     """The rows of a piece in order, at most so many at once.
 
     texts: columns of CSV and JSON that stay as they are written. needed: the columns that are used; None: all.
+    separator, decimal: of CSV; by default judged from its beginning.
     """
     if piece.form == "parquet":
         yield from _parquet(piece, rows, needed)
         return
-    layout = layout_of(piece.file, piece.form, encoding)
+    layout = layout_of(piece.file, piece.form, encoding, separator, decimal)
     for cut in _cuts(piece, layout):
         if cut.whole or cut.rows:
             yield from _parsed(cut, layout, _Wanted(frozenset(texts), needed), rows)

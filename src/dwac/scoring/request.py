@@ -9,6 +9,8 @@ from typing import Any
 
 from dwac import _checks as checks
 from dwac.errors import InputError
+from dwac.reading import Model
+from dwac.reading.notation import Notation, notation
 
 ID_TYPES = ("string", "int64")
 ROWS = 8192  # rows that are answered at once
@@ -31,6 +33,8 @@ class Request:
         device: "auto", "cpu", "cuda", "cuda:1", …
         threads: of computation per process; None leaves them as they are.
         rows: how many rows are answered at once: larger batches are cut, smaller ones joined.
+        separator, decimal, day_first: how CSV is written: between fields, before decimals, and whether 01/02/2020 is
+            1 February; by default as in training.
         digest: of the model folder (`dwac.scoring.models.digest`); a worker that finds another model refuses to answer.
     """
 
@@ -46,6 +50,9 @@ class Request:
     device: str = "auto"
     threads: int | None = None
     rows: int = ROWS
+    separator: str | None = None
+    decimal: str | None = None
+    day_first: bool | None = None
     digest: str | None = None
 
     def __post_init__(self) -> None:
@@ -57,8 +64,14 @@ class Request:
         if not all(isinstance(level, float | int) and 0 < level < 1 for level in self.quantiles):
             raise InputError(f"quantiles must be numbers between 0 and 1, such as 0.1, 0.5; got {self.quantiles!r}")
         checks.positive_int(self.rows, "rows")
+        notation(self.separator, self.decimal, self.day_first)  # an error for what cannot be
         if self.threads is not None:
             checks.positive_int(self.threads, "threads")
+
+
+def notation_of(request: Request, model: Model) -> Notation:
+    """How the cells of tables are written: as is asked, or else as in training."""
+    return notation(request.separator, request.decimal, request.day_first).over(model.notation)
 
 
 def request(model: str | PathLike[str] | Request, **options: Any) -> Request:

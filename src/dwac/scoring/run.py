@@ -29,7 +29,7 @@ from dwac.scoring.models import digest, model_of
 from dwac.scoring.pieces import Done, Piece, shard_name
 from dwac.scoring.places import File, Place, files_at, place, reaching
 from dwac.scoring.planning import columns_of, numbered, planned, with_form
-from dwac.scoring.request import Request, request
+from dwac.scoring.request import Request, notation_of, request
 from dwac.scoring.task import UNREADABLE, Task
 from dwac.storage.files import TEMPORARY, make_folder, remove_files
 
@@ -150,7 +150,9 @@ def default_workers(asked: Request) -> int:
 def _settled(asked: Request, model: Model, files: list[tuple[File, str]], encoding: str) -> Request:
     """The request with everything that all workers must agree on: the model, its path and the ids."""
     used = set(getattr(model.clf, "feature_names_in_", []))
-    columns = next(filter(None, (columns_of(*each, encoding) for each in files)), {})  # of the first that can be read
+    written = notation_of(asked, model)
+    known = (columns_of(*each, encoding, written.separator) for each in files)
+    columns = next(filter(None, known), {})  # of the first that can be read
     likely = [name for name in (model.columns.id, INDEX, _PANDAS_INDEX) if name in columns and name not in used]
     name = asked.id if asked.id is not None else likely[0] if likely else None
     kind = None if name is None else columns.get(name)
@@ -160,6 +162,8 @@ def _settled(asked: Request, model: Model, files: list[tuple[File, str]], encodi
         model=os.path.abspath(asked.model),
         id=name,
         id_type="int64" if whole else asked.id_type,
+        separator=written.separator,
+        decimal=written.decimal,
         threads=asked.threads or 1,  # answers do not depend on how many cores a worker has
         digest=digest(asked.model),
     )
@@ -171,7 +175,7 @@ def _pieces(
     known = manifest.read(out, shard_name)
     if known is None:
         _refuse_occupied(out)
-        found = manifest.Manifest(asked, files, planned(files, encoding, said))
+        found = manifest.Manifest(asked, files, planned(files, encoding, said, asked["separator"]))
         if not any(found.pieces):
             raise InputError(f"{files[0][0].url} must have at least one row; it has columns but no rows")
         _write(out, found)
@@ -192,7 +196,7 @@ def _pieces(
                 f"{files[index][0].url} has changed since some of its rows were scored into {out.url}; put the old "
                 "file back, choose a new folder with -o, or start again with --overwrite"
             )
-    again = planned(files, encoding, said)
+    again = planned(files, encoding, said, asked["separator"])
     pieces = [again[place] if place in new else parts for place, parts in enumerate(known.pieces)]
     found = manifest.moved(manifest.Manifest(asked, files, pieces), files)
     _write(out, found)

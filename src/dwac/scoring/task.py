@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,7 +72,8 @@ class Task:
         asked = self.request
         model = model_of(asked)
         found, wide = schema_of(model, asked), self._schema()
-        read = chunks(piece, self.encoding, asked.rows, texts=worded(model, asked), needed=needed(model, asked))
+        so: dict[str, Any] = {"texts": worded(model, asked), "needed": needed(model, asked)}
+        read = chunks(piece, self.encoding, asked.rows, separator=asked.separator, decimal=asked.decimal, **so)
         for chunk in read:
             if len(chunk.numbers) == 0:
                 bad.add(chunk.bad)

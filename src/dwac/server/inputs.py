@@ -282,34 +282,36 @@ class ImageReader(Reader):
     def _picture(self, row: str) -> bytes:
         if not self._pictures:
             raise InputError("the row must be nested numbers, because the training images were arrays; got a string")
-        if row.startswith("data:"):
-            row = row.partition(",")[2]
-        try:
-            data = base64.b64decode(row, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise InputError(f"the row must be a picture in base64: {error}") from None
-        self._check_picture(data)
-        return data
+        return picture_bytes(row, self._pixels)
 
-    def _check_picture(self, data: bytes) -> None:
-        """Check the header only: a small file may decode to a huge picture."""
-        try:
-            from PIL import Image
-        except ImportError:
-            raise InputError(
-                "pictures need Pillow on the server, which is not installed; send nested numbers"
-            ) from None
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
-                    width, height = image.size
-        except Exception:  # Pillow raises many kinds of errors on damaged files
-            raise InputError("the row must be a complete PNG or JPEG file in base64; this one cannot be read") from None
-        if width * height > self._pixels:
-            raise InputError(
-                f"a picture may have at most {self._pixels:,} pixels; got {width}×{height}; send a smaller one"
-            )
+
+def picture_bytes(row: str, pixels: int) -> bytes:
+    """The bytes of a PNG or JPEG file given in base64, or as a data: URL; of at most so many pixels."""
+    if row.startswith("data:"):
+        row = row.partition(",")[2]
+    try:
+        data = base64.b64decode(row, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"the row must be a picture in base64: {error}") from None
+    _check_picture(data, pixels)
+    return data
+
+
+def _check_picture(data: bytes, pixels: int) -> None:
+    """Check the header only: a small file may decode to a huge picture."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise InputError("pictures need Pillow on the server, which is not installed; send nested numbers") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+                width, height = image.size
+    except Exception:  # Pillow raises many kinds of errors on damaged files
+        raise InputError("the row must be a complete PNG or JPEG file in base64; this one cannot be read") from None
+    if width * height > pixels:
+        raise InputError(f"a picture may have at most {pixels:,} pixels; got {width}×{height}; send a smaller one")
 
 
 def _typical(column: Any) -> Any:

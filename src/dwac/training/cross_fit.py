@@ -25,6 +25,7 @@ from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.ensemble import members_of
 from dwac.nn.ranks import shared
+from dwac.training.optimizer import AdamW
 from dwac.training.rescale import vote_factors
 from dwac.training.step import one_cycle
 from dwac.training.validation import average_losses, sample
@@ -164,7 +165,7 @@ class _Run:
         self.rate = rate
         self._start(linear_start)
         trained = [part for part in self.model.parameters() if part.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay, fused=True)
+        self.optimizer = AdamW(trained, lr=rate, weight_decay=decay, fused=True)
 
     @torch.no_grad()
     def _start(self, linear: bool) -> None:

@@ -21,6 +21,15 @@ def n_batches(n: int, size: int) -> int:
     return max(1, -(-n // size) - (n % size == 1 and n > 1))
 
 
+def even_size(n: int, most: int) -> int:
+    """The size of as few batches of n rows as possible, none larger than `most`, all as large as each other.
+
+    >>> even_size(800, 512), even_size(100, 512)
+    (400, 100)
+    """
+    return -(-n // max(1, -(-n // most))) or 1
+
+
 def windows(n: int, size: int, generator: torch.Generator, block_rows: int | None = None) -> Iterator[list[Tensor]]:
     """Every row once: batches of `size` row numbers, in windows whose rows are read together.
 

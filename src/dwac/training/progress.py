@@ -1,9 +1,17 @@
-"""A progress bar for training: loss, accuracy and time left, on the terminal's standard error."""
+"""How far long work is: a bar on the terminal's standard error, and the log, for whoever shows it.
+
+The log has at most one estimate of the time, made from steps that were measured, if the work takes long; and, where no
+bar is shown, a line every half minute. `dwac` prints it; a program sees it as
+logging.getLogger("dwac.training.progress").setLevel("INFO").
+"""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -11,67 +19,123 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from dwac.nn.ranks import is_first
 
+logger = logging.getLogger(__name__)
+
+EVERY = 30.0  # seconds between lines; work that takes longer is estimated
+_MEASURED = 2.0  # seconds of steps from which the time is estimated, after the first, which is slower than others
+
 Watch = dict[str, Any]
+_COLUMNS = 100  # characters of a bar in a notebook, whose width nobody knows
+
+
+def duration(seconds: float) -> str:
+    """A time in words, to two digits or so.
+
+    >>> duration(8), duration(130), duration(700), duration(7300)
+    ('8 seconds', '2 minutes', '12 minutes', '2.0 hours')
+    """
+    if seconds < 90:
+        return f"{max(round(seconds), 1)} second{'s' * (round(seconds) > 1)}"
+    return f"{round(seconds / 60)} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+class Pace:
+    """Tells the log how long work will take, once, and how far it is, every half minute.
+
+    Args:
+        title: what is done.
+        lines: whether to say how far it is; not where a bar shows it.
+        clock: seconds since whenever.
+    """
+
+    def __init__(self, title: str, *, lines: bool = True, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.title, self.lines, self.clock = title, lines, clock
+        self.said = clock()
+        self.first: tuple[float, float] | None = None  # when the first step was done, and how much that was
+        self.estimated = False
+
+    def at(self, share: float, state: str = "") -> None:
+        """So much of the work is done, of 1; state: what else there is to say."""
+        now = self.clock()
+        if self.first is None or share <= self.first[1]:
+            self.first = now, share
+            return
+        spent = now - self.first[0]
+        if spent < _MEASURED:
+            return
+        left = spent * (1 - share) / (share - self.first[1])
+        if not self.estimated:
+            self.estimated = True
+            if left > EVERY:
+                logger.info("%s takes up to about %s", self.title, duration(spent + left), extra={"estimate": True})
+        if self.lines and now - self.said >= EVERY and share < 1:
+            self.said = now
+            done = f"{self.title}: {share:.0%}, {state}" if state else f"{self.title}: {share:.0%}"
+            logger.info("%s, up to about %s left", done, duration(left))
 
 
 @contextmanager
 def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Iterator[Watch]:
-    """The callbacks `on_epoch` and `on_batch` for `train`; they draw a progress bar inside the context.
+    """The callbacks `on_epoch` and `on_batch` for `train`; inside the context they show and log how far it is.
 
-    show: True, False, or "auto": only in a terminal or a notebook.
+    show: True, False, or "auto": a bar only in a terminal or a notebook.
     """
-    console = Console(stderr=True)
-    if not _shown(console, show):
-        yield {}
-        return
-    done = 0
-    with _bar(console) as progress:
-        task = progress.add_task(title, total=float(epochs), state="")
+    with _watched(title, float(epochs), "", show) as update:
+        done, state = 0.0, ""
 
         def on_batch(batch: int, batches: int) -> None:
-            progress.update(task, completed=done + batch / batches)
+            update(done + batch / batches, state)
 
         def on_epoch(row: dict[str, Any]) -> None:
-            nonlocal done
+            nonlocal done, state
             done = row["epoch"]
             state = f"epoch {done}/{epochs}  loss {row['loss']:.3f}"
             if "validation_accuracy" in row:
                 state += f"  accuracy {row['validation_accuracy']:.3f}"
-            progress.update(task, completed=done, state=state)
+            update(done, state)
 
         yield {"on_epoch": on_epoch, "on_batch": on_batch}
 
 
 @contextmanager
 def folds_bar(title: str, folds: int, *, show: bool | str = "auto") -> Iterator[Callable[[int], None]]:
-    """A function to call with the number of folds done; it moves a progress bar inside the context."""
-    console = Console(stderr=True)
-    if not _shown(console, show):
-        yield lambda _: None
-        return
-    with _bar(console) as progress:
-        task = progress.add_task(title, total=float(folds), state=f"fold 1/{folds}")
-
-        def done(fold: int) -> None:
-            progress.update(task, completed=fold, state=f"fold {min(fold + 1, folds)}/{folds}")
-
-        yield done
+    """A function to call with the number of folds done."""
+    with _watched(title, float(folds), f"fold 1/{folds}", show) as update:
+        yield lambda fold: update(float(fold), f"fold {min(fold + 1, folds)}/{folds}")
 
 
 @contextmanager
 def rows_bar(title: str, rows: int, *, show: bool | str = "auto") -> Iterator[Callable[[int], None]]:
-    """A function to call with the number of rows done; it moves a progress bar inside the context."""
+    """A function to call with the number of rows done."""
+    state = f"{rows:,} rows"
+    with _watched(title, float(rows), state, show) as update:
+        yield lambda done: update(float(done), state)
+
+
+@contextmanager
+def _watched(title: str, total: float, state: str, show: bool | str) -> Iterator[Callable[[float, str], None]]:
+    """A function to call with how much is done and what to say of it; inside the context it moves a bar, and logs."""
     console = Console(stderr=True)
-    if not _shown(console, show):
-        yield lambda _: None
+    if not is_first() or show is False:
+        yield lambda *_: None
         return
+    if not _shown(console, show):
+        pace = Pace(title)
+        yield lambda done, state: pace.at(done / total, state.replace("  ", ", "))
+        return
+    pace = Pace(title, lines=False)
     with _bar(console) as progress:
-        task = progress.add_task(title, total=float(rows), state=f"{rows:,} rows")
-        yield lambda done: progress.update(task, completed=done)
+        task = progress.add_task(title, total=total, state=state)
+
+        def update(done: float, state: str) -> None:
+            progress.update(task, completed=done, state=state)
+            pace.at(done / total)
+
+        yield update
 
 
 def _shown(console: Console, show: bool | str) -> bool:
-    return is_first() and bool(console.is_terminal or console.is_jupyter if show == "auto" else show)
+    return bool(console.is_terminal or console.is_jupyter if show == "auto" else show)
 
 
 def _bar(console: Console) -> Progress:
@@ -83,4 +147,11 @@ def _bar(console: Console) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=console, transient=True)
+    return Progress(*columns, console=_plain(console), transient=True)
+
+
+def _plain(console: Console) -> Console:
+    """In a notebook without ipywidgets a console of plain text: rich would ask to install it instead of a bar."""
+    if not console.is_jupyter or find_spec("ipywidgets") is not None:
+        return console
+    return Console(stderr=True, force_jupyter=False, force_terminal=True, color_system=None, width=_COLUMNS)

@@ -17,7 +17,8 @@ from dwac.errors import InputError, NonFiniteError
 from dwac.nn.batches import Inputs, batches_of, embed
 from dwac.nn.heads import Model, WeightedAverage
 from dwac.training import checkpoint as checkpoints
-from dwac.training.order import n_batches, read, windows
+from dwac.training.optimizer import AdamW
+from dwac.training.order import even_size, n_batches, read, windows
 from dwac.training.settings import Settings, checksum
 from dwac.training.step import GraphStep, Step, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
@@ -54,7 +55,7 @@ class Run:
         self.voters = Sampler(self.y)
         graph = settings.compiled and self.y.is_cuda
         rate = torch.tensor(settings.learning_rate, device=self.y.device) if graph else settings.learning_rate
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer = AdamW(
             self.model.parameters(),
             lr=rate,
             betas=(0.9, settings.beta2),
@@ -140,9 +141,10 @@ class Run:
         return float(judged.losses.mean()), float(judged.right.mean())
 
     def _embed(self, x: Inputs) -> Tensor:
-        """h in the precision of training, which is enough to compare epochs."""
+        """h in the precision and in batches of training: a prediction is made of fewer rows at once, to round alike."""
+        size = None if self.y.is_cuda else even_size(len(x[0]), self.settings.batch_size)
         with torch.autocast(self.y.device.type, torch.bfloat16, enabled=self.settings.mixed_precision):
-            return embed(self.model, x)
+            return embed(self.model, x, batch_size=size)
 
     def restore_best(self) -> None:
         """Restore the best weights; without validation data, keep those of the last epoch."""

@@ -110,3 +110,13 @@ def test_a_run_in_an_object_store_goes_on_where_it_was_stopped(
     other = CliRunner().invoke(app, [*arguments, "--epsilon", "0.2"])
     assert other.exit_code == 1
     assert "another run (--epsilon was 0.05, is 0.2)" in str(other.output)
+
+
+def test_dask_workers_keep_their_memory_between_pieces(dask_cluster: Any) -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.Client(dask_cluster, set_as_default=False) as client:
+        found = client.run(
+            lambda: {name: os.environ.get(name) for name in ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS")}
+        )
+    assert found
+    assert all(of == {"MALLOC_TRIM_THRESHOLD_": None, "OMP_NUM_THREADS": "1"} for of in found.values())

@@ -16,6 +16,8 @@ from dwac.errors import InputError
 from dwac.scoring.engines.failures import TRIES, failed, lost
 from dwac.scoring.pieces import Done, Piece
 
+_ENVIRONMENT = "distributed.nanny.pre-spawn-environ"  # what Dask sets in its workers
+
 
 def run(
     task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
@@ -48,14 +50,20 @@ def run(
 
 def local_cluster(workers: int) -> LocalCluster:
     """Processes on this machine that score well."""
-    return LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,  # one model and one piece at a time per process
-        memory_limit=0,  # Dask would otherwise kill a worker at its share of the memory, however much is free
-        dashboard_address="127.0.0.1:0",  # None would still take port 8787
-        silence_logs=logging.CRITICAL,
-        scheduler_kwargs={"allowed_failures": TRIES - 1},
-    )
+    with dask.config.set({_ENVIRONMENT: _without_trimming(dask.config.get(_ENVIRONMENT))}):
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,  # one model and one piece at a time per process
+            memory_limit=0,  # Dask would otherwise kill a worker at its share of the memory, however much is free
+            dashboard_address="127.0.0.1:0",  # None would still take port 8787
+            silence_logs=logging.CRITICAL,
+            scheduler_kwargs={"allowed_failures": TRIES - 1},
+        )
+
+
+def _without_trimming(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Dask makes workers give memory back at once: ten times the page faults, 1.7 times the processor time."""
+    return {name: value for name, value in variables.items() if name != "MALLOC_TRIM_THRESHOLD_"}
 
 
 def _completed(client: Any, task: Callable[[Piece], Done], pieces: list[Piece]) -> Iterator[tuple[Piece, Any]]:

@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response
 
 from dwac.drawing.colours import COLOURS, MARKERS
 from dwac.report.words import represented
-from dwac.server.explorer import grouped, looking
+from dwac.server.explorer import grouped, influence, looking, selecting
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
 from dwac.server.refusals import RefusalError
@@ -26,7 +26,7 @@ from dwac.server.service import Service, json_response
 PAGE = Path(__file__).parent.parent / "static" / "explorer" / "index.html"
 SESSION = "x-session"
 K = 5
-MOST_NEIGHBORS, LONGEST = 100, 200
+MOST_NEIGHBORS, LONGEST, MOST_SELECTED = 100, 200, 200_000
 
 
 class _Asked(BaseModel):
@@ -42,15 +42,30 @@ class Step(_Asked):
 
 
 class Question(_Asked):
-    """An example in the form that the service takes; or a loaded image, moved or made brighter."""
+    """An example in the form that the service takes; a picture file in base64; or a loaded image, changed."""
 
     row: Any = None
+    picture: str | None = None
     point: int | None = None
     right: int = 0
     down: int = 0
     brightness: float = Field(1.0, ge=0, le=10)
     k: int = Field(K, ge=1, le=MOST_NEIGHBORS)
     epsilon: float | None = Field(None, ge=1e-9, lt=1)
+    label: int = 0
+
+
+class Selection(_Asked):
+    """Points of the map; start: the first one listed."""
+
+    points: list[int] = Field(min_length=1, max_length=MOST_SELECTED)
+    start: int = Field(0, ge=0)
+
+
+class Words(_Asked):
+    """A text whose words are left out one by one."""
+
+    row: str
     label: int = 0
 
 
@@ -96,6 +111,36 @@ def router(explorer: Explorer) -> APIRouter:
         )
         return json_response(await beside(lambda: looking.example(explorer, session, point, k, **asked)))
 
+    @routes.get("/explorer/points/{point:int}/brief")
+    async def brief(request: Request, point: int) -> Response:
+        return json_response(await beside(selecting.brief, explorer, _session(request), point))
+
+    @routes.get("/explorer/points/{point:int}/words")
+    async def words(request: Request, point: int) -> Response:
+        label = int(_number(request, "label", 0, 0, 1e6))
+        return json_response(await beside(influence.of_point, explorer, _session(request), point, label))
+
+    @routes.post("/explorer/words")
+    async def words_of(request: Request) -> Response:
+        asked = checked(Words, await _service(request).read(request))
+        return json_response(await beside(influence.of_text, explorer, _session(request), asked.row, asked.label))
+
+    @routes.post("/explorer/selected")
+    async def selected(request: Request) -> Response:
+        asked = checked(Selection, await _service(request).read(request))
+        return json_response(await beside(selecting.listed, explorer, _session(request), asked.points, asked.start))
+
+    @routes.post("/explorer/selected.csv")
+    async def selected_table(request: Request) -> Response:
+        asked = checked(Selection, await _service(request).read(request))
+        session, epsilon = _session(request), _epsilon(request)
+        found = await beside(selecting.table, explorer, session, asked.points, epsilon)
+        return Response(found, media_type="text/csv")
+
+    @routes.get("/explorer/values/{place:int}")
+    async def values(place: int) -> Response:
+        return json_response(await beside(selecting.values, explorer, place))
+
     @routes.get("/explorer/discs/{disc:int}")
     async def members(request: Request, disc: int) -> Response:
         start = int(_number(request, "start", 0, 0, 10**9))
@@ -119,6 +164,8 @@ def router(explorer: Explorer) -> APIRouter:
             if question.point is not None:
                 given = (question.point, question.right, question.down, question.brightness)
                 return explorer.ask(session, explorer.changed_image(*given), question.k, **asked)
+            if question.picture is not None:
+                return explorer.ask(session, explorer.new_image(question.picture), question.k, **asked)
             return explorer.ask(session, service.reader.read([question.row]), question.k, **asked)
 
         return json_response(await beside(answer))
@@ -208,6 +255,8 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "guide": said,
         "map": said["map"],
         "columns": points.columns,
+        "data_columns": selecting.column_names(explorer),
+        "words": explorer.clf.encoder_.kind in influence.KINDS and not explorer.private,
         "target": explorer.task.start(explorer),
         "represented": represented(explorer.clf, private=explorer.private),
         "sizes": points.references.sizes.tolist() if points.n_training and points.references.weighted else None,

@@ -93,13 +93,13 @@ def _listed(explorer: Explorer, session: str, everybody: ReferenceSet, rows: NDA
                 "removed": now is None,
                 "size": round(float(points.references.sizes[place])) if place >= 0 else 1,
                 "record": plain(record),
-                "text": _line(record),
+                "text": line_of(record),
             }
         )
     return listed
 
 
-def _line(record: Any) -> str:
+def line_of(record: Any) -> str:
     """A record in one line; a picture has none."""
     if not record:
         return ""

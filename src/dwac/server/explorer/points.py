@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dwac.drawing.layout import Layout
+from dwac.drawing.layout import Layout, spread
 from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.explain import privacy
@@ -56,7 +56,7 @@ class Points:
 
         members: those who are represented by the references, in the same groups.
         """
-        layout = layout_of(references if members is None else members)
+        layout = spread(layout_of(references if members is None else members))
         if not private:
             return cls(task, references, examples, layout, predicted, len(references))
         step = float(places_of(references, layout).std(axis=0).max()) * _SPREADS / privacy.STEPS
@@ -125,7 +125,8 @@ class Points:
     @property
     def columns(self) -> dict[str, str]:
         """All columns, and the types of their numbers."""
-        return {**COLUMNS, **self.task.columns}
+        discs = {"leaf": "<u4"} if self.has_discs else {}
+        return {**COLUMNS, **discs, **self.task.columns}
 
     def column(self, name: str, view: View, epsilon: float = 0.1) -> NDArray[Any]:
         """One of the columns, for all points or for those with predictions; epsilon: of intervals."""
@@ -137,6 +138,8 @@ class Points:
                 return self.spread([] if known is None else known, np.nan, "<f4")
             case "state":
                 return self._states(view)
+            case "leaf":
+                return self.leaves.astype("<u4")
             case _:
                 return self.task.column(name, self, view, epsilon)
 

@@ -32,7 +32,9 @@ from dwac.server.explorer.explained import explained
 from dwac.server.explorer.points import Points
 from dwac.server.explorer.tasks import Task, task_of
 from dwac.server.explorer.views import Progress, View, first_view, view_after
-from dwac.server.explorer.whatif import changed_image, image_of_record
+from dwac.server.explorer.whatif import changed_image, image_of_record, uploaded_image
+from dwac.server.inputs import picture_bytes
+from dwac.server.limits import Limits
 from dwac.server.refusals import RefusalError
 
 _SESSIONS, _VIEWS, _ANSWERS = 64, 4, 16
@@ -255,6 +257,12 @@ class Explorer:
         if X is None or not isinstance(self.clf.encoder_, ImageEncoder):
             raise InputError("only images that the explorer holds in their original form can be changed")
         return changed_image(self.clf.encoder_, X, right, down, brightness)
+
+    def new_image(self, picture: str) -> Any:
+        """A PNG or JPEG file in base64 as an X with one example."""
+        if not isinstance(self.clf.encoder_, ImageEncoder):
+            raise InputError("this model does not read images")
+        return uploaded_image(self.clf.encoder_, picture_bytes(picture, Limits().pixels))
 
     def source(self, point: int) -> Any:
         """The example of a point as an X with one example; None if it is private, or not held as the model read it."""

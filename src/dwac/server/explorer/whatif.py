@@ -1,7 +1,8 @@
-"""What-if for images: one image moved or made brighter, in the form that the model takes."""
+"""Images in the form that the model takes: one moved or made brighter, and a new one from a file."""
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,23 @@ def image_of_record(encoder: ImageEncoder, png: bytes) -> Any:
     values = values if seen.numbers == "float" else np.round(values).astype(np.int64)
     order = [("HWC".index(axis)) for axis in seen.layout]
     return (values.transpose(order) if len(order) == 3 else values[:, :, 0])[None]
+
+
+def uploaded_image(encoder: ImageEncoder, data: bytes) -> Any:
+    """A PNG or JPEG file as an X with one example; if training had arrays, resized and scaled to theirs."""
+    seen = encoder.seen
+    if seen.numbers == "uint8" and seen.high >= 128:
+        return [data]
+    from PIL import Image
+
+    channels, height, width = seen.shape
+    if channels not in (1, 3):
+        raise InputError(f"only images with 1 or 3 channels can be uploaded; this model reads {channels}")
+    with opened(0, data) as picture:
+        resized = picture.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BOX)
+    file = io.BytesIO()
+    resized.save(file, "PNG")
+    return image_of_record(encoder, file.getvalue())
 
 
 def _changed(

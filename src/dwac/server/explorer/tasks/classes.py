@@ -112,6 +112,11 @@ class ClassTask(VotedTask):
         found, names = super().discs_of(group, references), self.clf.classes_.tolist()
         return [disc for disc in found if names[references.groups.leaf_labels[disc]] == group.label]
 
+    def subject(self, scores: Floats, label: int) -> int:
+        """The predicted label."""
+        del label
+        return int(scores.argmax())
+
     def predicted_code(self, explanation: Any) -> int:
         """Of the predicted class."""
         return int(self.clf.classes_.tolist().index(explanation.label))

@@ -178,6 +178,19 @@ class Task(ABC):
         with silent():
             return clf.explain_of(h, k, **given)[0]
 
+    def scores(self, clf: Any, X: Any) -> Floats:
+        """(n, S): what a change of X may change: probabilities, or numbers."""
+        return np.asarray(clf.predict_proba(X), dtype=np.float64)
+
+    def subject(self, scores: Floats, label: int) -> int:
+        """Which of the scores of one example (S,) the page speaks of; label: the one chosen of several."""
+        return min(max(label, 0), len(scores) - 1)
+
+    @property
+    def subjects(self) -> list[Any]:
+        """The names of the scores."""
+        return list(self.clf.classes_)
+
     def predicted_code(self, explanation: Any) -> int:
         """The outcome among whose groups an explained example is placed on the map."""
         raise NotImplementedError

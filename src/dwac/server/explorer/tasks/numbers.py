@@ -301,6 +301,15 @@ class NumberTask(Task):
         with silent():
             return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
 
+    def scores(self, clf: Any, X: Any) -> Floats:
+        """(n, T): the predicted numbers."""
+        return np.asarray(clf.predict(X), dtype=np.float64).reshape(-1, self._width)
+
+    @property
+    def subjects(self) -> list[Any]:
+        """The names of the numbers."""
+        return list(self.clf.target_.names)
+
     def predicted_code(self, explanation: Any) -> int:
         """The bin of the predicted number."""
         value = np.atleast_2d(np.asarray(explanation.prediction, dtype=np.float64))

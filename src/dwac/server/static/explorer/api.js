@@ -4,11 +4,11 @@ const TOKEN = "dwac-token";
 const SESSION = "dwac-session";
 
 function takeToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    sessionStorage.setItem(TOKEN, given);
-    history.replaceState(null, "", location.pathname);
-  }
+  const given = new URLSearchParams(location.hash.slice(1));
+  if (!given.get("token")) return;
+  sessionStorage.setItem(TOKEN, given.get("token"));
+  given.delete("token");
+  history.replaceState(null, "", given.size ? `#${given}` : location.pathname);
 }
 
 function session() {
@@ -46,8 +46,9 @@ export const bytes = async (path) => (await ask(path)).arrayBuffer();
 export const post = async (path, body) =>
   (await ask(path, { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } })).json();
 
-export async function download(path, name) {
-  const url = URL.createObjectURL(await (await ask(path)).blob());
+export async function download(path, name, body = null) {
+  const options = body && { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } };
+  const url = URL.createObjectURL(await (await ask(path, options ?? {})).blob());
   const link = document.createElement("a");
   link.href = url;
   link.download = name;

@@ -8,11 +8,17 @@ export function use(some, markers) {
   shapes = markers;
 }
 
-export const SERIES = 56; // different pairs of colour and shape, or steps of a ramp
+export const SERIES = 140; // different pairs of 20 colours and 7 shapes, or steps of a ramp
 
 // Viridis, which rises in lightness; without the end that would vanish on the page.
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
+const ramps = new Map();
 export function ramp(dark, n) {
+  const key = `${dark} ${n}`;
+  if (!ramps.has(key)) ramps.set(key, steps(dark, n));
+  return ramps.get(key);
+}
+function steps(dark, n) {
   const [from, to] = dark ? [2, 9] : [0, 8.2];
   const hex = (parts) => `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
   return Array.from({ length: n }, (_, i) => {
@@ -47,13 +53,13 @@ export function inside(shape, size, dx, dy) {
   return INSIDE[shape](dx / (size / 2), dy / (size / 2));
 }
 
-// A small canvas with the symbol of a class.
-export function sign(code) {
+// A small canvas with the symbol of a class, or of another code of a paint.
+export function sign(code, paint = { colour: colourOf, shape: shapeOf }) {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = 13;
   const context = canvas.getContext("2d");
-  context.fillStyle = colourOf(code);
-  for (let y = 0; y < 13; y++) for (let x = 0; x < 13; x++) if (inside(shapeOf(code), 12, x - 6, y - 6)) context.fillRect(x, y, 1, 1);
+  context.fillStyle = paint.colour(code);
+  for (let y = 0; y < 13; y++) for (let x = 0; x < 13; x++) if (inside(paint.shape(code), 12, x - 6, y - 6)) context.fillRect(x, y, 1, 1);
   canvas.setAttribute("aria-hidden", "true");
   return canvas;
 }

@@ -1,40 +1,76 @@
-// Groups on the map: a disc says what it is when the pointer is on it; selected, its members are listed.
+// The map says what is below the pointer: an example, or a disc; a selected disc lists its members.
 
 import { get } from "./api.js";
 import { chip } from "./chips.js";
 import { $, brief, el, fill, text } from "./dom.js";
 import { picture } from "./records.js";
+import { verdict } from "./selection.js";
 
 const count = (n) => `${n.toLocaleString("en")} training example${n === 1 ? "" : "s"}`;
 const together = (app, disc) => app.start.discs.flatMap((each, i) => (each.group === app.start.discs[disc].group ? [i] : []));
 
 // What the members of a disc vote for.
-function labelOf(app, { label, value }) {
+export function labelOf(app, { label, value }) {
   const { classes, labels } = app.start.card;
   if (value) return value.length === 1 ? value[0] : value;
   return classes ? classes[label] : labels.filter((_, i) => app.start.target.label_sets[label][i]);
 }
 
-// A tip beside the pointer: label, size and description of the disc there.
+const REACH = 9; // pixels from the pointer to the point whose example is shown
+const PAUSE = 40; // milliseconds that the pointer rests before an example is asked for
+const known = new Map(); // examples in short, by point
+let timer = null;
+
+export const forget = () => known.clear();
+
+// A tip beside the pointer: the example there, or the label, size and description of the disc.
 export function hover(app, place) {
+  const point = place && $("click").value !== "groups" ? app.map.at(...place, REACH * app.map.ratio) : null;
   const disc = place && app.map.discAt(...place);
   const tip = $("tip");
-  tip.hidden = disc === null;
+  const seen = point !== null ? `point ${point}` : disc !== null ? `disc ${disc}` : "";
   app.marks.outline("hover", disc === null ? [] : together(app, disc));
-  if (disc === null) return;
-  const { size, group } = app.start.discs[disc];
-  const whole = app.start.groups[group];
-  if (tip.dataset.disc !== String(disc)) {
-    tip.dataset.disc = disc;
-    fill(tip, el("div", {}, chip(app, labelOf(app, app.start.discs[disc])), ` ${count(size)}`),
-      whole.size > size ? el("div", {}, `in a group of ${whole.size.toLocaleString("en")}`) : null,
-      whole.description ? el("div", { class: "note" }, whole.description) : null);
+  if (!seen) {
+    clearTimeout(timer);
+    tip.hidden = true;
+    tip.dataset.seen = "";
+    return;
   }
+  if (tip.dataset.seen !== seen) {
+    clearTimeout(timer);
+    tip.dataset.seen = seen;
+    if (point === null) fill(tip, about(app, disc));
+    else timer = setTimeout(() => showPoint(app, point, seen), known.has(point) ? 0 : PAUSE);
+  }
+  if (point === null) tip.hidden = false;
+  position(app, tip, place);
+}
+
+function position(app, tip, place) {
   const [x, y] = place.map((value) => value / app.map.ratio);
-  const wide = app.map.frame.width / app.map.ratio;
+  const [wide, high] = [app.map.frame.width / app.map.ratio, app.map.frame.height / app.map.ratio];
   tip.style.setProperty("left", x < wide / 2 ? `${x + 14}px` : "auto");
   tip.style.setProperty("right", x < wide / 2 ? "auto" : `${wide - x + 14}px`);
-  tip.style.setProperty("top", `${Math.max(4, y - 12)}px`);
+  tip.style.setProperty("top", y < high / 2 ? `${Math.max(4, y - 12)}px` : "auto");
+  tip.style.setProperty("bottom", y < high / 2 ? "auto" : `${Math.max(4, high - y - 12)}px`);
+}
+
+async function showPoint(app, point, seen) {
+  if (!known.has(point)) known.set(point, await get(`/explorer/points/${point}/brief`).catch(() => null));
+  const found = known.get(point);
+  const tip = $("tip");
+  if (tip.dataset.seen !== seen || !found) return;
+  fill(tip, el("div", {}, el("b", {}, brief(found.id, 40)), el("span", { class: "note" }, found.part === "data" ? " (your data)" : " (training example)")),
+    el("div", {}, verdict(app, found)), picture(found.record, ""), found.text ? el("div", { class: "note clamp" }, found.text) : null);
+  tip.hidden = false;
+}
+
+function about(app, disc) {
+  const { size, group } = app.start.discs[disc];
+  const whole = app.start.groups[group];
+  return [el("div", {}, chip(app, labelOf(app, app.start.discs[disc])), ` ${count(size)}`),
+    whole.size > size ? el("div", {}, `in a group of ${whole.size.toLocaleString("en")}`) : null,
+    whole.description ? el("div", { class: "note" }, whole.description) : null];
 }
 
 export async function select(app, disc, { whole = false, start = 0 } = {}) {

@@ -1,9 +1,11 @@
 // One example: its prediction, how far to trust it, and the effect of edits on it.
 
+import { beforeAfter, predictionOf, same, told } from "./change.js";
 import { chip, named } from "./chips.js";
 import { ends, numberOf, showVotes } from "./distribution.js";
 import { $, brief, el, fill, number, numeral, percent, text } from "./dom.js";
 import { showGroups } from "./groups.js";
+import { menu } from "./menu.js";
 import { bar } from "./records.js";
 import { showVoters } from "./voters.js";
 
@@ -13,7 +15,7 @@ export function showWelcome(app) {
   const { guide, n_training, n_data, note, represented } = app.start;
   fill($("example"),
     el("h2", {}, "Select an example"),
-    el("p", {}, "Click a point on the map, or search by id or text."),
+    el("p", {}, "Click a point on the map, or search by id or text. Draw a lasso around points to select many."),
     el("p", { class: "note" }, guide.lead),
     note ? el("p", { class: "change" }, note) : null,
     app.start.private ? el("p", { class: "change" }, guide.private) : null,
@@ -23,21 +25,12 @@ export function showWelcome(app) {
 
 export function showExample(app, answer) {
   app.answer = answer;
-  const e = answer.explanation;
   const parts = app.task.unit === "number" ? [numberFacts(app, answer), showVotes(app, answer), rival(app, answer), ...votes(app, answer), influential(app, answer)]
-    : [labelBars(app, answer), facts(app, answer), labelSet(app, answer), rival(app, answer), ...votes(app, answer), labels(app, answer)];
-  fill($("example"), heading(app, answer), unchanged(app, answer), changed(app, answer), ...parts);
+    : [labelBars(app, answer), facts(app, answer), rival(app, answer), ...votes(app, answer), labels(app, answer)];
+  fill($("example"), heading(app, answer), labelSet(app, answer), unchanged(app, answer), changed(app, answer), ...parts);
   $("example").dataset.point = text(answer.point);
   $("example").dataset.label = text(predictionOf(answer));
 }
-
-// What is predicted: a label, labels or numbers.
-const predictionOf = (answer) => answer.predicted ?? answer.explanation.label ?? answer.explanation.prediction;
-
-// A prediction in short: with its probability if it is a label.
-const told = (app, answer) => [chip(app, predictionOf(answer)), app.task.unit === "label" ? ` ${percent(answer.explanation.probability)}` : null];
-
-const same = (a, b) => JSON.stringify(predictionOf(a)) === JSON.stringify(predictionOf(b));
 
 // Groups first, where a few examples do not explain the prediction.
 function votes(app, answer) {
@@ -48,18 +41,33 @@ function votes(app, answer) {
 }
 
 function heading(app, answer) {
-  const name = answer.point === null ? "What if?" : `Example ${brief(answer.id, 60)}`;
+  const name = answer.point !== null ? `Example ${brief(answer.id, 60)}` : app.chosen === null ? "A new example" : "What if?";
   const known = answer.true !== null && answer.true !== undefined;
   const predicted = predictionOf(answer);
   const size = answer.part === "training" && app.start.sizes ? Math.round(app.start.sizes[answer.point]) : 1;
   const part = { data: "your data", training: app.start.represented ? `representative of ${size.toLocaleString("en")}` : "training example" }[answer.part];
   const verdict = known && el("span", { class: "verdict" }, judged(app, answer));
+  const probable = app.task.unit === "label" ? el("b", {}, percent(answer.explanation.probability), " ") : null;
   return [
-    el("h2", {}, name, part ? el("span", { class: "note" }, ` (${part})`) : null),
-    answer.disc === null || answer.disc === undefined ? null : el("p", {}, el("button", { type: "button", class: "link", id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it on the map")),
-    el("p", {}, "Predicted ", (Array.isArray(predicted) && app.task.unit === "labels" && predicted.length ? predicted : [predicted]).map((each) => [chip(app, each, { data: { predicted: text(each) } }), " "]), verdict || null),
-    answer.part === "training" ? el("p", { class: "note" }, app.start.guide.training) : null,
+    el("div", { class: "head" }, el("h2", { id: "example-title", tabindex: "-1" }, name, part ? el("span", { class: "note", title: answer.part === "training" ? app.start.guide.training : null }, ` (${part})`) : null), actions(app, answer)),
+    el("p", { class: "answer" }, "Predicted ", (Array.isArray(predicted) && app.task.unit === "labels" && predicted.length ? predicted : [predicted]).map((each) => [chip(app, each, { data: { predicted: text(each) } }), " "]), probable, verdict || null),
   ];
+}
+
+// Everything that can be done with the example, in one menu.
+function actions(app, answer) {
+  const open = (id) => () => app.openSection(id);
+  const shown = (id) => !$(id).hidden;
+  return menu("Actions", "Actions on this example", [
+    shown("whatif") && ["Change it: what if?", open("whatif")],
+    shown("edits") && ["Edit its vote, or undo edits", open("edits")],
+    answer.disc === null || answer.disc === undefined ? null : el("button", { type: "button", id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it"),
+    answer.point === null ? null : ["Centre the map on it", () => app.map.goTo(...answer.xy)],
+    shown("issues") && [app.task.words.issues, open("issues")],
+    shown("compare") && ["Where the models disagree", open("compare")],
+    ["Copy a link to this view", app.copyLink],
+    ["Export", open("export")],
+  ]);
 }
 
 // Whether the prediction is right; of numbers, how far off it is.
@@ -86,10 +94,7 @@ function unchanged(app, answer) {
 
 function changed(app, answer) {
   if (!answer.before) return null;
-  const what = { number: "prediction", labels: "labels" }[app.task.unit] ?? "label";
-  return el("p", { class: "change", id: "before-after" },
-    same(answer.before, answer) ? `The edits do not change the ${what}: ` : `The edits change the ${what}: `,
-    told(app, answer.before), " → ", told(app, answer));
+  return el("section", { class: "change", id: "before-after", "aria-label": "What the edits change" }, beforeAfter(app, answer.before, answer, ["before the edits", "with the edits"]));
 }
 
 const typicalityOf = (e) => (e.private && e.typicality === 1 ? el("b", {}, "over 10 %") : number("typicality", e.typicality));
@@ -101,11 +106,14 @@ function numberFacts(app, { explanation: e, sentences }) {
   const guide = app.start.guide;
   const { prediction, interval } = numberOf(app, e);
   const certain = e.guarantee !== null && e.guarantee < 1 - e.epsilon - 1e-9 ? ` Certain is that at least ${percent(e.guarantee)} hold it.` : "";
-  return [listOf([
+  const rows = [
     ["Prediction", el("b", { data: { number: "prediction", value: String(prediction) }, title: String(prediction) }, `${e.private ? "about " : ""}${numeral(prediction)}`), e.average === "median" ? "The number with half of the votes on either side." : guide.prediction],
     ...(interval ? [[`Interval at ε = ${e.epsilon}`, el("b", {}, ends(interval)), guide.interval + certain]] : []),
     ["Typicality", typicalityOf(e), guide.typicality],
-  ]), el("details", { id: "sentences", open: $("sentences")?.open }, el("summary", {}, "In words"), sentences.map((sentence) => el("p", {}, sentence)))];
+  ];
+  return [tiles(rows), el("details", { id: "sentences", class: "opened", open: $("sentences")?.open }, el("summary", {}, "In words"),
+    listOf(rows.map(([name, , means]) => [name, "", means])), sentences.map((sentence) => el("p", {}, sentence)),
+    app.answer.part === "training" ? el("p", { class: "note" }, guide.training) : null)];
 }
 
 // Whose removal would move the prediction most.
@@ -132,7 +140,7 @@ function labelBars(app, answer) {
       const told = app.task.decided(row, label, app.epsilon);
       return el("li", { class: label === app.task.subject ? "current" : "", data: { label: text(name), probability: String(probability), decision: text(told) } },
         el("button", { type: "button", class: "link", "aria-pressed": String(label === app.task.subject), onclick: () => app.setSubject(label) }, brief(name, 30)),
-        bar(probability, 1, probability < 0.5), el("span", { class: "number" }, percent(probability)), el("span", { class: "note" }, told ?? ""));
+        bar(probability, probability < 0.5), el("span", { class: "number" }, percent(probability)), el("span", { class: "note" }, told ?? ""));
     })),
     el("p", { class: "note" }, row < 0 ? "Select a label to see who votes for it." : `Decisions at ε = ${app.epsilon}: yes, no or undecided. Select a label to see who votes for it.`),
     el("h3", {}, "The vote on ", el("b", {}, app.task.name), ": ", chip(app, answer.explanation.label)));
@@ -141,19 +149,30 @@ function labelBars(app, answer) {
 function facts(app, { explanation: e, facts: said, few_suffice: few }) {
   const guide = app.start.guide;
   const [first, second, words] = said.decided;
+  const confidence = e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence);
+  const credibility = e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility);
+  const decided = few ? ["Decided by", number("deciding", e.deciding), first] : ["Decided by", [number("deciding_groups", e.deciding_groups), e.deciding_groups === 1 ? " group" : " groups"], second];
   const rows = [
     ["Probability", number("probability", e.probability), guide.probability],
-    ["Confidence", e.private && e.confidence === 0 ? el("b", {}, "below 90 %") : number("confidence", e.confidence), guide.confidence],
+    ["Confidence", confidence, guide.confidence],
     ["Typicality", typicalityOf(e), guide.typicality],
-    ["Credibility", e.private && e.credibility === 1 ? el("b", {}, "over 10 %") : number("credibility", e.credibility), guide.credibility],
-    ...(few ? [] : [["Decided by", [number("deciding_groups", e.deciding_groups), e.deciding_groups === 1 ? " group" : " groups"], second]]),
+    ["Credibility", credibility, guide.credibility],
+    decided,
+    ["To change", number("flip_size", e.flip_size), said.flipped],
+  ];
+  const more = [
     ...(words ? [["The vote", "", words]] : []),
-    [few ? "Decided by" : "One by one", number("deciding", e.deciding), first],
-    ["To change it", number("flip_size", e.flip_size), said.flipped],
+    ...(few ? [] : [["One by one", number("deciding", e.deciding), first]]),
     ...(e.agreement && !e.private ? [["Agreement", number("agreement", e.agreement.share), said.agreed]] : said.agreed ? [["Voters", "", said.agreed]] : []),
   ];
-  return listOf(rows);
+  return [tiles(rows), meaning(app, [...rows.map(([name, , means]) => [name, "", means]), ...more])];
 }
+
+// Numbers beside each other; what they mean is said below, in words.
+const tiles = (rows) => el("dl", { class: "tiles" }, rows.map(([name, value, means]) => el("div", { title: means }, el("dt", {}, name), el("dd", {}, value))));
+
+const meaning = (app, rows) => el("details", { id: "sentences", class: "opened", open: $("sentences")?.open }, el("summary", {}, "In words"), listOf(rows),
+  app.answer.part === "training" ? el("p", { class: "note" }, app.start.guide.training) : null);
 
 // The names of labels that cannot be rejected, in the order of the classes.
 function heldOf(app, p) {
@@ -167,10 +186,8 @@ function labelSet(app, { explanation: { p_values: p } }) {
   const held = heldOf(app, p);
   const several = app.task.unit === "labels";
   const [title, nothing] = several ? ["Decision", "undecided"] : ["Prediction set", "empty: no label fits"];
-  return el("div", {},
-    el("p", { id: "label-set", data: { set: JSON.stringify(held) } }, `${title} at ε = ${app.epsilon}: `,
-      held.length && !(several && held.length > 1) ? held.map((name) => [chip(app, name), " "]) : nothing),
-    el("p", { class: "note" }, app.start.guide.set));
+  return el("p", { id: "label-set", data: { set: JSON.stringify(held) }, title: app.start.guide.set }, `${title} at ε = ${app.epsilon}: `,
+    held.length && !(several && held.length > 1) ? held.map((name) => [chip(app, name), " "]) : nothing);
 }
 
 function labels(app, { explanation: e }) {

@@ -1,11 +1,10 @@
 // The vote in groups of training examples that vote alike, where a few examples do not explain it.
 
 import { get } from "./api.js";
-import { chip } from "./chips.js";
+import { chip, named } from "./chips.js";
 import { brief, el, fill, numeral, percent, text } from "./dom.js";
-import { bar, chooser, comparison, lineOf, picture, words } from "./records.js";
-
-const MOST = 6; // columns named that differ
+import { apart, bar, chooser, comparison, picture, whole } from "./records.js";
+import { words } from "./words.js";
 
 const count = (n) => `${n.toLocaleString("en")} example${n === 1 ? "" : "s"}`;
 
@@ -14,35 +13,39 @@ export function showGroups(app, answer) {
   const share = e.groups.reduce((sum, group) => sum + group.share, 0);
   return el("section", { id: "groups", "aria-labelledby": "groups-title" },
     el("h3", { id: "groups-title" }, "Votes by group, heaviest first"),
-    el("p", {}, el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${e.n_groups.toLocaleString("en")} groups${e.label === undefined ? "" : ", and the strongest for another label"}; these have ${percent(share)} of the vote.`),
-    el("p", { class: "note" }, app.start.guide.groups),
-    { image: () => el("p", { class: "member" }, picture(e.record, "this example"), "this example"), text: () => words(e) }[answer.kind]?.(),
+    whole(e.groups.map((group) => ({ share: group.share, name: `${name(app, group)}, ${count(group.size)}`, other: against(group, e) })), 1 - share),
+    el("p", { class: "note" }, el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${e.n_groups.toLocaleString("en")} groups: ${percent(share)} of the vote.`),
+    { image: () => el("p", { class: "member" }, picture(e.record, "this example"), "this example"), text: () => words(app, answer) }[answer.kind]?.(),
     el("ul", { class: "voters" }, e.groups.map((group, i) => row(app, answer, group, i))),
     answer.kind === "table" ? el("details", { id: "alike" }, el("summary", {}, "The examples most alike, by column"),
-      comparison("compared-groups", answer.compared_groups, e.groups.map((group) => [label(app, group), el("div", {}, brief(group.members[0].id, 30))]))) : null);
+      comparison("compared-groups", answer.compared_groups, e.groups.map((group) => [label(app, group), el("div", {}, brief(group.members[0].id, 30))]))) : null,
+    el("p", { class: "note" }, app.start.guide.groups));
 }
 
 function row(app, answer, group, i) {
   const { explanation: e } = answer;
-  const other = e.label !== undefined && group.label !== e.label;
+  const other = against(group, e);
   const where = answer.groups?.[i];
   const inside = el("div", {});
   const more = el("details", { class: "opened", ontoggle: (event) => event.target.open && app.tried(open(app, answer, i, inside)) },
-    el("summary", {}, "Open: members most alike, subgroups"), inside);
+    el("summary", { class: "description", title: "Members and subgroups" }, group.description ?? "Members and subgroups"), inside);
   return el("li", { class: "group", onmouseenter: () => app.marks.outline("hover", where?.discs ?? []), onmouseleave: () => app.marks.outline("hover", []) },
     head(app, group, e, other && i === e.groups.length - 1 && e.groups.slice(0, i).every((each) => each.label === e.label)),
-    group.description ? el("p", { class: "description" }, group.description) : null,
-    el("p", { class: "alike" }, el("span", { class: "note" }, "most alike: "), voter(app, answer, group.members[0], where?.member_points[0])),
-    more);
+    more,
+    el("p", { class: "alike" }, voter(app, answer, group.members[0], where?.member_points[0], "most alike: ")));
 }
 
 function head(app, group, e, rival) {
-  const longest = Math.max(...e.groups.map((each) => each.share)) || 1;
   return el("div", { class: "voter" },
     el("span", {}, label(app, group), " ", count(group.size), rival ? el("span", { class: "note" }, " (the strongest group for another label)") : null),
     el("span", { class: "share", data: { share: String(group.share), size: String(group.size) }, title: String(group.share) }, percent(group.share)),
-    bar(group.share, longest, e.label !== undefined && group.label !== e.label));
+    bar(group.share, against(group, e)));
 }
+
+// A vote for another label; one for numbers is against nothing.
+const against = (group, e) => e.label !== undefined && group.label !== e.label;
+
+const name = (app, group) => named(app, app.task.unit === "number" ? [group.label].flat(2)[0] : group.label);
 
 // What the members of a group vote for: a label, or numbers with a mean and a range.
 function label(app, { label: given }) {
@@ -52,20 +55,11 @@ function label(app, { label: given }) {
 }
 
 // An example with its record, and a button that selects it.
-function voter(app, answer, member, point) {
-  return el("span", { class: "member" }, picture(member.record, `training example ${text(member.id)}`),
+function voter(app, answer, member, point, before = null) {
+  return el("span", { class: "member", title: apart(answer, member) }, before ? el("span", { class: "note" }, before) : null, picture(member.record, `training example ${text(member.id)}`),
     point === undefined ? el("b", {}, brief(member.id, 40)) : el("button", { type: "button", class: "link", onclick: () => app.choose(point) }, brief(member.id, 40)),
     " ", member.size > 1 ? el("span", { class: "note" }, `votes for ${count(member.size)} `) : null,
     el("span", { class: "note" }, apart(answer, member)));
-}
-
-// In which columns of a table an example differs from the one explained.
-function apart({ kind, explanation: { record } }, member) {
-  if (kind !== "table" || !member.record) return lineOf(member.record);
-  const shown = (value) => (typeof value === "number" ? Number(value.toPrecision(4)) : value ?? "–");
-  const differing = Object.keys(record).filter((name) => record[name] !== member.record[name]).map((name) => `${name} ${shown(member.record[name])}`);
-  if (!differing.length) return "the same in every column";
-  return `≠ ${differing.slice(0, MOST).join(", ")}${differing.length > MOST ? `, and ${differing.length - MOST} more columns` : ""}`;
 }
 
 async function open(app, answer, i, place) {
@@ -75,11 +69,10 @@ async function open(app, answer, i, place) {
   fill(place, el("h4", {}, "Members most like this example"), members);
   const found = await get(`/explorer/answers/${answer.answer}/groups/${i}`);
   if (!found.n) return;
-  const longest = Math.max(...found.subgroups.map((part) => part.share)) || 1;
   place.append(el("h4", {}, `Subgroups: ${found.subgroups.length < found.n ? `the ${found.subgroups.length} heaviest of ` : ""}${found.n.toLocaleString("en")}`),
     el("ul", { class: "members" }, found.subgroups.map((part) => el("li", { class: "subgroup", onmouseenter: () => app.marks.outline("hover", part.discs), onmouseleave: () => app.marks.outline("hover", where?.discs ?? []) },
       el("div", { class: "voter" }, el("span", {}, count(part.size)), el("span", { class: "share", data: { share: String(part.share), size: String(part.size) } }, percent(part.share)),
-        bar(part.share, longest, answer.explanation.label !== undefined && group.label !== answer.explanation.label)),
+        bar(part.share, against(group, answer.explanation))),
       el("span", { class: "note" }, "most alike: "), voter(app, answer, part.members[0], part.member_points[0]), " ",
       part.discs.length ? el("button", { type: "button", class: "link", onclick: () => app.select(part.discs[0]) }, "list its members") : null))));
 }

@@ -29,6 +29,15 @@ export class Histogram {
     this.everything();
   }
 
+  get filtered() { return this.low !== this.measure.low || this.high !== this.measure.high; }
+
+  // Another measure, and the range of it that is shown.
+  choose(which, low, high) {
+    this.chosen = which;
+    $("measure").value = which;
+    this.set(low, high);
+  }
+
   get measure() { return this.measures[this.chosen]; }
   get step() { return (this.measure.high - this.measure.low) / 100 || 1; }
 

@@ -1,6 +1,7 @@
 // Lists that lead to examples: edits and what they change, labels to check, where two models disagree.
 
 import { get } from "./api.js";
+import { beforeAfter, predictionOf } from "./change.js";
 import { chip } from "./chips.js";
 import { $, brief, el, fill, numeral, percent } from "./dom.js";
 import { relabel } from "./relabel.js";
@@ -16,7 +17,7 @@ export function showEdits(app, changes) {
   $("edits").querySelector("summary").textContent = changes.edits.length ? `Edits (${changes.edits.length})` : "Edits";
   fill($("edits").querySelector("div"),
     el("p", { class: "note" }, app.start.guide.edits),
-    own(app),
+    el("div", { class: "beside" }, own(app), effect(app)),
     el("p", { class: "buttons" },
       el("button", { type: "button", id: "undo", disabled: !changes.edits.length, onclick: app.undo }, "Undo"),
       el("button", { type: "button", id: "redo", disabled: !changes.can_redo, onclick: app.redo }, "Redo")),
@@ -32,10 +33,32 @@ export function showEdits(app, changes) {
 // A prediction in short: a label with its probability, or a number.
 const told = (app, { label, probability }) => [chip(app, label), probability === undefined || app.task.unit !== "label" ? null : ` ${percent(probability)}`];
 
+// What the edits do to the selected example, beside the form.
+function effect(app) {
+  const { answer } = app;
+  if (!answer) return el("p", { class: "note" }, "Select an example to see here what edits change for it.");
+  if (!answer.before) return el("p", { class: "note" }, `The prediction for ${answer.point === null ? "the new example" : brief(answer.id, 30)} before and after your edits appears here.`);
+  return el("div", { id: "edit-result", role: "status" }, beforeAfter(app, answer.before, answer));
+}
+
+// The result of the last edit stays in view, wherever on the page it was made.
+export function showEffect(app) {
+  const { edits, n_changed: n, n_asked: all } = app.changes;
+  const { answer } = app;
+  $("effect").hidden = !edits.length;
+  if (!edits.length) return;
+  fill($("effect"), el("span", {}, answer?.before ? [el("b", {}, "This example: "), told(app, short(answer.before)), " → ", told(app, short(answer)), ". "] : null,
+    `${n.toLocaleString("en")} of ${all.toLocaleString("en")} predictions change.`),
+  el("button", { type: "button", onclick: app.undo }, "Undo"));
+}
+const short = (answer) => ({ label: predictionOf(answer), probability: answer.explanation.probability });
+
 // Edits of the selected example itself, if it votes.
 function own(app) {
   const answer = app.answer;
-  if (!answer || answer.part !== "training" || app.changes.edits.some((edit) => edit.point === answer.point && edit.label === null)) return null;
+  if (!answer || answer.part !== "training" || app.changes.edits.some((edit) => edit.point === answer.point && edit.label === null)) {
+    return el("p", { class: "note" }, "Edit a voter by the menu ⋯ at its vote, or select a training example.");
+  }
   return el("div", { class: "act" }, `Example ${brief(answer.id, 30)}: `,
     el("button", { type: "button", onclick: () => app.remove(answer.point) }, "Remove it"), relabel(app, answer.point, "the selected example"));
 }

@@ -1,25 +1,33 @@
 // The page as a whole: selection, edits and requests, and the views that show them.
 
+import * as address from "./address.js";
 import { download, get, post, useToken } from "./api.js";
 import { on } from "./bus.js";
-import { $, el, fill } from "./dom.js";
+import { predictionOf } from "./change.js";
+import { named } from "./chips.js";
+import { $, brief, el, fill, percent } from "./dom.js";
 import { showExample, showWelcome } from "./example.js";
-import * as gestures from "./gestures.js";
 import * as discs from "./discs.js";
+import * as fresh from "./fresh.js";
+import * as gestures from "./gestures.js";
+import { showAllGroups } from "./grouplist.js";
 import { Histogram } from "./histogram.js";
 import * as keys from "./keys.js";
 import { showLegend } from "./legend.js";
-import { showDisagreements, showEdits, showIssues } from "./lists.js";
+import { showDisagreements, showEdits, showEffect, showIssues } from "./lists.js";
 import { PointMap } from "./map.js";
 import { Marks } from "./marks.js";
+import * as menu from "./menu.js";
+import { choices, paintOf } from "./paints.js";
 import { load, reload, reloadIntervals } from "./points.js";
 import * as search from "./search.js";
+import * as selection from "./selection.js";
 import { showSets } from "./sets.js";
 import { taskOf } from "./tasks.js";
 import * as theme from "./theme.js";
-import { showWhatIf } from "./whatif.js";
+import { showResult, showWhatIf } from "./whatif.js";
 
-const app = { k: 5, chosen: null, original: null, answer: null };
+const app = { k: 5, chosen: null, original: null, answer: null, selected: [], lasso: [], columns: [], remember: () => {} };
 window.explorer = app; // for the console and for tests
 
 const busy = (message) => { $("status").textContent = message; };
@@ -40,6 +48,9 @@ app.tried = async (work) => {
 
 app.isData = (point) => point >= app.start.n_training;
 
+// Said to people who do not see the page.
+app.say = (words) => { $("said").textContent = words; };
+
 app.choose = (point, move = false) => app.tried((async () => {
   if (point === null || point === undefined) return;
   const answer = await get(`/explorer/points/${point}?k=${app.k}&epsilon=${app.epsilon}&label=${app.task.subject}`);
@@ -48,13 +59,82 @@ app.choose = (point, move = false) => app.tried((async () => {
   show(answer);
   app.marks.show(answer);
   if (move) app.map.goTo(...answer.xy);
+  app.say(saidOf(answer));
+  app.remember();
 })());
 
+function saidOf(answer) {
+  const { probability } = answer.explanation;
+  const known = answer.true !== null && answer.true !== undefined;
+  const label = named(app, predictionOf(answer));
+  return `${answer.point === null ? "New example" : `Example ${brief(answer.id, 60)}`}: predicted ${label}${app.task.unit === "label" ? `, ${percent(probability)}` : ""}${known ? `; it is ${named(app, answer.true)}` : ""}.`;
+}
+
+const asked = (question) => post("/explorer/ask", { ...question, k: app.k, epsilon: app.epsilon, label: app.task.subject });
+
+// The selected example, changed: the result is shown beside the form.
 app.ask = (question) => app.tried((async () => {
-  const answer = await post("/explorer/ask", { ...question, k: app.k, epsilon: app.epsilon, label: app.task.subject });
-  showExample(app, answer);
+  const answer = await asked(question);
   app.marks.move(answer);
+  showResult(app, answer);
+  app.say(`Changed: ${saidOf(answer)}`);
 })());
+
+app.showAnswer = (answer) => {
+  showExample(app, answer);
+  $("right").scrollTo?.(0, 0);
+};
+
+// Something new, with the examples nearest to it.
+app.askNew = async (question) => {
+  const answer = await asked(question);
+  Object.assign(app, { chosen: null, original: null });
+  show({ ...answer, editable: false });
+  app.marks.show(answer);
+  app.map.reveal(...answer.xy);
+  app.say(saidOf(answer));
+  app.remember();
+};
+
+// The next or the previous of the loaded examples.
+app.step = (by) => {
+  const { asked: points } = app.points;
+  if (!points.length) return null;
+  const shown = app.selected.length ? app.selected : Array.from(points);
+  const at = shown.indexOf(app.chosen);
+  return app.choose(shown[(at + by + shown.length) % shown.length] ?? shown[0]);
+};
+
+app.openSection = (id) => {
+  $(id).open = true;
+  $(id).scrollIntoView({ block: "start", behavior: "auto" });
+  $(id).querySelector("summary").focus({ preventScroll: true });
+};
+
+app.copyLink = () => app.tried((async () => {
+  const link = `${location.origin}${location.pathname}#${address.written(app)}`;
+  $("link").value = link;
+  $("share").showModal();
+  $("link").select();
+  await navigator.clipboard?.writeText(link).catch(() => null);
+})());
+
+app.lassoed = (polygon) => app.tried(selection.select(app, polygon));
+
+app.setColour = async (value) => {
+  if (![...$("colour").options].some((option) => option.value === value)) return;
+  $("colour").value = value;
+  app.map.restyle({ paint: await paintOf(app, value) });
+  showLegend(app);
+  app.remember();
+};
+
+app.setEpsilon = async (epsilon) => {
+  app.epsilon = epsilon;
+  showSets(app);
+  if (app.start.columns.interval) await reloadIntervals(app.points, app.start, epsilon);
+  app.map.restyle();
+};
 
 // A disc of the map: its members are listed.
 app.select = (disc, given) => app.tried(discs.select(app, disc, given));
@@ -85,13 +165,17 @@ const edit = (step) => app.tried((async () => {
   const changes = await post("/explorer/edits", step);
   await reload(app.points, app.start, app.epsilon);
   app.task.forget?.();
-  app.map.restyle();
+  discs.forget();
+  app.map.restyle({ paint: await paintOf(app, $("colour").value) });
   app.histogram.measured();
   showSets(app);
   if (app.chosen !== null) await app.choose(app.chosen);
   if (!$("group").hidden) await discs.select(app, Number($("group").dataset.disc), { whole: $("group").dataset.whole === "true" });
   showEdits(app, changes);
+  showEffect(app);
   $("edits").open = true;
+  app.say(`${changes.n_changed} of ${changes.n_asked} predictions change because of the edits.`);
+  if ($("all-groups").open) showAllGroups(app, $("order")?.value);
   if ($("issues").open) await showIssues(app);
   if ($("compare").open) await showDisagreements(app);
 })());
@@ -102,8 +186,8 @@ app.undo = () => edit({ action: "undo" });
 app.redo = () => edit({ action: "redo" });
 
 function show(answer) {
-  showExample(app, answer);
   showWhatIf(app, answer);
+  showExample(app, answer); // its menu leads to what is there
   showEdits(app, app.changes);
 }
 
@@ -112,17 +196,19 @@ app.setSubject = async (place) => {
   app.task.subject = place;
   $("subject").value = place;
   app.task.forget?.();
-  app.map.restyle();
+  app.map.restyle({ paint: await paintOf(app, $("colour").value) });
   app.histogram.measured();
   showSets(app);
   showLegend(app);
+  app.remember();
   if (app.chosen !== null) await app.choose(app.chosen);
 };
 
 // Menus and titles, by what is predicted.
 function adapt() {
   const { task, start } = app;
-  fill($("colour"), task.colours.map(([value, name]) => el("option", { value }, name)));
+  fill($("colour"), choices(app).map(([value, name]) => el("option", { value }, name)),
+    start.data_columns.length ? el("optgroup", { label: "columns of the data" }, start.data_columns.map((name, i) => el("option", { value: `column:${i}` }, brief(name, 40)))) : null);
   fill($("subject"), (task.subjects ?? []).map((name, i) => el("option", { value: i }, name)));
   $("subject").parentElement.hidden = !task.subjects;
   $("subject-title").textContent = task.unit === "labels" ? "Label" : "Number";
@@ -135,12 +221,29 @@ function adapt() {
 }
 
 function listen() {
-  gestures.listen($("marks"), app.map, clicked, (place) => discs.hover(app, place));
+  const lasso = {
+    on: () => $("lasso").getAttribute("aria-pressed") === "true",
+    drawn: (path) => {
+      app.marks.lasso = path;
+      app.marks.draw();
+    },
+    done: app.lassoed,
+  };
+  gestures.listen($("marks"), app.map, clicked, (place) => discs.hover(app, place), lasso);
+  $("lasso").addEventListener("click", () => {
+    $("lasso").setAttribute("aria-pressed", String(!lasso.on()));
+    $("marks").classList.toggle("lasso", lasso.on());
+    app.say(lasso.on() ? "Dragging on the map selects examples." : "Dragging moves the map.");
+  });
+  for (const name of ["pointerup", "wheel"]) $("marks").addEventListener(name, () => app.remember(), { passive: true });
+  document.addEventListener("keyup", () => app.remember());
+  menu.listen();
+  fresh.listen(app);
   keys.listen(app);
   search.listen(app);
   on("moved", () => app.marks.draw());
   on("theme", () => {
-    app.map.restyle();
+    app.map.restyle(); // paints ask for the colours of the theme
     app.histogram.draw();
     showLegend(app);
     if (app.answer) showExample(app, app.answer);
@@ -149,6 +252,7 @@ function listen() {
     app.epsilon = Number($("epsilon").value);
     showSets(app);
     if (app.answer) showExample(app, app.answer);
+    app.remember();
   });
   // Intervals are asked for when the slider rests.
   $("epsilon").addEventListener("change", () => app.start.columns.interval && app.tried((async () => {
@@ -158,11 +262,12 @@ function listen() {
     if (app.chosen !== null) await app.choose(app.chosen);
   })()));
   $("subject").addEventListener("change", () => app.setSubject(Number($("subject").value)));
-  $("colour").addEventListener("change", () => {
-    app.map.restyle({ colour: $("colour").value });
-    showLegend(app);
+  $("colour").addEventListener("change", () => app.tried(app.setColour($("colour").value)));
+  $("layer").addEventListener("change", () => {
+    app.map.restyle({ layer: $("layer").value });
+    app.remember();
   });
-  $("layer").addEventListener("change", () => app.map.restyle({ layer: $("layer").value }));
+  $("all-groups").addEventListener("toggle", () => $("all-groups").open && showAllGroups(app));
   $("issues").addEventListener("toggle", () => $("issues").open && app.tried(showIssues(app)));
   $("compare").addEventListener("toggle", () => $("compare").open && app.tried(showDisagreements(app)));
   $("export-edits").addEventListener("click", () => app.tried(download("/explorer/edits.json", "edits.json")));
@@ -176,6 +281,8 @@ async function begin() {
   app.codes = new Map((start.card.classes ?? []).map((name, code) => [String(name), code]));
   app.task = taskOf(app);
   app.points = await load(start);
+  app.rows = new Int32Array(app.points.n).fill(-1); // the place of a point among those with predictions
+  app.points.asked.forEach((point, row) => { app.rows[point] = row; });
   $("token").hidden = true;
   $("main").hidden = false;
   $("title").textContent = start.title;
@@ -185,11 +292,17 @@ async function begin() {
   $("issues").hidden = start.private;
   $("compare").hidden = !start.compare;
   $("click").parentElement.hidden = !start.discs.length;
+  $("all-groups").hidden = !start.groups.length;
+  $("all-groups").querySelector("summary").textContent = `Groups (${start.groups.length.toLocaleString("en")})`;
   adapt();
-  app.map = new PointMap($("points"), app.task, app.points, start.discs);
+  app.task.restyle();
+  app.map = new PointMap($("points"), app.task, app.points, await paintOf(app, "label"), start.discs);
   app.map.restyle({ both: start.n_training > 0 && start.n_data > 0 });
   app.marks = new Marks($("marks"), app.map, start.card.classes ?? [], start.sizes);
-  app.histogram = new Histogram(app, (filter) => app.map.restyle(filter));
+  app.histogram = new Histogram(app, (filter) => {
+    app.map.restyle(filter);
+    app.remember();
+  });
   showLegend(app);
   listen();
   showSets(app);
@@ -197,6 +310,8 @@ async function begin() {
   showWelcome(app);
   showWhatIf(app, null);
   showEdits(app, start);
+  await address.follow(app);
+  address.listen(app);
   document.body.dataset.ready = "yes";
 }
 

@@ -1,22 +1,22 @@
 // The map: points as pixels below, marks as lines and words above; drag, wheel, pinch and keys move it.
 
 import { emit } from "./bus.js";
-import { colourOf, css, mixed, packed, rgb } from "./colours.js";
+import { css, mixed, packed, rgb } from "./colours.js";
 import { LARGEST, RANK, looksOf, paletteOf, shapesOf } from "./looks.js";
 import { fillDiscs, orderOf, splat, stampsOf } from "./splat.js";
 
 const REACH = 14; // maximum pixels from a click to its point
 const SIZES = [1, 3, 5, 7, 9, 11, 13];
-const TINT = 0.1; // how much of its colour a disc has
+const TINT = 0.12; // how much of its colour a disc has
 
 export class PointMap {
-  constructor(ground, task, points, discs = []) {
+  constructor(ground, task, points, paint, discs = []) {
     this.ground = ground;
     this.task = task;
     this.points = points;
     this.discs = discs;
     this.context = ground.getContext("2d", { alpha: false });
-    this.options = { layer: "all", colour: "label", measure: null, low: 0, high: 1, both: false };
+    this.options = { layer: "all", paint, measure: null, low: 0, high: 1, both: false, selected: null };
     this.size = 3;
     this.shown = points.n;
     this.restyle();
@@ -31,11 +31,18 @@ export class PointMap {
     this.task.restyle();
     this.look = looksOf(this.points, this.task, this.options);
     this.order = orderOf(this.look, RANK);
-    this.palette = paletteOf();
+    this.palette = paletteOf(this.options.paint);
+    this.stamps = null;
     const card = rgb(css("--card"));
     this.background = packed(card);
-    this.tinted = this.discs.map((disc) => ({ ...disc, colour: packed(mixed(rgb(colourOf(this.task.discCode(disc))), card, TINT)) }));
+    this.tinted = this.discs.map((disc) => ({ ...disc, colour: packed(mixed(rgb(this.discColour(disc)), card, TINT)) }));
     this.request();
+  }
+
+  // Discs are grey where colours say something about single points.
+  discColour(disc) {
+    const { paint } = this.options;
+    return paint.discs ? paint.colour(this.task.discCode(disc)) : css("--edge");
   }
 
   resize() {
@@ -50,7 +57,8 @@ export class PointMap {
     this.image = new ImageData(width + 2 * LARGEST, height + 2 * LARGEST);
     this.pixels = new Uint32Array(this.image.data.buffer);
     this.stamps = null;
-    if (before) this.goTo(before[0], before[1]);
+    if (before && this.fitted) this.fit();
+    else if (before) this.goTo(before[0], before[1]);
   }
 
   bounds() {
@@ -70,8 +78,9 @@ export class PointMap {
   fit() {
     const [left, right, low, high] = this.bounds();
     const { width, height } = this.frame;
-    const scale = 0.92 * Math.min(width / (right - left || 1), height / (high - low || 1));
+    const scale = 0.96 * Math.min(width / (right - left || 1), height / (high - low || 1));
     this.view = { scale, x: width / 2 - (scale * (left + right)) / 2, y: height / 2 + (scale * (low + high)) / 2 };
+    this.fitted = true;
     this.request();
   }
 
@@ -90,11 +99,24 @@ export class PointMap {
   goTo(x, y) {
     const { scale } = this.view;
     this.view = { scale, x: this.frame.width / 2 - x * scale, y: this.frame.height / 2 + y * scale };
+    this.fitted = false;
     this.request();
+  }
+
+  // Move only if the place is out of sight.
+  reveal(x, y) {
+    const [px, py] = this.pixelOf(x, y);
+    if (px < 0 || py < 0 || px > this.frame.width || py > this.frame.height) this.goTo(x, y);
+  }
+
+  lookAt(x, y, scale) {
+    this.view = { ...this.view, scale };
+    this.goTo(x, y);
   }
 
   pan(dx, dy) {
     this.view = { ...this.view, x: this.view.x + dx, y: this.view.y + dy };
+    this.fitted = false;
     this.request();
   }
 
@@ -102,6 +124,7 @@ export class PointMap {
     const scale = this.view.scale * factor;
     if (!(scale > 1e-9 && scale < 1e12)) return;
     this.view = { scale, x: x - (x - this.view.x) * factor, y: y - (y - this.view.y) * factor };
+    this.fitted = false;
     this.request();
   }
 
@@ -115,6 +138,22 @@ export class PointMap {
       if (dx * dx + dy * dy <= best) [best, found] = [dx * dx + dy * dy, i];
     }
     return found;
+  }
+
+  // The points inside a polygon [[x, y], …] of the map, among those drawn, in order.
+  within(polygon) {
+    const { xy } = this.points;
+    const found = [];
+    for (const i of this.order) {
+      const [x, y] = [xy[2 * i], xy[2 * i + 1]];
+      let inside = false;
+      for (let a = 0, b = polygon.length - 1; a < polygon.length; b = a++) {
+        const [[ax, ay], [bx, by]] = [polygon[a], polygon[b]];
+        if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) inside = !inside;
+      }
+      if (inside) found.push(i);
+    }
+    return found.sort((a, b) => a - b);
   }
 
   // The number of the disc at a pixel; null if there is none.
@@ -143,7 +182,7 @@ export class PointMap {
     const size = this.fitting();
     if (size !== this.size || !this.stamps) {
       this.size = size;
-      this.stamps = stampsOf(shapesOf(size), this.frame.width + 2 * LARGEST);
+      this.stamps = stampsOf(shapesOf(size, this.options.paint), this.frame.width + 2 * LARGEST);
     }
     this.pixels.fill(this.background);
     fillDiscs(this.pixels, this.frame, this.view, this.tinted);

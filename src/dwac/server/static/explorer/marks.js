@@ -1,6 +1,6 @@
 // Drawn above the points: rims of discs, names of classes, the selected example, its voters, and where it moves if changed.
 
-import { colourOf, css } from "./colours.js";
+import { css } from "./colours.js";
 import { brief, compact } from "./dom.js";
 import { NONE } from "./points.js";
 
@@ -8,7 +8,7 @@ const SAMPLE = 2000; // points used to position a name
 
 export class Marks {
   constructor(canvas, map, classes, sizes = null) {
-    Object.assign(this, { canvas, map, sizes, chosen: null, moved: null, group: [], hover: [] });
+    Object.assign(this, { canvas, map, sizes, chosen: null, moved: null, group: [], hover: [], lasso: [] });
     this.context = canvas.getContext("2d");
     this.names = namesOf(map.points, classes);
   }
@@ -46,13 +46,32 @@ export class Marks {
     if (this.chosen) this.drawVotes(this.moved ?? this.chosen);
     this.rims(this.hover, this.colours.ink, 1);
     this.rims(this.group, this.colours.ink, 2.5);
+    this.drawLasso();
     if (this.chosen) this.ring(this.chosen.xy, 9, false);
     if (this.moved) this.drawMove();
   }
 
+  // The line drawn around points, in places of the map.
+  drawLasso() {
+    const { context, map, colours } = this;
+    if (this.lasso.length < 2) return;
+    context.beginPath();
+    this.lasso.forEach((place, i) => context[i ? "lineTo" : "moveTo"](...map.pixelOf(...place)));
+    context.closePath();
+    context.globalAlpha = 0.08;
+    context.fillStyle = colours.vote;
+    context.fill();
+    context.globalAlpha = 1;
+    context.setLineDash([6 * map.ratio, 4 * map.ratio]);
+    context.lineWidth = 2 * map.ratio;
+    context.strokeStyle = colours.ink;
+    context.stroke();
+    context.setLineDash([]);
+  }
+
   drawNames() {
     const { context, map, colours } = this;
-    context.font = `${13 * map.ratio}px system-ui, sans-serif`;
+    context.font = `600 ${13 * map.ratio}px system-ui, sans-serif`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.lineWidth = 4 * map.ratio;
@@ -71,9 +90,9 @@ export class Marks {
   }
 
   drawRims() {
-    const codes = this.map.discs.map((disc) => this.task.discCode(disc));
-    this.context.globalAlpha = 0.55;
-    for (const code of new Set(codes)) this.rims(codes.flatMap((each, i) => (each === code ? [i] : [])), colourOf(code), 0.7);
+    const colours = this.map.discs.map((disc) => this.map.discColour(disc));
+    this.context.globalAlpha = 0.6;
+    for (const colour of new Set(colours)) this.rims(colours.flatMap((each, i) => (each === colour ? [i] : [])), colour, 0.8);
     this.context.globalAlpha = 1;
   }
 

@@ -7,7 +7,7 @@ export const DATA = 1;
 export const REMOVED = 2;
 export const RELABELLED = 4;
 
-const TYPES = { "<f4": Float32Array, "<f8": Float64Array, "<u1": Uint8Array, "<u2": Uint16Array };
+const TYPES = { "<f4": Float32Array, "<f8": Float64Array, "<u1": Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array };
 
 async function fetched(types, names, epsilon) {
   const columns = await Promise.all(names.map((name) => bytes(`/explorer/columns/${name}?epsilon=${epsilon}`)));
@@ -21,8 +21,8 @@ export async function load(start) {
   return points;
 }
 
-// What edits change: all but places. Only intervals depend on ε.
+// What edits change: all but places and discs. Only intervals depend on ε.
 export const reload = async (points, { columns }, epsilon) =>
-  Object.assign(points, await fetched(columns, Object.keys(columns).filter((name) => name !== "xy"), epsilon));
+  Object.assign(points, await fetched(columns, Object.keys(columns).filter((name) => name !== "xy" && name !== "leaf"), epsilon));
 export const reloadIntervals = async (points, { columns }, epsilon) =>
   (columns.interval ? Object.assign(points, await fetched(columns, ["interval"], epsilon)) : points);

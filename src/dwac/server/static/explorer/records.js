@@ -20,24 +20,31 @@ export function lineOf(record) {
   return brief(names.length === 1 && names[0] === "text" ? record.text : names.map((name) => `${name} ${record[name] ?? "–"}`).join(", "), 240);
 }
 
-// The text that is explained, its words shaded by attention.
-export function words(e) {
-  if (!e.attention) return el("p", { class: "words" }, brief(e.record.text, 4000));
-  const most = Math.max(...e.attention.map(([, weight]) => weight)) || 1;
-  return [
-    el("p", { class: "words" }, e.attention.map(([word, weight]) => [
-      el("span", { style: { background: `rgba(var(--read), ${(weight / most).toFixed(2)})` }, title: percent(weight) }, word), " "])),
-    el("p", { class: "note" }, "The stronger the background of a word, the more attention the model pays to it."),
-  ];
-}
-
 // How many neighbours or groups to show.
 export const chooser = (app, id) => el("select", { id, onchange: (event) => app.setNeighbors(Number(event.target.value)) },
   [5, 10, 20].map((k) => el("option", { value: k, selected: k === app.k }, String(k))));
 
-export function bar(share, longest, other) {
+// A share of the whole: the full width is all votes.
+export function bar(share, other) {
   return el("span", { class: "track", "aria-hidden": "true" },
-    el("span", { class: other ? "bar other" : "bar", style: { width: `${(100 * share) / longest}%` } }));
+    el("span", { class: other ? "bar other" : "bar", style: { width: `${100 * Math.min(1, share)}%` } }));
+}
+
+// All votes in one bar: a part for each voter or group, and the rest.
+export function whole(parts, rest) {
+  const said = `${parts.map(({ share, name }) => `${name} ${percent(share)}`).join(", ")}${rest > 0.0005 ? `, all others ${percent(rest)}` : ""}`;
+  return el("div", { class: "whole", role: "img", "aria-label": `The whole vote: ${said}` },
+    parts.map(({ share, name, other }) => el("span", { class: other ? "bar other" : "bar", title: `${name}: ${percent(share)}`, style: { width: `${100 * share}%` } })),
+    rest > 0.0005 ? el("span", { class: "rest", title: `all others: ${percent(rest)}`, style: { width: `${100 * rest}%` } }) : null);
+}
+
+// In which columns of a table an example differs from the one explained; a text as it is.
+export function apart({ kind, explanation: { record } }, member, most = 6) {
+  if (kind !== "table" || !member.record) return lineOf(member.record);
+  const shown = (value) => (typeof value === "number" ? Number(value.toPrecision(4)) : value ?? "–");
+  const differing = Object.keys(record).filter((name) => record[name] !== member.record[name]).map((name) => `${name} ${shown(member.record[name])}`);
+  if (!differing.length) return "the same in every column";
+  return `≠ ${differing.slice(0, most).join(", ")}${differing.length > most ? `, and ${differing.length - most} more columns` : ""}`;
 }
 
 // Columns of an example beside those of others (with these heads), first those that differ.

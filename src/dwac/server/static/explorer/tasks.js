@@ -3,12 +3,15 @@
 
 import { SERIES, ramp, use } from "./colours.js";
 import { brief, percent, short } from "./dom.js";
+import { palette } from "./palette.js";
 import { NONE } from "./points.js";
 
 const UNKNOWN = 255; // a label of which nobody knows whether an example has it
 const ANSWERS = { light: ["#999999", "#0072B2"], dark: ["#85888e", "#56b4e9"] }; // has it not, has it
 
 const typicality = (points) => ({ name: "typicality", of: (i) => points.typicality[i], low: 0, high: 1 });
+
+const trust = (task) => (task.credibility ? { name: "credibility", of: task.credibility, low: 0, high: 1 } : null);
 
 // The smallest and largest of the values of some points; null if there are none.
 function range(name, points, of) {
@@ -31,7 +34,7 @@ class Classes {
 
   get points() { return this.app.points; }
 
-  restyle() { use(this.app.start.colours, this.app.start.markers); }
+  restyle() { use(palette(), this.app.start.markers); }
 
   codeOf(i, colour) {
     const { label, predicted } = this.points;
@@ -39,16 +42,23 @@ class Classes {
     return first[i] === NONE ? other[i] : first[i];
   }
 
-  isMistake(i) {
-    const { label, predicted } = this.points;
-    return label[i] !== NONE && predicted[i] !== NONE && label[i] !== predicted[i];
+  isJudged(i) { return this.points.label[i] !== NONE && this.points.predicted[i] !== NONE; }
+
+  isMistake(i) { return this.isJudged(i) && this.points.label[i] !== this.points.predicted[i]; }
+
+  // The largest p-value of a point; null where there are no p-values at all.
+  get credibility() {
+    const { p_values: p } = this.points;
+    const n = this.names.length;
+    const rows = this.app.rows;
+    return p.length ? (i) => (rows[i] < 0 ? NaN : Math.max(...p.subarray(rows[i] * n, (rows[i] + 1) * n))) : null;
   }
 
   discCode(disc) { return disc.label; }
 
   codeNamed(label) { return this.app.codes.get(String(label)); }
 
-  measures() { return [typicality(this.points)]; }
+  measures() { return [typicality(this.points), trust(this)].filter(Boolean); }
 
   // Labels that cannot be rejected, of p-values by code; between labels in an order there are no gaps.
   held(p, epsilon) {
@@ -118,7 +128,17 @@ class Labels {
     return first === NONE ? other : first;
   }
 
-  isMistake(i) { return this.has(i) !== NONE && this.predicted(i) !== NONE && this.has(i) !== this.predicted(i); }
+  isJudged(i) { return this.has(i) !== NONE && this.predicted(i) !== NONE; }
+
+  isMistake(i) { return this.isJudged(i) && this.has(i) !== this.predicted(i); }
+
+  // The larger p-value of yes and no; null where there are none.
+  get credibility() {
+    const { p_yes, p_no } = this.points;
+    const rows = this.app.rows;
+    const at = (i) => rows[i] * this.n + this.subject;
+    return p_yes.length ? (i) => (rows[i] < 0 ? NaN : Math.max(p_yes[at(i)], p_no[at(i)])) : null;
+  }
 
   discCode(disc) { return this.sets[disc.label][this.subject]; }
 
@@ -126,7 +146,7 @@ class Labels {
 
   measures() {
     const p = (i) => this.probability(i);
-    return [typicality(this.points), { name: `probability of ${this.name}`, of: p, low: 0, high: 1 }];
+    return [typicality(this.points), trust(this), { name: `probability of ${this.name}`, of: p, low: 0, high: 1 }].filter(Boolean);
   }
 
   // "yes", "no" or "undecided" for a row of those with predictions.
@@ -172,6 +192,8 @@ class Numbers {
   get points() { return this.app.points; }
   get n() { return this.target.n_numbers; }
   get name() { return this.app.start.card.numbers[this.subject] ?? "number"; }
+  get low() { return this.target.low[this.subject]; }
+  get high() { return this.target.high[this.subject]; }
 
   restyle() { use(ramp(document.documentElement.dataset.theme === "dark", SERIES), ["o"]); }
 
@@ -205,6 +227,8 @@ class Numbers {
     const at = 2 * (row * this.n + this.subject);
     return row < 0 || !this.points.interval.length ? null : [this.points.interval[at], this.points.interval[at + 1]];
   }
+
+  isJudged(i) { return this.interval(i) !== null && !Number.isNaN(this.value(i)); }
 
   isMistake(i) {
     const ends = this.interval(i);

@@ -1,23 +1,35 @@
-// What if? The selected example as a form: change it, predict again, and see where it moves.
+// What if? The selected example as a form: change it, predict again, and see beside it what that changes.
 
+import { beforeAfter } from "./change.js";
 import { $, el, fill, text } from "./dom.js";
 
 const CHOICES = 60; // categories that fit into a menu
 
+// The form for what the model reads; null if there is none.
+export function formOf(app, answer) {
+  const make = { tabular: table, text: words, huggingface: words, image }[app.start.card.kind];
+  return make && (answer || app.start.card.kind !== "image") ? make(app, answer) : null;
+}
+
 export function showWhatIf(app, answer) {
-  const { card, guide } = app.start;
-  const known = answer && answer.editable;
-  const make = { tabular: table, text: words, huggingface: words, image: image }[card.kind];
-  $("whatif").hidden = !make || (card.kind === "image" && !known);
+  const known = answer?.editable ? answer : null;
+  const form = formOf(app, known);
+  $("whatif").hidden = !form || !known;
   if ($("whatif").hidden) return;
-  const form = make(app, known ? answer : null);
+  const result = el("div", { id: "what-result", role: "status", "aria-label": "Before and after" }, el("p", { class: "note" }, "The result appears here, before and after."));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     app.ask(form.question());
   });
-  form.append(el("p", { class: "buttons" }, el("button", {}, "Predict"),
-    answer && answer.point !== null ? el("button", { type: "button", onclick: () => app.choose(app.chosen) }, "Back to the example") : null));
-  fill($("whatif").querySelector("div"), el("p", { class: "note" }, guide.what_if), form);
+  form.append(el("p", { class: "buttons" }, el("button", { class: "main" }, "Predict"),
+    answer.point !== null ? el("button", { type: "button", onclick: () => app.choose(app.chosen) }, "Back to the example") : null));
+  fill($("whatif").querySelector("div"), el("p", { class: "note" }, app.start.guide.what_if), el("div", { class: "beside" }, form, result));
+}
+
+// The result beside the form.
+export function showResult(app, answer) {
+  fill($("what-result"), beforeAfter(app, app.original, answer, ["unchanged", "changed"]),
+    el("p", {}, el("button", { type: "button", class: "link", onclick: () => app.showAnswer(answer) }, "Show who votes on the changed example")));
 }
 
 function table(app, answer) {
@@ -58,8 +70,9 @@ function valueOf({ kind, categories }, typed, before) {
 }
 
 function words(app, answer) {
-  const area = el("textarea", { id: "what-text", "aria-label": "Text to classify" });
+  const area = el("textarea", { name: "text", "aria-label": "Text to classify" });
   area.value = answer ? answer.explanation.record.text : "";
+  if (answer) area.id = "what-text";
   const form = el("form", {}, area);
   form.question = () => ({ row: area.value });
   return form;

@@ -1,0 +1,198 @@
+"""What `dwac train` says of the data, of the training and of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from dwac.cli import tasks
+from dwac.cli.output import agreement_line, evaluation_tables, print_notes
+from dwac.encoders import TabularEncoder
+from dwac.encoders.tabular import Column
+from dwac.estimator.evaluation import Evaluated
+from dwac.estimator.targets import CLASSES, LABELS, ORDERED
+from dwac.reading import Estimator, Rows, looks_like_text
+
+_KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
+_UNUSED = "not used"
+_FEW = 50  # rows, below which every number that is measured on them is uncertain
+_FEW_JUDGES = 30
+
+
+def columns_of_table(rows: Rows) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """(the columns of a table by how the model treats them, why others are not used)."""
+    found: dict[str, list[str]] = {}
+    aside: dict[str, str] = {}
+    if rows.kind == "tabular":
+        for column in TabularEncoder().fit(rows.X).columns:
+            if column.used:
+                found.setdefault(_KINDS[column.kind], []).append(str(column.name))
+            else:
+                aside[str(column.name)] = _why_unused(column, rows.X[column.name])
+    return found, aside
+
+
+def _why_unused(column: Column, values: pd.Series[Any]) -> str:
+    if column.kind == "empty":
+        return "it has no values"
+    if column.kind == "categorical" and len(values.unique()) > 1:
+        return "different in every row"
+    return "the same in every row"
+
+
+def left_aside(rows: Rows, unused: Mapping[str, str]) -> dict[str, str]:
+    """Every column that is not learned from, and why."""
+    return {**rows.aside, **unused}
+
+
+def kinds_rows(kinds: Mapping[str, list[str]], aside: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(kind, columns) for a table: all of them, and why some are not used."""
+    reasons: dict[str, list[str]] = {}
+    for column, why in aside.items():
+        reasons.setdefault(why, []).append(column)
+    said = [f"{', '.join(columns)} ({why})" for why, columns in reasons.items()]
+    unused = [(_UNUSED if place == 0 else "", text) for place, text in enumerate(said)]
+    return [*((kind, ", ".join(columns)) for kind, columns in kinds.items()), *unused]
+
+
+def show_rows(
+    rows: Rows, name: str, kinds: Mapping[str, list[str]], aside: Mapping[str, str], console: Console
+) -> None:
+    """Print how the data was understood."""
+    facts = Table.grid(padding=(0, 2))
+    what = {"tabular": "rows", "image": "images", "text": "texts"}[rows.kind]
+    facts.add_row("data", f"{name}: {len(rows):,} {what}")
+    if rows.columns.text is not None:
+        facts.add_row("text", rows.columns.text)
+    if rows.columns.targets:
+        facts.add_row("target", ", ".join(rows.columns.targets))
+    facts.add_row("task", tasks.line(rows))
+    if rows.columns.id is not None:
+        facts.add_row("ids", rows.columns.id or "the first column, which has no name")
+    for row in kinds_rows(kinds, aside):
+        facts.add_row(*row)
+    facts.add_row(*tasks.described(rows))
+    console.print(facts, highlight=False, markup=False)
+    unique = [column for column, why in aside.items() if why == "different in every row"]
+    for column in [*kinds.get("categories", []), *unique]:
+        if looks_like_text(rows.X[column]):
+            hint = f"note: {column!r} looks like text; --text {column} would predict from this column alone"
+            console.print(hint, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_warnings(rows: Rows) -> None:
+    """Warn of data that is too small to be relied on. rows: those that train."""
+    notes = []
+    if len(rows) < _FEW:
+        notes.append(
+            f"there are only {len(rows)} rows to learn from: take every number below as a rough guess, and get more "
+            "rows if you can"
+        )
+    if rows.task in (CLASSES, ORDERED):
+        counts = pd.Series(rows.y).value_counts()
+        single = [str(label) for label, n in counts.items() if n == 1]
+        if single:
+            many = len(single) > 1
+            notes.append(
+                f"{'classes' if many else 'class'} {', '.join(single)} {'have' if many else 'has'} a single row"
+                f"{' each' if many else ''}: whether new rows of {'them' if many else 'it'} are recognised cannot be "
+                "measured; get more, or leave it out"
+            )
+    elif rows.task == LABELS:
+        single = [str(label) for label, n in tasks.label_counts(rows.y).items() if n == 1]
+        if single:
+            notes.append(f"a single row has the label {', '.join(single)}: that is too few to learn from")
+    print_notes(notes)
+
+
+def show_training(
+    clf: Estimator, seconds: float, test: Evaluated | None, validation: Rows, output: Path, console: Console
+) -> None:
+    """Print how training went and how good the model is."""
+    console.print(f"trained {_how(clf, seconds)}", highlight=False, soft_wrap=True)
+    if clf.references_.weighted:
+        console.print(agreement_line(clf), highlight=False, soft_wrap=True)
+    if (expected := tasks.expected(clf, 0.05)) is not None:
+        console.print(f"{tasks.kind_of_sets(clf)} from {expected}", highlight=False, soft_wrap=True)
+    if test is not None:
+        console.print(*evaluation_tables(test, f"On {test.n:,} held-out rows"))
+        if test.n < _FEW_JUDGES:
+            print_notes([f"{_rows(test.n)} held out {_is(test.n)} too few to judge by; hold out more if you can"])
+    elif len(validation):
+        how_good = tasks.score(clf, validation.X, validation.y).rpartition(" ")
+        console.print(
+            f"{how_good[0]} on validation rows: {how_good[2]}; for a fair estimate, hold out rows with --test-size 0.2",
+            highlight=False,
+            soft_wrap=True,
+        )
+        if len(validation) < _FEW_JUDGES:
+            n = len(validation)
+            print_notes([f"{_rows(n)} for validation {_is(n)} too few to judge by: do not rely on that number"])
+    console.print(f"written: {output}", highlight=False, soft_wrap=True)
+
+
+def _rows(n: int) -> str:
+    return f"{n:,} row{'s' * (n != 1)}"
+
+
+def _is(n: int) -> str:
+    return "is" if n == 1 else "are"
+
+
+def _how(clf: Estimator, seconds: float) -> str:
+    if clf.cross_fitted_:
+        text = f"{clf.model_.ensemble_size} networks in {seconds:.0f} s, each without a fifth of the rows: "
+        text += f"{_who_votes(clf)} and calibrate"
+        judged = tasks.out_of_fold_score(clf)
+        return text if judged is None else f"{text}; {judged}, each judged by those that left it out"
+    return (
+        f"{len(clf.history_)} epochs in {seconds:.0f} s: {_who_votes(clf)}, {len(clf.validation_ids_):,} for early "
+        f"stopping, {len(clf.calibration_ids_):,} for calibration"
+    )
+
+
+def _who_votes(clf: Estimator) -> str:
+    n = len(clf.references_)
+    if not clf.references_.weighted:
+        return f"{n:,} rows vote"
+    return f"{n:,} representatives vote for {clf.references_.sizes.sum():,.0f} rows"
+
+
+def summary(
+    rows: Rows,
+    kinds: Mapping[str, list[str]],
+    aside: Mapping[str, str],
+    clf: Estimator,
+    seconds: float,
+    test: Evaluated | None,
+    output: Path,
+) -> dict[str, Any]:
+    """The same as JSON."""
+    return {
+        "model": str(output),
+        "kind": rows.kind,
+        "rows": len(rows),
+        "target": rows.columns.target,
+        "task": rows.task,
+        "text": rows.columns.text,
+        "id": rows.columns.id,
+        "columns": {**kinds, **({_UNUSED: list(aside)} if aside else {})},
+        "left_aside": dict(aside),
+        "notes": list(rows.notes),
+        **tasks.facts(rows),
+        "epochs": len(clf.history_),
+        "seconds": seconds,
+        "voters": len(clf.references_),
+        "examples": round(float(clf.references_.sizes.sum())),
+        "agreement": None if clf.agreement_ is None else clf.agreement_._asdict(),
+        "validation": len(clf.validation_ids_),
+        "calibration": len(clf.calibration_ids_),
+        "cross_fitted": clf.cross_fitted_,
+        **tasks.expected_facts(clf, 0.05),
+        "test": None if test is None else test.to_dict(),
+    }

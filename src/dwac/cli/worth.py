@@ -1,0 +1,206 @@
+"""`dwac worth`: which training examples help the predictions of rows whose target is known, and which harm them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dwac import worth as methods
+from dwac.cli import unreadable
+from dwac.cli.options import (
+    DataArgument,
+    DeviceOption,
+    EncodingOption,
+    FormatOption,
+    IdOption,
+    JsonOption,
+    ModelArgument,
+    StrictOption,
+    TargetOption,
+    TextOption,
+)
+from dwac.cli.output import form_of, packed, print_json, write
+from dwac.drawing.records import written
+from dwac.errors import InputError
+from dwac.estimator.evaluation import predict
+from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.reading import Estimator, Rows, load, read
+
+UTILITIES = ("probability", "log_probability", "accuracy")
+_COLUMNS = 4  # of a record, on a terminal
+_OF = {
+    NUMBERS: "squared error taken off, in hundredths of the target's variance",
+    LABELS: "probability that a label is as it is, in percentage points",
+}
+
+
+def _one_of(names: tuple[str, ...]) -> Any:
+    def check(value: str) -> str:
+        if value not in names:
+            raise typer.BadParameter(f"must be {', '.join(names[:-1])} or {names[-1]}; got {value!r}")
+        return value
+
+    return check
+
+
+def worth(
+    model: ModelArgument,
+    data: DataArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write all to this .csv, .tsv, .jsonl or .parquet file."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="What groups of training examples are worth, such as all rows of one person or clinic: a column of "
+            "the training data that the model holds.",
+        ),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(methods.METHODS),
+            callback=_one_of(tuple(methods.METHODS)),
+            help="shapley: a fair share of what all add; banzhaf: the average over all sets of others; "
+            "leave_one_out: what removing this one alone would take away.",
+        ),
+    ] = "shapley",
+    utility: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(UTILITIES),
+            callback=_one_of(UTILITIES),
+            help="What counts, of the true label; for classes.",
+        ),
+    ] = "probability",
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many to show of each kind.")] = 10,
+    target: TargetOption = None,
+    text: TextOption = None,
+    ids: IdOption = None,
+    device: DeviceOption = "auto",
+    form: FormatOption = None,
+    encoding: EncodingOption = "utf-8",
+    json: JsonOption = False,
+    strict: StrictOption = False,
+) -> None:
+    """Say what each training example is worth: which of them help predictions, and which harm.
+
+    DATA holds rows that were not used in training, with their target. An example's worth is by how much its vote raises
+    the probability of the true label, averaged over these rows and over all orders in which voters may come (its
+    Shapley value, exact up to a stated error). All together are worth what the votes add to the shares of the classes.
+    "if removed" is what would change without this one example, the others staying.
+
+    It is the worth of a vote. What the network learned from the example is not in it. Duplicates share their worth.
+
+    Examples:
+
+    dwac worth model/ test.csv
+
+    dwac worth model/ test.csv -o worth.csv
+
+    dwac worth model/ test.csv --by clinic     # whose data carries the model
+    """
+    form_written = None if output is None else form_of(output)
+    loaded = load(model, device=device)
+    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding)
+    with unreadable.located(rows):
+        bad = unreadable.by_row(predict(loaded.clf, rows.X).reasons)
+    unreadable.report(bad, rows, strict=strict, fate="judge nobody")
+    judges = unreadable.without(rows, bad)
+    table = _measured(loaded.clf, judges, method, utility, by)
+    if output is not None and form_written is not None:
+        write(output, packed(table.reset_index(), form_written))
+        Console(stderr=True).print(f"written: {output}, {len(table):,} rows", highlight=False, soft_wrap=True)
+    if json:
+        print_json({**table.attrs, "worth": table.reset_index().to_dict("records")})
+    elif output is None:
+        show(table, loaded.clf, top, by, Console())
+    unreadable.end(bad)
+
+
+def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | None) -> pd.DataFrame:
+    """The heaviest first; of single examples also what removing each would change."""
+    given: dict[str, Any] = {} if clf.target_.kind == NUMBERS else {"utility": utility}
+    if clf.target_.kind in (NUMBERS, LABELS) and utility != UTILITIES[0]:
+        raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
+    given |= {} if by is None else {"groups": _groups(clf, by)}
+    table = clf.worth(rows.X, rows.y, method=method, ids=rows.ids, **given)
+    if by is None:
+        alone = table if method == "leave_one_out" else clf.worth(rows.X, rows.y, method="leave_one_out", ids=rows.ids)
+        table.insert(3, "if_removed", -alone["worth"])
+    attrs = table.attrs
+    table = table.sort_values("worth", ascending=False, kind="stable")
+    table.attrs = attrs
+    return table
+
+
+def _groups(clf: Estimator, column: str) -> pd.Series[Any]:
+    frame = None if clf.private_ else clf.examples_.frame()
+    if frame is None:
+        raise InputError("--by needs a model that holds its training examples; this one keeps none")
+    names = {str(name): name for name in frame.columns}
+    if column not in names:
+        raise InputError(f"--by must name a column of the training data: {', '.join(names)}; got {column!r}")
+    return frame[names[column]].loc[clf.references_.index_of_ids].astype(object)
+
+
+def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
+    """Print who helps most and who harms most."""
+    what = _OF.get(
+        clf.target_.kind, f"{table.attrs['utility'].replace('_', '-')} of the true label, in percentage points"
+    )
+    many = f"{len(table):,} {'training examples' if by is None else 'groups'}"
+    together = f", together {_points(table['worth'].sum())}" if table.attrs["method"] == "shapley" else ""
+    harming = int((table["worth"] < 0).sum())
+    for line in (
+        f"{many}, judged by {table.attrs['queries']:,} rows: {what}{together}.",
+        f"{harming:,} of them harm more than they help.",
+    ):
+        console.print(line, highlight=False, markup=False)
+    parts = {"all, heaviest first": table}
+    if len(table) > 2 * top:
+        parts = {"help most": table.head(top), "harm most" if harming else "help least": table.tail(top).iloc[::-1]}
+    for title, part in parts.items():
+        console.print(_table(part, clf, title, by))
+    console.print("-o FILE.csv writes all; the network's own learning from an example is not in its worth", style="dim")
+
+
+def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Table:
+    extra = [name for name in part.columns if name not in ("worth", "deviation", "standard_error", "if_removed")]
+    shown = Table(title=title, title_justify="left")
+    for name in [by or "id", *extra]:
+        shown.add_column(str(name), overflow="fold")
+    for name in ["worth", "± 2 s.e.", *(["if removed"] if by is None else [])]:
+        shown.add_column(name, justify="right", no_wrap=True)
+    if by is None and not clf.private_:
+        shown.add_column("example", overflow="fold")
+    for name, row in part.iterrows():
+        numbers = [_points(row["worth"]), f"{200 * row['standard_error']:.3g}"]
+        numbers += [_points(row["if_removed"])] if by is None else []
+        about = [_example(clf, name)] if by is None else []
+        shown.add_row(*map(Text, [written(name), *(written(row[each]) for each in extra), *numbers, *about]))
+    return shown
+
+
+def _example(clf: Estimator, name: Any) -> str:
+    record = clf.examples_.get(name) or {}
+    cells = [f"{key} {written(value, 40)}" if len(record) > 1 else written(value) for key, value in record.items()]
+    more = [f"… ({len(cells) - _COLUMNS} more)"] if len(cells) > _COLUMNS else []
+    return ", ".join(cells[:_COLUMNS] + more) or "–"
+
+
+def _points(value: float) -> str:
+    """A worth in hundredths, with its sign.
+
+    >>> _points(0.01234), _points(-0.5), _points(0.0)
+    ('+1.23', '-50', '0')
+    """
+    return f"{100 * value:+.3g}" if value else "0"

@@ -1,0 +1,141 @@
+"""X and y as other libraries hold them: polars, Arrow, sparse matrices, a DataLoader; as the estimators take them.
+
+pandas, NumPy, tensors, lists and streams pass as they are. Answers stay NumPy arrays; `transform` follows `set_output`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as pads
+import torch
+from scipy import sparse
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+
+from dwac.errors import InputError, ShapeError
+
+_ROOM = 0.25  # of the memory that a sparse table may take once it is dense: encoding it takes as much again
+_AS_THEY_ARE = (pd.DataFrame, pd.Series, np.ndarray, Tensor, list, tuple, str, pads.Dataset, pa.RecordBatchReader)
+
+
+def native(X: Any, name: str = "X") -> Any:
+    """Rows of another library as pandas or NumPy has them; everything else as it is.
+
+    polars frames, lazy ones too, and Series; Arrow tables; whatever offers an Arrow stream; sparse matrices and arrays,
+    and the sparse columns of a frame.
+    """
+    if isinstance(X, pd.DataFrame) and any(isinstance(dtype, pd.SparseDtype) for dtype in X.dtypes):
+        return _dense_frame(X, name)
+    if isinstance(X, _AS_THEY_ARE):
+        return X
+    if sparse.issparse(X):
+        return _dense(X, name)
+    if type(X).__module__.partition(".")[0] == "polars" and hasattr(X, "collect"):
+        X = X.collect()
+    if hasattr(X, "to_pandas"):
+        return X.to_pandas()
+    if hasattr(X, "__arrow_c_stream__"):
+        return pa.table(X).to_pandas()
+    return X
+
+
+def _dense(X: Any, name: str) -> np.ndarray[Any, Any]:
+    """A sparse table of numbers as an array, if memory has room for it: networks read every number of a row."""
+    if X.ndim != 2:
+        raise ShapeError(f"{name} must be a table; got sparse data of shape {X.shape}")
+    _require_room(X.shape, X.dtype.itemsize, name)
+    return np.asarray(X.toarray())
+
+
+def _dense_frame(X: pd.DataFrame, name: str) -> pd.DataFrame:
+    _require_room(X.shape, 8, name)
+    columns: list[Any] = [X.iloc[:, i] for i in range(X.shape[1])]
+    kept = [part.sparse.to_dense() if isinstance(part.dtype, pd.SparseDtype) else part for part in columns]
+    return pd.concat(kept, axis=1) if kept else X
+
+
+def _require_room(shape: tuple[int, ...], size: int, name: str) -> None:
+    n, p = shape
+    needed, room = float(n) * p * max(size, 4), _ROOM * memory()
+    if needed > room:
+        raise InputError(
+            f"{name} is sparse, and {n:,} rows of {p:,} columns would take {needed / 1e9:,.1f} GB as numbers; at most "
+            f"{room / 1e9:,.1f} GB are allowed here; reduce the columns, e.g. with TruncatedSVD, or predict fewer rows "
+            "at a time; texts can be given as they are: fit(texts, y)"
+        )
+
+
+def memory() -> float:
+    """The memory of this machine in bytes."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # Windows
+        return 2.0**34
+
+
+# DataLoader
+
+
+def from_loader(loader: DataLoader[Any], *, tables: bool) -> tuple[Any, Any] | None:
+    """(X, y) of all batches of a DataLoader, in memory; y is None if batches have no labels.
+
+    A batch is x, (x, y) or ((x1, x2, …), y). tables: False also reads batches that are tables of numbers; True leaves
+    these to be read as a stream, and the answer is None.
+    """
+    try:
+        first = next(iter(loader))
+    except StopIteration:
+        raise ShapeError("the DataLoader must have at least one batch; it gave none") from None
+    if tables and _is_table(first):
+        return None
+    pairs = [_pair(batch) for batch in loader]
+    labels = [y for _, y in pairs]
+    return _joined([x for x, _ in pairs]), None if labels[0] is None else _joined(labels)
+
+
+def in_order(loader: DataLoader[Any]) -> bool:
+    """Whether rows come in the order of the dataset."""
+    return isinstance(loader.dataset, IterableDataset) or not isinstance(loader.sampler, RandomSampler)
+
+
+def require_order(loader: DataLoader[Any], why: str) -> None:
+    """Raise an error for a DataLoader that shuffles."""
+    if not in_order(loader):
+        raise InputError(f"{why}, but this DataLoader shuffles; use one with shuffle=False")
+
+
+def _is_table(batch: Any) -> bool:
+    x, y = _pair(batch)
+    return isinstance(x, Tensor) and x.ndim == 2 and y is not None
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    """x and y of a batch."""
+    if isinstance(batch, list | tuple) and not all(isinstance(part, str) for part in batch):
+        if len(batch) > 2:
+            raise InputError(f"a batch of the DataLoader must be x, (x, y) or ((x1, x2, …), y); got {len(batch)} parts")
+        return (batch[0], batch[1]) if len(batch) == 2 else (batch[0], None)
+    return batch, None
+
+
+def _joined(parts: list[Any]) -> Any:
+    """The same part of all batches as one."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        try:
+            return torch.cat(parts)
+        except RuntimeError as error:
+            raise ShapeError(f"all batches of the DataLoader must have rows of one shape: {error}") from None
+    if isinstance(first, list | tuple) and len(first) and isinstance(first[0], Tensor):
+        return tuple(_joined([part[i] for part in parts]) for i in range(len(first)))
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)
+    if isinstance(first, Iterable) and not isinstance(first, str | bytes | dict):
+        return [row for part in parts for row in part]
+    raise InputError(f"batches of the DataLoader must be tensors, arrays or lists; got {type(first).__name__}")

@@ -1,0 +1,136 @@
+"""Explanations: those of many rows, a list that prints as a table.
+
+found = clf.explain(X)
+found                         # a line per row: its id, the prediction, how sure, and who has most of the vote
+print(found[0])               # one in full
+found.to_frame()              # the table as a DataFrame, with the index of X
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, SupportsIndex, TypeVar, overload
+
+import pandas as pd
+
+from dwac.drawing.records import written
+from dwac.errors import ShapeError
+from dwac.explain import privacy
+from dwac.explain.rendering import STYLE, cell, line_width, more_columns, percent, table_lines
+
+E = TypeVar("E")
+
+_LINES = 20  # of a table that is printed
+_VOTER, _NARROW = "heaviest voter", 18  # the column that fills the line, and its least characters
+_WHOLE = 1e4  # numbers from which no decimals are shown
+_PERCENT = ("probability", "confidence", "typicality", "share")
+
+
+class Explanations(list[E]):
+    """A list of explanations that knows the ids of the explained rows, and prints as a table.
+
+    A slice has its ids, too. Everything else is as in any list.
+
+    Args:
+        explanations: `Explanation`, `NumberExplanation` or `LabelExplanations` objects.
+        ids: of the explained rows, by default 0 … n-1.
+    """
+
+    def __init__(self, explanations: Iterable[E] = (), ids: Iterable[Hashable] | None = None) -> None:
+        super().__init__(explanations)
+        self._ids = None if ids is None else list(ids)
+        if self._ids is not None and len(self._ids) != len(self):
+            raise ShapeError(f"ids must have one entry per explanation, {len(self)}; got {len(self._ids)}")
+
+    @property
+    def ids(self) -> list[Any]:
+        """Of the explained rows; their numbers if none were given, or if the list was changed since."""
+        return list(range(len(self))) if self._ids is None or len(self._ids) != len(self) else list(self._ids)
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> E: ...
+    @overload
+    def __getitem__(self, place: slice) -> Explanations[E]: ...
+    def __getitem__(self, place: Any) -> Any:
+        """One explanation, or those of a slice."""
+        found = super().__getitem__(place)
+        return Explanations(found, self.ids[place]) if isinstance(place, slice) else found
+
+    # Tables
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per explained row, by its id: the prediction, how sure it is, and who has most of the vote.
+
+        Of labels: label, probability, confidence, typicality, and the share and name of the heaviest voter, or group if
+        a few voters do not explain it. Of numbers: prediction, low and high (of the interval), and the same. Of several
+        labels: the labels predicted, and probabilities.
+        """
+        rows: list[dict[str, Any]] = [each._summary() for each in self]  # type: ignore[attr-defined]
+        return pd.DataFrame(rows, index=pd.Index(self.ids, name="id", tupleize_cols=False))
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """All of them as plain Python values, ready for JSON."""
+        return [each.to_dict() for each in self]  # type: ignore[attr-defined]
+
+    def _shown(self) -> pd.DataFrame:
+        """The first rows as texts, with ids, for people."""
+        first = self[:_LINES]
+        frame = first.to_frame()
+        found = pd.DataFrame({"id": [written(name) for name in first.ids]})
+        for name in frame.columns:
+            found[name] = [_text(name, value, each) for value, each in zip(frame[name], first, strict=True)]
+        if "share" in found:
+            who = zip(found.pop("share"), found.pop(_VOTER), strict=True)
+            found[_VOTER] = [voter if share == "–" else f"{share}: {voter}" for share, voter in who]
+        return found
+
+    def _title(self) -> str:
+        return f"{len(self):,} explanation{'s' * (len(self) != 1)}"
+
+    def _more(self) -> str:
+        rest = f"{len(self) - _LINES:,} more rows; " if len(self) > _LINES else ""
+        return f"{rest}print one to see it in full"
+
+    def __repr__(self) -> str:
+        """A table, a line per explanation."""
+        if not self:
+            return "no explanations"
+        frame = self._shown()
+        filling = _VOTER if _VOTER in frame else None
+        lines, left_out = table_lines(frame, line_width(), always=2, filling=filling, least=_NARROW, deepest=1)
+        hidden = more_columns(left_out, line_width())
+        return "\n".join([*lines, *hidden, f"({self._title()}; {self._more()})"])
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks; every value is escaped."""
+        if not self:
+            return "<p>no explanations</p>"
+        frame = self._shown()
+        head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
+        body = "".join(
+            f"<tr>{''.join(cell(str(n), v, False) for n, v in zip(frame.columns, row, strict=True))}</tr>"
+            for row in frame.itertuples(index=False, name=None)
+        )
+        table = f'<div class="dwac-wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        note = f"<p><small>{html.escape(f'{self._title()}; {self._more()}')}</small></p>"
+        return f'<div class="dwac-explanation">{STYLE}{table}{note}</div>'
+
+
+def _text(name: str, value: Any, each: Any) -> str:
+    """A value of the table as a person reads it: shares as percentages, numbers with few digits."""
+    if value is None or (isinstance(value, float) and value != value):
+        return "–"
+    if name in _PERCENT or name.startswith("P("):
+        if not getattr(each, "private", False):
+            return percent(value)
+        rules = {"confidence": privacy.confidence, "typicality": privacy.credibility}
+        return rules.get(name, privacy.percent)(value)
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < _WHOLE else f"{value:,.0f}"
+    return str(value)
+
+
+def ids_of(X: Any, n: int) -> Sequence[Any]:
+    """The index of a frame or Series of n rows, else their numbers."""
+    return X.index.tolist() if isinstance(X, pd.DataFrame | pd.Series) and len(X) == n else range(n)

@@ -1,0 +1,365 @@
+"""How numbers and dates are written: decimal commas, thousands, 31/01/2020; judged from a column, or told.
+
+A column is understood without being told only if every cell agrees. Where two readings fit every cell (1,500 or
+01/02/2020), one is taken and a note says which, and which option says otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from dwac._checks import listed
+from dwac.errors import InputError
+
+KINDS = ("numbers", "categories", "dates", "booleans")
+POINT, COMMA = ".", ","
+DAY_FIRST, MONTH_FIRST, YEAR_FIRST = "day first", "month first", "year first"
+_TABS = {"tab", "\\t", "t"}
+_BLANK = {"", "nan", "NaN"}
+_TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+
+_EXPONENT = r"(?:[eE][+-]?\d{1,3})?"
+_FORMS = {
+    POINT: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:[,' \u00a0\u202f]\d{{3}})+)?(?:\.\d*)?(?<=[\d.]){_EXPONENT}"),
+    COMMA: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:[.' \u00a0\u202f]\d{{3}})+)(?:,\d+)?{_EXPONENT}"),
+}
+_THOUSANDS = {POINT: re.compile("[,' \u00a0\u202f]"), COMMA: re.compile("[.' \u00a0\u202f]")}
+_DATE = re.compile(
+    r"(?P<a>\d{4}|\d{1,2})(?P<mark>[/.-])(?P<b>\d{1,2})(?P=mark)(?P<c>\d{4}|\d{2})"
+    r"(?:[T ]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}(?:\.\d{1,6})?))?)?"
+)
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How the tables of a model are written. None: judged from each file.
+
+    The first three were said. `numbers` and `dates` were learned in training: by column, the mark before decimals, and
+    what comes first in a date. They decide where the cells of a later file do not.
+    """
+
+    separator: str | None = None
+    decimal: str | None = None
+    day_first: bool | None = None
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    dates: Mapping[str, str] = field(default_factory=dict)
+
+    def over(self, other: Notation) -> Notation:
+        """This where it says something, else the other."""
+        return Notation(
+            self.separator or other.separator,
+            self.decimal or other.decimal,
+            other.day_first if self.day_first is None else self.day_first,
+            {**({} if self.decimal else other.numbers), **self.numbers},
+            {**({} if self.day_first is not None else other.dates), **self.dates},
+        )
+
+    def decimal_of(self, column: str) -> str | None:
+        """The mark before decimals in a column; None: to be judged."""
+        return self.decimal or self.numbers.get(column)
+
+    def order_of(self, column: str) -> str | None:
+        """What comes first in the dates of a column; None: to be judged."""
+        return _order(self) or self.dates.get(column)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What there is to store; {} if nothing is known."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, {})}
+
+    @classmethod
+    def from_dict(cls, found: Any) -> Notation:
+        """What `to_dict` gave; ValueError if it cannot have."""
+        known = {each.name for each in fields(cls)}
+        if not isinstance(found, dict) or not set(found) <= known:
+            raise ValueError(f"a notation has the keys {', '.join(sorted(known))}")
+        made = notation(found.get("separator"), found.get("decimal"), found.get("day_first"))
+        for name, marks in (("numbers", (POINT, COMMA)), ("dates", (DAY_FIRST, MONTH_FIRST, YEAR_FIRST))):
+            given = found.get(name, {})
+            if not isinstance(given, dict) or not all(value in marks for value in given.values()):
+                raise ValueError(f"{name} of a notation must be among {', '.join(marks)}")
+            made = replace(made, **{name: given})
+        return made
+
+
+def notation(separator: str | None = None, decimal: str | None = None, day_first: bool | None = None) -> Notation:
+    """What was said of how a table is written, checked.
+
+    >>> notation("tab", ",").separator
+    '\\t'
+    """
+    if separator is not None:
+        separator = "\t" if separator in _TABS else separator
+        if not isinstance(separator, str) or len(separator) != 1 or separator in '"\r\n' or ord(separator) > 127:
+            raise InputError(f"the separator must be one plain character, such as ; or , or tab; got {separator!r}")
+    if decimal is not None and decimal not in (POINT, COMMA):
+        raise InputError(f"the decimal mark must be a point or a comma; got {decimal!r}")
+    if separator is not None and separator == decimal:
+        raise InputError(f"separator and decimal mark must differ; both are {decimal!r}")
+    return Notation(separator, decimal, day_first)
+
+
+class Read(NamedTuple):
+    """A column of texts as numbers or dates, missing where a cell is neither, and how it was read."""
+
+    column: pd.Series[Any]
+    how: str  # the decimal mark, or what comes first in dates
+    doubtful: bool  # whether another reading fits every cell too
+
+
+def _cells(values: pd.Series[Any]) -> pd.Series[Any]:
+    """The texts of a column that say something, without spaces around them."""
+    texts = values[values.map(lambda value: isinstance(value, str)).astype(bool)].str.strip()
+    return texts[~texts.isin(_BLANK)]
+
+
+# Numbers
+
+
+def as_numbers(values: pd.Series[Any], decimal: str | None = None, usual: str = POINT, *, judge: bool = True) -> Read:
+    """Texts as numbers. decimal: the mark before decimals; usual: the mark where both fit; judge: try others too.
+
+    >>> as_numbers(pd.Series(["1,5", "2"])).column.tolist(), as_numbers(pd.Series(["1,500"])).doubtful
+    ([1.5, 2.0], True)
+    """
+    cells = _cells(values)
+    distinct = cells.unique().tolist()
+    fits = {mark: sum(form.fullmatch(cell) is not None for cell in distinct) for mark, form in _FORMS.items()}
+    mark = decimal or usual
+    other = COMMA if mark == POINT else POINT
+    if fits[other] > fits[mark] and judge:
+        mark, other = other, mark
+    doubtful = decimal is None and fits[mark] == fits[other] > 0 and any("," in c or "." in c for c in distinct)
+    form, thousands = _FORMS[mark], _THOUSANDS[mark]
+    known = {cell: float(thousands.sub("", cell).replace(mark, ".")) for cell in distinct if form.fullmatch(cell)}
+    return Read(cells.map(known).astype("float64").reindex(values.index), mark, doubtful)
+
+
+# Dates
+
+
+def as_dates(values: pd.Series[Any], order: str | None = None, usual: str = MONTH_FIRST) -> Read:
+    """Texts such as 31/01/2020, 31.1.2020 14:30 or 2020/01/31 as dates; anything else is missing.
+
+    order: what comes first; by default judged: 13 or more is a day, and points mean the day is first. usual: what comes
+    first where both fit.
+
+    >>> as_dates(pd.Series(["31/01/2020"])).how, as_dates(pd.Series(["01/02/2020"])).doubtful
+    ('day first', True)
+    """
+    cells = _cells(values)
+    parts = cells.str.extract(re.compile(f"^{_DATE.pattern}$"))
+    parts = parts[parts["a"].notna()]
+    year_first = parts["a"].str.len() == 4
+    short = ~year_first & (parts["c"].str.len() == 2) & ((parts["a"].str.len() == 1) | (parts["b"].str.len() == 1))
+    parts = parts[~short & (year_first | (parts["c"].str.len() >= 2))]
+    year_first = parts["a"].str.len() == 4
+    numbers = parts.drop(columns="mark").astype("float64")
+    rest = numbers[~year_first]
+    day, month = bool((rest["a"] > 12).any()), bool((rest["b"] > 12).any())
+    points = bool(len(rest)) and bool((parts["mark"][~year_first] == ".").all())
+    if order in (DAY_FIRST, MONTH_FIRST):
+        how = order
+    elif not len(rest):
+        how = YEAR_FIRST
+    else:
+        how = DAY_FIRST if day or (points and not month) else MONTH_FIRST if month else usual
+    doubtful = order in (None, YEAR_FIRST) and len(rest) > 0 and not (day or month or points)
+    swapped = how == MONTH_FIRST
+    found = pd.DataFrame(
+        {
+            "year": numbers["a"].where(year_first, _whole_years(numbers["c"])),
+            "month": numbers["b"].where(year_first, numbers["a"] if swapped else numbers["b"]),
+            "day": numbers["c"].where(year_first, numbers["b"] if swapped else numbers["a"]),
+            **{unit: numbers[unit].fillna(0) for unit in ("hour", "minute", "second")},
+        }
+    )
+    times = pd.to_datetime(found, errors="coerce") if len(found) else pd.Series([], dtype="datetime64[ns]")
+    return Read(times.reindex(values.index), how, doubtful)
+
+
+def _whole_years(years: pd.Series[Any]) -> pd.Series[Any]:
+    """19 as 2019, 75 as 1975: years of two digits, as other programs read them."""
+    return years.where(years >= 100, years + 1900 + 100 * (years < 69))
+
+
+# A table for training
+
+
+class Understood(NamedTuple):
+    """A table whose texts became numbers and dates where they are, how they were written, and what is to be said."""
+
+    frame: pd.DataFrame
+    notation: Notation
+    notes: list[str]
+
+
+def understood(
+    frame: pd.DataFrame,
+    told: Notation,
+    *,
+    leave: Collection[str] = (),
+    kinds: Mapping[str, str] | None = None,
+    semicolons: bool = False,
+    where: Callable[[int], str] = "row {}".format,
+    known: Mapping[str, str] | None = None,
+) -> Understood:
+    """Read columns of text as numbers and dates where every cell is one, or as `kinds` says.
+
+    leave: columns that stay as they are. semicolons: whether the file has decimal commas or semicolons between fields,
+    as where days come first. known: columns that were read as numbers already, and the mark before their decimals.
+    """
+    kinds = kinds or {}
+    texts = [name for name in frame.columns if name not in leave and name not in kinds and _is_text(frame[name])]
+    numbers = {name: found for name in texts if (found := _all_numbers(frame[name], told.decimal)) is not None}
+    dates = {name: found for name in texts if name not in numbers and (found := _all_dates(frame[name], told))}
+    european = semicolons or any(not each.doubtful and each.how == COMMA for each in numbers.values())
+    if european and told.decimal is None:
+        again = {name: as_numbers(frame[name], None, COMMA) for name, each in numbers.items() if each.doubtful}
+        numbers |= again
+    sure = {each.how for each in dates.values() if not each.doubtful} - {YEAR_FIRST}
+    usual = sure.pop() if len(sure) == 1 else DAY_FIRST if european else MONTH_FIRST
+    dates |= {name: as_dates(frame[name], None, usual) for name, each in dates.items() if each.doubtful}
+    changed = {name: each.column for name, each in (numbers | dates).items()}
+    notes = _notes(numbers, dates)
+    for name, kind in kinds.items():
+        read = _forced(frame[name], name, kind, told, COMMA if european else POINT, usual, where)
+        changed[name] = read if isinstance(read, pd.Series) else read.column
+        if isinstance(read, Read):
+            (numbers if kind == "numbers" else dates)[name] = read
+            notes += _notes({name: read} if kind == "numbers" else {}, {name: read} if kind == "dates" else {})
+    if changed:  # all at once: setting columns one by one fragments the frame
+        frame = pd.DataFrame({name: changed.get(name, frame[name]) for name in frame.columns})
+    learned = replace(
+        told,
+        numbers={**(known or {}), **{name: each.how for name, each in numbers.items()}},
+        dates={name: each.how for name, each in dates.items()},
+    )
+    return Understood(frame, learned, notes)
+
+
+def _is_text(values: pd.Series[Any]) -> bool:
+    return values.dtype.kind not in "biufMm" and pd.api.types.infer_dtype(values, skipna=True) == "string"
+
+
+def begins_like_number(values: pd.Series[Any]) -> bool:
+    """Whether the first text of a column is a number, written in any way: a quick look before a long one."""
+    first = next((v.strip() for v in values if isinstance(v, str) and v.strip() not in _BLANK), "")
+    return any(form.fullmatch(first) for form in _FORMS.values()) and first != ""
+
+
+def _all_numbers(values: pd.Series[Any], decimal: str | None) -> Read | None:
+    if not begins_like_number(values):
+        return None
+    found = as_numbers(values, decimal)
+    return found if found.column.notna().sum() == len(_cells(values)) else None
+
+
+def _all_dates(values: pd.Series[Any], told: Notation) -> Read | None:
+    cells = _cells(values)
+    if not len(cells) or not _DATE.fullmatch(cells.iloc[0]):
+        return None
+    # What was said decides where both orders fit; a column whose dates cannot be so is judged.
+    tried = (as_dates(values, order) for order in dict.fromkeys((_order(told), None)))
+    return next((found for found in tried if found.column.notna().sum() == len(cells)), None)
+
+
+def _order(told: Notation) -> str | None:
+    return None if told.day_first is None else DAY_FIRST if told.day_first else MONTH_FIRST
+
+
+def doubt_of_number(columns: str, read: Read) -> str:
+    """Which way 1,500 was read, and how to have the other."""
+    if read.how == COMMA:
+        how, other = "decimal commas (1,500 is 1.5)", POINT
+    else:
+        how, other = "commas between thousands (1,500 is 1500)", COMMA
+    return f"{columns}: read with {how}, as every cell could be either; otherwise --decimal {other}"
+
+
+def doubt_of_date(columns: str, read: Read) -> str:
+    """Which way 01/02/2020 was read, and how to have the other."""
+    taken, other = ("1 February", "--month-first") if read.how == DAY_FIRST else ("2 January", "--day-first")
+    how = f"the {read.how} (01/02/2020 is {taken})"
+    return f"{columns}: read with {how}, as every date could be either; otherwise {other}"
+
+
+def _notes(numbers: Mapping[str, Read], dates: Mapping[str, Read]) -> list[str]:
+    """What is to be said: one sentence for all columns that were read the same way."""
+    notes = []
+    for found, said in ((numbers, doubt_of_number), (dates, doubt_of_date)):
+        for how in dict.fromkeys(each.how for each in found.values()):
+            unsure = {column: each for column, each in found.items() if each.doubtful and each.how == how}
+            if unsure:
+                notes.append(said(listed(unsure, len(unsure)), next(iter(unsure.values()))))
+    return notes
+
+
+def _forced(
+    values: pd.Series[Any],
+    name: str,
+    kind: str,
+    told: Notation,
+    mark: str,
+    usual: str,
+    where: Callable[[int], str],
+) -> Read | pd.Series[Any]:
+    """A column as it was asked for; an error names the first cell that does not fit."""
+    if kind == "categories":
+        return values.map(category, na_action="ignore").astype(object)
+    if kind == "booleans":
+        if values.dtype == bool:
+            return values
+        truth = values.map(lambda value: _TRUTH.get(str(value).strip().lower().removesuffix(".0")), na_action="ignore")
+        _refuse_lost(values, truth, name, "true or false, yes or no, 1 or 0", where)
+        return truth.astype(object)
+    if kind == "numbers":
+        if values.dtype.kind in "iuf":
+            return values
+        found = as_numbers(_as_texts(values), told.decimal, mark)
+        _refuse_lost(values, found.column, name, "numbers", where)
+        return found
+    if values.dtype.kind == "M":
+        return values
+    texts = _as_texts(values)
+    found = as_dates(texts, _order(told), usual)
+    iso = pd.to_datetime(texts.where(found.column.isna()), format="ISO8601", errors="coerce", utc=True)
+    found = found._replace(column=found.column.fillna(iso.dt.tz_localize(None)))
+    _refuse_lost(values, found.column, name, "dates, such as 31/01/2020 or 2020-01-31", where)
+    return found
+
+
+def _as_texts(values: pd.Series[Any]) -> pd.Series[Any]:
+    return values.map(category, na_action="ignore").astype(object)
+
+
+def category(value: Any) -> str:
+    """A cell as the text of a category: 3 for 3.0, true for True, a date without its midnight.
+
+    >>> category(3.0), category(True), category(pd.Timestamp("2020-01-31"))
+    ('3', 'true', '2020-01-31')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat()).removesuffix("T00:00:00")
+    return str(value)
+
+
+def _refuse_lost(
+    values: pd.Series[Any], found: pd.Series[Any], name: str, wanted: str, where: Callable[[int], str]
+) -> None:
+    blank = values.isna() | values.map(lambda value: isinstance(value, str) and value.strip() in _BLANK).astype(bool)
+    lost = (found.isna() & ~blank).to_numpy()
+    if lost.any():
+        row = int(lost.argmax())
+        raise InputError(
+            f"{where(row)}: {name!r} must hold {wanted}, as --kind says; got {str(values.iloc[row])[:60]!r}; repair "
+            "the cell, or leave it empty"
+        )

@@ -1,0 +1,295 @@
+"""What the first page says of classes, of several labels, and of numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dwac.drawing.records import written
+from dwac.estimator.evaluation import amount
+from dwac.report import pictures
+from dwac.report.chance import likely_share
+from dwac.report.findings import ClassFindings, Findings
+from dwac.report.label_findings import LabelFindings
+from dwac.report.number_findings import Floats, NumberFindings
+from dwac.report.parts import Shown
+from dwac.report.pictures import Bar, share_bar
+from dwac.report.summary import Summary, counted, named, of_100, things, unfamiliar
+from dwac.report.words import OFF
+
+_SURE = 0.9  # a probability that people call sure
+_MOST = 7  # bars of classes or labels
+_ASKED = (0.5, 0.8, 0.9, 0.95)  # shares of cases that ranges should contain
+_RANGES = "The thin lines are the margin that chance leaves (95 of 100 times)."
+
+
+# Classes
+
+
+def class_summary(found: ClassFindings) -> Summary:
+    """Five sentences and three pictures on classes."""
+    return Summary((_does(found), _good(found), _sure(found), _doubt(found), _weak(found)), _class_pictures(found))
+
+
+def _does(found: ClassFindings) -> str:
+    return (
+        f"It sorts {things(found)} into {len(found.clf.classes_):,} classes ({named(found.clf.classes_.tolist())}), by "
+        f"comparing each new one with {found.n_examples:,} examples whose class is known."
+    )
+
+
+def _good(found: ClassFindings) -> str:
+    (low, high), (name, share) = likely_share(found.right), found.commonest
+    told = f"Of 100 new cases it gets about {100 * found.result.accuracy:.0f} right"
+    told += f" (judging by {found.result.n:,} tests, between {100 * low:.0f} and {100 * high:.0f})"
+    if low > share:
+        return f"{told}; always answering {written(name, 30)} would get {100 * share:.0f} right."
+    return f"{told}, no better than always answering {written(name, 30)}, which gets {100 * share:.0f} right."
+
+
+def _sure(found: ClassFindings) -> str:
+    return f"{_when_sure(found.probability, found.right)}; {_at_their_word(found)}."
+
+
+def _when_sure(stated: Floats, right: NDArray[np.bool_], what: str = "cases") -> str:
+    """How often the model is right where it says so."""
+    sure = stated >= _SURE
+    if not sure.any():
+        return f"It is never sure: it does not say {100 * _SURE:.0f} % or more of any of the tested {what}"
+    return (
+        f"When it says {100 * _SURE:.0f} % or more, as for {counted(sure)} {what}, it is right {counted(right[sure])} "
+        "times"
+    )
+
+
+def _at_their_word(found: ClassFindings) -> str:
+    """Whether percentages mean what they say, as judged in the section on calibration."""
+    test = found.calibration
+    if not test.informative:
+        return "but its percentages say nothing about a single case"
+    if not test.miscalibrated:
+        return "the tests give no reason to doubt its percentages"
+    excess = max(error.excess for error in (test.error, test.top_label) if error.beyond)
+    how = "too sure" if found.probability.mean() > found.right.mean() else "too cautious"
+    if excess < OFF:
+        return f"overall it is a little {how}"
+    return f"overall it is {how}: read its percentages as a rough guide"
+
+
+def _doubt(found: ClassFindings) -> str:
+    curve, covered = found.set_curve([found.result.epsilon]), found.covered
+    if curve is None or covered is None:
+        return "It always gives one answer, however doubtful: no examples were set aside to learn when to doubt."
+    return (
+        f"Asked to miss the truth in at most {100 * found.result.epsilon:g} of 100 cases, it gives one answer for "
+        f"{of_100(curve['single'].iloc[0])}, and several or none for the others, which a person should decide; the "
+        f"truth was among its answers in {of_100(float(covered.mean()))} tests."
+    )
+
+
+def _weak(found: ClassFindings) -> str:
+    bars = [bar for bar in _class_bars(found) if bar.bad]
+    weak = "It is about as good for every class"
+    if bars:
+        weak = f"It is weakest for {bars[0].name}: of 100 such cases it gets only {100 * bars[0].value:.0f} right"
+    return f"{weak}; {unfamiliar(found, lambda rows: f'it gets {counted(found.right[rows])} of these right')}."
+
+
+def _class_bars(found: ClassFindings) -> list[Bar]:
+    """How often cases of each class are right, the weakest first."""
+    names, usual = found.predictions.classes.tolist(), float(found.right.mean())
+    bars = [
+        share_bar(written(names[code], 30), found.right[found.truth == code], usual) for code in np.unique(found.truth)
+    ]
+    return sorted(bars, key=lambda bar: (not bar.bad, bar.value))
+
+
+def _class_pictures(found: ClassFindings) -> tuple[Shown, Shown, Shown]:
+    right = float(found.right.mean())
+    bars = _class_bars(found)[:_MOST] + _familiar(found, found.right, right)
+    shown = f"The dashed line is the average. {_RANGES}"
+    return (
+        Shown(pictures.hundred(right), f"Of 100 cases {100 * right:.0f} are right",
+              "Of 100 new cases: right and wrong."),
+        Shown(pictures.said(found.probability, found.right), "How often it is right, by how sure it says it is",
+              f"Bars: how often it was right. Thick lines: how often it says it is. {_RANGES}"),
+        Shown(pictures.lying(bars, "right, of 100 such cases", right), "How often it is right, by kind of case",
+              f"Where it is weak: kinds of cases, the weakest first. {shown}"),
+    )  # fmt: skip
+
+
+def _familiar(found: Findings, right: NDArray[np.bool_], usual: float) -> list[Bar]:
+    """How often familiar and unfamiliar cases are right, where there are both."""
+    strange = found.strange
+    if not strange.any() or strange.all():
+        return []
+    kinds = {"familiar cases": right[~strange], "unfamiliar cases": right[strange]}
+    return [share_bar(name, hits.ravel(), usual) for name, hits in kinds.items()]
+
+
+# Several labels
+
+
+def label_summary(found: LabelFindings) -> Summary:
+    """Five sentences and three pictures on several labels."""
+    has, truth, p = found.predictions.has, found.truth, found.predictions.probabilities
+    right, stated = has == truth, np.maximum(p, 1 - p)
+    every, usual = right.all(axis=1), float(right.mean())
+    guess = float(np.maximum(truth.mean(axis=0), 1 - truth.mean(axis=0)).mean())
+    names = [written(name, 30) for name in found.clf.classes_.tolist()]
+    low, high = likely_share(every)
+    bars = sorted((share_bar(f"has {name}", right[truth[:, i], i], usual) for i, name in enumerate(names)
+                   if truth[:, i].any()), key=lambda bar: (not bar.bad, bar.value))  # fmt: skip
+    weak = "It finds every label about equally well"
+    if bars and bars[0].bad:
+        weak = f"Of 100 cases that have {bars[0].name[4:]}, it finds only {100 * bars[0].value:.0f}"
+    sentences = (
+        f"It tells which of {len(names):,} labels ({named(found.clf.classes_.tolist())}) {things(found)} have, by "
+        f"comparing each new one with {found.n_examples:,} examples whose labels are known.",
+        f"Of 100 new cases it gets every label right for about {100 * every.mean():.0f} (judging by {len(truth):,} "
+        f"tests, between {100 * low:.0f} and {100 * high:.0f}), and of 100 single labels {100 * usual:.0f}, where "
+        f"always giving the commoner answer would get {100 * guess:.0f}.",
+        f"{_when_sure(stated.ravel(), right.ravel(), 'labels')}; overall it says {100 * stated.mean():.0f} % and is "
+        f"right {of_100(usual)} times.",
+        _label_doubt(found),
+        f"{weak}; {unfamiliar(found, lambda rows: f'it gets every label right for {counted(every[rows])} of these')}.",
+    )
+    drawn = pictures.lying(bars[:_MOST] + _familiar(found, right, usual), "right, of 100 such cases", usual)
+    return Summary(sentences, (
+        Shown(pictures.hundred(float(every.mean())), f"Of 100 cases {100 * every.mean():.0f} have every label right",
+              "Of 100 new cases: every label right, or some wrong."),
+        Shown(pictures.said(stated.ravel(), right.ravel()), "How often it is right, by how sure it says it is",
+              "Bars: how often it was right about a label, yes or no. Thick lines: how often it says it is."),
+        Shown(drawn, "How often it is right, by label and kind of case",
+              "Where it is weak: of cases that have a label, how often it finds that; and of all labels of cases that "
+              f"look familiar or not, how many are right. The dashed line is the average. {_RANGES}"),
+    ))  # fmt: skip
+
+
+def _label_doubt(found: LabelFindings) -> str:
+    result = found.result
+    if result.undecided is None:
+        return "It always decides, however doubtful: no examples were set aside to learn when to doubt."
+    return (
+        f"Asked to be wrong about at most {100 * result.epsilon:g} of 100 who have a label and as many who lack it, it "
+        f"decides {of_100(1 - result.undecided)} labels and leaves the others to a person; it was wrong about "
+        f"{of_100(result.wrong_of_having)} who have one and {of_100(result.wrong_of_lacking)} who lack it."
+    )
+
+
+# Numbers
+
+
+def number_summary(found: NumberFindings) -> Summary:
+    """Five sentences and three pictures on numbers."""
+    off, guess = _off(found), _off(found, guessing=True)
+    half, most = (float(np.quantile(off, share)) for share in (0.5, 0.9))
+    alone = len(found.names) == 1
+    unit = "" if alone else " times the average error of a guess"
+    known = found.predictions.names[0] is not None
+    single = f"the number “{found.names[0]}”" if known else "a number"
+    what = single if alone else f"{len(found.names):,} numbers ({named(found.names)})"
+    bars, usual = _number_bars(found, off), float(off.mean())
+    worst = max(bars, key=lambda bar: bar.value)
+    sentences = (
+        f"It estimates {what} for {things(found)}, by averaging the numbers of the most similar of "
+        f"{found.n_examples:,} known examples.",
+        f"Half of its estimates are off by at most {amount(half)}{unit}, and 9 of 10 by at most {amount(most)} "
+        f"(judging by {len(off):,} tests); always giving the average, half would be off by at most "
+        f"{amount(float(np.median(guess)))}.",
+        _number_sure(found),
+        _number_doubt(found),
+        f"It is worst for {worst.name}, off by {amount(worst.value)} on average instead of {amount(usual)}; "
+        f"{unfamiliar(found, lambda rows: f'it is off by {amount(float(off[rows].mean()))} for these on average')}.",
+    )
+    return Summary(sentences, _number_pictures(found, off, guess, unit))
+
+
+def _off(found: NumberFindings, *, guessing: bool = False) -> Floats:
+    """(n,): by how much estimates are off, or the mean is; of several numbers, their average in units of the latter."""
+    guess = np.abs(found.truth - found.truth.mean(axis=0))
+    errors = guess if guessing else np.abs(found.values - found.truth)
+    if errors.shape[1] == 1:
+        return np.asarray(errors[:, 0])
+    unit = guess.mean(axis=0)
+    return np.asarray((errors / np.where(unit > 0, unit, 1)).mean(axis=1))
+
+
+def _number_sure(found: NumberFindings) -> str:
+    result = found.result
+    if result.coverage is None:
+        return "It gives no ranges: no examples were set aside to learn how far off it may be."
+    chance, asked = found.chance(result.epsilon), f"{100 * (1 - result.epsilon):g} of 100"
+    told = f"Its ranges, meant to contain the true number for {asked} cases, contain it for {of_100(result.coverage)}"
+    if chance is not None and result.coverage < chance[0]:
+        return f"{told}, fewer than chance explains: these cases differ from those it was adjusted to."
+    return f"{told}, as chance allows." if result.coverage < 1 - result.epsilon else f"{told}, as they should."
+
+
+def _number_doubt(found: NumberFindings) -> str:
+    if found.result.coverage is None:
+        return "It cannot say of a single case how far off it may be."
+    ends = found.predictions.intervals(found.result.epsilon)
+    low, high = np.quantile(found.truth, [found.result.epsilon / 2, 1 - found.result.epsilon / 2], axis=0)
+    median = np.median(ends[..., 1] - ends[..., 0], axis=0)
+    if not np.isfinite(median).all() or not (high > low).all():
+        return "Its ranges have no end: too few examples were set aside for them."
+    of = float((median / (high - low)).mean())
+    wide = f"Half of its ranges are at most {amount(float(median[0]))} wide" if len(median) == 1 else "Its ranges"
+    verb = "," if len(median) == 1 else " are"
+    return (
+        f"{wide}{verb} {100 * of:.0f} % as wide as a single range for all cases would be; the wider a range, the less "
+        "sure it is."
+    )
+
+
+def _number_bars(found: NumberFindings, off: Floats) -> list[Bar]:
+    """The mean error by size of the estimate, in fifths; of several numbers, by number."""
+    values = found.values
+    if values.shape[1] > 1:
+        guess = np.abs(found.truth - found.truth.mean(axis=0)).mean(axis=0)
+        mean = np.abs(values - found.truth).mean(axis=0) / np.where(guess > 0, guess, 1)
+        return [Bar(name, float(value)) for name, value in zip(found.names[:_MOST], mean, strict=False)]
+    fifths = np.array_split(np.argsort(values[:, 0], kind="stable"), min(5, len(values)))
+    return [
+        Bar(f"estimates of {amount(values[some, 0].min())} to {amount(values[some, 0].max())}", float(off[some].mean()))
+        for some in fifths
+    ]
+
+
+def _number_pictures(found: NumberFindings, off: Floats, guess: Floats, unit: str) -> tuple[Shown, Shown, Shown]:
+    errors = [Bar(f"{100 * share:g} of 100", float(np.quantile(off, share))) for share in _ASKED]
+    errors += [Bar("50, by a guess", float(np.median(guess)), bad=True)]
+    usual, strange = float(off.mean()), found.strange
+    bars = [bar._replace(name=bar.name.removeprefix("estimates of ")) for bar in _number_bars(found, off)]
+    if strange.any() and not strange.all():
+        bars += [
+            Bar("familiar cases", float(off[~strange].mean())),
+            Bar("unfamiliar cases", float(off[strange].mean())),
+        ]
+    bars = [bar._replace(bad=bar.value > 1.25 * usual) for bar in bars]
+    x = "off by, on average" if not unit else "off by, in average errors of a guess"
+    return (
+        Shown(pictures.lying(errors, "off by at most", percent=False), "How far off estimates are",
+              "Of 100 estimates, how many are off by at most so much; hatched: always giving the average."),
+        _ranges(found),
+        Shown(pictures.lying(bars, x, usual, percent=False), "How far off estimates are, by kind of case",
+              "Where it is weak: by the size of the estimate, and by whether the case looks familiar. The dashed line "
+              "is the average; hatched bars are a quarter above it or more."),
+    )  # fmt: skip
+
+
+def _ranges(found: NumberFindings) -> Shown:
+    """How often ranges contain the truth; without ranges, how often quantiles of the votes do."""
+    held = []
+    for share in _ASKED:
+        ends = _ends(found, 1 - share)
+        held.append(((found.truth >= ends[..., 0]) & (found.truth <= ends[..., 1])).ravel())
+    meant = f"Bars: how often ranges contain the true number. Thick lines: how often they should. {_RANGES}"
+    return Shown(pictures.held(_ASKED, held), "How often ranges contain the true number", meant)
+
+
+def _ends(found: NumberFindings, epsilon: float) -> Floats:
+    """Intervals at ε (n, T, 2); of a model without calibration, between quantiles of the votes."""
+    ends = found.intervals(epsilon)
+    return np.asarray(found.predictions.quantiles([epsilon / 2, 1 - epsilon / 2]) if ends is None else ends)

@@ -1,0 +1,68 @@
+"""`dwac worth`: the values of Python, by id and by group, as a person and as a program reads them."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dwac.reading import load, read
+from tests.cli.test_commands import EXACT, error_line, people, run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """people.csv, test.csv with other people, and model/, which learned from the first."""
+    folder = tmp_path_factory.mktemp("worth")
+    people(240).iloc[:200].to_csv(folder / "people.csv", index=False)
+    people(240).iloc[200:].to_csv(folder / "test.csv", index=False)
+    quick = ("--epochs", 3, "--no-cross-fit", "--ensemble-size", 1, "--device", "cpu")
+    run("train", folder / "people.csv", "-t", "income", "--id", "name", "-o", folder / "model", *quick)
+    return folder / "model"
+
+
+def test_the_file_holds_what_python_says_heaviest_first(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "worth.csv"
+    run("worth", model, model.parent / "test.csv", "-o", out)
+    found = pd.read_csv(out, index_col="id", **EXACT)
+    loaded = load(model)
+    rows = read(str(model.parent / "test.csv"), like=loaded, labelled=True)
+    table = loaded.clf.worth(rows.X, rows.y)
+    assert found["worth"].is_monotonic_decreasing
+    pd.testing.assert_series_equal(found["worth"].sort_index(), table["worth"].sort_index(), check_index_type=False)
+    alone = loaded.clf.worth(rows.X, rows.y, method="leave_one_out")["worth"]
+    pd.testing.assert_series_equal(
+        found["if_removed"].sort_index(), -alone.sort_index(), check_names=False, check_index_type=False
+    )
+
+
+def test_a_person_sees_who_helps_and_who_harms(model: Path) -> None:
+    shown = run("worth", model, model.parent / "test.csv", "--top", 3).stdout
+    table = json.loads(run("worth", model, model.parent / "test.csv", "--json").stdout)
+    first, last = table["worth"][0], table["worth"][-1]
+    assert first["id"] in shown
+    assert last["id"] in shown
+    assert "help most" in shown
+    assert ("harm most" in shown) == (last["worth"] < 0)
+    assert f"{100 * first['worth']:+.3g}" in shown
+    assert "age" in shown  # the example itself
+    assert f"together {100 * sum(row['worth'] for row in table['worth']):+.3g}" in shown
+
+
+def test_groups_are_columns_of_the_training_data(model: Path) -> None:
+    found = json.loads(run("worth", model, model.parent / "test.csv", "--by", "work", "--json").stdout)
+    assert {row["group"] for row in found["worth"]} == {"private", "state", "self"}
+    voters = len(load(model).clf.references_)
+    assert sum(row["examples"] for row in found["worth"]) == voters
+    assert "state" in run("worth", model, model.parent / "test.csv", "--by", "work").stdout
+
+
+def test_wrong_options_are_explained(model: Path) -> None:
+    test = model.parent / "test.csv"
+    assert "--by must name a column of the training data: age, work; got 'clinic'" in error_line(
+        "worth", model, test, "--by", "clinic"
+    )
+    assert (
+        "must be probability, log_probability or accuracy" in run("worth", model, test, "--utility", "x", ends=2).stderr
+    )
+    assert "got worth.txt" in error_line("worth", model, test, "-o", "worth.txt")

@@ -1,0 +1,215 @@
+"""How explanations look where they are printed: in a terminal, in a notebook, one or many at once."""
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dwac import ReferenceSet
+from dwac.conformal import Calibration
+from dwac.errors import ShapeError
+from dwac.explain import Explanation, Explanations, explain, explain_labels, explain_numbers
+
+COLUMNS = [f"column {i} of the table" for i in range(30)]
+IDS = ["ann", "bob", "eve", "joe"]
+RECORDS = pd.DataFrame(np.arange(120.0).reshape(4, 30), index=IDS, columns=COLUMNS)
+REFS = ReferenceSet([[0.0], [0.5], [1.1], [4.0]], [0, 0, 1, 1], ids=IDS)
+SHOWN = {"record": dict(zip(COLUMNS, range(30), strict=True))}
+
+
+def one(**more: Any) -> Explanation:
+    given: dict[str, Any] = {
+        "records": RECORDS,
+        "shown": [SHOWN],
+        "calibration": Calibration(np.linspace(-1, 1, 19)),
+    } | more
+    return explain(REFS, [[0.1]], k=3, classes=["no", "yes"], **given)[0]
+
+
+def crowd(descriptions: list[str] | None = None) -> Explanation:
+    """An explanation by groups."""
+    points = np.random.default_rng(0).normal(size=(300, 2))
+    refs = ReferenceSet(points, np.arange(300) % 2, ids=[f"r{i}" for i in range(300)])
+    records = pd.DataFrame(np.ones((300, 30)), index=refs.ids, columns=COLUMNS)
+    said = None if descriptions is None else [descriptions[i % len(descriptions)] for i in range(len(refs.groups))]
+    return explain(refs, [[0.1, 0.0]], records=records, shown=[SHOWN], descriptions=said)[0]
+
+
+# One
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("groups", [False, True])
+def test_no_line_is_wider_than_asked(width: int, groups: bool) -> None:
+    words = ["column 7 of the table at least 12, column 3 of the table always a value with quite a long name"]
+    e = crowd(words) if groups else one()
+    assert e.few_suffice != groups
+    assert max(map(len, e.to_text(width).splitlines())) <= width
+
+
+def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (70, 110):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert str(one()) == one().to_text(columns)
+    monkeypatch.setenv("COLUMNS", "3")  # nobody can read that
+    assert str(one()) == one().to_text(60)
+
+
+def test_the_first_line_says_what_matters_and_the_last_how_many_columns_are_left_out() -> None:
+    lines = one().to_text(120).splitlines()
+    assert lines[0].startswith("Predicted no with probability ")
+    head = next(line for line in lines if line.lstrip().startswith("share"))
+    shown = head.count("column ")
+    assert 0 < shown < 30
+    assert lines[-1].startswith(f"{30 - shown} more columns, in to_frame(): column ")
+    narrow = one().to_text(60)
+    assert "more columns" in narrow
+    assert "more column" not in one().to_text(10_000)
+
+
+def test_the_example_stands_above_those_who_voted() -> None:
+    lines = one().to_text(120).splitlines()
+    place = next(i for i, line in enumerate(lines) if "this example" in line)
+    assert lines[place - 1].split()[:4] == ["share", "label", "id", "distance"]
+    assert [line.split()[3] for line in lines[place + 1 : place + 4]] == ["ann", "bob", "eve"]
+    page = one().to_html()
+    assert page.index("this example") < page.index("ann")
+    assert page.count('<tr class="dwac-example">') == 1
+    assert "this example" not in one().to_html(example=False)
+
+
+def test_shares_are_percentages_everywhere() -> None:
+    e = one()
+    percentages = [f"{100 * n.share:.1f} %" for n in e.neighbors[:2]]
+    for text in (str(e), e.to_html()):
+        assert all(share in text for share in percentages)
+        assert f"{e.neighbors[0].share:.4g}" not in text
+    assert repr(e).startswith(f"<Explanation: no, {100 * e.probability:.1f} %")
+    assert f"{100 * e.probability:.1f} %" in repr(Explanations([e]))
+    assert e.to_frame()["share"].tolist() == [n.share for n in e.neighbors]  # to compute with
+
+
+def test_columns_that_set_groups_apart_come_first() -> None:
+    e = crowd(["column 12 of the table at least 3, column 1 of the table at most 2"])
+    assert e._telling(COLUMNS)[:3] == [COLUMNS[12], COLUMNS[1], COLUMNS[0]]
+    text = e.to_text(100)
+    assert "column 12 of the table at least 3" in " ".join(text.split())
+    assert "This example: column 12 of the table 12, column 1 of the table 1, " in text
+    assert "In words" not in text  # the table says it
+    assert any(sentence.startswith("In words") for sentence in e.sentences())
+
+
+def test_a_record_may_have_columns_of_our_names() -> None:
+    names = ["share", "label", "id", "group", "examples", "number", "distance", "most alike"]
+    points = np.random.default_rng(0).normal(size=(300, 2))
+    records = pd.DataFrame(np.arange(2400).reshape(300, 8), columns=names)
+    refs = ReferenceSet(points, np.arange(300) % 2, targets=points[:, 0])
+    mine: list[dict[str, Any]] = [{"record": dict.fromkeys(names, 7777)}]
+    words = ["far"] * len(refs.groups)
+    for k in (5, 300):  # by groups, and one by one
+        e = explain(refs, [[0.1, 0.0]], k=k, records=records, shown=mine, descriptions=words)[0]
+        assert e.few_suffice == (k == 300)
+        number = explain_numbers(refs, [[0.1, 0.0]], k=k, records=records, shown=mine)[0]
+        for each in (e, number):
+            assert "record.share" in each.to_frame()
+            assert each.to_html().count("7777") == 8
+            assert "7777" in each.to_text(300)
+
+
+def test_a_reply_in_a_terminal_is_one_line() -> None:
+    picture = {"image": b"\x89PNG\r\n\x1a\n" + bytes(2000)}
+    e = explain(REFS, [[0.1]], records=dict.fromkeys(IDS, picture))[0]
+    number = explain_numbers(ReferenceSet([[0.0], [1.0]], [0, 0], targets=[2.0, 4.0]), [[0.5]])[0]
+    labels = explain_labels(REFS, [[0.0]], [[1, 0], [1, 1]], names=["calm", "sad"], probabilities=[[1.0, 0.3]])[0]
+    for each in (e, number, labels, e.neighbors[0]):
+        assert len(repr(each)) < 200
+        assert "\n" not in repr(each)
+    assert "calm (> 99.9 %)" in repr(labels)
+
+
+# Many
+
+
+def many(n: int = 3) -> Explanations[Explanation]:
+    calibration = Calibration(np.linspace(-1, 1, 19))
+    found = explain(
+        REFS, np.linspace(0, 4, n)[:, None], classes=["no", "yes"], calibration=calibration, typicality=np.full(n, 0.5)
+    )
+    return Explanations(found, [f"row{i}" for i in range(n)])
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_many_print_as_a_table(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = repr(many()).splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].split() == ["id", "label", "probability", "confidence", "typicality", "heaviest", "voter"]
+    assert [line.split()[:2] for line in lines[1:4]] == [["row0", "no"], ["row1", "yes"], ["row2", "yes"]]
+    assert lines[3].endswith("  > 99.9 %: joe")
+    assert lines[-1] == "(3 explanations; print one to see it in full)"
+    assert str(many()) == repr(many())
+
+
+def test_long_lists_are_cut_and_say_so() -> None:
+    assert "(50 explanations; 30 more rows; " in repr(many(50))
+    assert len(repr(many(50)).splitlines()) == 22
+    assert many(50)._repr_html_().count("<tr>") == 21
+    assert repr(Explanations()) == "no explanations"
+    assert "no explanations" in Explanations()._repr_html_()
+
+
+def test_they_are_a_list_with_ids() -> None:
+    found = many()
+    assert isinstance(found, list)
+    assert [*found] == list(found)
+    assert found[:2].ids == ["row0", "row1"]
+    assert found[::-1].ids == ["row2", "row1", "row0"]
+    assert found[-1] is list(found)[-1]
+    assert Explanations(found).ids == [0, 1, 2]
+    assert pickle.loads(pickle.dumps(Explanations([1, 2], "ab"))).ids == ["a", "b"]
+    assert copy.copy(found).ids == found.ids
+    found.append(found[0])  # whose id nobody knows
+    assert found.ids == [0, 1, 2, 3]
+    with pytest.raises(ShapeError, match="one entry per explanation, 3; got 2"):
+        Explanations(many(), ["a", "b"])
+
+
+def test_the_table_is_a_frame_to_compute_with() -> None:
+    found = many()
+    frame = found.to_frame()
+    assert frame.index.tolist() == found.ids
+    assert list(frame) == ["label", "probability", "confidence", "typicality", "share", "heaviest voter"]
+    assert frame["probability"].tolist() == [e.probability for e in found]
+    assert found.to_dict() == [e.to_dict() for e in found]
+
+
+def test_pages_of_many_are_escaped() -> None:
+    refs = ReferenceSet([[0.0], [1.0]], [0, 1], ids=["<script>", "b"])
+    found = explain(refs, [[0.1]], classes=["<b>no</b>", "yes"])
+    page = Explanations(found, ["<i>"])._repr_html_()
+    assert "&lt;script&gt;" in page
+    assert not any(tag in page for tag in ("<script>", "<b>", "<i>"))
+
+
+def test_private_ones_name_nobody() -> None:
+    calibration = Calibration(np.linspace(-1, 1, 19))
+    found = Explanations(explain(REFS, [[0.1]], private=True, calibration=calibration, typicality=np.array([0.5])))
+    text = repr(found) + found._repr_html_() + str(found.to_dict()) + found.to_frame().to_string() + repr(found[0])
+    assert not any(name in text for name in IDS)
+    assert "over 10 %" in repr(found)
+
+
+def test_numbers_have_intervals_and_several_labels_probabilities() -> None:
+    refs = ReferenceSet([[0.0], [1.0]], [0, 0], targets=[2.0, 4.0])
+    numbers = Explanations(explain_numbers(refs, [[0.5]], intervals=[[[1.0, 50_000.5]]])).to_frame()
+    assert numbers[["prediction", "low", "high"]].to_numpy().tolist() == [[pytest.approx(3.0), 1.0, 50_000.5]]
+    both = ReferenceSet([[0.0], [1.0]], [0, 0], targets=[[2.0, 1.0], [4.0, 1.0]])
+    assert list(Explanations(explain_numbers(both, [[0.5]], names=["a", "b"])).to_frame())[:2] == [
+        "a prediction",
+        "b prediction",
+    ]
+    several = explain_labels(REFS, [[0.0]], [[1, 0], [1, 1]], names=["calm", "sad"], probabilities=[[1.0, 0.3]])
+    assert Explanations(several).to_frame().iloc[0].to_dict() == {"labels": "calm", "P(calm)": 1.0, "P(sad)": 0.3}

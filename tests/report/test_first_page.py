@@ -1,0 +1,346 @@
+"""The report as people meet it: a first page without jargon, standard measures, and a page that fits phone and paper.
+
+The pages are tested in Chromium, as the explorer is; with CI set it must be there.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import metrics as sk
+
+from dwac import DWACClassifier, DWACRegressor, metrics, report
+from dwac.report import findings, label_findings, number_findings, summary
+from dwac.report.chance import likely_share
+from dwac.report.grouped import every_group, strangest
+from dwac.report.pictures import hundred, lying, said, share_bar
+from dwac.report.scores import scores
+from dwac.report.summaries import class_summary, label_summary, number_summary
+from dwac.report.words import percent
+from tests.report.test_report import Reader, check_safe
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
+
+KINDS = ("table", "image", "text", "number", "labels")
+JARGON = (
+    r"calibrat|coverage|conformal|typicality|credib|epsilon|ε|auc\b|roc\b|f1\b|recall|precision|quantile|embedding|"
+    r"p-value|confidence|interval|macro|micro|hamming|rmse|mae\b|distribution|probabilit|variance|kernel|set size"
+)
+
+
+def rows(n: int, seed: int) -> tuple[pd.DataFrame, Any]:
+    """Rows of three classes, of which "hard" cannot be told from "usual"."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(["usual", "hard", "other"], n, p=[0.6, 0.15, 0.25])
+    frame = pd.DataFrame({"x": rng.normal(size=n) + 5 * (y == "other"), "z": rng.normal(size=n)})
+    frame.index = [f"row{seed}-{i}" for i in range(n)]
+    return frame, y
+
+
+def drawn_digits(n: int, seed: int) -> tuple[Any, Any]:
+    """Noisy pictures, as large as photos are shown, of which one half is bright."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    noise = rng.integers(120, size=(n, 32, 32, 3))
+    noise[:, :16] += 130 * y[:, None, None, None]
+    return noise.astype(np.uint8), np.where(y, "bright top", "dark top")
+
+
+def sentences(n: int, seed: int) -> tuple[list[str], Any]:
+    rng = np.random.default_rng(seed)
+    y = rng.choice(["sport", "food"], n)
+    own = {"sport": ["goal", "team", "match"], "food": ["bread", "salt", "oven"]}
+    return [" ".join([*rng.choice(own[k], 3), f"number {i}"]) for i, k in enumerate(y)], y
+
+
+def several(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"large": (frame["x"] > 2) * 1, "high": (frame["z"] > 0.5) * 1})
+
+
+def asked(kind: str, seed: int) -> tuple[Any, Any]:
+    """Examples of a kind, and what is true of them."""
+    if kind == "image":
+        return drawn_digits(120, seed)
+    if kind == "text":
+        return sentences(120, seed)
+    X, y = rows(300 if seed == 0 else 160, seed)
+    return X, {"table": y, "number": (100 + 20 * X["x"] + X["z"]).to_numpy(), "labels": several(X)}[kind]
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Any]:
+    made: dict[str, Any] = {
+        kind: DWACRegressor(epochs=4, random_state=0, device="cpu") if kind == "number"
+        else DWACClassifier("image:paper" if kind == "image" else "auto", epochs=3, random_state=0, device="cpu")
+        for kind in KINDS
+    }  # fmt: skip
+    return {kind: model.fit(*asked(kind, 0)) for kind, model in made.items()}
+
+
+@pytest.fixture(scope="module")
+def pages(models: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        kind: report.write(model, *asked(kind, 1), folder / f"{kind}.html", title=f"On {kind}", epsilon=0.1, cases=2,
+                           ids=range(5000, 5000 + len(asked(kind, 1)[1])), k=3)
+        for kind, model in models.items()
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found(models: dict[str, Any]) -> findings.ClassFindings:
+    return findings.find(models["table"], *asked("table", 1), epsilon=0.1)
+
+
+# The first page
+
+
+def first(page: str) -> str:
+    """The first section."""
+    return page.partition('<section id="summary">')[2].partition("</section>")[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_page_has_five_sentences_three_pictures_and_no_jargon(pages: dict[str, Path], kind: str) -> None:
+    page = pages[kind].read_text()
+    check_safe(page)
+    shown = Reader(first(page))
+    heads = re.findall(r"<dt>(.*?)</dt>", first(page))
+    said_of_each = re.findall(r"<dd>(.*?)</dd>", first(page))
+    assert heads == list(summary.HEADS)
+    for sentence in said_of_each:
+        assert sentence.endswith(".")
+        assert not re.search(r"[.!?] ", sentence), sentence
+        assert "nan" not in sentence
+    assert len(shown.all("img")) == 3
+    assert not re.search(JARGON, shown.words, flags=re.IGNORECASE)
+    drawn = "".join(str(a["alt"]) for a in shown.all("img"))
+    assert not re.search(JARGON, drawn, flags=re.IGNORECASE)
+
+
+def test_the_first_page_on_classes_says_what_is_measured(models: dict[str, Any], found: Any) -> None:
+    clf, (X, y) = models["table"], asked("table", 1)
+    told = class_summary(found).sentences
+    right = clf.predict(X) == y
+    low, high = likely_share(right)
+    assert f"about {100 * clf.score(X, y):.0f} right (judging by 160 tests, between {100 * low:.0f} and" in told[1]
+    assert f"and {100 * high:.0f})" in told[1]
+    assert f"{len(clf.references_)} examples" in told[0]
+    sure = clf.predict_proba(X).max(axis=1) >= 0.9
+    assert f"as for {summary.counted(sure)} cases, it is right {summary.counted(right[sure])} times" in told[2]
+    sets = clf.predict_set(X, epsilon=0.1)
+    codes = np.searchsorted(clf.classes_, y)
+    assert f"one answer for {summary.of_100(float((sets.sum(axis=1) == 1).mean()))}" in told[3]
+    assert f"in {summary.of_100(metrics.coverage(codes, sets))} tests" in told[3]
+    assert f"weakest for hard: of 100 such cases it gets only {100 * right[y == 'hard'].mean():.0f} right" in told[4]
+
+
+def test_a_model_no_better_than_guessing_is_said_to_be_so(models: dict[str, Any]) -> None:
+    X, y = asked("table", 1)
+    shuffled = np.random.default_rng(0).permutation(y)
+    told = class_summary(findings.find(models["table"], X, shuffled)).sentences
+    assert "no better than always answering usual" in told[1]
+    assert "say nothing about a single case" in told[2] or "rough guide" in told[2]
+
+
+def test_unfamiliar_cases_are_named_where_there_are_some(models: dict[str, Any]) -> None:
+    X, y = asked("table", 1)
+    X = X.assign(x=np.where(np.arange(160) < 40, 500.0, X["x"]))
+    odd = findings.find(models["table"], X, y)
+    assert odd.strange[:40].all()
+    told = class_summary(odd).sentences[4]
+    assert f"{100 * odd.strange.mean():.0f} of 100 cases look unlike anything it has learned from" in told
+    assert f"it gets {summary.counted(odd.right[odd.strange])} of these right" in told
+
+
+def test_the_first_page_on_numbers_says_what_is_measured(models: dict[str, Any]) -> None:
+    X, y = asked("number", 1)
+    told = number_summary(number_findings.find(models["number"], X, y, epsilon=0.1)).sentences
+    off = np.abs(models["number"].predict(X) - y)
+    assert f"off by at most {np.median(off):.4g}, and 9 of 10 by at most {np.quantile(off, 0.9):.4g}" in told[1]
+    ends = models["number"].predict_interval(X, 0.1)
+    assert f"for 90 of 100 cases, contain it for {summary.of_100(metrics.interval_coverage(y, ends))}" in told[2]
+    assert f"at most {np.median(ends[:, 1] - ends[:, 0]):.4g} wide" in told[3]
+
+
+def test_the_first_page_on_labels_says_what_is_measured(models: dict[str, Any]) -> None:
+    X, Y = asked("labels", 1)
+    of = label_findings.find(models["labels"], X, Y, epsilon=0.1)
+    told = label_summary(of).sentences
+    right = models["labels"].predict(X) == Y.to_numpy()
+    assert f"every label right for about {100 * right.all(axis=1).mean():.0f} " in told[1]
+    assert f"of 100 single labels {100 * right.mean():.0f}" in told[1]
+    assert f"decides {summary.of_100(1 - of.result.undecided)} labels" in told[3]
+
+
+def test_several_numbers_have_a_first_page_too() -> None:
+    X, y = asked("number", 0)
+    both = DWACRegressor(epochs=1, random_state=0, device="cpu").fit(X[:120], np.stack([y, X["z"]], axis=1)[:120])
+    X, y = asked("number", 1)
+    told = number_summary(number_findings.find(both, X, np.stack([y, X["z"]], axis=1), epsilon=0.2)).sentences
+    assert "2 numbers" in told[0]
+    assert "times the average error of a guess" in told[1]
+
+
+# Pictures
+
+
+def test_a_hundred_squares_are_filled_for_those_that_are_right() -> None:
+    squares = hundred(0.934).axes[0].patches
+    assert len(squares) == 100
+    assert sum(square.get_hatch() is None for square in squares) == 93
+
+
+def test_bars_show_how_often_it_was_right_and_what_it_said() -> None:
+    stated = np.array([0.55, 0.55, 0.95, 0.95, 1.0, 0.3])
+    panel = said(stated, [True, False, True, True, False, False]).axes[0]
+    assert [bar.get_height() for bar in panel.patches] == pytest.approx([0, 50, 100 * 2 / 3])
+    asked_for = [
+        line.get_ydata()[0] for line in panel.lines if len(line.get_xdata()) == 2 and line.get_linewidth() == 2
+    ]
+    assert asked_for == pytest.approx([30, 55, 100 * (0.95 + 0.95 + 1) / 3])
+
+
+def test_a_bar_is_bad_if_chance_does_not_explain_it() -> None:
+    assert share_bar("x", [True] * 5 + [False] * 45, 0.5).bad
+    assert not share_bar("x", [True] * 2 + [False] * 3, 0.5).bad
+    bars = [share_bar("x", [True] * 5 + [False] * 45, 0.5), share_bar("y", [True] * 30 + [False] * 20, 0.5)]
+    assert [patch.get_hatch() is not None for patch in lying(bars, "of 100", 0.5).axes[0].patches] == [True, False]
+
+
+# Quality and trust
+
+
+def test_scores_are_those_of_scikit_learn_on_the_page(models: dict[str, Any], pages: dict[str, Path]) -> None:
+    clf, (X, y) = models["table"], asked("table", 1)
+    text, p, told = Reader(pages["table"].read_text()).words, clf.predict_proba(X), clf.predict(X)
+    auc = sk.roc_auc_score(y, p, multi_class="ovr", labels=clf.classes_)
+    macro = sk.precision_recall_fscore_support(y, told, average="macro", zero_division=np.nan)[:3]
+    assert "macro average 160 " + " ".join(f"{value:.3f}" for value in (*macro, auc)) in text
+    assert f"ROC AUC {auc:.3f}" in text
+    for code, label in enumerate(clf.classes_):
+        one = sk.precision_recall_fscore_support(y, told, labels=[label], zero_division=np.nan)
+        row = [f"{value[0]:.3f}".replace("nan", "–") for value in one[:3]]
+        row.append(f"{sk.roc_auc_score(y == label, p[:, code]):.3f}")
+        assert f"{label} {(y == label).sum()} {' '.join(row)}" in text
+        counts = sk.confusion_matrix(y, told, labels=clf.classes_)[code]
+        assert f"{label} {' '.join(map(str, counts))} " in text
+
+
+def test_scores_of_labels_that_nobody_or_everybody_has_are_undefined() -> None:
+    found = scores([[1, 0], [1, 0], [1, 0]], [[1, 0], [0, 0], [1, 0]], np.full((3, 2), 0.5))
+    assert np.isnan(found.each["roc_auc"]).all()
+    assert np.isnan(found.macro["roc_auc"])
+    assert np.isnan(found.each["recall"][1])
+    assert found.each["recall"][0] == pytest.approx(2 / 3)
+
+
+def test_coverage_of_each_class_has_its_interval(models: dict[str, Any], pages: dict[str, Path]) -> None:
+    clf, (X, y) = models["table"], asked("table", 1)
+    text, sets = Reader(pages["table"].read_text()).words, clf.predict_set(X, epsilon=0.1)
+    for code, label in enumerate(clf.classes_):
+        hits = sets[y == label, code]
+        low, high = likely_share(hits)
+        row = f"{label} {len(hits)} {percent(hits.mean())} {percent(low)} to {percent(high)}"
+        assert row.replace("\u00a0", " ") in text
+
+
+def test_test_examples_rely_on_the_heaviest_group_of_their_label(models: dict[str, Any], found: Any) -> None:
+    groups = every_group(models["table"], found.h, found.predictions.codes)
+    assert sorted(row for group in groups for row in group.rows) == list(range(160))
+    place = {row: group for group in groups for row in group.rows}
+    for row, explained in enumerate(models["table"].explain(asked("table", 1)[0][:12])):
+        mine = [group for group in explained.groups if group.label == explained.label]
+        assert place[row].size == max(mine, key=lambda group: group.share).size
+    odd = ~found.right
+    worst = strangest(groups, odd, 3)
+    assert all(odd[group.rows].any() for group in worst)
+    least = [likely_share(odd[group.rows])[0] for group in worst]
+    assert all(a >= b for a, b in pairwise(least))
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def sheet() -> Iterator[Any]:
+    """An empty page of a browser."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        path = None
+    if path is None:
+        why = "the report is tested with Chromium and playwright: apt-get install chromium; pip install playwright"
+        if os.environ.get("CI"):
+            pytest.fail(f"in continuous integration this may not be skipped; {why}")
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=["--disable-gpu"])
+        yield chromium.new_page()
+        chromium.close()
+
+
+MEASURED = """() => ({
+  wide: document.documentElement.scrollWidth,
+  out: [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1
+    && !e.closest('.wide')).map(e => e.outerHTML.slice(0, 80)),
+  scale: [...document.querySelectorAll('.chart img')].map(e => e.clientWidth / +e.getAttribute('width')),
+  folded: [...document.querySelectorAll('details article')].filter(e => e.checkVisibility(
+    {contentVisibilityAuto: true})).length,
+})"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_a_phone_and_a_desk(sheet: Any, pages: dict[str, Path], kind: str, width: int) -> None:
+    sheet.set_viewport_size({"width": width, "height": 844})
+    sheet.goto(pages[kind].as_uri())
+    measured = sheet.evaluate(MEASURED)
+    assert measured["wide"] == width  # the page never moves sideways
+    assert measured["out"] == []
+    assert len(measured["scale"]) >= 6
+    assert min(measured["scale"]) > (0.7 if width == 390 else 0.85)  # letters of 8 points stay legible
+    assert max(measured["scale"]) <= 1.01
+    assert measured["folded"] == 0
+
+
+PRINTED = """() => [...document.querySelectorAll('figure, .case')].map(e => e.getBoundingClientRect().height)"""
+
+
+@pytest.mark.parametrize("kind", ["image", "number"])
+def test_the_report_prints_with_its_summary_on_one_page_and_nothing_folded(
+    sheet: Any, pages: dict[str, Path], kind: str
+) -> None:
+    pdfium = pytest.importorskip("pypdfium2") if not os.environ.get("CI") else __import__("pypdfium2")
+    sheet.set_viewport_size({"width": 688, "height": 1017})  # A4 less its margins, in pixels of 1/96 inch
+    sheet.goto(pages[kind].as_uri())
+    content = sheet.pdf(format="A4", prefer_css_page_size=True)
+    sheet.emulate_media(media="print")
+    assert sheet.evaluate("document.documentElement.scrollWidth") <= 688
+    assert max(sheet.evaluate(PRINTED)) < 1017  # no figure or case is longer than a page, where it would be cut
+    sheet.emulate_media(media="screen")
+    printed = pdfium.PdfDocument(content)
+    texts = [re.sub(r"\s+", " ", each.get_textpage().get_text_range()) for each in printed]
+    assert 4 <= len(texts) <= 24
+    assert all(head in texts[0] for head in (f"On {kind}", *summary.HEADS))
+    assert "Quality:" not in texts[0]  # the first page is one page
+    assert texts[1].strip().startswith("Quality:")
+    everything = " ".join(texts)
+    chosen = re.findall(r"<h4>(Example \d+: predicted )", pages[kind].read_text())
+    assert len(chosen) >= 4
+    assert all(each.strip() in everything for each in chosen)  # what is folded on a screen is open on paper
+    assert "What to keep in mind" in texts[-1]
+    assert all(len(text) > 20 for text in texts)  # no empty page
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_is_small_enough_to_mail(pages: dict[str, Path], kind: str) -> None:
+    assert pages[kind].stat().st_size < 3e6

@@ -1,0 +1,73 @@
+"""The page of commands is written from the commands themselves: `<!-- commands -->` becomes their help and options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MARK = "<!-- commands -->"
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Fill in the commands where the mark is."""
+    del page, config, files
+    return markdown.replace(MARK, "\n".join(described())) if MARK in markdown else markdown
+
+
+def described() -> Iterator[str]:
+    """Every command as a section: what it does, its arguments and its options."""
+    import typer
+
+    from dwac.cli.app import COMMANDS, app
+
+    root: Any = typer.main.get_command(app)
+    for name in COMMANDS:
+        yield from _section(root.get_command(None, name), f"dwac {name}")
+
+
+def _section(command: Any, name: str, level: int = 2) -> Iterator[str]:
+    yield f"\n{'#' * level} {name}\n"
+    yield _prose(command.help or "")
+    if hasattr(command, "commands"):
+        for child, below in command.commands.items():
+            yield from _section(below, f"{name} {child}", level + 1)
+        return
+    yield "\n| | what it is | default |\n|---|---|---|"
+    for parameter in command.params:
+        if parameter.name != "help" and not getattr(parameter, "hidden", False):
+            yield f"| {_names(parameter)} | {_cell(getattr(parameter, 'help', None) or '')} | {_default(parameter)} |"
+
+
+def _prose(text: str) -> str:
+    """The help of a command: examples, which begin with dwac or a pipe into it, as code."""
+    paragraphs = re.split(r"\n\s*\n", text.replace("\b", "").strip())
+    shown = []
+    for paragraph in paragraphs:
+        plain = paragraph.strip()
+        code = re.match(r"(dwac|cat|torchrun) ", plain)
+        shown.append(f"```text\n{plain}\n```" if code else _escaped(plain))
+    return "\n\n".join(shown)
+
+
+def _names(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar or parameter.name.upper()}`"
+    return ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
+
+
+def _default(parameter: Any) -> str:
+    value = parameter.default
+    if parameter.required:
+        return "required"
+    if value is None or value is False or value == () or callable(value) or value == []:
+        return ""
+    return f"`{value}`"
+
+
+def _cell(text: str) -> str:
+    return _escaped(" ".join(text.split())).replace("|", "\\|")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("<", "&lt;").replace("[", "\\[")
