@@ -50,7 +50,8 @@ def workers_of(process: Any) -> list[psutil.Process]:
 
 def test_workers_share_a_port_add_up_their_rows_and_end_together(folder: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    command = [DWAC, "serve", folder, "--port", "0", "--workers", "2", "--threads", "1", "--monitor-state", state]
+    command: list[Any] = [DWAC, "serve", folder, "--port", "0", "--workers", "2", "--threads", "1"]
+    command += ["--monitor-state", state]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)  # fmt: skip
     try:
