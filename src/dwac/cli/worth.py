@@ -182,11 +182,11 @@ def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Ta
         shown.add_column(name, justify="right", no_wrap=True)
     if by is None and not clf.private_:
         shown.add_column("example", overflow="fold")
-    for name, row in part.iterrows():
+    for player, row in part.iterrows():
         numbers = [_points(row["worth"]), f"{200 * row['standard_error']:.3g}"]
         numbers += [_points(row["if_removed"])] if by is None else []
-        about = [_example(clf, name)] if by is None else []
-        shown.add_row(*map(Text, [written(name), *(written(row[each]) for each in extra), *numbers, *about]))
+        about = [_example(clf, player)] if by is None else []
+        shown.add_row(*map(Text, [written(player), *(written(row[each]) for each in extra), *numbers, *about]))
     return shown
 
 
