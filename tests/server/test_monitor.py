@@ -124,6 +124,8 @@ def test_a_restarted_service_goes_on(clf: DWACClassifier, tmp_path: Path) -> Non
             client.post("/v1/predict", {"rows": rows_of(people(40, rows))})
             assert client.get("/v1/monitor").json["rows"] == rows
     assert [path.name for path in tmp_path.iterdir()] == ["monitor-0-of-1.json"]
+    with pytest.raises(InputError, match="was begun with --ignore"):
+        Watch(clf, private=False, folder=tmp_path, ignore=["age"]).begin()
 
 
 def test_workers_add_up_what_they_see(clf: DWACClassifier, tmp_path: Path) -> None:

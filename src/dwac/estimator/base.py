@@ -203,12 +203,12 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
         return self._asked(X, novelty=isinstance(self.model_, WeightedAverage), folds=True)
 
     def _asked(self, X: Any, *, novelty: bool = False, folds: bool = False) -> Evidence:
-        return self._evidence_of(*self._heard_rows(X), novelty=novelty, folds=folds)
+        return self._evidence_of(*self._heard(X), novelty=novelty, folds=folds)
 
-    def _heard_rows(self, X: Any) -> tuple[Sifted, torch.Tensor]:
+    def _heard(self, X: Any) -> tuple[Sifted, torch.Tensor]:
         """The rows of X, and the embeddings of those that can be read."""
-        rows = self._sift(X)
-        return self._embedded(rows) if rows.inputs else (rows, torch.zeros(0, 1))
+        rows, h = self._sift(X), torch.zeros(0, self.model_.vector_size, device=self.model_.device)
+        return self._embedded(rows) if rows.inputs else (rows, h)
 
     def _evidence_of(self, rows: Sifted, h: torch.Tensor, *, novelty: bool = False, folds: bool = False) -> Evidence:
         n, shares, crossed = len(rows.reasons), self._log_shares(), self._folds is not None

@@ -29,7 +29,7 @@ from dwac.estimator.distribution import PredictedDistribution, as_numpy
 from dwac.estimator.fitting import Reading, grouped
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
 from dwac.estimator.preparation import count
-from dwac.estimator.readable import NUMBERS_UNREAD, Sifted, warn_of
+from dwac.estimator.readable import NUMBERS_UNREAD, warn_of
 from dwac.estimator.streaming import StreamingEstimator
 from dwac.estimator.targets import numbers, read_numbers
 from dwac.estimator.worth import Options, worth_of
@@ -210,11 +210,6 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         full = np.tile(self._usual(), (len(rows.reasons), 1))
         full[rows.readable] = found
         return full[:, 0] if self.target_.single else full
-
-    def _heard(self, X: Any) -> tuple[Sifted, torch.Tensor]:
-        """The rows of X, and the embeddings of those that can be read."""
-        rows, h = self._sift(X), torch.zeros(0, self.model_.vector_size, device=self.model_.device)
-        return self._embedded(rows) if rows.inputs else (rows, h)
 
     def _averages(self, h: torch.Tensor) -> Floats:
         """(n, T): what `predict` gives to rows with embeddings h (n, d)."""

@@ -11,7 +11,8 @@ the rows of fold f, which that model has not seen either, and with no others.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,20 +38,21 @@ Model = DWACClassifier | DWACRegressor
 NOVELTY, CERTAINTY, PREDICTION = "typicality", "certainty", "prediction"
 
 
-class Observed(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Observed:
     """n rows, the embeddings of those that could be read, and all that the model says of them."""
 
     rows: Sifted
     h: torch.Tensor
     evidence: Evidence
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.rows.reasons)
 
 
 def observe(clf: Model, X: Any) -> Observed:
     """Pass the rows of X through the model once."""
-    rows, h = clf._heard_rows(X)
+    rows, h = clf._heard(X)
     votes = isinstance(clf.model_, WeightedAverage)
     return Observed(rows, h, clf._evidence_of(rows, h, novelty=votes, folds=True))
 

@@ -160,7 +160,7 @@ class Categories(Gauge):
     def tally(self, values: Sequence[Any]) -> Tally:
         """Count values (n,), None or NaN where missing."""
         said = categories(values)
-        cells = pd.Index(self._names).get_indexer(said)
+        cells = pd.Index(self._names).get_indexer(pd.Index(said))
         cells = np.where(cells < 0, len(self._names), cells)
         cells[said.isna().to_numpy()] = len(self._names) + 1
         new = int((said.notna() & ~said.isin(self._known)).sum())

@@ -107,10 +107,10 @@ class Bets:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        wealth = np.where(np.isfinite(self.log_wealth), self.log_wealth, None)
-        state = {"counts": self.counts, "recent": self.recent, "log_wealth": wealth}
-        state |= {"drift": self.drift, "since": self.since}
-        return {"rows": self.rows, "log_cash": self.log_cash, **{name: each.tolist() for name, each in state.items()}}
+        arrays = {"counts": self.counts, "recent": self.recent, "drift": self.drift, "since": self.since}
+        wealth = [[each if np.isfinite(each) else None for each in row] for row in self.log_wealth.tolist()]
+        state = {"rows": self.rows, "log_cash": self.log_cash, "log_wealth": wealth}
+        return {**state, **{name: each.tolist() for name, each in arrays.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `to_dict` was called; an error for a state of other streams."""

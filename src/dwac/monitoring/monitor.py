@@ -80,6 +80,8 @@ class Monitor:
         self.private = clf.private_ if private is None else private
         self.random_state = checks.positive_int(random_state, "random_state", minimum=0)
         self._lock = threading.RLock()
+        self._alarm: Alarm | None = None
+        self._peaks: Floats = np.zeros(0)
         self._version, self._fingerprint = watching.version_of(clf), watching.fingerprint(clf)
         self._sources = Sources(clf, ignore, self.random_state, self.private)
         self._players = Players(self._sources.watched, self.random_state)
@@ -140,10 +142,10 @@ class Monitor:
     def _remember(self, unreadable: NDArray[np.bool_], predicted: Any, part: slice, now: float) -> None:
         n, bad = len(unreadable), int(unreadable.sum())
         trust = (predicted.typicality, getattr(getattr(predicted, "conformal", None), "credibility", None))
-        means = [None if values is None else float(np.mean(values[part])) for values in trust]
+        typicality, credibility = (None if values is None else float(np.mean(values[part])) for values in trust)
         self._unreadable += bad
         evidence = float(self._evidence().max() / np.log(10))
-        self._history.add(Block(self._bets.rows - n, n, bad, now, now, *means, evidence=evidence))
+        self._history.add(Block(self._bets.rows - n, n, bad, now, now, typicality, credibility, evidence))
 
     # What is known
 
@@ -206,7 +208,7 @@ class Monitor:
         with self._lock:
             self._bets = Bets(self._players.gaps)
             self._peaks = np.full(len(self._players), -np.inf)
-            self._alarm: Alarm | None = None
+            self._alarm = None
             self._unreadable = 0
             self._history, self._latest = History(), Latest(self._sources.gauges)
 

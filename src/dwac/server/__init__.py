@@ -6,5 +6,6 @@ app = create_app(dwac.load("model"))         # any ASGI server; `dwac serve mode
 
 from dwac.server.app import create_app
 from dwac.server.limits import Limits
+from dwac.server.watch import Watch
 
-__all__ = ["Limits", "create_app"]
+__all__ = ["Limits", "Watch", "create_app"]

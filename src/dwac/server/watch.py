@@ -73,7 +73,11 @@ class Watch:
             if self.monitor is None:
                 path = self._state
                 if path is not None and path.exists():
-                    self.monitor = Monitor.load(path, self._model, private=self._private)
+                    found = Monitor.load(path, self._model, private=self._private)
+                    kept = sorted(map(str, found.ignored))
+                    if self._ignore and sorted(map(str, self._ignore)) != kept:
+                        raise InputError(f"{path} was begun with --ignore {kept}; give the same, or another folder")
+                    self.monitor = found
                 else:
                     self.monitor = Monitor(
                         self._model, private=self._private, ignore=self._ignore, share=1 / self._workers

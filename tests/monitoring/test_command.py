@@ -1,0 +1,94 @@
+"""`dwac monitor` day after day: what it says, what it remembers, and its exit codes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from dwac import DWACClassifier
+from dwac.cli.app import app
+from tests.monitoring.test_monitor import clf as clf  # fixtures
+from tests.monitoring.test_monitor import folder as folder
+from tests.monitoring.test_monitor import people
+
+
+def ran(*words: Any) -> Any:
+    return CliRunner().invoke(app, ["monitor", *map(str, words)], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> list[Path]:
+    """An ordinary day, one with older people, and one with an age that is none."""
+    frames = [people(100, 1), people(150, 2, age=60.0), people(5, 3).astype({"age": object})]
+    frames[2].loc[1, "age"] = "old"
+    paths = [tmp_path / f"day{place}.csv" for place in range(3)]
+    for path, frame in zip(paths, frames, strict=True):
+        frame.to_csv(path, index=False)
+    return paths
+
+
+def test_days_follow_one_another_until_an_alarm_which_stays(folder: Path, days: list[Path], tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    first = ran(folder, days[0], "-o", state)
+    assert first.exit_code == 0, first.output
+    assert "100 rows; no alarm" in first.output
+    assert "means: typicality 0." in first.output
+    second = ran(folder, days[1], "-o", state)
+    assert second.exit_code == 4, second.output
+    assert "250 rows; ALARM at row" in second.output
+    assert "age: mean 60" in second.output
+    again = ran(folder, days[0], "-o", state)
+    assert again.exit_code == 4
+    assert "350 rows; ALARM" in again.output
+    anew = ran(folder, days[0], "-o", state, "--restart")
+    assert anew.exit_code == 0
+    assert "100 rows; no alarm" in anew.output
+
+
+def test_programs_get_json(folder: Path, days: list[Path]) -> None:
+    found = json.loads(ran(folder, days[1], "--json", "--false-alarms", "0.001").stdout)
+    assert found["limit"] == pytest.approx(1000)
+    assert found["alarm"]["row"] < 150
+    assert found["moved"][0]["kind"] in ("column", "prediction", "group")
+    assert {each["name"] for each in found["detectors"]} >= {"typicality", "age", "job"}
+
+
+def test_rows_that_cannot_be_read_have_their_exit_code(folder: Path, days: list[Path]) -> None:
+    found = ran(folder, days[2])
+    assert found.exit_code == 3
+    assert "5 rows, 1 of them unreadable; no alarm" in found.output
+    strict = ran(folder, days[2], "--strict")
+    assert strict.exit_code == 1
+    assert "day2.csv line 3" in strict.output
+
+
+def test_a_state_begun_with_other_options_is_not_mixed_up(folder: Path, days: list[Path], tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    assert ran(folder, days[0], "-o", state, "--ignore", "job", "--ignore", "pay").exit_code == 0
+    assert ran(folder, days[0], "-o", state, "--ignore", "pay", "--ignore", "job").exit_code == 0
+    other = ran(folder, days[0], "-o", state, "--ignore", "age")
+    assert other.exit_code == 1
+    assert "begin anew with --restart" in other.output
+    assert "--false-alarms 0.01" in ran(folder, days[0], "-o", state, "--false-alarms", "0.1").output
+    unknown = ran(folder, days[0], "--ignore", "height")
+    assert unknown.exit_code == 1
+    assert "ignore must name columns of the model" in unknown.output
+
+
+def test_a_state_that_is_none_is_refused(folder: Path, days: list[Path], tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    state.write_text("[]")
+    found = ran(folder, days[0], "-o", state)
+    assert found.exit_code == 1
+    assert "is not the state of a monitor" in found.output
+    assert state.read_text() == "[]"
+
+
+def test_columns_may_come_in_any_order_beside_others(folder: Path, days: list[Path], clf: DWACClassifier) -> None:
+    frame = pd.read_csv(days[0])
+    frame[["job", "age", "member", "pay"]].assign(extra=1).to_csv(days[2], index=False)
+    first, second = (json.loads(ran(folder, day, "--json").stdout)["evidence"] for day in (days[0], days[2]))
+    assert first == second
