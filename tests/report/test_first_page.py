@@ -326,7 +326,7 @@ def test_the_report_prints_with_its_summary_on_one_page_and_nothing_folded(
     sheet.emulate_media(media="print")
     assert sheet.evaluate("document.documentElement.scrollWidth") <= 688
     assert max(sheet.evaluate(PRINTED)) < 1017  # no figure or case is longer than a page, where it would be cut
-    sheet.emulate_media(media="screen")
+    sheet.emulate_media(media="null")
     printed = pdfium.PdfDocument(content)
     texts = [re.sub(r"\s+", " ", each.get_textpage().get_text_range()) for each in printed]
     assert 4 <= len(texts) <= 24
