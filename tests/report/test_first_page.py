@@ -177,6 +177,7 @@ def test_the_first_page_on_labels_says_what_is_measured(models: dict[str, Any]) 
     right = models["labels"].predict(X) == Y.to_numpy()
     assert f"every label right for about {100 * right.all(axis=1).mean():.0f} " in told[1]
     assert f"of 100 single labels {100 * right.mean():.0f}" in told[1]
+    assert of.result.undecided is not None
     assert f"decides {summary.of_100(1 - of.result.undecided)} labels" in told[3]
 
 
