@@ -53,6 +53,7 @@ summary{cursor:pointer}
 summary h3{display:inline;margin:0 .6rem 0 0}
 @media screen and (max-width:50rem){.points div{grid-template-columns:1fr}section{padding:1rem}
 body{padding:1.25rem .75rem}
+td:not(.number){min-width:8rem}.votes td:not(.number){min-width:4.5rem}
 .facts thead{display:none}.facts tr,.facts th,.facts td{display:block}.facts tr{border-bottom:1px solid var(--line);
 padding:.4rem 0}.facts th,.facts td,.facts td:last-child{border:0;padding:0;min-width:0}}
 .chart figcaption{max-width:44rem;margin-top:.5rem}
