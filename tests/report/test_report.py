@@ -377,10 +377,10 @@ def test_what_cannot_be_reported_on_is_refused_with_a_reason(clf: DWACClassifier
 def test_a_model_of_20_000_references_has_a_report_under_3_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(140, 64, 64, 3), dtype=np.uint8)  # noise: nothing to compress
-    clf = DWACClassifier("image:paper", embedding_size=4, epochs=1, random_state=0, device="cpu")
+    clf = DWACClassifier("image:paper", embedding_size=2, epochs=1, random_state=0, device="cpu")
     clf.fit(images[:100], np.arange(100) % 10)
     voters, labels = clf.references_.ids, rng.integers(10, size=20_000)
-    many = ReferenceSet(rng.normal(size=(20_000, 4)), labels, ids=[*voters, *range(1000, 21_000 - len(voters))])
+    many = ReferenceSet(rng.normal(size=(20_000, 2)), labels, ids=[*voters, *range(1000, 21_000 - len(voters))])
     monkeypatch.setattr(clf.model_, "references", many)
     suspects = pd.DataFrame({"id": voters[:60], "label": 0, "suggested": 1, "suggested_probability": 0.9})
     monkeypatch.setattr("dwac.report.findings.label_issues", lambda _: suspects)  # the real one takes minutes
