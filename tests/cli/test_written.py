@@ -176,7 +176,7 @@ def test_options_of_whole_files_are_refused_for_batches(tmp_path: Path) -> None:
 def test_fast_is_one_network_and_few_epochs_where_that_saves_time() -> None:
     small = Rows(pd.DataFrame({"x": [1]}), None, [0], "tabular")
     assert tasks.quick(small, 3_999, "tabular") == {}
-    assert tasks.quick(small, 4_000, "tabular") == {"ensemble_size": 1, "epochs": 6}
+    assert tasks.quick(small, 4_000, "tabular") == {"ensemble_size": 1, "epochs": 10}
     texts = tasks.quick(Rows(["a"], None, [0], "text"), 10, "text")
     assert texts["ensemble_size"] == 1
     assert "one network" in tasks.quick_line(texts)
