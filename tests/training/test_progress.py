@@ -76,5 +76,5 @@ def test_without_a_terminal_the_callbacks_log(
 
 def test_a_time_is_said_in_few_words() -> None:
     assert [duration(s) for s in (0.2, 1, 59, 91, 3599, 36000)] == [
-        "1 second", "1 second", "59 seconds", "2 minutes", "60 minutes", "10.0 hours"
+        "1 second", "1 second", "60 seconds", "2 minutes", "60 minutes", "10.0 hours"
     ]  # fmt: skip
