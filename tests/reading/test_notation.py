@@ -130,7 +130,8 @@ def test_a_notation_is_stored_and_what_is_said_goes_before_it() -> None:
     said = notation(decimal=POINT, day_first=False).over(kept)
     assert (said.separator, said.decimal_of("x"), said.order_of("d")) == (";", POINT, MONTH_FIRST)
     assert Notation().over(kept) == kept
-    for damaged in ({"x": 1}, {"dates": {"d": "soon"}}, [], {"numbers": 3}):
+    wrong: list[Any] = [{"x": 1}, {"dates": {"d": "soon"}}, [], {"numbers": 3}]
+    for damaged in wrong:
         with pytest.raises(ValueError, match="notation"):
             Notation.from_dict(damaged)
 

@@ -33,7 +33,7 @@ def german(frame: pd.DataFrame, **options: Any) -> str:
     """As a German spreadsheet writes it."""
     cells = frame["price"].map(lambda x: f"{x:,.2f}".translate(str.maketrans(",.", ".,")))
     written = frame.assign(price=cells, day=frame["day"].dt.strftime("%d/%m/%Y"))
-    return written.to_csv(sep=";", index=False, **options)
+    return str(written.to_csv(sep=";", index=False, **options))
 
 
 def workbook(frame: pd.DataFrame, **sheets: pd.DataFrame) -> bytes:
