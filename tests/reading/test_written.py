@@ -6,6 +6,7 @@ import io
 import lzma
 import sys
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from dwac import DWACClassifier
-from dwac.errors import InputError, LabelError, StorageError
+from dwac.errors import DwacError, InputError, LabelError, StorageError
 from dwac.reading import Model, Rows, compressed, excel, load, notation, read
 
 
@@ -113,6 +114,20 @@ def test_a_compressed_file_that_is_cut_off_or_too_large_is_refused(given: Any, m
     monkeypatch.setattr(compressed, "room", lambda: 1000)
     with pytest.raises(InputError, match=r"more than 1,000 bytes when decompressed"):
         given("a.csv.gz", gzip.compress(data), target="bought")
+
+
+@pytest.mark.parametrize("kind", [*PACKED, "xlsx"])
+def test_damaged_files_are_read_or_refused_on_purpose(given: Any, kind: str) -> None:
+    plain = sales(12).to_csv(index=False).encode()
+    whole = workbook(sales(12)) if kind == "xlsx" else PACKED[kind](plain)
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        data = bytearray(whole)
+        for place in rng.integers(0, len(data), 4):
+            data[place] = rng.integers(256)
+        data = data[: rng.integers(len(data) // 2, 2 * len(data))]
+        with suppress(DwacError):
+            given("a", bytes(data), target="bought", form=None if kind != "xlsx" else "excel")
 
 
 # What a model learned, and what is said, on later files
