@@ -93,7 +93,10 @@ class Command:
     def run(self) -> None:
         given = None if self.source is None else Path(self.source).read_text()
         shown = CliRunner().invoke(app, self.words, input=given, env={"COLUMNS": "120"})
-        assert shown.exit_code == self.code, f"dwac {shlex.join(self.words)} ended with {shown.exit_code}:\n{shown.output}"
+        if shown.exception is not None and not isinstance(shown.exception, SystemExit):
+            raise shown.exception
+        said = f"dwac {shlex.join(self.words)} ended with {shown.exit_code}:\n{shown.output}"
+        assert shown.exit_code == self.code, said
         if self.target is not None:
             Path(self.target).write_text(shown.stdout)
 

@@ -72,14 +72,14 @@ def _ran(cell: Cell, shell: Any) -> Cell:
         return cell
     source = "".join(cell["source"])
     results: list[Any] = []
-    # The value of a last line is displayed, unless it ends with a semicolon.
-    shell.display_trap.hook = (lambda value: None) if source.endswith(";") else results.append
+    shell.display_trap.hook = results.append  # the value of a last line
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         done = shell.run_cell(source)
     done.raise_error()
     outputs = [_stream(printed.getvalue())] if printed.getvalue() else []
-    outputs += [_display(shell.display_formatter.format(value)[0]) for value in results if value is not None]
+    if not source.endswith(";"):
+        outputs += [_display(shell.display_formatter.format(value)[0]) for value in results if value is not None]
     outputs += [_display({"image/png": picture}) for picture in _drawn()]
     return {**cell, "outputs": outputs}
 
