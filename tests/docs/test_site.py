@@ -14,6 +14,7 @@ from dwac.cli.app import COMMANDS
 from tests.docs.pages import DOCS, ROOT
 from tests.test_architecture import PUBLIC
 from tools.site import notebooks
+from tools.site.docstrings import fenced
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
@@ -136,3 +137,13 @@ def test_a_number_beside_a_link_to_a_record_is_in_the_record(page: str) -> None:
             assert [number for number in numbers if number not in record] == [], name
             checked += len(numbers)
     assert checked >= 2
+
+
+def test_examples_in_docstrings_become_code_and_prose_does_not() -> None:
+    docstring = (
+        "Adds two numbers.\n\n>>> add(1, 1)\n2\n\nmodel = Model()\nmodel.fit(X)  # trains\n\nNothing else, see there."
+    )
+    assert fenced(docstring) == (
+        "Adds two numbers.\n\n```pycon\n>>> add(1, 1)\n2\n```\n\n"
+        "```python\nmodel = Model()\nmodel.fit(X)  # trains\n```\n\nNothing else, see there."
+    )
