@@ -12,7 +12,7 @@ from typing import Any
 import griffe
 
 
-class Examples(griffe.Extension):  # type: ignore[misc]
+class Examples(griffe.Extension):
     """Fence the examples of every docstring before it is read as Markdown."""
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
@@ -26,7 +26,7 @@ class Examples(griffe.Extension):  # type: ignore[misc]
 def comment(constant: Any) -> str:
     """The comment above a constant of a module, or behind it, which is where constants are explained."""
     lines = constant.filepath.read_text().splitlines()
-    above = []
+    above: list[str] = []
     for line in reversed(lines[: constant.lineno - 1]):
         if not line.startswith("# "):
             break

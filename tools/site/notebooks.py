@@ -59,7 +59,7 @@ def run(notebook: dict[str, Any]) -> dict[str, Any]:
 
     os.environ.setdefault("MPLBACKEND", "agg")
     InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(history_manager=None)
+    shell: Any = InteractiveShell.instance(history_manager=None)
     shell.display_formatter.active_types = list(SHOWN)
     try:
         return {**notebook, "cells": [_ran(cell, shell) for cell in notebook["cells"]]}
@@ -86,7 +86,7 @@ def _ran(cell: Cell, shell: Any) -> Cell:
 
 def _drawn() -> Iterator[bytes]:
     """The open figures of pyplot, which a notebook shows after a cell and then closes."""
-    pyplot = sys.modules.get("matplotlib.pyplot")
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
     for number in pyplot.get_fignums() if pyplot else ():
         file = io.BytesIO()
         pyplot.figure(number).savefig(file, format="png", dpi=90)
