@@ -160,6 +160,7 @@ class TextEncoder(Encoder):
             penalty=1e-2,
             ensemble_size=4,
             compiled=True,
+            threads=2,
         )
 
     def fit(self, X: Any, y: Any = None) -> Self:
