@@ -17,7 +17,7 @@ import pytest
 from sklearn import metrics as sk
 
 from dwac import DWACClassifier, DWACRegressor, metrics, report
-from dwac.report import findings, label_findings, number_findings, summary
+from dwac.report import card, findings, label_findings, number_findings, summary
 from dwac.report.chance import likely_share
 from dwac.report.grouped import every_group, strangest
 from dwac.report.pictures import hundred, lying, said, share_bar
@@ -140,6 +140,16 @@ def test_the_first_page_on_classes_says_what_is_measured(models: dict[str, Any],
     assert f"one answer for {summary.of_100(float((sets.sum(axis=1) == 1).mean()))}" in told[3]
     assert f"in {summary.of_100(metrics.coverage(codes, sets))} tests" in told[3]
     assert f"weakest for hard: of 100 such cases it gets only {100 * right[y == 'hard'].mean():.0f} right" in told[4]
+
+
+def test_labels_in_an_order_have_their_distances_and_one_test_is_one() -> None:
+    X, y = rows(150, 0)
+    order = pd.Categorical(y, ["usual", "hard", "other"], ordered=True)
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, pd.Series(order, index=X.index))
+    few = findings.find(clf, *(part[:1] for part in rows(5, 1)))
+    assert "(judging by 1 test, between" in class_summary(few).sentences[1]
+    assert "no class is clearly worse" in class_summary(few).sentences[4]
+    assert {"Mean distance", "Ranked probability score"} <= {fact.name for fact in card.headline(few)}
 
 
 def test_a_model_no_better_than_guessing_is_said_to_be_so(models: dict[str, Any]) -> None:
