@@ -147,8 +147,8 @@ def label_summary(found: LabelFindings) -> Summary:
         f"It tells which of {len(names):,} labels ({named(found.clf.classes_.tolist())}) {things(found)} have, by "
         f"comparing each new one with {found.n_examples:,} examples whose labels are known.",
         f"Of 100 new cases it gets every label right for about {100 * every.mean():.0f} (judging by "
-        f"{tests(found)}, between {100 * low:.0f} and {100 * high:.0f}), and of 100 single labels {100 * usual:.0f}, where "
-        f"always giving the commoner answer would get {100 * guess:.0f}.",
+        f"{tests(found)}, between {100 * low:.0f} and {100 * high:.0f}), and of 100 single labels {100 * usual:.0f}, "
+        f"where always giving the commoner answer would get {100 * guess:.0f}.",
         f"{_when_sure(stated.ravel(), right.ravel(), 'labels')}; overall it says {100 * stated.mean():.0f} % and is "
         f"right {of_100(usual)} times.",
         _label_doubt(found),
@@ -232,8 +232,10 @@ def _number_doubt(found: NumberFindings) -> str:
         return "It cannot say of a single case how far off it may be."
     low, high = np.quantile(found.truth, [found.result.epsilon / 2, 1 - found.result.epsilon / 2], axis=0)
     median = np.median(ends[..., 1] - ends[..., 0], axis=0)
-    if not np.isfinite(median).all() or not (high > low).all():
+    if not np.isfinite(median).all():
         return "Its ranges have no end: too few examples were set aside for them."
+    if not (high > low).all():
+        return "The wider its range for a case, the less sure it is; the tested cases are too alike to judge widths by."
     of = float((median / (high - low)).mean())
     wide = f"Half of its ranges are at most {amount(float(median[0]))} wide" if len(median) == 1 else "Its ranges"
     verb = "," if len(median) == 1 else " are"
