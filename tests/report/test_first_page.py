@@ -17,7 +17,7 @@ import pytest
 from sklearn import metrics as sk
 
 from dwac import DWACClassifier, DWACRegressor, metrics, report
-from dwac.report import findings, label_findings, number_findings, summary
+from dwac.report import card, findings, label_findings, number_findings, summary
 from dwac.report.chance import likely_share
 from dwac.report.grouped import every_group, strangest
 from dwac.report.pictures import hundred, lying, said, share_bar
@@ -140,6 +140,16 @@ def test_the_first_page_on_classes_says_what_is_measured(models: dict[str, Any],
     assert f"one answer for {summary.of_100(float((sets.sum(axis=1) == 1).mean()))}" in told[3]
     assert f"in {summary.of_100(metrics.coverage(codes, sets))} tests" in told[3]
     assert f"weakest for hard: of 100 such cases it gets only {100 * right[y == 'hard'].mean():.0f} right" in told[4]
+
+
+def test_labels_in_an_order_have_their_distances_and_one_test_is_one() -> None:
+    X, y = rows(150, 0)
+    order = pd.Categorical(y, ["usual", "hard", "other"], ordered=True)
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, pd.Series(order, index=X.index))
+    few = findings.find(clf, *(part[:1] for part in rows(5, 1)))
+    assert "(judging by 1 test, between" in class_summary(few).sentences[1]
+    assert "no class is clearly worse" in class_summary(few).sentences[4]
+    assert {"Mean distance", "Ranked probability score"} <= {fact.name for fact in card.headline(few)}
 
 
 def test_a_model_no_better_than_guessing_is_said_to_be_so(models: dict[str, Any]) -> None:
@@ -289,14 +299,18 @@ def sheet() -> Iterator[Any]:
         chromium.close()
 
 
-MEASURED = """() => ({
-  wide: document.documentElement.scrollWidth,
-  out: [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1
-    && !e.closest('.wide')).map(e => e.outerHTML.slice(0, 80)),
-  scale: [...document.querySelectorAll('.chart img')].map(e => e.clientWidth / +e.getAttribute('width')),
-  folded: [...document.querySelectorAll('details article')].filter(e => e.checkVisibility(
-    {contentVisibilityAuto: true})).length,
-})"""
+MEASURED = """() => {
+  const visible = e => e.checkVisibility({contentVisibilityAuto: true});
+  const folded = [...document.querySelectorAll('details article')].filter(visible).length;
+  document.querySelectorAll('details').forEach(e => { e.open = true; });
+  return {
+    folded, opened: [...document.querySelectorAll('details article')].filter(visible).length,
+    wide: document.documentElement.scrollWidth,
+    out: [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1
+      && !e.closest('.wide')).map(e => e.outerHTML.slice(0, 80)),
+    scale: [...document.querySelectorAll('.chart img')].map(e => e.clientWidth / +e.getAttribute('width')),
+  };
+}"""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -311,6 +325,7 @@ def test_the_page_fits_a_phone_and_a_desk(sheet: Any, pages: dict[str, Path], ki
     assert min(measured["scale"]) > (0.7 if width == 390 else 0.85)  # letters of 8 points stay legible
     assert max(measured["scale"]) <= 1.01
     assert measured["folded"] == 0
+    assert measured["opened"] >= 4
 
 
 PRINTED = """() => [...document.querySelectorAll('figure, .case')].map(e => e.getBoundingClientRect().height)"""

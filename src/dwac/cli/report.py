@@ -1,4 +1,4 @@
-"""`dwac report`: one page on a model: accuracy, calibration, prediction sets, typicality and explanations."""
+"""`dwac report`: one file on a model: a summary for everyone, then quality, trust and explained cases."""
 
 from __future__ import annotations
 
@@ -77,9 +77,10 @@ def report(
 ) -> None:
     """Write a report to read, mail or print: one HTML file that needs no network.
 
-    It shows results on DATA, whose target must be known, and explained predictions. Classes: also a map, and training
-    labels that look wrong. The model was trained on those labels, and misses wrong ones that it has memorised.
-    --check-labels finds them. Numbers: errors, intervals and quantiles. Several labels: each label, decisions and sets.
+    It shows results on DATA, whose target must be known. The first page says in plain words what the model does, how
+    good and how sure it is, and where not to trust it. Then come measures for data scientists, and explained
+    predictions. Classes: also a map, and training labels that look wrong. The model was trained on those labels, and
+    misses wrong ones that it has memorised. --check-labels finds them.
 
     Rows of DATA that were used in training are left out, so you may give the file that was trained on with --test-size.
     Rows that cannot be read are left out, too; the exit code is then 3.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dwac.drawing.records import written
-from dwac.estimator.evaluation import Fact
+from dwac.estimator.evaluation import Fact, OrderedEvaluation
 from dwac.estimator.targets import CLASSES
 from dwac.report import words
 from dwac.report.findings import ClassFindings, Findings
@@ -57,6 +57,13 @@ def headline(found: ClassFindings) -> list[Fact]:
             Fact(promise, words.percent(result.coverage), words.coverage(found)),
             Fact("Labels per prediction set", f"{result.mean_set_size:.2f}", words.set_size(found)),
         ]
+    if isinstance(result, OrderedEvaluation):
+        facts += [
+            Fact("Mean distance", number(result.mean_distance), "Places in the order between the predicted and the "
+                 "true label."),
+            Fact("Ranked probability score", number(result.ranked_probability_score), "The squared error of the "
+                 "probability of at most each label, the mean over labels; 0 is perfect."),
+        ]  # fmt: skip
     return facts
 
 

@@ -14,7 +14,7 @@ from dwac.report.label_findings import LabelFindings
 from dwac.report.number_findings import Floats, NumberFindings
 from dwac.report.parts import Shown
 from dwac.report.pictures import Bar, share_bar
-from dwac.report.summary import Summary, counted, named, of_100, things, unfamiliar
+from dwac.report.summary import Summary, counted, named, of_100, tests, things, unfamiliar
 from dwac.report.words import OFF
 
 _SURE = 0.9  # a probability that people call sure
@@ -41,7 +41,7 @@ def _does(found: ClassFindings) -> str:
 def _good(found: ClassFindings) -> str:
     (low, high), (name, share) = likely_share(found.right), found.commonest
     told = f"Of 100 new cases it gets about {100 * found.result.accuracy:.0f} right"
-    told += f" (judging by {found.result.n:,} tests, between {100 * low:.0f} and {100 * high:.0f})"
+    told += f" (judging by {tests(found)}, between {100 * low:.0f} and {100 * high:.0f})"
     if low > share:
         return f"{told}; always answering {written(name, 30)} would get {100 * share:.0f} right."
     return f"{told}, no better than always answering {written(name, 30)}, which gets {100 * share:.0f} right."
@@ -89,7 +89,7 @@ def _doubt(found: ClassFindings) -> str:
 
 def _weak(found: ClassFindings) -> str:
     bars = [bar for bar in _class_bars(found) if bar.bad]
-    weak = "It is about as good for every class"
+    weak = "In these tests, no class is clearly worse than the others"
     if bars:
         weak = f"It is weakest for {bars[0].name}: of 100 such cases it gets only {100 * bars[0].value:.0f} right"
     return f"{weak}; {unfamiliar(found, lambda rows: f'it gets {counted(found.right[rows])} of these right')}."
@@ -140,15 +140,15 @@ def label_summary(found: LabelFindings) -> Summary:
     low, high = likely_share(every)
     bars = sorted((share_bar(f"has {name}", right[truth[:, i], i], usual) for i, name in enumerate(names)
                    if truth[:, i].any()), key=lambda bar: (not bar.bad, bar.value))  # fmt: skip
-    weak = "It finds every label about equally well"
+    weak = "In these tests, no label is clearly harder to find than the others"
     if bars and bars[0].bad:
         weak = f"Of 100 cases that have {bars[0].name[4:]}, it finds only {100 * bars[0].value:.0f}"
     sentences = (
         f"It tells which of {len(names):,} labels ({named(found.clf.classes_.tolist())}) {things(found)} have, by "
         f"comparing each new one with {found.n_examples:,} examples whose labels are known.",
-        f"Of 100 new cases it gets every label right for about {100 * every.mean():.0f} (judging by {len(truth):,} "
-        f"tests, between {100 * low:.0f} and {100 * high:.0f}), and of 100 single labels {100 * usual:.0f}, where "
-        f"always giving the commoner answer would get {100 * guess:.0f}.",
+        f"Of 100 new cases it gets every label right for about {100 * every.mean():.0f} (judging by "
+        f"{tests(found)}, between {100 * low:.0f} and {100 * high:.0f}), and of 100 single labels {100 * usual:.0f}, "
+        f"where always giving the commoner answer would get {100 * guess:.0f}.",
         f"{_when_sure(stated.ravel(), right.ravel(), 'labels')}; overall it says {100 * stated.mean():.0f} % and is "
         f"right {of_100(usual)} times.",
         _label_doubt(found),
@@ -195,7 +195,7 @@ def number_summary(found: NumberFindings) -> Summary:
         f"It estimates {what} for {things(found)}, by averaging the numbers of the most similar of "
         f"{found.n_examples:,} known examples.",
         f"Half of its estimates are off by at most {amount(half)}{unit}, and 9 of 10 by at most {amount(most)} "
-        f"(judging by {len(off):,} tests); always giving the average, half would be off by at most "
+        f"(judging by {tests(found)}); always giving the average, half would be off by at most "
         f"{amount(float(np.median(guess)))}.",
         _number_sure(found),
         _number_doubt(found),
@@ -232,8 +232,10 @@ def _number_doubt(found: NumberFindings) -> str:
         return "It cannot say of a single case how far off it may be."
     low, high = np.quantile(found.truth, [found.result.epsilon / 2, 1 - found.result.epsilon / 2], axis=0)
     median = np.median(ends[..., 1] - ends[..., 0], axis=0)
-    if not np.isfinite(median).all() or not (high > low).all():
+    if not np.isfinite(median).all():
         return "Its ranges have no end: too few examples were set aside for them."
+    if not (high > low).all():
+        return "The wider its range for a case, the less sure it is; the tested cases are too alike to judge widths by."
     of = float((median / (high - low)).mean())
     wide = f"Half of its ranges are at most {amount(float(median[0]))} wide" if len(median) == 1 else "Its ranges"
     verb = "," if len(median) == 1 else " are"

@@ -44,6 +44,11 @@ def things(found: Findings) -> str:
     return _THINGS.get(found.clf.encoder_.kind, "cases")
 
 
+def tests(found: Findings) -> str:
+    """How many cases were tested."""
+    return f"{found.result.n:,} test{'s' * (found.result.n != 1)}"
+
+
 def of_100(share: float) -> str:
     """A share as so many of 100, with what is nearly all or nothing said as such.
 
