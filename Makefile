@@ -1,4 +1,5 @@
 # make demo: set up and run the main job.   make test: set up and run every check.
+# make docs: builds the site into site/, to be read offline from site/index.html.
 # make test-engines: the tests on Dask, Ray, Spark (which needs Java 17) and an object store.
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
 PYTHON ?= python3
@@ -6,7 +7,7 @@ BIN := .venv/bin
 # One more than there are cores: many tests wait for other processes.
 JOBS := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
-.PHONY: demo test types tests test-engines test-lowest build bench clean
+.PHONY: demo test types tests docs test-engines test-lowest build bench clean
 
 demo: .venv/demo
 	$(BIN)/dwac demo
@@ -24,6 +25,10 @@ tests: .venv/test
 	$(BIN)/pytest -n $(JOBS)
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \
 		tests/engine tests/nn/test_loss.py
+
+# A warning ends it: a broken link, a page that nobody can find, a docstring that cannot be read. `make test` builds it, too.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Ray and Spark are large (0.7 GB installed): `make test` runs these tests on Dask alone. Here none may be skipped.
 test-engines: .venv/engines
@@ -55,15 +60,16 @@ bench: .venv/bench
 	$(BIN)/python -m benchmarks.worth
 
 clean:
-	rm -rf .venv .venv-lowest .venv-build build dist src/*.egg-info
+	rm -rf .venv .venv-lowest .venv-build build dist site src/*.egg-info
 
 # One marker per set of extras: installed again only when pyproject.toml changes. Most modules of the dependencies are
 # never imported: Python compiles those that are.
 .venv/demo: EXTRAS := cli
 .venv/test: EXTRAS := dev
+.venv/docs: EXTRAS := cli,docs
 .venv/bench: EXTRAS := dev,bench
 .venv/engines: EXTRAS := dev,engines
-.venv/demo .venv/test .venv/bench .venv/engines: pyproject.toml | $(BIN)/python
+.venv/demo .venv/test .venv/docs .venv/bench .venv/engines: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
 	@touch $@
 

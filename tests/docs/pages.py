@@ -7,9 +7,11 @@ with `# not run here` is not run: its Python must compile and name what exists, 
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import shlex
 import textwrap
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -68,10 +70,7 @@ def _run(block: Block, namespace: dict[str, Any]) -> None:
         exec(compile(block.code, "page", "exec"), namespace)
         return
     for command in commands(block.code):
-        if isinstance(command, Program):
-            exec(compile(command.code, "page", "exec"), {"__name__": "__main__"})
-        else:
-            command.run()
+        command.run()
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,12 @@ class Program:
     """The Python of a line `python -c "…"`."""
 
     code: str
+
+    def run(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # a process that ends closes its files
+            exec(compile(self.code, "page", "exec"), {"__name__": "__main__"})
+            gc.collect()
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,10 @@ class Command:
     def run(self) -> None:
         given = None if self.source is None else Path(self.source).read_text()
         shown = CliRunner().invoke(app, self.words, input=given, env={"COLUMNS": "120"})
-        assert shown.exit_code == self.code, f"dwac {shlex.join(self.words)} ended with {shown.exit_code}:\n{shown.output}"
+        if shown.exception is not None and not isinstance(shown.exception, SystemExit):
+            raise shown.exception
+        said = f"dwac {shlex.join(self.words)} ended with {shown.exit_code}:\n{shown.output}"
+        assert shown.exit_code == self.code, said
         if self.target is not None:
             Path(self.target).write_text(shown.stdout)
 

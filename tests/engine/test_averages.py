@@ -242,6 +242,23 @@ def test_a_value_lies_between_the_ends_exactly_where_its_tails_reach_the_level(s
         assert bool(inside[(reached == level)].all())
 
 
+@every_device
+def test_many_levels_at_once_have_the_ends_that_each_has_alone(device):
+    """At once, all votes are cumulated; alone, the blocks, and one block is looked into."""
+    rng = np.random.default_rng(0)
+    voters = voters_of(rng.normal(size=(1000, 3)), device=device)
+    y = torch.as_tensor(rng.integers(0, 300, 1000) * 0.1, device=device)
+    h = torch.as_tensor(rng.normal(size=(5, 3)) * 2, device=device)
+    levels = torch.as_tensor(np.log(rng.uniform(0, 1, size=(5, 40))), device=device)
+    levels[:, 0], levels[:, 1] = -torch.inf, 0.0
+    lower, upper = weighted_ends(voters, h, in_order(y), levels)
+    for column in range(40):
+        alone = weighted_ends(voters, h, in_order(y), levels[:, column : column + 1])
+        assert torch.equal(lower[:, column], alone[0][:, 0])
+        assert torch.equal(upper[:, column], alone[1][:, 0])
+    assert lower.unique().numel() > 50
+
+
 def test_shares_of_the_first_references_in_order_cumulate():
     queries, references, _ = case(3, 150, 2, 1)
     y = torch.as_tensor(np.random.default_rng(1).normal(size=150))

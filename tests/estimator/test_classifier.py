@@ -44,7 +44,7 @@ EXPECTED = {
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [DWACClassifier(epochs=12, batch_size=32, learning_rate=1e-2, random_state=0, device="cpu")],
+    [DWACClassifier(epochs=6, batch_size=32, learning_rate=1e-2, random_state=0, device="cpu")],
     expected_failed_checks=lambda _: EXPECTED,
 )
 @pytest.mark.filterwarnings("ignore")

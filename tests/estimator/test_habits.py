@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError, ShapeError
@@ -272,6 +273,22 @@ def test_what_a_data_loader_must_give_is_said() -> None:
         DWACClassifier(Small(), **QUICK).fit(DataLoader(TensorDataset(x, x, x)))
     with pytest.raises(ShapeError, match="at least one batch"):
         DWACClassifier(Small(), **QUICK).fit(DataLoader(TensorDataset(x[:0], x[:0])))
+
+
+class Once(IterableDataset[Any]):
+    """Rows that can be read a single time."""
+
+    def __init__(self) -> None:
+        self.rows = iter(zip(torch.as_tensor(NUMBERS), (Y == "low").tolist(), strict=True))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.rows
+
+
+def test_no_batch_of_rows_that_can_be_read_once_is_lost(two) -> None:
+    clf = DWACClassifier(**QUICK).fit(DataLoader(Once(), batch_size=32))
+    assert len(named(clf)) == N
+    assert np.allclose(clf.predict_proba(NUMBERS), two.predict_proba(NUMBERS))
 
 
 # partial_fit

@@ -149,7 +149,7 @@ def test_many_print_as_a_table(width: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[0].split() == ["id", "label", "probability", "confidence", "typicality", "heaviest", "voter"]
     assert [line.split()[:2] for line in lines[1:4]] == [["row0", "no"], ["row1", "yes"], ["row2", "yes"]]
     assert lines[3].endswith("  > 99.9 %: joe")
-    assert lines[-1] == "(3 explanations; print one to see it in full)"
+    assert lines[-1] == "(3 explanations; print a single one to see all of it)"
     assert str(many()) == repr(many())
 
 

@@ -177,6 +177,7 @@ def test_the_first_page_on_labels_says_what_is_measured(models: dict[str, Any]) 
     right = models["labels"].predict(X) == Y.to_numpy()
     assert f"every label right for about {100 * right.all(axis=1).mean():.0f} " in told[1]
     assert f"of 100 single labels {100 * right.mean():.0f}" in told[1]
+    assert of.result.undecided is not None
     assert f"decides {summary.of_100(1 - of.result.undecided)} labels" in told[3]
 
 
@@ -326,7 +327,7 @@ def test_the_report_prints_with_its_summary_on_one_page_and_nothing_folded(
     sheet.emulate_media(media="print")
     assert sheet.evaluate("document.documentElement.scrollWidth") <= 688
     assert max(sheet.evaluate(PRINTED)) < 1017  # no figure or case is longer than a page, where it would be cut
-    sheet.emulate_media(media="screen")
+    sheet.emulate_media(media="null")
     printed = pdfium.PdfDocument(content)
     texts = [re.sub(r"\s+", " ", each.get_textpage().get_text_range()) for each in printed]
     assert 4 <= len(texts) <= 24

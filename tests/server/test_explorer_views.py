@@ -151,13 +151,19 @@ def test_a_private_explorer_gives_no_columns_words_or_records(table: DWACClassif
         assert page.ask("POST", "words", {"row": "red"}).code == "not_available"
 
 
-def test_selections_of_numbers_and_of_several_labels(numbers: DWACRegressor, tags: DWACClassifier) -> None:
+def test_selections_of_numbers_and_of_several_labels(
+    numbers: DWACRegressor, two_numbers: DWACRegressor, tags: DWACClassifier
+) -> None:
     for page in reading(Explorer.of(numbers, SIZES[240:250], PAID[240:250])):
         rows = posted_csv(page, [0, page.first_row])
         assert float(rows[1]["prediction"]) == pytest.approx(numbers.predict(SIZES[240:241])[0])
         assert float(rows[0]["number"]) == pytest.approx(numbers.references_.targets[0, 0])
         assert rows[0]["prediction"] == ""
         assert page.get(f"points/{page.first_row}/brief")["true"] == PAID.iloc[240]
+    for page in reading(Explorer.of(two_numbers, SIZES[240:250])):
+        (row,) = posted_csv(page, [0])
+        wanted = two_numbers.references_.targets[0].tolist()
+        assert [float(row["number_pay"]), float(row["number_months"])] == pytest.approx(wanted)
     for page in reading(Explorer.of(tags, SIZES[240:250], TAGS[240:250])):
         found: Any = page.post("selected", points=[page.first_row, 0])["examples"]
         assert set(found[0]["true"]) == {name for name in TAGS if TAGS[name].iloc[240]}

@@ -143,3 +143,31 @@ def test_the_scale_lowers_the_loss_of_a_model_that_is_too_sure() -> None:
     before = evaluate(model, x[300:], y[300:])[0]
     assert fit_scale(model, x[300:], y[300:]) < 0.8
     assert evaluate(model, x[300:], y[300:])[0] < before
+
+
+class OneByOne(nn.Sequential):
+    """Predicts row by row; keeps the sizes of the batches that it evaluates."""
+
+    rows_at_once = {"cpu": 1}  # noqa: RUF012
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            self.sizes = [*getattr(self, "sizes", []), len(x)]
+        features: torch.Tensor = super().forward(x)
+        return features
+
+
+def test_validation_embeds_batches_even_if_predictions_are_made_row_by_row() -> None:
+    torch.manual_seed(0)
+    network = OneByOne(nn.Linear(4, 16), nn.ReLU())
+    model = WeightedAverage(network, n_classes=3)
+    validation = clusters(60, seed=1)
+    history = train(model, *clusters(), validation=validation, epochs=2, batch_size=32, rescale=True)
+    assert 1 not in network.sizes
+    assert max(network.sizes[1:-4]) <= 32  # before the rows are remembered
+    same = model_of(WeightedAverage)  # the same start, and more rows at once
+    again = train(same, *clusters(), validation=validation, epochs=2, batch_size=32, rescale=True)
+    assert history["validation_loss"].tolist() == pytest.approx(again["validation_loss"].tolist(), rel=1e-6)
+    network.sizes = []
+    assert evaluate(model, *validation)[0] == pytest.approx(evaluate(same, *validation)[0], rel=1e-5)
+    assert set(network.sizes) == {1}

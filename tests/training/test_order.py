@@ -13,7 +13,7 @@ from torch import nn
 from dwac.errors import InputError
 from dwac.nn import WeightedAverage
 from dwac.training import evaluate, train
-from dwac.training.order import WINDOW, n_batches, read, windows
+from dwac.training.order import WINDOW, even_size, n_batches, read, windows
 from tests.training.test_loop import clusters, model_of
 
 
@@ -92,3 +92,11 @@ def test_a_checkpoint_of_other_blocks_is_refused(tmp_path: Path):
         train(WeightedAverage(nn.Linear(4, 4), 3), *clusters(), block_rows=11, **options)
     with pytest.raises(InputError, match="block_rows"):
         train(WeightedAverage(nn.Linear(4, 4), 3), *clusters(), block_rows=0)
+
+
+@given(n=st.integers(0, 2000), most=st.integers(1, 600))
+def test_even_batches_are_as_few_and_as_small_as_possible(n, most):
+    size = even_size(n, most)
+    assert 1 <= size <= most
+    assert -(-n // size) == -(-n // most)
+    assert size == 1 or -(-n // (size - 1)) > -(-n // most)

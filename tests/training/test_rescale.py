@@ -11,6 +11,7 @@ import dwac
 from dwac import DWACClassifier, storage, training
 from dwac.errors import StorageError
 from dwac.nn import WeightedAverage
+from dwac.training.validation import HeldOut
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "device": "cpu", "random_state": 0, "verbose": False}
 
@@ -55,6 +56,20 @@ def test_vectors_are_the_embedding_and_the_scaled_numbers(near: DWACClassifier) 
     np.testing.assert_allclose(near.embed(X)[:, size:], model.raw_feature_weight * numeric, rtol=1e-5)
     voters = X.loc[list(near.references_.ids)]
     np.testing.assert_allclose(near.embed(voters), near.references_.embeddings.numpy(), atol=1e-5)
+
+
+def test_candidates_are_judged_by_the_votes_that_they_would_have(near: DWACClassifier) -> None:
+    model = near.model_
+    assert isinstance(model, WeightedAverage)
+    X, y = chess_board(60, seed=2)
+    h, labels = torch.as_tensor(near.embed(X), dtype=torch.float32), torch.as_tensor(y)
+    voters = model.references
+    held_out = HeldOut(model, h, labels, (voters.embeddings, voters.labels), torch.tensor([1.0, 3.0]))
+    judged = held_out.judge([1.0, 0.5])
+    for losses, factor in zip(judged.losses, (1.0, 0.5), strict=True):
+        heard = dwac.ReferenceSet(factor * voters.embeddings, voters.labels, class_weights=[1.0, 3.0])
+        own = heard.probabilities(factor * h)[torch.arange(60), labels]
+        torch.testing.assert_close(losses, -own.double().clamp_min(1e-30).log(), rtol=1e-4, atol=1e-4)
 
 
 def test_a_row_far_from_all_others_is_not_typical(near: DWACClassifier) -> None:

@@ -1,6 +1,6 @@
 """The pictures of the concepts in docs/, drawn from real models of scikit-learn's digits and wines.
 
-    python tools/pictures/concepts.py      # writes docs/pictures/*.svg
+python tools/pictures/concepts.py      # writes docs/pictures/*.svg
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def typicality() -> Any:
     bins = np.linspace(0, 1, 21)
     for place, (name, rows) in enumerate([("digits 0 to 8", images[1000:]), ("9, never seen", DIGITS.images[~known])]):
         values = clf.conformal(rows).typicality
-        axes.hist(values, bins=bins, weights=np.full(len(values), 1 / len(values)), alpha=0.6, color=COLOURS[place])
-        axes.hist(values, bins=bins, weights=np.full(len(values), 1 / len(values)), histtype="step", color=COLOURS[place],
-                  ls="--" if place else "-", label=name)  # fmt: skip
+        look = {"bins": bins, "weights": np.full(len(values), 1 / len(values)), "color": COLOURS[place]}
+        axes.hist(values, alpha=0.6, **look)
+        axes.hist(values, histtype="step", ls="--" if place else "-", label=name, **look)
     axes.set_xlabel("typicality", fontsize=9)
     axes.set_ylabel("share of rows", fontsize=9)
     axes.legend(fontsize=8, frameon=False)

@@ -59,7 +59,7 @@ def run(notebook: dict[str, Any]) -> dict[str, Any]:
 
     os.environ.setdefault("MPLBACKEND", "agg")
     InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(history_manager=None)
+    shell: Any = InteractiveShell.instance(history_manager=None)
     shell.display_formatter.active_types = list(SHOWN)
     try:
         return {**notebook, "cells": [_ran(cell, shell) for cell in notebook["cells"]]}
@@ -72,21 +72,21 @@ def _ran(cell: Cell, shell: Any) -> Cell:
         return cell
     source = "".join(cell["source"])
     results: list[Any] = []
-    # The value of a last line is displayed, unless it ends with a semicolon.
-    shell.display_trap.hook = (lambda value: None) if source.endswith(";") else results.append
+    shell.display_trap.hook = results.append  # the value of a last line
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         done = shell.run_cell(source)
     done.raise_error()
     outputs = [_stream(printed.getvalue())] if printed.getvalue() else []
-    outputs += [_display(shell.display_formatter.format(value)[0]) for value in results if value is not None]
+    if not source.endswith(";"):
+        outputs += [_display(shell.display_formatter.format(value)[0]) for value in results if value is not None]
     outputs += [_display({"image/png": picture}) for picture in _drawn()]
     return {**cell, "outputs": outputs}
 
 
 def _drawn() -> Iterator[bytes]:
     """The open figures of pyplot, which a notebook shows after a cell and then closes."""
-    pyplot = sys.modules.get("matplotlib.pyplot")
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
     for number in pyplot.get_fignums() if pyplot else ():
         file = io.BytesIO()
         pyplot.figure(number).savefig(file, format="png", dpi=90)

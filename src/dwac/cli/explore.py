@@ -14,16 +14,22 @@ from rich.progress import Progress
 from dwac.cli import unreadable
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
 from dwac.cli.options import (
+    DayFirstOption,
+    DecimalOption,
     DeviceOption,
     EncodingOption,
     EpsilonOption,
     FormatOption,
     IdOption,
     ModelArgument,
+    SeparatorOption,
+    SheetOption,
     StrictOption,
     TargetOption,
     TextOption,
+    told,
 )
+from dwac.cli.output import print_notes
 from dwac.errors import InputError
 from dwac.reading import Model, Rows, load, read
 
@@ -56,6 +62,10 @@ def explore(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    day_first: DayFirstOption = None,
+    sheet: SheetOption = None,
     strict: StrictOption = False,
 ) -> None:
     """Explore predictions in your browser: a map, the votes, and what would change without them. Runs until Ctrl-C.
@@ -78,8 +88,10 @@ def explore(
     if compare is not None and data is None:
         raise InputError("--compare needs data to compare the models on: dwac explore MODEL DATA --compare OTHER")
     given: dict[str, Any] = {"target": target, "text": text, "ids": ids, "form": form, "encoding": encoding}
+    given |= {"told": told(separator, decimal, day_first), "sheet": sheet}
     loaded = load(model, device=device)
     rows = None if data is None else _rows(data, loaded, given)
+    print_notes(() if rows is None else rows.notes)
     rival = None
     if compare is not None and data is not None:
         other = load(compare, device=device)

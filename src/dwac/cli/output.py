@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from dwac.drawing.records import plain
@@ -54,7 +54,7 @@ class _Printed(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a line."""
         hint = f"; {self.hint}" if self.hint and getattr(record, "estimate", False) else ""
-        Console(stderr=True).print(f"{record.getMessage()}{hint}", highlight=False, soft_wrap=True)
+        sys.stderr.write(f"{record.getMessage()}{hint}\n")  # which a bar replaces; a new Console would write into it
 
 
 @contextmanager

@@ -129,7 +129,7 @@ def _predicted(
     clf: Estimator, rows: Rows, epsilon: float, *, private: bool, probabilities: bool, **asked: Any
 ) -> pd.DataFrame:
     """What is predicted of each row; many rows a part at a time, so that it can be said how far it is."""
-    frames = []
+    frames: list[pd.DataFrame] = []
     with rows_bar("predicting", len(rows), show="auto" if len(rows) > _AT_ONCE else False) as done:
         for start in range(0, len(rows), _AT_ONCE):
             part = rows if len(rows) <= _AT_ONCE else rows.take(np.arange(start, min(start + _AT_ONCE, len(rows))))

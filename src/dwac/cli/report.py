@@ -14,16 +14,23 @@ from dwac import report as reports
 from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
+    DayFirstOption,
+    DecimalOption,
     DeviceOption,
     EncodingOption,
     EpsilonOption,
     FormatOption,
     IdOption,
     ModelArgument,
+    SeparatorOption,
+    SheetOption,
     StrictOption,
     TargetOption,
     TextOption,
+    UnlabelledOption,
+    told,
 )
+from dwac.cli.output import print_notes
 from dwac.errors import InputError
 from dwac.estimator import DWACClassifier
 from dwac.estimator.targets import LABELS, NUMBERS
@@ -61,6 +68,11 @@ def report(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    unlabelled: UnlabelledOption = "refuse",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    day_first: DayFirstOption = None,
+    sheet: SheetOption = None,
     strict: StrictOption = False,
 ) -> None:
     """Write a report to read, mail or print: one HTML file that needs no network.
@@ -83,7 +95,10 @@ def report(
     loaded = load(model, device=device)
     if check_labels is not None and loaded.task in (LABELS, NUMBERS):
         raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
-    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding)
+    so: dict[str, Any] = {"told": told(separator, decimal, day_first), "encoding": encoding}
+    of: dict[str, Any] = {**so, "target": target, "text": text, "ids": ids, "form": form, "unlabelled": unlabelled}
+    rows = read(data, like=loaded, labelled=True, sheet=sheet, **of)
+    print_notes(rows.notes)
     hidden = private or loaded.clf.private_
     rows, bad = _readable(loaded.clf, rows, strict=strict)
     rows, note = fresh(loaded.clf, rows, data, private=hidden)
@@ -94,13 +109,11 @@ def report(
         console.print(f"dwac: note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
     strange = None
     if unlike is not None:
-        others = read(unlike, like=loaded, labelled=False, encoding=encoding)
+        others = read(unlike, like=loaded, labelled=False, **so)
         strange = _readable(loaded.clf, others, strict=strict)[0].X
     issues = None
     if check_labels is not None:
-        judged = read(
-            check_labels, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding
-        )
+        judged = read(check_labels, like=loaded, labelled=True, **of)
         judged = _readable(loaded.clf, judged, strict=strict)[0]
         assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)

@@ -173,10 +173,16 @@ def _shown(run: Run, results: Iterator[Done], console: Console) -> Iterator[Done
                 progress.update(bar, advance=size[done.piece], description=said)
                 yield done
         return
-    finished, last = 0, began
+    finished, last, estimated = 0, began, False
     for done in results:
         finished += size[done.piece]
         now = time.perf_counter()
+        if not estimated:
+            estimated = True
+            whole = (now - began) * total / finished
+            if whole > _EVERY:
+                hint = "Ctrl-C stops, and the same command goes on from there"
+                console.print(f"scoring takes about {duration(whole)}; {hint}", highlight=False, soft_wrap=True)
         if now - last >= _EVERY:
             last = now
             left = (now - began) * (total - finished) / finished

@@ -20,7 +20,7 @@ from dwac.reading import MARK, TASKS, Estimator, Rows
 NAMES = {CLASSES: "classes", ORDERED: "ordered labels", LABELS: "several labels", NUMBERS: "numbers"}
 _SHOWN = 8  # labels
 _SMALL = 4_000  # rows: smaller tables are cross-fitted
-_FEW_EPOCHS = {"tabular": 6, "image": 6, "text": 10}  # of --fast
+_FEW_EPOCHS = {"tabular": 10, "image": 6, "text": 10}  # of --fast
 
 
 def estimator(task: str, encoder: str, **settings: Any) -> Estimator:

@@ -168,9 +168,7 @@ def train(
     ] = None,
     fast: Annotated[
         bool,
-        typer.Option(
-            "--fast", help="Train one network for a few epochs: several times faster, a little less accurate."
-        ),
+        typer.Option("--fast", help="Train one network for a few epochs: two to four times faster, and less accurate."),
     ] = False,
     encoder: Annotated[
         str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, huggingface:FOLDER.")

@@ -102,7 +102,7 @@ def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> L
     return Layout(centres, radii, classes, means, axes, False)
 
 
-def spread(found: Layout, wide: float = 1.5) -> Layout:
+def spread(found: Layout, wide: float = 1.7) -> Layout:
     """The same groups on a map that fills a page `wide` times as wide as high: large discs, little empty space.
 
     The map is turned so that it is widest from left to right, empty stretches between far groups are mostly closed

@@ -34,6 +34,7 @@ class Recipe:
     ensemble_size: int = 1  # networks that vote together on a GPU; on a CPU only one
     mixed_precision: bool = False  # on a GPU
     compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
+    threads: int | None = None  # on a CPU: more than so many do not make training faster; None: all are of use
 
 
 class Encoder(ABC):

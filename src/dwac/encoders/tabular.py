@@ -310,7 +310,7 @@ class TabularEncoder(Encoder):
         if self.settings["network"] == "wide":
             self.widths = [_WIDE]
             # The number of steps is what counts, and cross-fitting knows it; these are for a single split.
-            self.recipe = Recipe(40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=8)
+            self.recipe = Recipe(40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=8, threads=2)
             return
         if numbers:
             self.recipe = Recipe(
@@ -322,6 +322,7 @@ class TabularEncoder(Encoder):
                 embedding_size=32 if large else 16,
                 ensemble_size=4,
                 compiled=True,
+                threads=None if large else 2,
             )
             return
         self.recipe = Recipe(
@@ -334,6 +335,7 @@ class TabularEncoder(Encoder):
             auxiliary_weight=1.0 if large else 0.0,
             ensemble_size=3 if large else 4,
             compiled=True,
+            threads=None if large else 2,
         )
 
     def fit(self, X: Any, y: Any = None) -> Self:

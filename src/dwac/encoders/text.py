@@ -143,23 +143,24 @@ class TextEncoder(Encoder):
         self._choose_recipe()
 
     def _choose_recipe(self) -> None:
-        small = self._sizes["rows"] < 2000
+        few, small = self._sizes["rows"] < 600, self._sizes["rows"] < 2000
         if self.settings["network"] == "paper":
             self.recipe = Recipe(50, batch_size=64, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
             return
         # Few words decide a short text, so votes easily become overconfident: a strong penalty keeps classes close.
         self.recipe = Recipe(
-            epochs=60 if small else 24,
+            epochs=60 if few else 24,
             batch_size=64 if small else 256,
             learning_rate=5e-3,
             weight_decay=1e-2,
-            patience=15 if small else 8,
+            patience=15 if few else 12 if small else 8,
             # Most n-grams are rare. With a slow average of squares, each rare gradient moves its n-gram far: by
             # 1/√(1-β₂) learning rates, 32 at 0.999.
             beta2=0.95,
             penalty=1e-2,
             ensemble_size=4,
             compiled=True,
+            threads=2,
         )
 
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -178,6 +178,10 @@ class _Cumulated:
     def quantiles(self, log_levels: Tensor, *, above: bool = False) -> Tensor:
         """The first target in order at which the votes reach each level (n, C); the last from above."""
         goals = log_levels + self._total - _SLACK
+        if _BLOCK * goals.shape[1] > self.rows.numel():  # more would be looked at than there are
+            sums, last = self._each_down if above else self._each_up, self.ordered.size - 1
+            places = torch.searchsorted(sums[:, 1:].contiguous(), goals).clamp_max_(last)
+            return self.ordered.values[last - places if above else places]
         sums = self._down if above else self._up
         # The blocks in which they reach it, in the direction of the sums.
         blocks = torch.searchsorted(sums[:, 1:].contiguous(), goals).clamp_max_(len(self.rows) - 1)

@@ -22,7 +22,7 @@ from dwac.encoders import Encoder, ModuleEncoder
 from dwac.encoders.module import gathered
 from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
-from dwac.estimator.containers import from_loader, native, require_order
+from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import ROUNDING, Novelty
@@ -85,10 +85,10 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
             return native(X), native(y, "y")
         if ids is not None and not isinstance(ids, str):
             require_order(X, "ids name rows in the order of the dataset")
-        found = from_loader(X, tables=not isinstance(self.encoder, torch.nn.Module | ModuleEncoder))
-        if found is None:
-            return X, y  # a stream
-        rows, labels = found
+        found, tables = batches_of(X)
+        if tables and not isinstance(self.encoder, torch.nn.Module | ModuleEncoder):
+            return found, y  # a stream
+        rows, labels = gathered_batches(found)
         if labels is None and y is not None:
             require_order(X, "y has labels in the order of the dataset")
         if labels is not None and y is not None:
@@ -481,7 +481,7 @@ def rows_for(X: Any, encoder: Encoder) -> Any:
     """X in the form that everything below works on."""
     if isinstance(X, DataLoader):
         require_order(X, "rows are answered in the order of the dataset")
-        X = (from_loader(X, tables=False) or (None,))[0]
+        X = gathered_batches(batches_of(X)[0])[0]
     elif isinstance(X, Dataset):
         X = gathered(X)[0]
     return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else native(X))

@@ -6,7 +6,8 @@ pandas, NumPy, tensors, lists and streams pass as they are. Answers stay NumPy a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -82,19 +83,19 @@ def memory() -> float:
 # DataLoader
 
 
-def from_loader(loader: DataLoader[Any], *, tables: bool) -> tuple[Any, Any] | None:
-    """(X, y) of all batches of a DataLoader, in memory; y is None if batches have no labels.
+def batches_of(loader: DataLoader[Any]) -> tuple[Iterator[Any], bool]:
+    """(all batches of a DataLoader, once; whether they are tables of numbers with labels)."""
+    batches = iter(loader)
+    first = next(batches, None)
+    if first is None:
+        raise ShapeError("the DataLoader must have at least one batch; it gave none")
+    x, y = _pair(first)
+    return chain([first], batches), isinstance(x, Tensor) and x.ndim == 2 and y is not None
 
-    A batch is x, (x, y) or ((x1, x2, …), y). tables: False also reads batches that are tables of numbers; True leaves
-    these to be read as a stream, and the answer is None.
-    """
-    try:
-        first = next(iter(loader))
-    except StopIteration:
-        raise ShapeError("the DataLoader must have at least one batch; it gave none") from None
-    if tables and _is_table(first):
-        return None
-    pairs = [_pair(batch) for batch in loader]
+
+def gathered_batches(batches: Iterable[Any]) -> tuple[Any, Any]:
+    """(X, y) of all batches, in memory; y is None if they have no labels. A batch is x, (x, y) or ((x1, x2, …), y)."""
+    pairs = [_pair(batch) for batch in batches]
     labels = [y for _, y in pairs]
     return _joined([x for x, _ in pairs]), None if labels[0] is None else _joined(labels)
 
@@ -108,11 +109,6 @@ def require_order(loader: DataLoader[Any], why: str) -> None:
     """Raise an error for a DataLoader that shuffles."""
     if not in_order(loader):
         raise InputError(f"{why}, but this DataLoader shuffles; use one with shuffle=False")
-
-
-def _is_table(batch: Any) -> bool:
-    x, y = _pair(batch)
-    return isinstance(x, Tensor) and x.ndim == 2 and y is not None
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

@@ -31,6 +31,7 @@ from dwac.nn.batches import Inputs
 from dwac.nn.ranks import shared, sharing
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
 from dwac.training.progress import progress_bar
+from dwac.training.threads import few_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -130,41 +131,44 @@ class DWACEstimator(Editable):
         by_class = self._class_weights(target, codes[parts.training])
         seed = int(rng.randint(2**31 - 1))
         inputs = self._encoded(encoder, X, codes, parts)
-        device = device_of(self.device)
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            ensemble_size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
-            ensemble_size = FOLDS * VIEWS if crossed else ensemble_size
-            task = self._task(target, codes, reading.exact, parts.training)
-            model = self._new_model(encoder, target, ensemble_size, task=task).to(device)
-            folds = folds_of(torch.as_tensor(codes), seed=seed)
-            if crossed:
-                history = self._cross_fit(
-                    model, inputs, task.codes, weights, by_class, folds, seed, target.kind != LABELS
+        with few_threads(encoder.recipe.threads):
+            device = device_of(self.device)
+            with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
+                torch.manual_seed(seed)
+                ensemble_size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
+                ensemble_size = FOLDS * VIEWS if crossed else ensemble_size
+                task = self._task(target, codes, reading.exact, parts.training)
+                model = self._new_model(encoder, target, ensemble_size, task=task).to(device)
+                folds = folds_of(torch.as_tensor(codes), seed=seed)
+                if crossed:
+                    history = self._cross_fit(
+                        model, inputs, task.codes, weights, by_class, folds, seed, target.kind != LABELS
+                    )
+                else:
+                    history = self._train_parts(model, encoder, inputs, task.codes, weights, by_class, parts, seed)
+            self._took(features, target, encoder, model, history, group_of)
+            if isinstance(model, WeightedAverage):
+                voter_ids = names[parts.training]
+                exact = reading.exact[parts.training] if target.kind == NUMBERS else None
+                model.references = model.references.replaced(
+                    ids=voter_ids.tolist(), class_weights=by_class, targets=exact
                 )
-            else:
-                history = self._train_parts(model, encoder, inputs, task.codes, weights, by_class, parts, seed)
-        self._took(features, target, encoder, model, history, group_of)
-        if isinstance(model, WeightedAverage):
-            voter_ids = names[parts.training]
-            exact = reading.exact[parts.training] if target.kind == NUMBERS else None
-            model.references = model.references.replaced(ids=voter_ids.tolist(), class_weights=by_class, targets=exact)
-            self._keep(voter_ids, take(X, parts.training))
-        self._novelty = self._new_novelty(tuple(part[parts.training] for part in inputs))
-        held = parts.calibration if len(parts.calibration) else parts.validation
-        votes = isinstance(model, WeightedAverage)
-        validation = parts.validation if votes else parts.validation[:0]
-        self._validation_rows = self._held_out(inputs, codes, reading.exact, names, validation)
-        self.validation_ids_ = names[parts.validation]
-        self._folds = Folds(names, folds.numpy(), ensemble_size) if crossed else None
-        if isinstance(encoder, TabularEncoder) and crossed:
-            inputs, held = encoder.transform_left_out(X), parts.training
-        self._calibrate(self._held_out(inputs, codes, reading.exact, names, held))
-        if votes:
-            self._novelty = self._fitted_novelty()
-        n = len(self._validation_rows.y)
-        if isinstance(model, WeightedAverage) and self.voters is not None and wanted(self.voters, len(voter_ids), n):
-            self._represent(None if self.voters == "auto" else int(self.voters), strict=False)
+                self._keep(voter_ids, take(X, parts.training))
+            self._novelty = self._new_novelty(tuple(part[parts.training] for part in inputs))
+            held = parts.calibration if len(parts.calibration) else parts.validation
+            votes = isinstance(model, WeightedAverage)
+            validation = parts.validation if votes else parts.validation[:0]
+            self._validation_rows = self._held_out(inputs, codes, reading.exact, names, validation)
+            self.validation_ids_ = names[parts.validation]
+            self._folds = Folds(names, folds.numpy(), ensemble_size) if crossed else None
+            if isinstance(encoder, TabularEncoder) and crossed:
+                inputs, held = encoder.transform_left_out(X), parts.training
+            self._calibrate(self._held_out(inputs, codes, reading.exact, names, held))
+            if votes:
+                self._novelty = self._fitted_novelty()
+            few = self.voters is not None and wanted(self.voters, len(parts.training), len(self._validation_rows.y))
+            if votes and few:
+                self._represent(None if self.voters == "auto" else int(self.voters), strict=False)
         return self
 
     def _took(

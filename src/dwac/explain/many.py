@@ -90,7 +90,7 @@ class Explanations(list[E]):
 
     def _more(self) -> str:
         rest = f"{len(self) - _LINES:,} more rows; " if len(self) > _LINES else ""
-        return f"{rest}print one to see it in full"
+        return f"{rest}print a single one to see all of it"
 
     def __repr__(self) -> str:
         """A table, a line per explanation."""

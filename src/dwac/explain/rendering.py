@@ -154,6 +154,8 @@ def _value(value: Any) -> str:
 
 def cell(name: str, value: Any, private: bool) -> str:
     """A cell of the table of voters; a share is a percentage, with a bar."""
+    if name == "distance" and isinstance(value, float):
+        return f"<td>{distance(value)}</td>"
     if name != "share" or isinstance(value, str):
         return f"<td{_TEXT if isinstance(value, str) and len(value) > _LONGEST else ''}>{_value(value)}</td>"
     text = html.escape(privacy.percent(value) if private else percent(value))

@@ -61,10 +61,12 @@ def _from_archive(data: bytes, name: str) -> tuple[str, bytes]:
                 raise InputError(f"{name} must hold one file; it holds {listed(files) or 'none'}; unpack it first")
             with archive.open(files[0]) as stream:
                 return f"{plain_name(name)}/{files[0]}", _limited(stream, name)
-    except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError) as error:
+    except InputError:
+        raise
+    except Exception as error:  # a damaged archive may make zipfile raise anything
+        if "password" in str(error):
+            raise InputError(f"{name} is protected by a password; unpack it first") from None
         raise InputError(f"{name} is not a readable zip archive: {error!s:.200}; copy it again") from None
-    except RuntimeError:
-        raise InputError(f"{name} is protected by a password; unpack it first") from None
 
 
 def _limited(stream: IO[bytes], name: str) -> bytes:

@@ -77,13 +77,12 @@ class Notation:
         known = {each.name for each in fields(cls)}
         if not isinstance(found, dict) or not set(found) <= known:
             raise ValueError(f"a notation has the keys {', '.join(sorted(known))}")
-        made = notation(found.get("separator"), found.get("decimal"), found.get("day_first"))
         for name, marks in (("numbers", (POINT, COMMA)), ("dates", (DAY_FIRST, MONTH_FIRST, YEAR_FIRST))):
             given = found.get(name, {})
             if not isinstance(given, dict) or not all(value in marks for value in given.values()):
                 raise ValueError(f"{name} of a notation must be among {', '.join(marks)}")
-            made = replace(made, **{name: given})
-        return made
+        said = notation(found.get("separator"), found.get("decimal"), found.get("day_first"))
+        return replace(said, numbers=found.get("numbers", {}), dates=found.get("dates", {}))
 
 
 def notation(separator: str | None = None, decimal: str | None = None, day_first: bool | None = None) -> Notation:

@@ -160,7 +160,8 @@ def _labelled(
     if len(kept) == len(frame):
         return table, kept, ()
     n = len(frame) - len(kept)
-    note = f"{n:,} of {len(frame):,} rows have no target and were left out"
+    verbs = ("has", "was") if n == 1 else ("have", "were")
+    note = f"{n:,} of {len(frame):,} rows {verbs[0]} no target and {verbs[1]} left out"
     return Table(frame.iloc[kept].reset_index(drop=True), lambda row: where(int(kept[row]))), kept, (note,)
 
 

@@ -53,6 +53,7 @@ summary{cursor:pointer}
 summary h3{display:inline;margin:0 .6rem 0 0}
 @media screen and (max-width:50rem){.points div{grid-template-columns:1fr}section{padding:1rem}
 body{padding:1.25rem .75rem}
+td:not(.number){min-width:8rem}.votes td:not(.number){min-width:4.5rem}
 .facts thead{display:none}.facts tr,.facts th,.facts td{display:block}.facts tr{border-bottom:1px solid var(--line);
 padding:.4rem 0}.facts th,.facts td,.facts td:last-child{border:0;padding:0;min-width:0}}
 .chart figcaption{max-width:44rem;margin-top:.5rem}
@@ -84,7 +85,7 @@ footer{margin-top:2rem}
 th,td{min-width:0;padding:.2rem .5rem .2rem 0}
 h2,h3,h4,caption,summary{break-after:avoid}section{border:0;padding:0;margin:1.5rem 0;break-before:auto}
 figure,tr,.short,.points div,.tiles>div{break-inside:avoid}thead{display:table-header-group}
-#summary{break-after:page}#limits{break-inside:avoid}.strip-of-charts{grid-template-columns:repeat(3,1fr);gap:1rem}
+#summary{break-after:page}#limits{break-inside:avoid}p,li{orphans:3;widows:3}.strip-of-charts{grid-template-columns:repeat(3,1fr);gap:1rem}
 .panels img{max-width:48%}.strip-of-charts img{max-width:100%}.panels img:only-child{max-width:46%}
 .strip-of-charts .panels img{max-width:100%}details{border:0}summary{list-style:none}
 .bar,.track,mark,.words span,.confusion td{print-color-adjust:exact;-webkit-print-color-adjust:exact}}

@@ -168,7 +168,7 @@ def label_summary(found: LabelFindings) -> Summary:
 
 def _label_doubt(found: LabelFindings) -> str:
     result = found.result
-    if result.undecided is None:
+    if result.undecided is None or result.wrong_of_having is None or result.wrong_of_lacking is None:
         return "It always decides, however doubtful: no examples were set aside to learn when to doubt."
     return (
         f"Asked to be wrong about at most {100 * result.epsilon:g} of 100 who have a label and as many who lack it, it "
@@ -227,9 +227,9 @@ def _number_sure(found: NumberFindings) -> str:
 
 
 def _number_doubt(found: NumberFindings) -> str:
-    if found.result.coverage is None:
-        return "It cannot say of a single case how far off it may be."
     ends = found.predictions.intervals(found.result.epsilon)
+    if ends is None:
+        return "It cannot say of a single case how far off it may be."
     low, high = np.quantile(found.truth, [found.result.epsilon / 2, 1 - found.result.epsilon / 2], axis=0)
     median = np.median(ends[..., 1] - ends[..., 0], axis=0)
     if not np.isfinite(median).all() or not (high > low).all():

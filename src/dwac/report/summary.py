@@ -50,6 +50,8 @@ def of_100(share: float) -> str:
     >>> of_100(0.934), of_100(0.998), of_100(1), of_100(0.002)
     ('93 of 100', 'more than 99 of 100', '100 of 100', 'less than 1 of 100')
     """
+    if np.isnan(share):
+        return "an unknown number"  # none was tested
     if 0.995 <= share < 1:
         return "more than 99 of 100"
     return "less than 1 of 100" if 0 < share < 0.005 else f"{100 * share:.0f} of 100"

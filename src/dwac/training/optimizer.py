@@ -12,10 +12,10 @@ import torch
 class AdamW(torch.optim.AdamW):
     """PyTorch's AdamW, step by step the same, which does not import `torch._dynamo`.
 
-    PyTorch wraps the methods of an optimizer so that `torch.compile` leaves them alone. The wrappers import its compiler
-    on the first call: 1.5 s of processor time, more than many a small table takes to train. Nothing is compiled here
-    (on a GPU steps are recorded as CUDA graphs), so the methods are used without their wrappers. The state, its names
-    and the name of the class are PyTorch's, and so checkpoints are the same.
+    PyTorch wraps the methods of an optimizer so that `torch.compile` leaves them alone. The wrappers import its
+    compiler on the first call: 1.5 s of processor time, more than many a small table takes to train. Nothing is
+    compiled here (on a GPU steps are recorded as CUDA graphs), so the methods are used without their wrappers. The
+    state, its names and the name of the class are PyTorch's, and so checkpoints are the same.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)

@@ -29,13 +29,14 @@ _COLUMNS = 100  # characters of a bar in a notebook, whose width nobody knows
 
 
 def duration(seconds: float) -> str:
-    """A time in words, to two digits or so.
+    """A time in words, no more exact than an estimate is.
 
-    >>> duration(8), duration(130), duration(700), duration(7300)
-    ('8 seconds', '2 minutes', '12 minutes', '2.0 hours')
+    >>> duration(8), duration(67), duration(130), duration(700), duration(7300)
+    ('8 seconds', '70 seconds', '2 minutes', '12 minutes', '2.0 hours')
     """
     if seconds < 90:
-        return f"{max(round(seconds), 1)} second{'s' * (round(seconds) > 1)}"
+        whole = max(round(seconds, -1 if seconds > 30 else None), 1)
+        return f"{whole:.0f} second{'s' * (whole > 1)}"
     return f"{round(seconds / 60)} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 

@@ -11,13 +11,14 @@ from torch import Tensor
 from dwac.nn import Model, SoftmaxTwin, WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.ranks import over_ranks
-from dwac.reference import ReferenceSet
+from dwac.training.order import even_size
 from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, sample
 
 _WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 _FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)
 _NARROWER = (2.0, 3.0, 4.0, 6.0)
 _LOUDER = (0.1, 1.0, 10.0, 100.0, 1000.0)
+_ROWS = 64  # that are embedded at once on a CPU
 _PAIRS = 10**8  # of an example and a voter, for each of those
 
 
@@ -39,7 +40,8 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     if isinstance(model, WeightedAverage):
         heard = sample(model.references.labels, 8192, generator)
         voters = model.references.embeddings[heard], model.references.labels[heard]
-    factor = HeldOut(model, embed(model, x), y, voters, vote_factors(model, class_weights)).best_scale(FINE_SCALES)
+    h = embed(model, x, batch_size=_together(model, y))
+    factor = HeldOut(model, h, y, voters, vote_factors(model, class_weights)).best_scale(FINE_SCALES)
     model.scale_embeddings(factor)
     return factor
 
@@ -66,27 +68,28 @@ def fit_raw_features(
     rows = sample(held_y, max(200, min(1000, _PAIRS // len(references))), torch.Generator().manual_seed(0))
     held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
     y = held_y[rows.to(held_y.device)].to(model.device)
-    h = references.embeddings, embed(model, held)
+    h = references.embeddings, embed(model, held, batch_size=_together(model, y))
     z = tuple(
         torch.cat([model.raw_features(on(rows, model.device)) for (rows,) in batches_of(part, size=2**16)])
         for part in (inputs_of(x), held)
     )
 
-    def joined(factor: float, weight: float) -> list[Tensor]:
-        return [torch.cat([factor * a, factor * weight * b], dim=1) for a, b in zip(h, z, strict=True)]
+    def joined(weight: float) -> list[Tensor]:
+        return [torch.cat([a, weight * b], dim=1) for a, b in zip(h, z, strict=True)]
 
-    def judge(factor: float, weight: float) -> Tensor:
-        voters, queries = joined(factor, weight)
-        heard = ReferenceSet(voters, references.labels, None, model.n_classes, model.kernel, class_weights)
-        return judge_votes(over_ranks(heard.probabilities, queries), y, model.averaged)
+    def judge(weight: float, factors: Sequence[float]) -> Judged:
+        voters, queries = joined(weight)
+        held_out = HeldOut(model, queries, y, (voters, references.labels), vote_factors(model, class_weights))
+        return held_out.judge(factors)
 
     tried = [(1.0, 0.0), *((factor, weight) for weight in _WEIGHTS for factor in _FACTORS)]
-    judged = Judged(*torch.stack([judge(*candidate) for candidate in tried], dim=1))
+    parts = [judge(0.0, (1.0,)), *(judge(weight, _FACTORS) for weight in _WEIGHTS)]
+    judged = Judged(*(torch.cat(part) for part in zip(*parts, strict=True)))
     factor, weight = tried[judged.choose(0, [0.0] * len(tried))]
     if weight:
         model.scale_embeddings(factor)
         model.raw_feature_weight = factor * weight
-        model.references = model.references.replaced(embeddings=joined(factor, weight)[0])
+        model.references = model.references.replaced(embeddings=factor * joined(weight)[0])
     return model.raw_feature_weight
 
 
@@ -104,8 +107,9 @@ def fit_look_alikes(
         return None
     references = model.references
     rows = sample(held_y, max(200, min(2000, 10 * _PAIRS // len(references))), torch.Generator().manual_seed(0))
-    h = embed(model, tuple(part[rows.to(part.device)] for part in inputs_of(held_x)))
     y = held_y[rows.to(held_y.device)].to(model.device)
+    held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
+    h = embed(model, held, batch_size=_together(model, y))
     wide, factors = over_ranks(references.log_class_weights, h), vote_factors(model, class_weights).double().log()
     tried: list[tuple[float, float] | None] = [None]
     judged = [judge_votes(torch.softmax(wide + factors, dim=1), y, model.averaged)]
@@ -121,6 +125,11 @@ def fit_look_alikes(
     if chosen is not None:
         model.references = references.replaced(look_alikes=chosen)
     return chosen
+
+
+def _together(model: Model, y: Tensor) -> int | None:
+    """How many rows are embedded at once, on a CPU: a choice needs no rounding that is the same for a single row."""
+    return None if model.device.type == "cuda" else even_size(len(y), _ROWS)
 
 
 def vote_factors(model: Model, class_weights: Sequence[float] | None) -> Tensor:

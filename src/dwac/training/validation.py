@@ -17,7 +17,7 @@ from dwac.nn.ranks import over_ranks, shared
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
 FINE_SCALES = tuple(1.1**step for step in range(-15, 16))  # 0.24 … 4.2
-_CELLS = {"cpu": 2**22, "cuda": 2**26}  # votes in memory at once
+_CELLS = {"cpu": 2**18, "cuda": 2**26}  # votes in memory at once; on a CPU, in its cache
 
 
 class Judged(NamedTuple):
@@ -92,7 +92,7 @@ class HeldOut(NamedTuple):
             losses = self.model.target_losses(self.model.logits(self.h).float(), self.y).double()
             same = losses.expand(len(factors), -1)
             return Judged(same, torch.zeros_like(same), torch.zeros_like(same))
-        size = _CELLS.get(self.h.device.type, 2**22) // (1 if self.voters is None else len(self.voters[1]))
+        size = _CELLS.get(self.h.device.type, 2**18) // (1 if self.voters is None else len(self.voters[1]))
         return Judged(
             *over_ranks(lambda h, y: self._judge(h, y, factors, max(1, size)), self.h, self.y).permute(1, 2, 0)
         )

@@ -28,7 +28,8 @@ def of_point(explorer: Explorer, session: str, point: int, label: int) -> dict[s
         edits[point] = None
     if X is None:
         raise InputError("this model does not hold the text; only texts that it holds have words to leave out")
-    return _left_out(explorer, edited(explorer.first.clf, edits) if edits else explorer.first.clf, list(X)[0], label)
+    clf = edited(explorer.first.clf, edits) if edits else explorer.first.clf
+    return _left_out(explorer, clf, next(iter(X)), label)
 
 
 def of_text(explorer: Explorer, session: str, text: str, label: int) -> dict[str, Any]:

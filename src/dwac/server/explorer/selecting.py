@@ -14,6 +14,7 @@ from dwac.errors import InputError
 from dwac.estimator.evaluation import as_csv
 from dwac.server.explorer.grouped import line_of
 from dwac.server.explorer.state import Explorer
+from dwac.server.explorer.tasks.numbers import NumberTask
 
 LISTED = 60  # examples of a selection listed at once
 _NAMED = 19  # values of a column that have a colour; the rest are "others"
@@ -61,9 +62,12 @@ def table(explorer: Explorer, session: str, chosen: Sequence[int], epsilon: floa
     rows = [_row_of(explorer, point) for point in chosen]
     predicted = task.frame(view.predictions, values[points.asked], epsilon)
     predicted = predicted.reindex([-1 if row is None else row for row in rows]).reset_index(drop=True)
-    first = predicted.columns[0]
-    if first in ("label", "labels", "number"):  # also known of those without a prediction
-        predicted[first] = [task.named(values[point]) for point in chosen]
+    # What those without a prediction have, too.
+    if isinstance(task, NumberTask):
+        numbers = [name for name in predicted.columns if name == "number" or name.startswith("number_")]
+        predicted[numbers] = values[list(chosen)]
+    else:
+        predicted[predicted.columns[0]] = [task.named(values[point]) for point in chosen]
     return as_csv(pd.concat([frame, predicted], axis=1), harmless=True)
 
 
@@ -120,7 +124,8 @@ def _column(explorer: Explorer, name: Any) -> pd.Series[Any]:
     parts = [voters.astype(object)]
     if points.n_data:
         parts.append(clf.encoder_.records(explorer.examples.X)[name].astype(object))
-    return pd.concat(parts, ignore_index=True)
+    joined: pd.Series[Any] = pd.concat(parts, ignore_index=True)
+    return joined
 
 
 def _dates(held: pd.Series[Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ export class PointMap {
     this.look = looksOf(this.points, this.task, this.options);
     this.order = orderOf(this.look, RANK);
     this.palette = paletteOf(this.options.paint);
-    this.stamps = null;
+    if (options.paint) this.stamps = null; // other shapes
     const card = rgb(css("--card"));
     this.background = packed(card);
     this.tinted = this.discs.map((disc) => ({ ...disc, colour: packed(mixed(rgb(this.discColour(disc)), card, TINT)) }));

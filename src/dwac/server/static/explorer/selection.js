@@ -22,10 +22,11 @@ export async function select(app, polygon) {
   for (const i of found) chosen[i] = 1;
   app.map.restyle({ selected: chosen });
   app.remember();
+  if (found.length) {
+    await show(app, 0);
+    app.say(`${n(found.length)} examples selected.`);
+  } else app.say(polygon.length > 2 ? "No example is inside." : "The selection is cleared.");
   $("selection").hidden = !found.length;
-  if (!found.length) return app.say(polygon.length > 2 ? "No example is inside." : "The selection is cleared.");
-  app.say(`${n(found.length)} examples selected.`);
-  return show(app, 0);
 }
 
 // At most so many corners, with the digits that the address has: a link selects exactly the same.

@@ -43,7 +43,7 @@ function draw(app, found, place) {
     el("p", { class: "words", data: { all: String(found.all) } }, moved.map((each) => [
       el("span", { class: Math.abs(each.by) < SHOWN * most ? null : each.by > 0 ? "for" : "against", title: title(each),
         data: { without: String(each.without), word: each.word }, style: { "--much": (Math.abs(each.by) / most).toFixed(2) } }, each.word), " "]), found.rest),
-    largest < SHOWN * most ? el("p", { class: "note" }, `No single word decides: leaving any one out changes ${what} by less than ${numbers ? numeral(SHOWN * most) : `${Number((100 * SHOWN * most).toPrecision(2))} points`}.`)
+    largest < SHOWN * most ? el("p", { class: "note" }, `No single word decides: without any one of them, ${what} changes by less than ${numbers ? numeral(SHOWN * most) : `${Number((100 * SHOWN * most).toPrecision(2))} points`}.`)
       : el("p", { class: "note" }, `Each word was left out and the text predicted again. `, el("span", { class: "words inline" }, el("span", { class: "for", style: { "--much": 0.6 } }, "solid")), ` words raise ${what}, `,
       el("span", { class: "words inline" }, el("span", { class: "against", style: { "--much": 0.6 } }, "dotted")), " words lower it."),
     largest >= SHOWN * most ? el("details", { class: "opened", id: "left-out" }, el("summary", {}, `Without one word (${told(found.all)} with all)`),

@@ -1,0 +1,198 @@
+"""Awkward files on the command line: what is said of them, and that every command reads them alike."""
+
+import gzip
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dwac import DWACClassifier
+from dwac.cli import predict as predicting
+from dwac.cli import tasks
+from dwac.cli.output import progress_printed
+from dwac.estimator import load as load_estimator
+from dwac.reading import Rows, load
+from dwac.training import progress
+from tests.cli.test_commands import error_line, run
+
+
+def sales(n: int = 160) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    price = np.round(rng.gamma(3, 40, n), 2)
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 700, n), unit="D")
+    frame = pd.DataFrame({"price": price, "day": days.strftime("%d/%m/%Y"), "shop": rng.choice(["north", "south"], n)})
+    frame = frame.assign(who=[f"c{i}" for i in range(n)], land="DE", gone=None, secret=rng.integers(0, 9, n))
+    return frame.assign(bought=np.where(price > 110, "yes", "no"))
+
+
+def written(frame: pd.DataFrame) -> str:
+    return frame.to_csv(sep=";", decimal=",", index=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """sales.csv, compressed, with blank labels; new.csv; and model/, with what training said in said.txt."""
+    folder = tmp_path_factory.mktemp("sales")
+    frame = sales()
+    frame.loc[[2, 5], "bought"] = ""
+    (folder / "sales.csv.gz").write_bytes(gzip.compress(written(frame).encode()))
+    (folder / "new.csv").write_text(written(sales().head(6)))
+    words = ("train", folder / "sales.csv.gz", "-t", "bought", "-o", folder / "model", "--epochs", 2)
+    said = run(*words, "--unlabelled", "drop", "--ignore", "secret", "--class-weight", "yes=3", "--fast")
+    (folder / "said.txt").write_text(said.stdout)
+    (folder / "notes.txt").write_text(said.stderr)
+    return folder
+
+
+def test_train_says_why_each_column_is_left_aside(folder: Path) -> None:
+    said = (folder / "said.txt").read_text()
+    for expected in (
+        "numbers     price",
+        "dates       day",
+        "not used    secret (ignored, as you asked)",
+        "            who (different in every row)",
+        "            land (the same in every row)",
+        "            gone (it has no values)",
+        "--fast: changes nothing",
+    ):
+        assert expected in said
+    assert "dwac: note: 2 of 160 rows have no target and were left out" in (folder / "notes.txt").read_text()
+
+
+def test_no_column_hides_behind_dots(tmp_path: Path) -> None:
+    frame = pd.DataFrame({f"column number {i}": np.arange(60) % (i + 2) for i in range(30)})
+    frame.assign(y=["a", "b"] * 30).to_csv(tmp_path / "a.csv", index=False)
+    said = run("train", tmp_path / "a.csv", "-t", "y", "-o", tmp_path / "m", "--epochs", 1).stdout
+    assert "…" not in said
+    assert all(f"column number {i}" in " ".join(said.split()) for i in range(30))
+
+
+def test_weights_and_notation_are_kept_with_the_model(folder: Path) -> None:
+    model = load(folder / "model")
+    assert isinstance(model.clf, DWACClassifier)
+    assert model.clf.class_weight == {"yes": 3.0}
+    assert model.clf.references_.class_weights.tolist() == [1.0, 3.0]
+    assert (model.notation.numbers, model.notation.dates) == ({"price": ","}, {"day": "day first"})
+
+
+def test_every_command_reads_a_lone_doubtful_row_as_in_training(folder: Path, tmp_path: Path) -> None:
+    row = sales().head(1).assign(day="01/02/2020")
+    (tmp_path / "german.csv").write_text(written(row))
+    row.assign(day="2020-02-01").to_csv(tmp_path / "plain.csv", index=False)
+    row.assign(day="2020-01-02").to_csv(tmp_path / "other.csv", index=False)
+    german, plain, other = (
+        json.loads(run("predict", folder / "model", tmp_path / f"{name}.csv", "--json").stdout)["probability"]
+        for name in ("german", "plain", "other")
+    )
+    assert german == plain != other
+    said = run("predict", folder / "model", tmp_path / "german.csv", "--json", "--month-first").stdout
+    assert json.loads(said)["probability"] == other
+    out = tmp_path / "scores"
+    run("score", folder / "model", tmp_path / "german.csv", "-o", out, "--workers", 1, "--probabilities")
+    assert pd.read_parquet(out)["probability"].tolist() == pytest.approx([plain])
+    explained = json.loads(run("explain", folder / "model", tmp_path / "german.csv", "--json").stdout)
+    assert explained["probability"] == pytest.approx(plain)
+
+
+def test_a_column_per_class_is_written_in_the_order_of_the_classes(folder: Path, tmp_path: Path) -> None:
+    words = ("predict", folder / "model", folder / "new.csv", "-o", tmp_path / "p.csv", "--probabilities")
+    run(*words)
+    found = pd.read_csv(tmp_path / "p.csv")
+    assert found.columns.tolist()[-3:] == ["probability_no", "probability_yes", "unreadable"]
+    clf = load_estimator(folder / "model")
+    X = sales().head(6)[list(clf.feature_names_in_)].assign(day=lambda f: pd.to_datetime(f["day"], dayfirst=True))
+    np.testing.assert_allclose(found[["probability_no", "probability_yes"]], clf.predict_proba(X), atol=1e-6)
+    run("score", folder / "model", folder / "new.csv", "-o", tmp_path / "s", "--workers", 1, "--probabilities")
+    scored = pd.read_parquet(tmp_path / "s")
+    assert [name for name in scored.columns if name != "file"] == found.columns.tolist()
+
+
+def test_rows_are_predicted_alike_at_once_and_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("predict", folder / "model", folder / "new.csv", "--probabilities", "--json")
+    whole = [json.loads(line) for line in run(*words).stdout.splitlines()]
+    monkeypatch.setattr(predicting, "_AT_ONCE", 4)
+    parts = [json.loads(line) for line in run(*words).stdout.splitlines()]
+    assert [row["id"] for row in parts] == [row["id"] for row in whole]
+    assert [row["set"] for row in parts] == [row["set"] for row in whole]
+    np.testing.assert_allclose(
+        [row["probability_yes"] for row in parts], [row["probability_yes"] for row in whole], rtol=1e-6
+    )
+
+
+def test_evaluate_leaves_out_rows_without_a_target_on_demand(folder: Path) -> None:
+    words = ("evaluate", folder / "model", folder / "sales.csv.gz")
+    assert "line 4: the target 'bought' is missing (in 2 rows)" in error_line(*words)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the rows were used in training
+        shown = run(*words, "--unlabelled", "drop", "--json")
+    assert json.loads(shown.stdout)["n"] == 158
+
+
+def test_few_rows_and_a_class_of_one_row_are_warned_of(tmp_path: Path, recwarn: Any) -> None:
+    frame = pd.DataFrame({"x": range(10), "y": ["a"] * 6 + ["b"] * 3 + ["c"]})
+    frame.to_csv(tmp_path / "ten.csv", index=False)
+    said = run("train", tmp_path / "ten.csv", "-t", "y", "-o", tmp_path / "m", "--epochs", 1)
+    assert "there are only 10 rows to learn from" in said.stderr
+    assert "class c has a single row" in said.stderr
+    assert "1 row for validation is too few to judge by: do not rely on that number" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--kind", "price=money"], "--kind must be COLUMN=KIND, where KIND is numbers, categories, dates or booleans"),
+        (["--kind", "prise=numbers"], "no column 'prise'; did you mean 'price'?"),
+        (["--kind", "shop=numbers"], "line 2: 'shop' must hold numbers, as --kind says; got 'north'"),
+        (["--ignore", "bought"], "'bought' cannot be ignored"),
+        (["--class-weight", "maybe=2"], "there is no class 'maybe'; the classes are"),
+        (["--class-weight", "yes=much"], "must be balanced, or LABEL=N with a positive number; got 'yes=much'"),
+        (["--class-weight", "yes"], "must be balanced, or LABEL=N with a positive number; got 'yes'"),
+        (["--separator", "ab"], "the separator must be one plain character"),
+        (["--decimal", ";"], "the decimal mark must be a point or a comma"),
+        (["--sheet", "A"], "--sheet is for Excel workbooks"),
+        (["--task", "labels", "--class-weight", "balanced"], "--class-weight is for one label per row"),
+    ],
+)
+def test_train_says_what_is_wrong_with_its_options(tmp_path: Path, words: list[str], message: str) -> None:
+    (tmp_path / "a.csv").write_text(written(sales(30)))
+    assert message in error_line("train", tmp_path / "a.csv", "-t", "bought", "-o", tmp_path / "m", *words)
+
+
+def test_options_of_whole_files_are_refused_for_batches(tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    sales(40).to_parquet(tmp_path / "rows" / "a.parquet")
+    words = ("train", tmp_path / "rows", "-t", "bought", "-o", tmp_path / "m")
+    assert "--decimal is for files that are read as a whole" in error_line(*words, "--decimal", ",")
+    assert "--unlabelled drop is for files" in error_line(*words, "--unlabelled", "drop")
+    said = run(*words, "--ignore", "secret", "--epochs", 1).stdout
+    assert "not used    secret (ignored, as you asked)" in said
+    assert "secret" not in load(tmp_path / "m").clf.feature_names_in_
+
+
+def test_fast_is_one_network_and_few_epochs_where_that_saves_time() -> None:
+    small = Rows(pd.DataFrame({"x": [1]}), None, [0], "tabular")
+    assert tasks.quick(small, 3_999, "tabular") == {}
+    assert tasks.quick(small, 4_000, "tabular") == {"ensemble_size": 1, "epochs": 10}
+    texts = tasks.quick(Rows(["a"], None, [0], "text"), 10, "text")
+    assert texts["ensemble_size"] == 1
+    assert "one network" in tasks.quick_line(texts)
+    assert "changes nothing" in tasks.quick_line({})
+
+
+def test_progress_is_printed_with_what_one_can_do(capsys: pytest.CaptureFixture[str]) -> None:
+    before = progress.logger.level
+    with progress_printed("Ctrl-C stops, --fast is quicker"):
+        progress.logger.info("training takes up to about 4 minutes", extra={"estimate": True})
+        progress.logger.info("training: 50%")
+    progress.logger.warning("unseen here")
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "training takes up to about 4 minutes; Ctrl-C stops, --fast is quicker",
+        "training: 50%",
+    ]
+    assert (progress.logger.level, progress.logger.propagate) == (before, True)
+    assert not [each for each in progress.logger.handlers if each.level == logging.INFO]

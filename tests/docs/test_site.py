@@ -1,0 +1,149 @@
+"""The site builds without a warning, needs no network, and its reference has every public name."""
+
+import importlib
+import json
+import re
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dwac.cli.app import COMMANDS
+from tests.docs.pages import DOCS, ROOT
+from tests.test_architecture import PUBLIC
+from tools.site import notebooks
+from tools.site.docstrings import fenced
+
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+
+
+def built(folder: Path) -> Path:
+    """The site, built as `make docs` does: a warning ends it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the tools that build it
+        from mkdocs.commands.build import build
+        from mkdocs.config import load_config
+
+        config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True)
+        config.plugins.on_startup(command="build", dirty=False)
+        build(config)
+    return folder
+
+
+# One test, because it builds the site: that takes 17 s of processor time.
+def test_the_site_builds_without_a_warning_and_is_complete(tmp_path: Path) -> None:
+    site = built(tmp_path)
+    names_are_in_the_reference(site)
+    commands_are_in_the_reference(site)
+    pages_load_nothing_from_elsewhere(site)
+    search_needs_no_server(site)
+    links_to_source_files_lead_to_copies(site)
+    notebooks_are_shown_with_their_pictures(site)
+
+
+def names_are_in_the_reference(site: Path) -> None:
+    for name in PUBLIC:
+        page = (site / "reference" / f"{name.rpartition('.')[2]}.html").read_text()
+        shown = set(re.findall(r'id="(dwac[\w.]*)"', page))
+        missing = {public for public in importlib.import_module(name).__all__ if not places(name, public) & shown}
+        assert missing == set(), f"these names of {name} are not in the reference"
+
+
+def places(module: str, name: str) -> set[str]:
+    """Under which headings a public name may stand on the page of its module."""
+    whole = f"{module}.{name}"
+    if whole in PUBLIC or whole in {"dwac.Explanation", "dwac.ReferenceSet"}:
+        return {"dwac.estimator.DWACClassifier"}  # on pages of their own
+    value = getattr(importlib.import_module(module), name)
+    if (
+        module != "dwac" and hasattr(importlib.import_module(module), "__path__") and find_spec(whole)
+    ):  # a file of the same name hides it
+        return {f"{value.__module__}.{name}"}
+    return {whole, f"dwac.estimator.{name}"}
+
+
+def commands_are_in_the_reference(site: Path) -> None:
+    page = (site / "reference" / "commands.html").read_text()
+    assert {name for name in COMMANDS if f'id="dwac-{name}"' not in page} == set()
+    assert "--target" in page
+
+
+def pages_load_nothing_from_elsewhere(site: Path) -> None:
+    loaded = re.compile(r'<(?:script|img|iframe|source)[^>]* src="(?:https?:)?//|<link[^>]* href="(?:https?:)?//')
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 80
+    assert [page.name for page in pages if loaded.search(page.read_text())] == []
+    styles = "".join(path.read_text() for path in site.rglob("*.css"))
+    assert not re.search(r"@import|url\([\"']?(https?:)?//", styles)
+
+
+def search_needs_no_server(site: Path) -> None:
+    """The index is a script, which a page from a disk may load, and the worker runs in a frame."""
+    assert "prediction set" in (site / "search" / "search_index.js").read_text()
+    assert 'src="../iframe-worker.js"' in (site / "concepts" / "vote.html").read_text()
+    assert (site / "iframe-worker.js").exists()
+
+
+def links_to_source_files_lead_to_copies(site: Path) -> None:
+    tour = (site / "tour.html").read_text()
+    links = re.findall(r'href="(source/src/dwac/[\w./]+\.txt)"', tour)
+    assert len(links) > 50
+    assert [link for link in links if not (site / link).is_file()] == []
+    assert "../src/" not in tour
+
+
+def notebooks_are_shown_with_their_pictures(site: Path) -> None:
+    for path in NOTEBOOKS:
+        page = (site / "gallery" / f"{path.stem}.html").read_text()
+        assert "DWAC" in page
+        assert page.count("data:image/png") == path.read_text().count('"image/png"')
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_is_in_the_gallery(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    stored = json.loads(path.read_text())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of IPython
+        ran = notebooks.run(stored)
+    for before, after in zip(stored["cells"], ran["cells"], strict=True):
+        kinds = [
+            [sorted(output.get("data", ["text"])) for output in cell.get("outputs", [])] for cell in (before, after)
+        ]
+        assert kinds[0] == kinds[1], "stored outputs are old: python tools/site/notebooks.py examples/*.ipynb"
+    assert f"<!-- notebook: examples/{path.name} -->" in (DOCS / "gallery" / f"{path.stem}.md").read_text()
+
+
+def kinds(cell: dict[str, Any]) -> list[list[str]]:
+    """What a cell shows: texts, tables, pictures."""
+    return [sorted(output.get("data", ["text"])) for output in cell.get("outputs", [])]
+
+
+def test_an_error_in_a_notebook_is_raised() -> None:
+    cell = {"cell_type": "code", "source": ["1 / 0"], "outputs": []}
+    with pytest.raises(ZeroDivisionError):
+        notebooks.run({"cells": [cell]})
+
+
+@pytest.mark.parametrize("page", ["compared.md", "concepts/limits.md"])
+def test_a_number_beside_a_link_to_a_record_is_in_the_record(page: str) -> None:
+    checked = 0
+    for line in (DOCS / page).read_text().splitlines():
+        for name in re.findall(r"results/(\w+\.md)", line):
+            record = (DOCS / "results" / name).read_text()
+            numbers = re.findall(r"\b\d+\.\d+\b", line)
+            assert [number for number in numbers if number not in record] == [], name
+            checked += len(numbers)
+    assert checked >= 2
+
+
+def test_examples_in_docstrings_become_code_and_prose_does_not() -> None:
+    docstring = (
+        "Adds two numbers.\n\n>>> add(1, 1)\n2\n\nmodel = Model()\nmodel.fit(X)  # trains\n\nNothing else, see there."
+    )
+    assert fenced(docstring) == (
+        "Adds two numbers.\n\n```pycon\n>>> add(1, 1)\n2\n```\n\n"
+        "```python\nmodel = Model()\nmodel.fit(X)  # trains\n```\n\nNothing else, see there."
+    )

@@ -1,0 +1,271 @@
+"""The same table, however it is written: semicolons, commas, days first, Excel, compressed."""
+
+import bz2
+import gzip
+import io
+import lzma
+import sys
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openpyxl
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from dwac import DWACClassifier
+from dwac.errors import DwacError, InputError, LabelError, StorageError
+from dwac.reading import Model, Rows, compressed, excel, load, notation, read
+
+
+def sales(n: int = 120) -> pd.DataFrame:
+    """Prices, dates, codes and who bought; dates of both halves of the month."""
+    rng = np.random.default_rng(0)
+    price = np.round(rng.gamma(3, 400, n), 2)
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 700, n), unit="D")
+    frame = pd.DataFrame({"price": price, "day": days, "shop": rng.choice(["07", "12", "x"], n)})
+    return frame.assign(bought=np.where(price > 1000, "yes", "no"))
+
+
+def german(frame: pd.DataFrame, **options: Any) -> str:
+    """As a German spreadsheet writes it."""
+    cells = frame["price"].map(lambda x: f"{x:,.2f}".translate(str.maketrans(",.", ".,")))
+    written = frame.assign(price=cells, day=frame["day"].dt.strftime("%d/%m/%Y"))
+    return str(written.to_csv(sep=";", index=False, **options))
+
+
+def workbook(frame: pd.DataFrame, **sheets: pd.DataFrame) -> bytes:
+    data = io.BytesIO()
+    with pd.ExcelWriter(data, engine="openpyxl") as writer:
+        frame.to_excel(writer, sheet_name="Sales", index=False)
+        for name, other in sheets.items():
+            other.to_excel(writer, sheet_name=name, index=False)
+    return data.getvalue()
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Any:
+    """Write a file and read it."""
+
+    def write_and_read(name: str, content: str | bytes, **options: Any) -> Rows:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read(path, **options)
+
+    return write_and_read
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A model that was trained on the German file, saved and loaded."""
+    folder = tmp_path_factory.mktemp("sales")
+    (folder / "a.csv").write_text(german(sales()))
+    rows = read(folder / "a.csv", target="bought")
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(rows.X, rows.y, ids=rows.ids)
+    Model(clf, rows.columns, rows.notation).save(folder / "model")
+    return load(folder / "model", device="cpu")
+
+
+def _zip(data: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.csv", data)
+    return packed.getvalue()
+
+
+PACKED = {
+    "gz": gzip.compress,
+    "zst": lambda data: pa.compress(data, "zstd", asbytes=True),
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zip": _zip,
+}
+
+
+def test_every_way_of_writing_gives_the_same_table(given: Any) -> None:
+    frame = sales()
+    plain = given("a.csv", frame.to_csv(index=False), target="bought")
+    for name, content in (("b.csv", german(frame)), ("c.csv", german(frame, quoting=1)), ("d.xlsx", workbook(frame))):
+        rows = given(name, content, target="bought")
+        pd.testing.assert_frame_equal(rows.X, plain.X, check_dtype=False, obj=name)
+        assert (rows.y.tolist(), rows.notes) == (plain.y.tolist(), ())
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_compressed_tables_are_read_whatever_they_are_called(given: Any, ending: str) -> None:
+    frame, data = sales(30), PACKED[ending](sales(30).to_csv(index=False).encode())
+    for name in (f"a.csv.{ending}", "a.csv"):
+        assert given(name, data, target="bought").X["price"].tolist() == frame["price"].tolist()
+
+
+def test_a_compressed_file_that_is_cut_off_or_too_large_is_refused(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = sales(500).to_csv(index=False).encode()
+    with pytest.raises(InputError, match=r"a.csv.gz cannot be decompressed \(gzip\)"):
+        given("a.csv.gz", gzip.compress(data)[:-2000], target="bought")
+    two = io.BytesIO()
+    with zipfile.ZipFile(two, "w") as archive:
+        archive.writestr("a.csv", data)
+        archive.writestr("b.csv", data)
+    with pytest.raises(InputError, match=r"must hold one file; it holds 'a.csv', 'b.csv'"):
+        given("a.zip", two.getvalue(), target="bought")
+    monkeypatch.setattr(compressed, "room", lambda: 1000)
+    with pytest.raises(InputError, match=r"more than 1,000 bytes when decompressed"):
+        given("a.csv.gz", gzip.compress(data), target="bought")
+
+
+@pytest.mark.parametrize("kind", [*PACKED, "xlsx"])
+def test_damaged_files_are_read_or_refused_on_purpose(given: Any, kind: str) -> None:
+    plain = sales(12).to_csv(index=False).encode()
+    whole = workbook(sales(12)) if kind == "xlsx" else PACKED[kind](plain)
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        data = bytearray(whole)
+        for place in rng.integers(0, len(data), 4):
+            data[place] = rng.integers(256)
+        data = data[: rng.integers(len(data) // 2, 2 * len(data))]
+        with suppress(DwacError):
+            given("a", bytes(data), target="bought", form=None if kind != "xlsx" else "excel")
+
+
+# What a model learned, and what is said, on later files
+
+
+def test_a_single_row_that_could_be_either_is_read_as_in_training(given: Any, model: Model) -> None:
+    row = "shop;price;day\n07;1,500;01/02/2020\n"
+    found = given("new.csv", row, like=model)
+    assert found.X.iloc[0].tolist() == [1.5, pd.Timestamp("2020-02-01"), "07"]
+    assert found.notes == ()
+    said = given("new.csv", row, like=model, told=notation(decimal=".", day_first=False))
+    assert said.X.iloc[0].tolist() == [1500, pd.Timestamp("2020-01-02"), "07"]
+
+
+def test_later_files_may_be_written_otherwise(given: Any, model: Model) -> None:
+    frame = sales(20)
+    every = [given(name, content, like=model).X for name, content in (
+        ("a.csv", german(frame)), ("b.csv", frame.to_csv(index=False)), ("c.xlsx", workbook(frame)),
+        ("d.jsonl", frame.assign(day=frame["day"].dt.strftime("%d/%m/%Y")).to_json(orient="records", lines=True)),
+    )]  # fmt: skip
+    for found in every[1:]:
+        pd.testing.assert_frame_equal(found, every[0], check_dtype=False)
+
+
+def test_cells_that_do_not_fit_stay_for_the_model_to_judge(given: Any, model: Model) -> None:
+    found = given("a.csv", "shop;price;day\n07;dear;01/02/2020\n12;1,5;soon\n07;2,5;13/02/2020\n", like=model)
+    assert model.clf.unreadable(found.X) == {
+        0: "column 'price' must hold numbers; got 'dear'",
+        1: "column 'day' must hold dates such as 2024-05-31T14:00; got 'soon'",
+    }
+    assert found.X["price"].tolist()[1:] == [1.5, 2.5]
+
+
+def test_a_separator_that_is_said_is_used(given: Any) -> None:
+    content = "a;b|y\n1;2|u\n3;4|v\n"
+    assert given("a.csv", content, target="y", told=notation("|")).X.columns.tolist() == ["a;b"]
+    tabs = given("a.csv", "a,b\ty\n1\tu\n2\tv\n", target="y", told=notation("tab"))
+    assert tabs.X.columns.tolist() == ["a,b"]
+
+
+def test_a_damaged_notation_is_reported(model: Model, tmp_path: Path) -> None:
+    folder = model.save(tmp_path / "m")
+    (folder / "columns.json").write_text('{"target": "y", "notation": {"dates": {"d": "soon"}}}')
+    with pytest.raises(StorageError, match=r"columns.json is damaged"):
+        load(folder)
+
+
+# Rows and columns that are left aside
+
+
+def test_rows_without_a_target_are_refused_or_left_out(given: Any) -> None:
+    content = "x,y\n1,a\n2,\n3,b\n4,nan\n"
+    with pytest.raises(LabelError, match=r"line 3: the target 'y' is missing \(in 2 rows\).*--unlabelled drop"):
+        given("a.csv", content, target="y")
+    rows = given("a.csv", content, target="y", unlabelled="drop")
+    assert (rows.y.tolist(), rows.ids, rows.where(1)[-6:]) == (["a", "b"], [0, 2], "line 4")
+    assert rows.notes == ("2 of 4 rows have no target and were left out",)
+    with pytest.raises(InputError, match=r"no row has a target"):
+        given("a.csv", "x,y\n1,\n2,\n", target="y", unlabelled="drop")
+
+
+def test_ignored_columns_are_not_learned_from(given: Any) -> None:
+    rows = given("a.csv", "a,b,y\n1,2,u\n3,4,v\n", target="y", ignore=["a"])
+    assert (rows.X.columns.tolist(), dict(rows.aside)) == (["b"], {"a": "ignored, as you asked"})
+    for ignore, message in ((["c"], "no column 'c'"), (["y"], "'y' cannot be ignored"), (["a", "b"], "'a', 'b' are")):
+        with pytest.raises(InputError, match=message):
+            given("a.csv", "a,b,y\n1,2,u\n3,4,v\n", target="y", ignore=ignore)
+
+
+def test_a_code_stays_a_category_if_it_is_said(given: Any) -> None:
+    rows = given("a.csv", "zip,y\n00501,u\n90210,v\n", target="y", kinds={"zip": "categories"})
+    assert rows.X["zip"].tolist() == ["00501", "90210"]
+    with pytest.raises(InputError, match=r"no column 'zap'; did you mean 'zip'\?"):
+        given("a.csv", "zip,y\n00501,u\n90210,v\n", target="y", kinds={"zap": "numbers"})
+    with pytest.raises(InputError, match=r"--ignore is for tables; .*a.txt is a file of texts"):
+        given("a.txt", "pos\tgood\n", ignore=["a"])
+
+
+def test_numbers_with_decimal_commas_are_numbers_to_predict(given: Any) -> None:
+    rows = given("a.csv", "x;y\n1;1.001,5\n2;2,25\n3;7\n", target="y")
+    assert (rows.task, rows.y.tolist()) == ("numbers", [1001.5, 2.25, 7.0])
+    assert given("a.csv", "x;y\n1;1,5\n2;1,5\n", target="y", task="classes").y.tolist() == ["1,5", "1,5"]
+
+
+# Excel
+
+
+def test_a_sheet_is_chosen_by_name_and_the_first_is_named(given: Any) -> None:
+    data = workbook(sales(5), Other=sales(9))
+    first = given("a.xlsx", data, target="bought")
+    assert (len(first), first.notes) == (5, ("read the sheet 'Sales' of 'Sales', 'Other'; --sheet NAME reads another",))
+    other = given("a.xlsx", data, target="bought", sheet="Other")
+    assert (len(other), other.notes) == (9, ())
+    with pytest.raises(InputError, match=r"no sheet 'Third'; its sheets are 'Sales', 'Other'"):
+        given("a.xlsx", data, target="bought", sheet="Third")
+    with pytest.raises(InputError, match=r"--sheet is for Excel workbooks"):
+        given("a.csv", "x,y\n1,a\n", target="y", sheet="Other")
+
+
+def test_a_table_on_a_sheet_may_be_untidy(given: Any) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    for row in ([], ["code", "x", None, "when", "y"], [7, 1.5, None, "31/01/2020", "a"], [None] * 5,
+                ["7b", "#N/A", None, "01/02/2020", "b"], [8, 2, None, None, ""]):  # fmt: skip
+        sheet.append(row)
+    data = io.BytesIO()
+    book.save(data)
+    rows = given("a.xlsx", data.getvalue(), target="y", unlabelled="drop")
+    assert rows.X.columns.tolist() == ["code", "x", "when"]
+    assert rows.X["code"].tolist() == ["7", "7b"]
+    assert rows.X["x"].tolist()[0] == 1.5
+    assert rows.X["x"].isna().tolist() == [False, True]
+    assert rows.X["when"].tolist() == [pd.Timestamp("2020-01-31"), pd.Timestamp("2020-02-01")]
+    assert rows.where(1).endswith("sheet 'Sheet' row 5")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le"), "protected by a password"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", r"a workbook of before 2007 \(.xls\)"),
+        (b"PK\x03\x04 nonsense", "not a readable zip archive"),
+        (b"nonsense", "must be a readable .xlsx workbook"),
+    ],
+)
+def test_workbooks_that_cannot_be_read_are_refused(given: Any, content: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        given("a.xlsx", content, target="y")
+
+
+def test_without_its_extra_a_workbook_says_what_to_install(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = workbook(sales(3))
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(InputError, match=r"needs openpyxl: pip install 'dwac\[excel\]', or save it as CSV"):
+        given("a.xlsx", data, target="bought")
+
+
+def test_a_workbook_on_standard_input_is_known_by_its_looks() -> None:
+    assert excel.is_workbook(workbook(sales(2)))
+    assert not excel.is_workbook(b"x,y\n1,2\n")

@@ -1,0 +1,62 @@
+"""Our AdamW is PyTorch's, without its compiler."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from dwac.training.checkpoint import flatten_optimizer, restore_optimizer
+from dwac.training.optimizer import AdamW
+
+SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
+
+ALONE = """
+import sys, torch
+from dwac.nn import WeightedAverage
+from dwac.training import train
+x, y = torch.randn(40, 3), torch.arange(40) % 2
+train(WeightedAverage(torch.nn.Linear(3, 4), 2), x[:30], y[:30], validation=(x[30:], y[30:]), epochs=2, rescale=True)
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def trained(kind: type[torch.optim.Optimizer], steps: int) -> tuple[torch.nn.Linear, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(5, 3)
+    optimizer = kind(layer.parameters(), **SETTINGS)
+    for step in range(steps):
+        optimizer.zero_grad(set_to_none=True)
+        optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
+        layer(torch.randn(8, 5)).square().sum().backward()
+        optimizer.step()
+    return layer, optimizer
+
+
+def test_every_step_is_that_of_pytorch() -> None:
+    ours, theirs = trained(AdamW, 5)[0], trained(torch.optim.AdamW, 5)[0]
+    assert torch.equal(ours.weight, theirs.weight)
+    assert torch.equal(ours.bias, theirs.bias)
+    assert not torch.equal(ours.weight, trained(AdamW, 4)[0].weight)
+
+
+def test_no_step_is_recorded_for_gradients() -> None:
+    layer, optimizer = trained(AdamW, 2)
+    assert layer.weight.is_leaf
+    assert not any(part.requires_grad for part in optimizer.state[layer.weight].values())
+
+
+def test_checkpoints_of_pytorchs_optimizer_can_be_resumed() -> None:
+    theirs, ours = trained(torch.optim.AdamW, 5)[1], trained(AdamW, 1)[1]
+    restore_optimizer(ours, *flatten_optimizer(theirs))
+    for one, other in zip(ours.state.values(), theirs.state.values(), strict=True):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_training_does_not_import_the_compiler() -> None:
+    source = Path(sys.modules[AdamW.__module__].__file__ or "").parents[2]
+    environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

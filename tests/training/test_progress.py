@@ -1,0 +1,80 @@
+"""How long, and how far: said once from measured steps, then every half minute where there is no bar."""
+
+import logging
+
+import pytest
+
+from dwac.training.progress import Pace, duration, logger, progress_bar, rows_bar
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def work(seconds: float, steps: int, *, first: float = 0.0, lines: bool = True) -> None:
+    """Steps of so many seconds altogether, after a first one that takes longer."""
+    clock = Clock()
+    pace = Pace("training", lines=lines, clock=clock)
+    for step in range(1, steps + 1):
+        clock.now += seconds / steps + (first if step == 1 else 0.0)
+        pace.at(step / steps, f"epoch {step}")
+
+
+def test_long_work_is_estimated_once_and_reported_every_half_minute(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger.name):
+        work(240, 240)
+    first, *rest = said(caplog)
+    assert first == "training takes up to about 4 minutes"
+    assert [record.__dict__.get("estimate", False) for record in caplog.records] == [True] + [False] * len(rest)
+    assert rest[0] == "training: 12%, epoch 30, up to about 4 minutes left"
+    assert len(rest) == 7
+    assert rest[-1] == "training: 88%, epoch 210, up to about 30 seconds left"
+
+
+def test_short_work_says_nothing_even_if_its_first_step_is_slow(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger.name):
+        work(20, 40, first=8)
+    assert said(caplog) == []
+
+
+def test_where_a_bar_is_shown_only_the_estimate_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger.name):
+        work(240, 240, lines=False)
+    assert said(caplog) == ["training takes up to about 4 minutes"]
+
+
+def test_without_a_terminal_the_callbacks_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(Pace.__init__, "__kwdefaults__", {"lines": True, "clock": clock})
+    with caplog.at_level(logging.INFO, logger.name), progress_bar("training", 10) as watch:
+        for epoch in range(1, 11):
+            for batch in range(1, 5):
+                clock.now += 5
+                watch["on_batch"](batch, 4)
+            watch["on_epoch"]({"epoch": epoch, "loss": 0.5, "validation_accuracy": 0.75})
+    assert said(caplog)[0] == "training takes up to about 3 minutes"
+    assert "training: 30%, epoch 2/10, loss 0.500, accuracy 0.750, up to about 2 minutes left" in said(caplog)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger.name), rows_bar("worth", 100, show=False) as done:
+        for row in range(100):
+            clock.now += 10
+            done(row)
+    assert said(caplog) == []
+
+
+def test_a_time_is_said_in_few_words() -> None:
+    assert [duration(s) for s in (0.2, 1, 59, 91, 3599, 36000)] == [
+        "1 second", "1 second", "60 seconds", "2 minutes", "60 minutes", "10.0 hours"
+    ]  # fmt: skip

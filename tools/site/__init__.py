@@ -1,0 +1,1 @@
+"""Hooks of the site: links to source files, the page of commands, notebooks."""
