@@ -87,8 +87,13 @@ def test_a_state_that_is_none_is_refused(folder: Path, days: list[Path], tmp_pat
     assert state.read_text() == "[]"
 
 
-def test_columns_may_come_in_any_order_beside_others(folder: Path, days: list[Path], clf: DWACClassifier) -> None:
+def test_columns_may_come_in_any_order_beside_others_and_in_another_notation(
+    folder: Path, days: list[Path], clf: DWACClassifier
+) -> None:
     frame = pd.read_csv(days[0])
-    frame[["job", "age", "member", "pay"]].assign(extra=1).to_csv(days[2], index=False)
-    first, second = (json.loads(ran(folder, day, "--json").stdout)["evidence"] for day in (days[0], days[2]))
+    frame[["job", "age", "member", "pay"]].assign(extra=1).to_csv(days[2], index=False, sep=";", decimal=",")
+    first, second = (
+        json.loads(ran(folder, day, "--json", *more).stdout)["evidence"]
+        for day, more in ((days[0], ()), (days[2], ("--separator", ";", "--decimal", ",")))
+    )
     assert first == second

@@ -159,3 +159,14 @@ def test_the_error_rate_is_divided_among_players_once() -> None:
     assert weights.sum() == pytest.approx(1)
     assert weights[:5].tolist() == pytest.approx([0.05] * 5)
     assert weights[6:].tolist() == pytest.approx([1 / 6] * 3)
+
+
+def test_false_alarms_are_as_rare_where_most_scores_are_equal() -> None:
+    rng, streams = np.random.default_rng(0), 1500
+    before, new = ((rng.random((streams, n)) < 0.5).astype(float) for n in (150, 300))
+    players = Players([Watched(str(place), COLUMN, scores) for place, scores in enumerate(before)], 0)
+    bets, peak = Bets(players.gaps), np.zeros(streams)
+    for bins in players.bins(list(new), players.draws(0, 300)):
+        peak = np.maximum(peak, bets.step(bins))
+    assert (peak >= np.log(100)).sum() <= most_false_alarms(streams)
+    assert (peak >= np.log(10)).mean() > 0.01  # they do bet

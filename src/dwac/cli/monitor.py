@@ -11,14 +11,19 @@ from rich.console import Console
 from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
+    DayFirstOption,
+    DecimalOption,
     DeviceOption,
     EncodingOption,
     FormatOption,
     IdOption,
     JsonOption,
     ModelArgument,
+    SeparatorOption,
+    SheetOption,
     StrictOption,
     TextOption,
+    told,
 )
 from dwac.cli.output import print_json
 from dwac.errors import InputError, StorageError
@@ -48,6 +53,10 @@ def monitor(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    day_first: DayFirstOption = None,
+    sheet: SheetOption = None,
     json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
@@ -68,7 +77,8 @@ def monitor(
     """
     loaded = load(model, device=device)
     watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
-    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding)
+    written_so = told(separator, decimal, day_first)
+    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=written_so, sheet=sheet)
     with unreadable.located(rows):
         bad = loaded.clf.unreadable(rows.X) if strict else {}
         unreadable.report(bad, rows, strict=strict, fate="")
