@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from dwac.training.checkpoint import flatten_optimizer, restore_optimizer
 from dwac.training.optimizer import AdamW
 
-SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
+SETTINGS: dict[str, Any] = {"lr": 1e-2, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
 
 ALONE = """
 import sys, torch
@@ -22,7 +23,7 @@ print("torch._dynamo" in sys.modules)
 """
 
 
-def trained(kind: type[torch.optim.Optimizer], steps: int) -> tuple[torch.nn.Linear, torch.optim.Optimizer]:
+def trained(kind: type[torch.optim.AdamW], steps: int) -> tuple[torch.nn.Linear, torch.optim.Optimizer]:
     torch.manual_seed(0)
     layer = torch.nn.Linear(5, 3)
     optimizer = kind(layer.parameters(), **SETTINGS)

@@ -166,8 +166,8 @@ class DWACEstimator(Editable):
             self._calibrate(self._held_out(inputs, codes, reading.exact, names, held))
             if votes:
                 self._novelty = self._fitted_novelty()
-            few = self.voters is not None and wanted(self.voters, len(parts.training), len(self._validation_rows.y))
-            if votes and few:
+            n = len(self._validation_rows.y)
+            if votes and self.voters is not None and wanted(self.voters, len(parts.training), n):
                 self._represent(None if self.voters == "auto" else int(self.voters), strict=False)
         return self
 
