@@ -144,7 +144,8 @@ def join(parts: Path) -> None:
             row: dict[str, Any] = {"data": name, "rows": TRAINED[name], "source": tree}
             for frame in frames:
                 own = frame[(frame["data"] == name) & (frame["source"] == tree)]
-                row |= own.drop(columns=["data", "source", "seed", "time"], errors="ignore").mean().to_dict()
+                means = own.drop(columns=["data", "source", "seed", "time"], errors="ignore").mean()
+                row |= {str(column): value for column, value in means.items()}
             rows.append(row)
     if "accuracy" in held:
         config |= {"seeds": int(frames[-1]["seed"].nunique()), "test rows": TESTED} | changes(frames[-1])

@@ -154,15 +154,18 @@ def test_a_private_explorer_gives_no_columns_words_or_records(table: DWACClassif
 def test_selections_of_numbers_and_of_several_labels(
     numbers: DWACRegressor, two_numbers: DWACRegressor, tags: DWACClassifier
 ) -> None:
+    paid, both = numbers.references_.targets, two_numbers.references_.targets
+    assert paid is not None
+    assert both is not None
     for page in reading(Explorer.of(numbers, SIZES[240:250], PAID[240:250])):
         rows = posted_csv(page, [0, page.first_row])
         assert float(rows[1]["prediction"]) == pytest.approx(numbers.predict(SIZES[240:241])[0])
-        assert float(rows[0]["number"]) == pytest.approx(numbers.references_.targets[0, 0])
+        assert float(rows[0]["number"]) == pytest.approx(paid[0, 0])
         assert rows[0]["prediction"] == ""
         assert page.get(f"points/{page.first_row}/brief")["true"] == PAID.iloc[240]
     for page in reading(Explorer.of(two_numbers, SIZES[240:250])):
         (row,) = posted_csv(page, [0])
-        wanted = two_numbers.references_.targets[0].tolist()
+        wanted = both[0].tolist()
         assert [float(row["number_pay"]), float(row["number_months"])] == pytest.approx(wanted)
     for page in reading(Explorer.of(tags, SIZES[240:250], TAGS[240:250])):
         found: Any = page.post("selected", points=[page.first_row, 0])["examples"]
