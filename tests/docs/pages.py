@@ -1,7 +1,8 @@
 """A page as a reader follows it: its blocks of code, run one after another in an empty folder.
 
-Python blocks share a namespace. Of shell blocks, `dwac …` and `python -c "…"` run in this process. A block that begins
-with `# not run here` is not run: its Python must compile and name what exists, its commands and options must exist.
+Python blocks share a namespace. Of shell blocks, `dwac …` and `python -c "…"` run in this process. A block
+under the comment `<!-- not run by the tests -->` is not run: its Python must compile and name what exists, its commands
+and options must exist.
 """
 
 from __future__ import annotations
@@ -25,8 +26,14 @@ from dwac.cli.app import COMMANDS, app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-NOT_RUN = "# not run here"
-FENCED = re.compile(r"^(?P<indent> *)```(?P<language>python|sh)\b[^\n]*\n(?P<code>.*?)^(?P=indent)```", re.M | re.S)
+NOT_RUN = "<!-- not run by the tests -->"
+FENCED = re.compile(
+    rf"^(?P<not_run> *{NOT_RUN}\n)?(?P<indent> *)```(?P<language>python|sh)\b[^\n]*\n(?P<code>.*?)^(?P=indent)```",
+    re.M | re.S,
+)
+    rf"^(?P<not_run> *{NOT_RUN}\n)?(?P<indent> *)```(?P<language>python|sh)\b[^\n]*\n(?P<code>.*?)^(?P=indent)```",
+    re.M | re.S,
+)
 # What a shell line may be: a program in Python, or a command of ours, both with input and output from files.
 PROGRAM = re.compile(r'^python -c "(?P<code>.*?)"', re.M | re.S)
 
@@ -38,16 +45,18 @@ class Block:
     language: str
     code: str
     line: int
-
-    @property
-    def runs(self) -> bool:
-        return not self.code.startswith(NOT_RUN)
+    runs: bool
 
 
 def blocks(path: Path) -> list[Block]:
     text = path.read_text()
     return [
-        Block(found["language"], textwrap.dedent(found["code"]), text[: found.start()].count("\n") + 1)
+        Block(
+            found["language"],
+            textwrap.dedent(found["code"]),
+            text[: found.start("indent")].count("\n") + 1,
+            found["not_run"] is None,
+        )
         for found in FENCED.finditer(text)
     ]
 
@@ -122,7 +131,7 @@ def commands(code: str) -> Iterator[Program | Command]:
 def _command(line: str) -> Command:
     words = shlex.split(line, comments=True)
     if words[0] != "dwac":
-        raise ValueError(f"the tests cannot run {line!r}: begin the block with {NOT_RUN!r}, or make it a text block")
+        raise ValueError(f"the tests cannot run {line!r}: write {NOT_RUN!r} above the block, or make it a text block")
     places: dict[str, str] = {}
     for sign in "<>":
         if sign in words:

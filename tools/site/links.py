@@ -38,7 +38,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return found[0]
         return os.path.relpath(docs / copied(source, docs), here.parent)
 
-    return LINK.sub(pointed, markdown).replace("\n# not run here\n", "\n")  # a word to the tests, not to readers
+    return LINK.sub(pointed, markdown)
 
 
 def outside(page: Path, link: str, docs: Path) -> Path | None:
