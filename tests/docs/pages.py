@@ -31,9 +31,6 @@ FENCED = re.compile(
     rf"^(?P<not_run> *{NOT_RUN}\n)?(?P<indent> *)```(?P<language>python|sh)\b[^\n]*\n(?P<code>.*?)^(?P=indent)```",
     re.M | re.S,
 )
-    rf"^(?P<not_run> *{NOT_RUN}\n)?(?P<indent> *)```(?P<language>python|sh)\b[^\n]*\n(?P<code>.*?)^(?P=indent)```",
-    re.M | re.S,
-)
 # What a shell line may be: a program in Python, or a command of ours, both with input and output from files.
 PROGRAM = re.compile(r'^python -c "(?P<code>.*?)"', re.M | re.S)
 

@@ -41,9 +41,8 @@ def _ranges(explained: VoteExplanation) -> Html | None:
     frame = explained.to_frame()
     if not len(frame):
         return None
-    longest = float(frame["share"].max())
     rows = [
-        (*map(str, cells), bar(share, longest, text=privacy.percent(share)))
+        (*map(str, cells), bar(share, text=privacy.percent(share)))
         for *cells, share in frame.itertuples(index=False, name=None)
     ]
     return table((*map(str, frame.columns[:-1]), "share of the vote"), rows, caption="Votes by range")
@@ -87,9 +86,9 @@ def _shown_share(explained: Explanation) -> str:
     )
 
 
-def bar(share: float, longest: float, *, other: bool = False, text: str = "") -> Html:
-    """A share as a number and as a bar; hatched if it goes to another label."""
-    look = {"class_": "bar other" if other else "bar", "style": f"width:{100 * share / (longest or 1):.1f}%"}
+def bar(share: float, *, other: bool = False, text: str = "") -> Html:
+    """A share as a number and as a bar, of the whole vote; hatched if it goes to another label."""
+    look = {"class_": "bar other" if other else "bar", "style": f"width:{100 * share:.1f}%"}
     track = tag("span", tag("span", **look), class_="track", aria_hidden="true")
     return joined((track, tag("span", text or percent(share), class_="share")))
 
@@ -137,9 +136,8 @@ def _votes(explained: VoteExplanation) -> Html:
 
 
 def _bar(voter: Neighbor, explained: VoteExplanation) -> Html:
-    longest = max(v.share for v in explained.shown)
     text = privacy.percent(voter.share) if explained.private else ""
-    return bar(voter.share, longest, other=_apart(voter, explained), text=text)
+    return bar(voter.share, other=_apart(voter, explained), text=text)
 
 
 def _for(voter: Neighbor) -> Html | None:
