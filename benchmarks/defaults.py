@@ -139,13 +139,13 @@ def join(parts: Path) -> None:
         config |= {f"{name}, {what}": value for what, value in part["about"].items()}
     frames = [pd.DataFrame(part["rows"]) for part in held.values()]
     rows = []
-    for name in TARGETS:
+    for data in TARGETS:
         for tree in (BEFORE, NOW):
-            row: dict[str, Any] = {"data": name, "rows": TRAINED[name], "source": tree}
+            row: dict[str, Any] = {"data": data, "rows": TRAINED[data], "source": tree}
             for frame in frames:
-                own = frame[(frame["data"] == name) & (frame["source"] == tree)]
+                own = frame[(frame["data"] == data) & (frame["source"] == tree)]
                 means = own.drop(columns=["data", "source", "seed", "time"], errors="ignore").mean()
-                row |= {str(column): value for column, value in means.items()}
+                row |= {str(name): float(value) for name, value in means.items()}
             rows.append(row)
     if "accuracy" in held:
         config |= {"seeds": int(frames[-1]["seed"].nunique()), "test rows": TESTED} | changes(frames[-1])
