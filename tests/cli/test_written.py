@@ -168,6 +168,7 @@ def test_options_of_whole_files_are_refused_for_batches(tmp_path: Path) -> None:
     sales(40).to_parquet(tmp_path / "rows" / "a.parquet")
     words = ("train", tmp_path / "rows", "-t", "bought", "-o", tmp_path / "m")
     assert "--decimal is for files that are read as a whole" in error_line(*words, "--decimal", ",")
+    assert "--month-first is for files that are read as a whole" in error_line(*words, "--month-first")
     assert "--unlabelled drop is for files" in error_line(*words, "--unlabelled", "drop")
     said = run(*words, "--ignore", "secret", "--epochs", 1).stdout
     assert "not used    secret (ignored, as you asked)" in said

@@ -241,7 +241,10 @@ def train(
     written = told(separator, decimal, day_first)
     streamed = None
     if is_dataset(data, form):
-        _refuse_for_batches(kind=kind, sheet=sheet, decimal=decimal, separator=separator, unlabelled=unlabelled)
+        day = None if day_first is None else "day-first" if day_first else "month-first"
+        _refuse_for_batches(
+            unlabelled, kind=kind, sheet=sheet, decimal=decimal, separator=separator, **({day: True} if day else {})
+        )
         asked = columns_of(target, text, ids)
         del chosen["kinds"]
         streamed = read_dataset(data, asked, test_size=test_size, seed=seed, **chosen)
