@@ -92,7 +92,7 @@ def test_a_map_is_the_same_to_the_bit_on_any_number_of_threads() -> None:
             env={"OMP_NUM_THREADS": threads, "PYTHONPATH": ":".join(sys.path)},
             capture_output=True,
         ).stdout
-        for threads in ("1", "1", "3")
+        for threads in ("1", "3")
     }
     assert len(told) == 1
 
