@@ -466,6 +466,8 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
         "unseen": 0,
     }
     by_class, short, advice = (found.pop(name) for name in ("by_class", "undercovered", "advice"))
+    law = dwac.metrics.coverage_interval(0.1, model.clf.conformal(rows.X).n_calibration, 40, 0.99)
+    assert found.pop("coverage_range") == pytest.approx(law)
     assert (advice is None) == (short == [])
     assert found == pytest.approx(expected)
     assert [row["label"] for row in by_class] == ["<=50K", ">50K"]
@@ -474,7 +476,8 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
     assert right == pytest.approx(found["accuracy"])
     shown = run("evaluate", folder / "model", folder / "new.csv", "-e", "0.1").output
     assert f"{expected['accuracy']:.3f}" in shown
-    assert "asks for 0.9" in shown
+    assert "asks for 0.9, chance gives 0." in " ".join(shown.replace("│", " ").split())
+    assert all(name in shown for name in ("precision", "credibility", "typicality"))  # not cut off at 80 characters
 
 
 def test_classes_are_calibrated_separately_on_demand_and_offered_where_one_falls_short(tmp_path: Path) -> None:

@@ -161,6 +161,23 @@ def test_out_of_fold_votes_know_nothing_of_the_row_itself(clf: DWACClassifier) -
     assert fits[1].conformal(X.iloc[[7]]).p_values.shape == (1, 3)
 
 
+def test_numbers_out_of_fold_know_nothing_of_the_row_itself() -> None:
+    X, _ = table()
+    y = X["x"].to_numpy()
+    reg = dwac.DWACRegressor(random_state=0, device="cpu").fit(X, y)
+    found = reg.out_of_fold_
+    assert found is not None
+    assert found.shape == (120, 1)
+    reg.references_.targets[7] += 1e6  # its own vote
+    changed = reg.out_of_fold_
+    assert changed is not None
+    assert changed[7] == found[7]
+    reg.add_references(X[:2].set_axis(["new", "newer"]), y[:2])
+    added = reg.out_of_fold_
+    assert added is not None
+    assert np.isnan(added[120:]).all()
+
+
 def test_votes_can_be_edited_and_condensed(tmp_path: Path) -> None:
     clf, (X, y) = fitted(), table(30, seed=4)
     X.index = pd.Index([f"new{i}" for i in range(30)])

@@ -70,6 +70,14 @@ def test_the_first_line_says_what_matters_and_the_last_how_many_columns_are_left
     assert "more column" not in one().to_text(10_000)
 
 
+def test_beside_groups_the_last_line_counts_the_columns_that_the_example_does_not_show() -> None:
+    *_, mine, last = crowd(["column 7 of the table at least 12"]).to_text(120).splitlines()
+    shown = mine.count(" of the table ")
+    assert mine.startswith("This example: column ")
+    assert 0 < shown < 30
+    assert last.startswith(f"{30 - shown} more columns, in to_frame(): column ")
+
+
 def test_the_example_stands_above_those_who_voted() -> None:
     lines = one().to_text(120).splitlines()
     place = next(i for i, line in enumerate(lines) if "this example" in line)

@@ -207,7 +207,7 @@ def _neighbors(explanation: Explanation) -> Table:
 def _cells(neighbor: Neighbor, private: bool) -> list[str]:
     if private:
         return [_label(neighbor.label), privacy.percent(neighbor.share)]
-    return [str(neighbor.id), _label(neighbor.label), f"{neighbor.share:.1%}", number(neighbor.distance)]
+    return [str(neighbor.id), _label(neighbor.label), percent(neighbor.share), number(neighbor.distance)]
 
 
 def _groups(explanation: Explanation) -> Table:

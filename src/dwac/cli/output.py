@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from dwac.drawing.records import plain
@@ -145,7 +146,10 @@ def evaluation_tables(found: Evaluated, title: str) -> list[Table]:
         facts.add_row(*fact)
     if len(found.parts) < 2:
         return [facts]
-    parts = Table(*(str(name).replace("_", " ") for name in found.parts.columns))
+    parts = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)  # eight columns fit 80 characters
+    for place, name in enumerate(found.parts.columns):
+        title = str(name).removeprefix("mean_").replace("_", " ")
+        parts.add_column(title, justify="right" if place else "left", overflow="fold")
     units = not isinstance(found, NumberEvaluation)
     for label, n, *values in found.parts.itertuples(index=False, name=None):
         parts.add_row(str(label), f"{n:,}", *map(number if units else amount, values))

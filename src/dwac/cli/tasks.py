@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.metrics import r2_score
 
 from dwac._checks import listed
 from dwac.errors import InputError, LabelError
@@ -190,7 +191,7 @@ def score(model: Estimator, X: Any, y: Any) -> str:
     if isinstance(model, DWACRegressor):
         wrong = np.asarray(model.predict(X)) - np.asarray(y)
         if wrong.ndim == 1:
-            return f"root mean squared error {amount(float(np.sqrt(np.square(wrong).mean())))}"
+            return _root_mean_square(wrong)
         return f"R² {model.score(X, y):.3f}"
     what = "share of rows with every label right" if model.target_.kind == LABELS else "accuracy"
     return f"{what} {model.score(X, y):.3f}"
@@ -199,7 +200,14 @@ def score(model: Estimator, X: Any, y: Any) -> str:
 def out_of_fold_score(model: Estimator) -> str | None:
     """The same of a cross-fitted model, on its voters by what left each out; None where there is no such judgement."""
     judged = model.out_of_fold_
-    if judged is None or model.target_.kind in (LABELS, NUMBERS):
+    if judged is None or model.target_.kind == LABELS:
         return None
+    if model.references_.targets is not None:
+        truth = model.references_.targets.cpu().numpy()
+        return _root_mean_square(judged - truth) if model.target_.single else f"R² {r2_score(truth, judged):.3f}"
     right = judged.argmax(axis=1) == model.references_.labels.cpu().numpy()
     return f"accuracy {right.mean():.3f}"
+
+
+def _root_mean_square(wrong: NDArray[np.float64]) -> str:
+    return f"root mean squared error {amount(float(np.sqrt(np.square(wrong).mean())))}"

@@ -6,6 +6,7 @@ It scores the rows of f for calibration, and new rows for comparison with these 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.errors import CalibrationError
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, VoteDistribution
 from dwac.training.cross_fit import FOLDS, part_of
 
 Floats = NDArray[np.float64]
@@ -127,6 +128,15 @@ class Folds:
                 asked = part_of(h[torch.as_tensor(new, device=h.device)], 0, self.members)
                 found[new] = first.log_class_weights(asked).cpu().numpy()
         return found
+
+    def out_of_fold_votes(self, references: ReferenceSet) -> Iterator[tuple[Ints, VoteDistribution]]:
+        """Places of references, and the votes on their numbers by the model without their fold; not of those added."""
+        numbers = self.numbers(references.index_of_ids)
+        for fold, voters in enumerate(self.sets(references)):
+            rows = np.flatnonzero(numbers == fold)
+            if len(rows):
+                h = references.embeddings[torch.as_tensor(rows, device=references.embeddings.device)]
+                yield rows, voters.distribution(part_of(h, fold, self.members))
 
     def own(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
         """Of answers by fold, (n, F, …), those of each row's own fold; of a row without one, those of the first."""

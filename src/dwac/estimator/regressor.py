@@ -37,7 +37,7 @@ from dwac.explain import Explanations, NumberExplanation, explain_numbers
 from dwac.explain.many import ids_of
 from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.nn import WeightedAverage, batches
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, VoteDistribution
 
 Floats = NDArray[np.float64]
 _STRATA = 20  # parts of the range that validation rows are spread over
@@ -218,8 +218,23 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
             return np.asarray(outputs * self.target_.scale[1] + self.target_.scale[0])
         if self.average not in ("mean", "median"):  # set after fit
             raise InputError(f"average must be 'mean' or 'median'; got {self.average!r}")
-        votes = self.references_.distribution(h)
+        return self._average(self.references_.distribution(h))
+
+    def _average(self, votes: VoteDistribution) -> Floats:
         return as_numpy(votes.median if self.average == "median" else votes.mean)
+
+    @property
+    def out_of_fold_(self) -> Floats | None:
+        """(m, T): each voter's number as predicted by the networks and voters that left it out; None if there are none.
+
+        In the order of `references_`. Voters that were added after `fit` have NaN: every network may know them.
+        """
+        if self._folds is None or self.references_.weighted:
+            return None
+        found = np.full((len(self.references_), len(self._usual())), np.nan)
+        for rows, votes in self._folds.out_of_fold_votes(self.references_):
+            found[rows] = self._average(votes)
+        return found
 
     def _usual(self) -> Floats:
         """(T,): the average of everyone."""

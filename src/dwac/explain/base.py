@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import pandas as pd
@@ -263,18 +264,26 @@ class VoteExplanation:
             rows = pd.concat([self._example_row(columns[:own], columns[own:]), rows])
         lines, left_out = table_lines(rows, width, always=own, filling=filling)
         if filling == "group":
-            lines += self._own_values(columns[own:], width)
-            left_out = columns[own:]
+            mine, left_out = self._own_values(columns[own:], width)
+            lines += mine
         return "\n".join([*facts, "", *lines, *more_columns(left_out, width)])
 
-    def _own_values(self, columns: Sequence[Any], width: int) -> list[str]:
-        """The values of the example that compare with what sets groups apart; or its text; nothing for images."""
+    def _own_values(self, columns: Sequence[Any], width: int) -> tuple[list[str], list[Any]]:
+        """(the values of the example that compare with what sets groups apart, as many as fit; the columns left out).
+
+        Of a text its beginning, of images nothing.
+        """
         kind = kind_of(self.record)
         if kind not in ("table", "text"):
-            return []
-        values = [f"{name} {short(self.record[name])}" for name in columns if name in self.record]
-        values = [self.record["text"]] if kind == "text" else values
-        return [textwrap.shorten(f"{EXAMPLE.capitalize()}: {', '.join(values)}", width, placeholder=" …")]
+            return [], []
+        start = f"{EXAMPLE.capitalize()}: "
+        if kind == "text":
+            return [textwrap.shorten(start + self.record["text"], width, placeholder=" …")], []
+        values = {name: f"{name} {short(self.record[name])}" for name in columns if name in self.record}
+        ends = accumulate(len(f"{value}, ") for value in values.values())
+        shown = max(sum(end <= width - len(start) for end in ends), 1)
+        line = start + ", ".join(list(values.values())[:shown])
+        return [textwrap.shorten(line, width, placeholder=" …")], list(values)[shown:]
 
     def _printed(self, *, again: bool) -> list[str]:
         """The sentences that a table of the voters leaves to be said."""

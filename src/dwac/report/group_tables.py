@@ -37,7 +37,7 @@ def group_tables(
     how: str,
     codes: NDArray[np.int64] | None = None,
 ) -> Html:
-    """The typical groups, and those with many strange test examples.
+    """The typical groups, and those with more strange test examples than others.
 
     labels: (G,) what each group votes for. strange: (n,) test examples that are unlike any other, or go wrong: how they
     do, in words. codes: (n,) the predicted classes, if classes are predicted.
@@ -53,7 +53,7 @@ def group_tables(
     odd = strangest(groups, strange, _MOST_STRANGE)
     parts = [_table(found, typical, labels, measure, f"Typical groups: {what}")]
     if odd:
-        worst = f"Strange groups: many of the test examples that rely on them are unfamiliar, or {how}"
+        worst = f"Strange groups: test examples that rely on them are unfamiliar, or {how}, more often than others"
         parts.append(_table(found, odd, labels, measure, worst, strange))
     note = "A test example relies on the group that has most of the votes for its prediction."
     return joined((*parts, tag("p", note, class_="note")))

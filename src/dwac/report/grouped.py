@@ -83,6 +83,8 @@ def largest(groups: list[Group], labels: NDArray[np.int64], each: int) -> list[G
 
 
 def strangest(groups: list[Group], strange: NDArray[np.bool_], most: int) -> list[Group]:
-    """Groups with many test examples that are strange, (n,), as surely as their number allows; the worst first."""
-    least = {group.place: likely_share(strange[group.rows])[0] for group in groups if strange[group.rows].any()}
+    """Groups whose test examples are strange, (n,), more often than all: the surest first, as their number allows."""
+    usual = strange.mean()
+    worse = (group for group in groups if len(group.rows) and strange[group.rows].mean() > usual)
+    least = {group.place: likely_share(strange[group.rows])[0] for group in worse}
     return sorted((group for group in groups if group.place in least), key=lambda group: -least[group.place])[:most]

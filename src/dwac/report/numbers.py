@@ -236,7 +236,7 @@ def _groups(found: NumberFindings) -> Html | None:
     off = (np.abs(found.values - found.truth) / found.clf.target_.scale[1]).mean(axis=1)
     large = found.errors > np.quantile(found.errors, _LARGE)
     measure = Measure("mean absolute error, in spreads", off, amount)
-    return group_tables(found, names, measure, large | found.strange, "a tenth of all errors are as large")
+    return group_tables(found, names, measure, large | found.strange, "among the tenth with the largest errors")
 
 
 def _unusual(found: NumberFindings) -> Html | None:

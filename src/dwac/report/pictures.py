@@ -58,9 +58,9 @@ def said(stated: ArrayLike, right: ArrayLike) -> Any:
     sure, hits = np.asarray(stated, dtype=np.float64), np.asarray(right, dtype=bool)
     place = np.clip(np.searchsorted(_EDGES, sure, side="right") - 1, 0, len(_EDGES) - 2)
     found = [b for b in range(len(_EDGES) - 1) if (place == b).any()]
-    names = [f"{100 * _EDGES[b]:.0f}–{100 * _EDGES[b + 1]:.0f} %\n{(place == b).sum():,} ×" for b in found]
+    names = [f"{100 * _EDGES[b]:.0f}–{100 * _EDGES[b + 1]:.0f}\n{(place == b).sum():,} ×" for b in found]
     bars = [share_bar(name, hits[place == b]) for name, b in zip(names, found, strict=True)]
-    return _upright(bars, [float(sure[place == b].mean()) for b in found], "when it says …", "it is right, of 100")
+    return _upright(bars, [float(sure[place == b].mean()) for b in found], "when it says … %", "it is right, of 100")
 
 
 def held(asked: Sequence[float], hits: Sequence[ArrayLike]) -> Any:

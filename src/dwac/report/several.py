@@ -152,7 +152,7 @@ def _groups(found: LabelFindings) -> Html | None:
         for code in found.clf.references_.groups.labels
     ]
     measure = Measure("every label right", found.wrong == 0, percent)
-    return group_tables(found, labels, measure, (found.wrong > 0) | found.strange, "some label is wrong")
+    return group_tables(found, labels, measure, (found.wrong > 0) | found.strange, "wrong in some label")
 
 
 def _probabilities(found: LabelFindings) -> Html:

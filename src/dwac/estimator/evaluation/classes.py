@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 from dwac import metrics
 from dwac.conformal import ConformalPrediction, nonconformity
 from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.evaluation.common import GAP, TYPICALITY, Answers, Evaluated, Fact, Floats, mean, share
+from dwac.estimator.evaluation.common import (
+    GAP,
+    LEVEL,
+    TYPICALITY,
+    Answers,
+    Evaluated,
+    Fact,
+    Floats,
+    by_chance,
+    mean,
+    share,
+)
 from dwac.estimator.preparation import encode_known
 from dwac.estimator.readable import Reasons
 from dwac.estimator.targets import ORDERED
@@ -136,11 +147,18 @@ class Evaluation(Evaluated):
     unreadable: int
     unseen: int  # rows with labels unseen in training: wrong, in no prediction set, left out of the two errors
     by_class: pd.DataFrame  # one row per class: n, recall, precision, coverage, mean_set_size, credibility, typicality
+    coverage_range: tuple[float, float] | None = None  # where chance puts it 99 times of 100; None if by class
     undercovered: tuple[Any, ...] = ()  # classes whose sets hold the true label less often than chance explains
 
     @property
     def advice(self) -> str | None:
-        """Which classes fall short of the promise that holds over all of them, and what helps; None if none does."""
+        """That coverage is lower than chance explains, over all rows or in which classes; None if it is not."""
+        if self.coverage is not None and self.coverage_range is not None and self.coverage < self.coverage_range[0]:
+            return (
+                f"The sets hold the true label for {self.coverage:.1%} of the rows: less than chance explains, so "
+                "these rows differ from those that the model was calibrated with; calibrate it with rows like these: "
+                "clf.recalibrate(X, y)"
+            )
         if not self.undercovered:
             return None
         columns = (self.by_class[name] for name in ("label", "n", "coverage"))
@@ -164,7 +182,8 @@ class Evaluation(Evaluated):
     @property
     def facts(self) -> list[Fact]:
         """Each number with its meaning, for people."""
-        asked = f"share of prediction sets with the true label; ε={self.epsilon:g} asks for {1 - self.epsilon:g}"
+        law = by_chance(self.coverage_range)
+        asked = f"share of prediction sets with the true label; ε={self.epsilon:g} asks for {1 - self.epsilon:g}{law}"
         found = [
             Fact("accuracy", share(self.accuracy), "share of correct predictions"),
             *self._distances,
@@ -222,6 +241,7 @@ def _compared(predictions: Predictions, truth: NDArray[np.int64], epsilon: float
         "unreadable": unreadable,
         "unseen": int((~seen).sum()),
         "by_class": by_class,
+        "coverage_range": _range(trust, epsilon, len(truth)),
         "undercovered": _undercovered(by_class, epsilon, None if trust is None else trust.n_calibration),
     }
     if not predictions.ordered:
@@ -231,6 +251,12 @@ def _compared(predictions: Predictions, truth: NDArray[np.int64], epsilon: float
         mean_distance=mean(np.abs(predictions.codes - truth)[seen]),
         ranked_probability_score=metrics.ranked_probability_score(truth[seen], probabilities[seen]),
     )
+
+
+def _range(trust: ConformalPrediction | None, epsilon: float, n: int) -> tuple[float, float] | None:
+    """Where the coverage of n rows lies by chance; None without calibration, and where that is by class."""
+    known = None if trust is None else trust.n_calibration
+    return metrics.coverage_interval(epsilon, known, n, LEVEL) if isinstance(known, int) else None
 
 
 def _undercovered(by_class: pd.DataFrame, epsilon: float, n_calibration: Any) -> tuple[Any, ...]:

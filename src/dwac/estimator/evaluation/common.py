@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 GAP = "mean gap between stated and observed probability"
+LEVEL = 0.99  # how often coverage lies in its range, if rows are like those of calibration
 TYPICALITY = "mean; about 0.5 on familiar data, near 0 on other data"
 
 
@@ -127,3 +128,8 @@ def amount(value: float | None) -> str:
     if abs(value) >= 1e12 or 0 < abs(value) < 1e-4:
         return f"{value:.3e}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def by_chance(law: tuple[float, float] | None) -> str:
+    """Where coverage lies by chance, after what is asked for; nothing if that is not known."""
+    return "" if law is None else f", chance gives {law[0]:.3f} to {law[1]:.3f}"

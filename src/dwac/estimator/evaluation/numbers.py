@@ -13,7 +13,17 @@ import torch
 from dwac import metrics
 from dwac.errors import HeadError, ShapeError
 from dwac.estimator.distribution import PredictedDistribution
-from dwac.estimator.evaluation.common import TYPICALITY, Answers, Evaluated, Fact, Floats, amount, share
+from dwac.estimator.evaluation.common import (
+    LEVEL,
+    TYPICALITY,
+    Answers,
+    Evaluated,
+    Fact,
+    Floats,
+    amount,
+    by_chance,
+    share,
+)
 from dwac.estimator.readable import Reasons, readable
 from dwac.estimator.regressor import DWACRegressor
 from dwac.estimator.targets import read_numbers
@@ -21,7 +31,6 @@ from dwac.explain import privacy
 from dwac.explain.numerals import Numerals, step_of
 from dwac.nn import WeightedAverage
 
-_LEVEL = 0.99  # how often coverage lies in its range, if rows are like those of calibration
 _USUAL, _STEPS = 3.3, 50  # the range of most numbers, in units of their spread; parts of it that are told apart
 
 
@@ -209,8 +218,7 @@ class NumberEvaluation(Evaluated):
     @property
     def facts(self) -> list[Fact]:
         """Each number with its meaning, for people."""
-        ours = self.coverage_range
-        law = "" if ours is None else f", chance gives {ours[0]:.3f} to {ours[1]:.3f}"
+        law = by_chance(self.coverage_range)
         asked = f"share of intervals with the true number; ε={self.epsilon:g} asks for {1 - self.epsilon:g}{law}"
         errors = [
             Fact("RMSE", amount(self.rmse), "root of the mean squared error, in units of the target"),
@@ -237,7 +245,7 @@ def _compared(found: NumberPredictions, truth: Floats, epsilon: float, *, unread
     by_number = _by_number(found, truth, ends)
     alone = found.reg.target_.single
     first: dict[Any, Any] = by_number.iloc[0].to_dict() if alone else {}
-    chance = metrics.coverage_interval(epsilon, found.n_calibration, len(truth), _LEVEL) if alone else None
+    chance = metrics.coverage_interval(epsilon, found.n_calibration, len(truth), LEVEL) if alone else None
     return NumberEvaluation(
         n=len(truth),
         **{name: first.get(name) for name in ("rmse", "mae", "crps", "mean_width", "median_width")},
