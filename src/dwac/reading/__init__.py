@@ -143,9 +143,7 @@ def read(
     if like.kind != "text":
         _refuse_other("tabular", like, name)
     how: dict[str, Any] = {"judge": form != "parquet", "commas": lambda: _marks(file, told)[1]}
-    rows = arrange_like(
-        like.clf, table, name, asked, like.columns, labelled=labelled, notation=told, drop=drop, **how
-    )
+    rows = arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled, notation=told, drop=drop, **how)
     return replace(rows, notation=told, notes=(*notes, *rows.notes))
 
 

@@ -266,7 +266,8 @@ class Reading:
 
     def _thousands(self, values: pd.Series[Any], decimal: str | None) -> bool:
         """Whether 1.500 is 1500, although it is a number as it is."""
-        return decimal != POINT and values.str.contains(".", regex=False).any() and (decimal == COMMA or self.commas())
+        points = decimal != POINT and bool(values.str.contains(".", regex=False).any())
+        return points and (decimal == COMMA or self.commas())
 
     def dates(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
         """Texts as dates, missing where they are none."""
