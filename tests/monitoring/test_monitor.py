@@ -131,6 +131,11 @@ def test_rows_that_cannot_be_read_are_strange(clf: DWACClassifier) -> None:
     state = monitor.update(bad)
     assert state.unreadable == 30
     assert state.alarm is not None
+    assert state.alarm.by == "readability"  # no column is to blame
+    singly = Monitor(clf)
+    for row in range(60):
+        singly.update(bad.iloc[[row]])
+    assert singly.state.log_evidence == state.log_evidence
 
 
 def test_a_column_can_be_ignored(clf: DWACClassifier) -> None:

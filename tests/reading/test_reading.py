@@ -117,6 +117,15 @@ def test_decimal_commas_are_numbers_between_semicolons(given: Any) -> None:
     assert given("a.csv", "x;y\n1,5;a\n2,25;b\n", target="y").X["x"].tolist() == [1.5, 2.25]
 
 
+def test_points_beside_decimal_commas_are_between_thousands(given: Any) -> None:
+    rows = given("a.csv", 'people;x;y\n1.500;1,5;a\n850;"2,25";b\n12.300;3;b\n', target="y")
+    assert rows.X["people"].tolist() == [1500, 850, 12300]
+    assert rows.X["x"].tolist() == [1.5, 2.25, 3]
+    assert "'people': read with decimal commas" in rows.notes[0]
+    mixed = given("a.csv", "share;x;y\n0.5;1,5;a\n0.25;2,25;b\n", target="y")  # both marks: each column by itself
+    assert (mixed.X["share"].tolist(), mixed.X["x"].tolist()) == ([0.5, 0.25], [1.5, 2.25])
+
+
 def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
     lone = given("a.csv", "review,y\na truly good film,1\na truly bad film,0\n", target="y")
     assert (lone.kind, lone.X, lone.columns.text) == ("text", ["a truly good film", "a truly bad film"], "review")

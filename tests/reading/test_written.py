@@ -94,6 +94,15 @@ def test_every_way_of_writing_gives_the_same_table(given: Any) -> None:
         assert (rows.y.tolist(), rows.notes) == (plain.y.tolist(), ())
 
 
+@pytest.mark.parametrize("trained", [german(sales()), sales().to_csv(index=False)], ids=["german", "plain"])
+def test_points_beside_decimal_commas_are_between_thousands_for_models_too(given: Any, trained: str) -> None:
+    rows = given("a.csv", trained, target="bought")
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(rows.X, rows.y, ids=rows.ids)
+    asked = "price;day;shop;note\n1.500;2020-01-31;07;1,5\n850;2020-01-31;07;2\n"
+    found = given("b.csv", asked, like=Model(clf, rows.columns, rows.notation))
+    assert found.X["price"].tolist() == [1500, 850]
+
+
 @pytest.mark.parametrize("ending", PACKED)
 def test_compressed_tables_are_read_whatever_they_are_called(given: Any, ending: str) -> None:
     frame, data = sales(30), PACKED[ending](sales(30).to_csv(index=False).encode())

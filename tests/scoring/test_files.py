@@ -298,3 +298,9 @@ def test_one_bad_cell_among_decimal_commas_spoils_its_own_row_alone(folder_of: F
     (tmp_path / "rows.csv").write_text("age;pay;town\n" + "30;0,5;a\n" * 5 + "30;oops;a\n")
     found = score_files(folder_of("classes"), tmp_path / "rows.csv", tmp_path / "out", **KEYS)
     assert (found.rows, found.unreadable) == (6, 1)
+
+
+def test_points_between_thousands_beside_decimal_commas_are_read(folder_of: Folders, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("age;pay;town\n" + "30;0,5;a\n30;1.234,5;a\n30;1.500;a\n30;1 234,5;a\n")
+    found = score_files(folder_of("classes"), tmp_path / "rows.csv", tmp_path / "out", **KEYS)
+    assert (found.rows, found.unreadable) == (4, 0)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dwac import _checks as checks
 from dwac.errors import InputError, StorageError
 from dwac.estimator import watching
+from dwac.estimator.readable import Partial
 from dwac.monitoring.gauges import Change, changes
 from dwac.monitoring.martingale import Bets
 from dwac.monitoring.players import Players, Watched
@@ -25,6 +26,8 @@ from dwac.monitoring.state import FORMAT, Alarm, Detector, State
 from dwac.storage.files import read_file, replace_file
 
 Floats = NDArray[np.float64]
+
+READABILITY = "readability"  # raised the alarm: rows could not be read
 
 _PART = 50  # rows that are counted together
 _NAMING = 200  # rows after an alarm that still tell what moved
@@ -94,7 +97,8 @@ class Monitor:
 
         ids: their names, of which an alarm tells the one at which it was raised; by default rows are numbered from 0.
         """
-        observed = watching.observe(self.clf, X)
+        # Each row is judged by itself, so that the size of the batch makes no difference.
+        observed = watching.observe(self.clf, X if isinstance(X, Partial) else Partial(X, {}))
         return self.observe(observed, watching.predictions_from(self.clf, observed, private=False), ids)
 
     def observe(
@@ -122,11 +126,14 @@ class Monitor:
                 part = slice(start, min(start + _PART, n))
                 tallies = self._sources.tallies(values, slice(place[part.start], place[part.stop]))
                 self._latest.add(tallies, self._bets.rows, part.stop - part.start)
-                self._bet(bins[part], None if ids is None else ids[part], now)
-                self._remember(~observed.rows.readable[part], predicted, part, now)
+                unreadable = ~observed.rows.readable[part]
+                self._bet(bins[part], unreadable, None if ids is None else ids[part], now)
+                self._remember(unreadable, predicted, part, now)
             return self.state
 
-    def _bet(self, bins: NDArray[np.int64], ids: Sequence[Hashable] | None, now: float) -> None:
+    def _bet(
+        self, bins: NDArray[np.int64], unreadable: NDArray[np.bool_], ids: Sequence[Hashable] | None, now: float
+    ) -> None:
         spend = np.log(self.share * self._players.weights)
         for row, each in enumerate(bins):
             wealth = self._bets.step(each) + spend
@@ -134,7 +141,9 @@ class Monitor:
             best = int(wealth.argmax())
             if self._alarm is None and wealth[best] >= -np.log(self.false_alarms):
                 number = self._bets.rows - 1
-                name, since = self._players.watched[best].name, int(self._bets.since[best])
+                # A row that cannot be read is strange to every player: no column is to blame.
+                name = READABILITY if unreadable[row] else self._players.watched[best].name
+                since = int(self._bets.since[best])
                 self._alarm = Alarm(number, None if ids is None else ids[row], now, name, since)
         if self._alarm is not None and self._bets.rows <= self._alarm.row + _NAMING:
             self._alarm = self._alarm.named(self.moved())

@@ -23,7 +23,7 @@ class Alarm:
     row: int  # its number in the stream, from 0
     id: Hashable | None
     time: float  # seconds since 1970
-    by: str  # what raised it: "typicality", "certainty", "prediction" or the name of a column
+    by: str  # what raised it: "typicality", "certainty", "prediction", "readability" or the name of a column
     since: int  # the number of the row with which the change probably began, judged by the score that raised it
     moved: tuple[Change, ...] | None = None  # what had moved by then, most first
 

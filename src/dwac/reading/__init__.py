@@ -142,9 +142,8 @@ def read(
         return replace(rows, notation=told, notes=(*notes, *more, *rows.notes))
     if like.kind != "text":
         _refuse_other("tabular", like, name)
-    rows = arrange_like(
-        like.clf, table, name, asked, like.columns, labelled=labelled, notation=told, judge=form != "parquet", drop=drop
-    )
+    how: dict[str, Any] = {"judge": form != "parquet", "commas": lambda: _marks(file, told)[1]}
+    rows = arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled, notation=told, drop=drop, **how)
     return replace(rows, notation=told, notes=(*notes, *rows.notes))
 
 
@@ -195,12 +194,7 @@ def _understood(
     frame, where = table
     if file.form == "parquet" and not kinds:
         return frame, told, []
-    semicolons, commas = False, False
-    if file.form in ("csv", "tsv"):
-        text = decoded(file.data, file.name, file.encoding)
-        delimiter = told.separator or delimiter_of(head_of(text), file.form)
-        commas = decimal_comma(text, delimiter) if told.decimal is None else told.decimal == ","
-        semicolons = delimiter == ";"
+    delimiter, commas = _marks(file, told)
     numbers = [str(name) for name in frame.columns if commas and frame[name].dtype.kind == "f"]
     leave = leave - set(kinds) if file.form != "parquet" else {*map(str, frame.columns)} - set(kinds)
     return understood(
@@ -208,10 +202,19 @@ def _understood(
         told,
         leave=leave,
         kinds=kinds,
-        semicolons=semicolons or commas,
+        semicolons=delimiter == ";" or commas,
         where=where,
         known=dict.fromkeys(numbers, ","),
     )
+
+
+def _marks(file: _File, told: Notation) -> tuple[str | None, bool]:
+    """(what separates the fields of CSV, whether its decimals have a comma); (None, False) for other files."""
+    if file.form not in ("csv", "tsv"):
+        return None, False
+    text = decoded(file.data, file.name, file.encoding)
+    delimiter = told.separator or delimiter_of(head_of(text), file.form)
+    return delimiter, decimal_comma(text, delimiter) if told.decimal is None else told.decimal == ","
 
 
 def columns_of(target: str | Sequence[str] | None, text: str | None = None, ids: str | None = None) -> Columns:

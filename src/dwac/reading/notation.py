@@ -274,9 +274,9 @@ def _order(told: Notation) -> str | None:
 def doubt_of_number(columns: str, read: Read) -> str:
     """Which way 1,500 was read, and how to have the other."""
     if read.how == COMMA:
-        how, other = "decimal commas (1,500 is 1.5)", POINT
+        how, other = "decimal commas (1,500 is 1.5; 1.500 is 1500)", POINT
     else:
-        how, other = "commas between thousands (1,500 is 1500)", COMMA
+        how, other = "commas between thousands (1,500 is 1500; 1.500 is 1.5)", COMMA
     return f"{columns}: read with {how}, as every cell could be either; otherwise --decimal {other}"
 
 

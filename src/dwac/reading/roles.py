@@ -97,15 +97,16 @@ def arrange_like(
     labelled: bool,
     notation: Notation | None = None,
     judge: bool = False,
+    commas: Callable[[], bool] = lambda: False,
     drop: bool = False,
 ) -> Rows:
     """A table for a model: its columns, by name and in any order; other columns are ignored.
 
     `learned`: the columns of its training data; `asked`: those that are named now, and must exist. notation: how cells
-    are written; judge: where it does not say, judge by the cells, which must then be all of a file. drop: leave out
-    rows without a target.
+    are written; judge: where it does not say, judge by the cells, which must then be all of a file; commas: asked
+    whether other cells of the file have decimal commas. drop: leave out rows without a target.
     """
-    how = Reading(notation or Notation(), judge)
+    how = Reading(notation or Notation(), judge, commas)
     frame, where = table
     for column in asked.named:
         _require(column, frame, name)
@@ -246,20 +247,27 @@ def _ids(frame: pd.DataFrame, column: str | None, where: Callable[[int], str]) -
 class Reading:
     """How the cells of a table for a model are read, and what is to be said of it."""
 
-    def __init__(self, notation: Notation, judge: bool) -> None:
-        self.notation, self.judge = notation, judge
+    def __init__(self, notation: Notation, judge: bool, commas: Callable[[], bool]) -> None:
+        self.notation, self.judge, self.commas = notation, judge, commas
         self.notes: list[str] = []
 
     def numbers(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
         """Texts as numbers, missing where they are none."""
-        found = pd.to_numeric(values, errors="coerce")
+        plain = pd.to_numeric(values, errors="coerce")
         decimal = self.notation.decimal_of(name)
-        if not (found.isna() & ~missing(values)).any() or not (self.judge or decimal):
-            return found
+        lost = (plain.isna() & ~missing(values)).any()
+        if not (self.judge or decimal) or not (lost or self._thousands(values, decimal)):
+            return plain
         read = as_numbers(values, decimal, judge=self.judge)
         if read.doubtful:
+            read = as_numbers(values, usual=COMMA) if self.commas() else read
             self.notes.append(doubt_of_number(repr(name), read))
-        return read.column
+        return read.column if lost else read.column.fillna(plain)
+
+    def _thousands(self, values: pd.Series[Any], decimal: str | None) -> bool:
+        """Whether 1.500 is 1500, although it is a number as it is."""
+        points = decimal != POINT and bool(values.str.contains(".", regex=False).any())
+        return points and (decimal == COMMA or self.commas())
 
     def dates(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
         """Texts as dates, missing where they are none."""

@@ -21,7 +21,10 @@ from dwac.storage.parquet import TooLargeError, read_parquet, require_columns
 INDEX = ""  # the name of the unnamed first column, to which pandas writes its index
 _DELIMITERS = ",\t;|"
 _LARGEST_BLOCK = 2**31 - 1
-_COMMA, _POINT = (re.compile(rf"(?m)(?:^|;)-?[0-9]+{mark}[0-9]+(?:;|\r?$)") for mark in (",", r"\."))
+_CELL = r'(?m)(?:^|;)"?-?{}"?(?:;|\r?$)'
+_COMMA = re.compile(_CELL.format("[0-9]+,[0-9]+"))
+# 1.500 may be 1500, with a point between thousands.
+_POINT = re.compile(_CELL.format(r"(?![1-9][0-9]{0,2}\.[0-9]{3}\b)[0-9]+\.[0-9]+"))
 _LESS = "give fewer rows or columns at a time, or a machine with more memory"
 _NAN = {"", "nan", "NaN"}
 
@@ -137,7 +140,7 @@ def delimiter_of(head: str, form: str) -> str:
 
 
 def decimal_comma(text: str, delimiter: str) -> bool:
-    """Whether decimals are written with a comma: 3,5 in some cells, and 3.5 in none."""
+    """Whether decimals are written with a comma: 3,5 in some cells, and 3.5 in none (1.500 beside them is 1500)."""
     return delimiter == ";" and bool(_COMMA.search(text)) and not _POINT.search(text)
 
 

@@ -27,7 +27,8 @@ from dwac.scoring.records import LONGEST, Cut, cuts, spans
 _NULLS = pa.csv.ConvertOptions().null_values  # how Arrow's CSV writes a missing number
 _ENDLESS = f"a quote that opens in this row is not closed within {LONGEST // 2**20} MiB; close or double it"
 _KEPT = 2**16  # characters of a bad row that are kept
-_COMMA = r"^(\s*[+-]?\d+),(\d+(?:[eE][+-]?\d+)?\s*)$"  # a number with a decimal comma
+_MARKS = r"[.' \x{00a0}\x{202f}]"  # between thousands, where decimals have a comma
+_COMMA = rf"^\s*[+-]?(\d+|[1-9]\d{{0,2}}({_MARKS}\d{{3}})+)(,\d+)?([eE][+-]?\d+)?\s*$"
 csv.field_size_limit(max(csv.field_size_limit(), LONGEST))  # texts may be long; Arrow has no limit
 
 
@@ -217,7 +218,8 @@ def _one_batch(table: pa.Table, wanted: _Wanted, layout: Layout) -> pa.RecordBat
             nulls = pa.array([""] if name in wanted.texts else _NULLS, pa.string())
             values = pc.if_else(pc.is_in(values, value_set=nulls), pa.scalar(None, pa.string()), values)
             if layout.comma and name not in wanted.texts:  # one bad cell made the whole column text
-                values = pc.replace_substring_regex(values, _COMMA, r"\1.\2")
+                plain = pc.replace_substring(pc.replace_substring_regex(values, _MARKS, ""), ",", ".")
+                values = pc.if_else(pc.match_substring_regex(values, _COMMA), plain, values)
         columns.append(values)
     return pa.RecordBatch.from_arrays(columns, names=table.column_names)
 
