@@ -281,7 +281,7 @@ def test_explain_shows_who_voted_and_how_they_differ(folder: Path) -> None:
         assert sentence in " ".join(by_row.split())
     for neighbor in found.neighbors:
         assert str(neighbor.id) in by_row
-        assert f"{neighbor.share:.1%}" in by_row
+        assert percent(neighbor.share) in by_row
     other = next(n for n in found.neighbors if n.record["age"] != found.record["age"])
     assert f"age {found.record['age']} → {other.record['age']}" in by_row
 

@@ -168,6 +168,7 @@ def test_numbers_out_of_fold_know_nothing_of_the_row_itself() -> None:
     found = reg.out_of_fold_
     assert found is not None
     assert found.shape == (120, 1)
+    assert reg.references_.targets is not None
     reg.references_.targets[7] += 1e6  # its own vote
     changed = reg.out_of_fold_
     assert changed is not None
