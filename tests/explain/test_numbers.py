@@ -226,7 +226,7 @@ def test_several_numbers_have_an_answer_for_each_name() -> None:
     assert first.startswith("Predicted width ")
     assert "(80 % interval 100 to 2000) and height " in first
     assert first.endswith("(80 % interval any number).")
-    assert "each number taken alone" in str(e)
+    assert "each number taken alone" in " ".join(str(e).split())
     given = json.loads(json.dumps(e.to_dict()))
     assert given["prediction"] == pytest.approx(list(e.prediction))
     assert given["interval"] == [[100.0, 2000.0], [None, None]]
@@ -268,7 +268,7 @@ def test_words_say_the_numbers() -> None:
 )
 def test_an_infinite_interval_is_said(ends: tuple[float, float], words: str) -> None:
     e = one(ReferenceSet([[0.0], [1.0]], [0, 0], targets=[2.0, 4.0]), [[0.5]], intervals=[[ends]])
-    assert words in str(e)
+    assert words in " ".join(str(e).split())
     e.plot()
 
 
@@ -296,7 +296,7 @@ def test_groups_are_told_with_their_numbers_and_what_sets_them_apart() -> None:
     assert f"{100 * heaviest.share:.0f} % of the vote: mean " in told
     assert str(heaviest.words) in told
     assert len(e.shown) == 5
-    assert "A few training examples do not explain it" in str(e)
+    assert "A few training examples do not explain it" in " ".join(str(e).split())
 
 
 @given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e9))
