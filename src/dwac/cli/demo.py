@@ -126,7 +126,7 @@ def show_explanation(clf: DWACClassifier, data: Digits, console: Console) -> Non
     )
     rows = [row, *(neighbor.id for neighbor in found.neighbors)][: max(2, (console.width + 3) // 19)]
     console.print(pictures(data.images[rows], [str(i) for i in rows]), highlight=False)
-    console.print(str(found), highlight=False)
+    console.print(found.to_text(console.width), highlight=False, markup=False)
 
 
 def pictures(images: NDArray[Any], titles: list[str]) -> str:
