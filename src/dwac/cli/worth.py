@@ -15,22 +15,29 @@ from dwac import worth as methods
 from dwac.cli import unreadable
 from dwac.cli.options import (
     DataArgument,
+    DayFirstOption,
+    DecimalOption,
     DeviceOption,
     EncodingOption,
     FormatOption,
     IdOption,
     JsonOption,
     ModelArgument,
+    SeparatorOption,
+    SheetOption,
     StrictOption,
     TargetOption,
     TextOption,
+    UnlabelledOption,
+    told,
 )
-from dwac.cli.output import form_of, packed, print_json, write
+from dwac.cli.output import form_of, packed, print_json, print_notes, write
 from dwac.drawing.records import written
 from dwac.errors import InputError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.reading import Estimator, Rows, load, read
+from dwac.report.seen import seen
 
 UTILITIES = ("probability", "log_probability", "accuracy")
 _COLUMNS = 4  # of a record, on a terminal
@@ -88,6 +95,11 @@ def worth(
     device: DeviceOption = "auto",
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
+    unlabelled: UnlabelledOption = "refuse",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    day_first: DayFirstOption = None,
+    sheet: SheetOption = None,
     json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
@@ -110,7 +122,10 @@ def worth(
     """
     form_written = None if output is None else form_of(output)
     loaded = load(model, device=device)
-    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, form=form, encoding=encoding)
+    reading: dict[str, Any] = {"told": told(separator, decimal, day_first), "sheet": sheet, "unlabelled": unlabelled}
+    reading |= {"form": form, "encoding": encoding}
+    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **reading)
+    print_notes(rows.notes)
     with unreadable.located(rows):
         bad = unreadable.by_row(predict(loaded.clf, rows.X).reasons)
     unreadable.report(bad, rows, strict=strict, fate="judge nobody")
@@ -132,9 +147,12 @@ def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | N
     if clf.target_.kind in (NUMBERS, LABELS) and utility != UTILITIES[0]:
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
     given |= {} if by is None else {"groups": _groups(clf, by)}
-    table = clf.worth(rows.X, rows.y, method=method, ids=rows.ids, **given)
+    # Training rows do not vote on themselves. Ids alone do not tell: rows of any file may be numbered from 0.
+    known = seen(clf, pd.Index(rows.ids, tupleize_cols=False), clf.embed(rows.X)).any()
+    given |= {"ids": rows.ids} if known else {}
+    table = clf.worth(rows.X, rows.y, method=method, **given)
     if by is None:
-        alone = table if method == "leave_one_out" else clf.worth(rows.X, rows.y, method="leave_one_out", ids=rows.ids)
+        alone = table if method == "leave_one_out" else clf.worth(rows.X, rows.y, method="leave_one_out", **given)
         table.insert(3, "if_removed", -alone["worth"])
     attrs = table.attrs
     table = table.sort_values("worth", ascending=False, kind="stable")
