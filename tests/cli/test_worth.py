@@ -37,8 +37,8 @@ def test_the_file_holds_what_python_says_heaviest_first(model: Path, tmp_path: P
 
 
 def test_rows_that_are_numbered_like_voters_are_not_taken_for_them(tmp_path: Path) -> None:
-    for name, rows in {"people": people(240)[:200], "test": people(240)[200:]}.items():
-        rows.drop(columns="name").to_csv(tmp_path / f"{name}.csv", index=False)
+    for name, part in {"people": people(240)[:200], "test": people(240)[200:]}.items():
+        part.drop(columns="name").to_csv(tmp_path / f"{name}.csv", index=False)
     quick = ("--epochs", 2, "--no-cross-fit", "--ensemble-size", 1, "--device", "cpu")
     run("train", tmp_path / "people.csv", "-t", "income", "-o", tmp_path / "model", *quick)
     found = json.loads(run("worth", tmp_path / "model", tmp_path / "test.csv", "--json").stdout)["worth"]

@@ -39,7 +39,11 @@ from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.reading import Estimator, Rows, load, read
 from dwac.report.seen import seen
 
-UTILITIES = ("probability", "log_probability", "accuracy")
+UTILITIES = {
+    "probability": "probability of the true label, in percentage points",
+    "log_probability": "log-probability of the true label, in hundredths",
+    "accuracy": "accuracy, in percentage points",
+}
 _COLUMNS = 4  # of a record, on a terminal
 _OF = {
     NUMBERS: "squared error taken off, in hundredths of the target's variance",
@@ -84,7 +88,7 @@ def worth(
         str,
         typer.Option(
             metavar="|".join(UTILITIES),
-            callback=_one_of(UTILITIES),
+            callback=_one_of(tuple(UTILITIES)),
             help="What counts, of the true label; for classes.",
         ),
     ] = "probability",
@@ -144,7 +148,7 @@ def worth(
 def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | None) -> pd.DataFrame:
     """The heaviest first; of single examples also what removing each would change."""
     given: dict[str, Any] = {} if clf.target_.kind == NUMBERS else {"utility": utility}
-    if clf.target_.kind in (NUMBERS, LABELS) and utility != UTILITIES[0]:
+    if clf.target_.kind in (NUMBERS, LABELS) and utility != "probability":
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
     given |= {} if by is None else {"groups": _groups(clf, by)}
     # Training rows do not vote on themselves. Ids alone do not tell: rows of any file may be numbered from 0.
@@ -172,9 +176,7 @@ def _groups(clf: Estimator, column: str) -> pd.Series[Any]:
 
 def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
     """Print who helps most and who harms most."""
-    what = _OF.get(
-        clf.target_.kind, f"{table.attrs['utility'].replace('_', '-')} of the true label, in percentage points"
-    )
+    what = _OF.get(clf.target_.kind, UTILITIES[table.attrs["utility"]])
     many = f"{len(table):,} {'training examples' if by is None else 'groups'}"
     together = f", together {_points(table['worth'].sum())}" if table.attrs["method"] == "shapley" else ""
     harming = int((table["worth"] < 0).sum())
