@@ -79,3 +79,14 @@ def test_wrong_options_are_explained(model: Path) -> None:
         "must be probability, log_probability or accuracy" in run("worth", model, test, "--utility", "x", ends=2).stderr
     )
     assert "got worth.txt" in error_line("worth", model, test, "-o", "worth.txt")
+
+
+def test_examples_of_numbers_have_a_worth(tmp_path: Path) -> None:
+    rows = people(150).assign(pay=lambda frame: frame["age"] * 11.5)[["age", "work", "pay"]]
+    rows[:120].to_csv(tmp_path / "people.csv", index=False)
+    rows[120:].to_csv(tmp_path / "test.csv", index=False)
+    quick = ("--epochs", 2, "--no-cross-fit", "--ensemble-size", 1, "--device", "cpu")
+    run("train", tmp_path / "people.csv", "-t", "pay", "-o", tmp_path / "model", *quick)
+    assert "squared error taken off" in run("worth", tmp_path / "model", tmp_path / "test.csv").stdout
+    words = ("worth", tmp_path / "model", tmp_path / "test.csv", "--utility", "accuracy")
+    assert "--utility is for classes; this model predicts numbers" in error_line(*words)

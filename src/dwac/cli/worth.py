@@ -176,7 +176,7 @@ def _groups(clf: Estimator, column: str) -> pd.Series[Any]:
 
 def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
     """Print who helps most and who harms most."""
-    what = _OF.get(clf.target_.kind, UTILITIES[table.attrs["utility"]])
+    what = _OF.get(clf.target_.kind) or UTILITIES[table.attrs["utility"]]
     many = f"{len(table):,} {'training examples' if by is None else 'groups'}"
     together = f", together {_points(table['worth'].sum())}" if table.attrs["method"] == "shapley" else ""
     harming = int((table["worth"] < 0).sum())
