@@ -37,6 +37,15 @@ def listed(names: Iterable[Any], most: int = 5, show: Callable[[Any], str] = rep
     return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
 
 
+def percent(share: float, digits: int = 1) -> str:
+    """A share in per cent, for messages.
+
+    >>> percent(0.911), percent(0.4, 0)
+    ('91.1 %', '40 %')
+    """
+    return f"{share:.{digits}%}".replace("%", " %")
+
+
 def float_tensor(value: Any, name: str, *, ndim: int = 2) -> Tensor:
     """A finite floating-point tensor of `ndim` dimensions. Integers become float32; float64 stays float64."""
     try:

@@ -520,14 +520,15 @@ class Agreement(NamedTuple):
 
     def __str__(self) -> str:
         """In words."""
-        return f"{self.share:.2%} of {self.n:,} rows (95 % interval {self.low:.2%} to {self.high:.2%})"
+        low, high = checks.percent(self.low, 2), checks.percent(self.high, 2)
+        return f"{checks.percent(self.share, 2)} of {self.n:,} rows (95 % interval {low} to {high})"
 
 
 def agreement(labels: ArrayLike, others: ArrayLike) -> Agreement:
     """How often two models give the same label to the same rows (n,).
 
     >>> print(agreement([0, 1, 1, 0], [0, 1, 1, 1]))
-    75.00% of 4 rows (95 % interval 19.41% to 99.37%)
+    75.00 % of 4 rows (95 % interval 19.41 % to 99.37 %)
     """
     a, b = np.asarray(labels), np.asarray(others)
     if a.ndim != 1 or a.shape != b.shape or len(a) == 0:

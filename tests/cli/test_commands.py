@@ -552,7 +552,7 @@ def test_from_a_folder_of_images_to_predictions(tmp_path: Path) -> None:
             pillow.fromarray(image).save(tmp_path / "photos" / label / f"{i}.png")
     shown = run("train", tmp_path / "photos", "-o", tmp_path / "m", "--epochs", "3").output
     assert "120 images" in shown
-    assert "dark: 60 (50%)" in shown
+    assert "dark: 60 (50 %)" in shown
     picture = tmp_path / "photos" / "light" / "7.png"
     one = json.loads(run("predict", tmp_path / "m", picture, "--json").stdout)
     assert (one["id"], one["label"]) == (str(picture), "light")

@@ -189,11 +189,11 @@ def test_progress_is_printed_with_what_one_can_do(capsys: pytest.CaptureFixture[
     before = progress.logger.level
     with progress_printed("Ctrl-C stops, --fast is quicker"):
         progress.logger.info("training takes up to about 4 minutes", extra={"estimate": True})
-        progress.logger.info("training: 50%")
+        progress.logger.info("training: 50 %")
     progress.logger.warning("unseen here")
     assert capsys.readouterr().err.splitlines()[:2] == [
         "training takes up to about 4 minutes; Ctrl-C stops, --fast is quicker",
-        "training: 50%",
+        "training: 50 %",
     ]
     assert (progress.logger.level, progress.logger.propagate) == (before, True)
     assert not [each for each in progress.logger.handlers if each.level == logging.INFO]

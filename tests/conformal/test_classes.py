@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
 from dwac import conformal
+from dwac._checks import percent
 from dwac.conformal import (
     Calibration,
     CrossCalibration,
@@ -785,7 +786,9 @@ def test_cross_conformal_sets_say_what_is_certain() -> None:
     calibration = CrossCalibration(np.arange(100.0), np.arange(100) % 5, table=np.arange(300.0).reshape(100, 3))
     assert calibration.guarantee(0.05) == pytest.approx(1 - 0.1 - min(2 * 0.8 / 21, 0.95 / 6))
     assert calibration.expected_sets(0.05).guarantee == calibration.guarantee(0.05)
-    assert f"at least {calibration.guarantee(0.05):.1%} is certain on average" in str(calibration.expected_sets(0.05))
+    assert f"at least {percent(calibration.guarantee(0.05))} is certain on average" in str(
+        calibration.expected_sets(0.05)
+    )
     few = CrossCalibration([0.1, 0.2, 0.3], [0, 1, 4])  # the others were forgotten
     assert few.guarantee(0.1) <= 1 - 2 * 0.1
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from dwac._checks import percent
 from dwac.conformal import (
     CrossCalibration,
     CrossIntervalCalibration,
@@ -205,7 +206,8 @@ def test_expected_intervals_are_said_in_words() -> None:
     low, high = stats.beta.ppf([0.05, 0.95], 90, 10)
     np.testing.assert_allclose(expected.coverage_range, (low, high))
     assert (
-        str(expected) == f"99 calibration examples: at epsilon=0.1 expect a coverage between {low:.1%} and {high:.1%}"
+        str(expected)
+        == f"99 calibration examples: at epsilon=0.1 expect a coverage between {percent(low)} and {percent(high)}"
     )
     few = IntervalCalibration(np.arange(8.0), [0, 0, 0, 1, 1, 1, 1, 1]).expected(0.1)
     assert str(few) == (
@@ -355,7 +357,7 @@ def test_cross_p_values_and_guarantee_are_those_of_cross_calibration() -> None:
     ours, theirs = CrossIntervalCalibration(scores, folds), CrossCalibration(scores, folds)
     np.testing.assert_array_equal(ours.p_values(asked), theirs.p_values(asked))
     assert ours.guarantee(0.1) == theirs.guarantee(0.1) == ours.expected(0.1).guarantee
-    assert f"at least {ours.guarantee(0.1):.1%} is certain on average" in str(ours.expected(0.1))
+    assert f"at least {percent(ours.guarantee(0.1))} is certain on average" in str(ours.expected(0.1))
     groups = np.where(np.arange(60) < 20, "a", "b")
     by_group, new = CrossIntervalCalibration(scores, folds, groups), ["a", "b"] * 10
     expected = [

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dwac._checks import percent
 from dwac.conformal import LabelCalibration, MissControl, class_conditional_p_values
 from dwac.errors import CalibrationWarning, EpsilonError, InputError, LabelError, NonFiniteError, ShapeError
 from tests.conformal.test_classes import Z_RARE, Floats, assert_beta_binomial, first_covering_rank
@@ -137,15 +138,15 @@ def test_expected_decisions_are_said_in_words() -> None:
     assert expected.decided == decided
     assert expected.rare == ("c",)
     assert str(expected) == (
-        f"200 calibration examples: at epsilon=0.1 expect a decision on {decided:.1%} of the labels, of which each is "
-        "wrong for at most 10.0% of those who have it, and of those who do not; fewer than 9 examples have or lack 'c'"
-        ", so that these are often undecided"
+        f"200 calibration examples: at epsilon=0.1 expect a decision on {percent(decided)} of the labels, of which "
+        "each is wrong for at most 10.0 % of those who have it, and of those who do not; fewer than 9 examples have or "
+        "lack 'c', so that these are often undecided"
     )
     crossed = LabelCalibration(p, Y, folds=np.arange(200) % 5).expected(0.1)
     assert crossed.decided == decided
     assert crossed.guarantee is not None
     assert 0 < crossed.guarantee < 0.8
-    assert f"(at most {1 - crossed.guarantee:.1%} is certain)" in str(crossed)
+    assert f"(at most {percent(1 - crossed.guarantee)} is certain)" in str(crossed)
 
 
 # --- conformal risk control
@@ -234,7 +235,7 @@ def test_expected_misses_are_said_in_words() -> None:
     assert expected.mean_size == control.sets(p, 0.1).sum(axis=1).mean()
     assert str(expected) == (
         f"200 calibration examples: at alpha=0.1 expect sets of {expected.mean_size:.2g} of 4 labels on average, those "
-        f"with a probability of at least {control.threshold(0.1):.2g}, which miss at most 10.0% of a row's labels on "
+        f"with a probability of at least {control.threshold(0.1):.2g}, which miss at most 10.0 % of a row's labels on "
         "average"
     )
 

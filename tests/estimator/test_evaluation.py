@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from dwac import DWACClassifier
+from dwac._checks import percent
 from dwac.errors import HeadError, LabelError, ShapeError
 from dwac.estimator import DWACRegressor
 from dwac.estimator.evaluation import OrderedEvaluation, evaluate, predict
@@ -89,7 +90,7 @@ def test_a_class_that_falls_short_is_named_and_class_conditional_offered() -> No
     assert found.undercovered == ("rare",)
     rows: Any = found.by_class.set_index("label").loc["rare"]
     assert found.advice is not None
-    assert f"{rows.coverage:.1%} of the {int(rows.n):,} rows of class rare" in found.advice
+    assert f"{percent(rows.coverage)} of the {int(rows.n):,} rows of class rare" in found.advice
     assert "class_conditional=True" in found.advice
     assert found.to_dict()["undercovered"] == ["rare"]
     assert found.to_dict()["advice"] == found.advice

@@ -89,8 +89,8 @@ def test_sets_miss_few_labels(crossed, split) -> None:
         sets = clf.predict_set(X, 0.1)
         assert sets.dtype == bool
         assert missed_share(Y, sets) < 0.17
-    assert "which miss at most 10.0% of a row's labels" in str(split.expected_sets(0.1))
-    assert "which missed at most 10.0% of a row's labels on average; this is seen, not certain" in str(
+    assert "which miss at most 10.0 % of a row's labels" in str(split.expected_sets(0.1))
+    assert "which missed at most 10.0 % of a row's labels on average; this is seen, not certain" in str(
         crossed.expected_sets(0.1)
     )
 

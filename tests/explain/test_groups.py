@@ -333,7 +333,7 @@ def test_representatives_are_called_so_and_their_agreement_is_told() -> None:
     e = explain(few, [[1.0, 0.0]], agreement=agreement)[0]
     text = words(e)
     assert f"{len(few)} representatives vote for 300 training examples." in text
-    assert "They give the label that all would on 99.75% of 400 rows (95 % interval 99.00% to 99.99%)." in text
+    assert "They give the label that all would on 99.75 % of 400 rows (95 % interval 99.00 % to 99.99 %)." in text
     assert f"Removing as few as {e.flip_size} representatives, with the examples they vote for, would change" in text
     sure = explain(few, POINTS[LABELS == 0].mean(axis=0, keepdims=True) - [[0, 3]], k=len(few))[0]
     assert f"The heaviest {sure.deciding} representatives decide the label" in words(sure)

@@ -36,9 +36,9 @@ def test_long_work_is_estimated_once_and_reported_every_half_minute(caplog: pyte
     first, *rest = said(caplog)
     assert first == "training takes up to about 4 minutes"
     assert [record.__dict__.get("estimate", False) for record in caplog.records] == [True] + [False] * len(rest)
-    assert rest[0] == "training: 12%, epoch 30, up to about 4 minutes left"
+    assert rest[0] == "training: 12 %, epoch 30, up to about 4 minutes left"
     assert len(rest) == 7
-    assert rest[-1] == "training: 88%, epoch 210, up to about 30 seconds left"
+    assert rest[-1] == "training: 88 %, epoch 210, up to about 30 seconds left"
 
 
 def test_short_work_says_nothing_even_if_its_first_step_is_slow(caplog: pytest.LogCaptureFixture) -> None:
@@ -65,7 +65,7 @@ def test_without_a_terminal_the_callbacks_log(
                 watch["on_batch"](batch, 4)
             watch["on_epoch"]({"epoch": epoch, "loss": 0.5, "validation_accuracy": 0.75})
     assert said(caplog)[0] == "training takes up to about 3 minutes"
-    assert "training: 30%, epoch 2/10, loss 0.500, accuracy 0.750, up to about 2 minutes left" in said(caplog)
+    assert "training: 30 %, epoch 2/10, loss 0.500, accuracy 0.750, up to about 2 minutes left" in said(caplog)
     caplog.clear()
     with caplog.at_level(logging.INFO, logger.name), rows_bar("worth", 100, show=False) as done:
         for row in range(100):

@@ -137,7 +137,7 @@ def _bars(axes: Any, names: list[str], values: Any, colours: Any, title: str) ->
     axes.set_xlim(0, 1)
     axes.set_title(title, fontsize=9)
     for place, value in enumerate(values):
-        axes.text(value + 0.02, place, f"{value:.0%}", va="center", fontsize=8, color=INK)
+        axes.text(value + 0.02, place, f"{100 * value:.0f} %", va="center", fontsize=8, color=INK)
 
 
 def _wrapped(text: str) -> str:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from dwac._checks import percent
 from dwac.cli.options import (
     DayFirstOption,
     DecimalOption,
@@ -188,7 +189,7 @@ def _shown(run: Run, results: Iterator[Done], console: Console) -> Iterator[Done
             left = (now - began) * (total - finished) / finished
             rate = run.summary.rows / (now - began)
             console.print(
-                f"{run.summary.rows:,} rows, {finished / total:.0%}, {rate:,.0f} rows/s, {duration(left)} left",
+                f"{run.summary.rows:,} rows, {percent(finished / total, 0)}, {rate:,.0f} rows/s, {duration(left)} left",
                 highlight=False,
                 soft_wrap=True,
             )

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
-from dwac._checks import listed
+from dwac._checks import listed, percent
 from dwac.errors import InputError, LabelError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
@@ -147,7 +147,7 @@ def described(rows: Rows) -> tuple[str, str]:
     else:
         counts = pd.Series(rows.y).value_counts()
         counts = counts if rows.task == CLASSES else counts.sort_index()
-    shares = [f"{label}: {n:,} ({n / len(rows):.0%})" for label, n in counts.items()]
+    shares = [f"{label}: {n:,} ({percent(n / len(rows), 0)})" for label, n in counts.items()]
     return "classes" if rows.task == CLASSES else "labels", listed(shares, _SHOWN, str)
 
 

@@ -296,9 +296,10 @@ class ExpectedSets:
         text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
         if self.mean_size is not None and self.full_share is not None:
             text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average"
-            text += f" ({self.full_share:.0%} of the sets hold every label), " if self.full_share >= 0.005 else ", "
-        certain = "" if self.guarantee is None else f"; at least {self.guarantee:.1%} is certain on average"
-        return text + f"expect a coverage between {low:.1%} and {high:.1%}{certain}"
+            every = f" ({checks.percent(self.full_share, 0)} of the sets hold every label)"
+            text += f"{every if self.full_share >= 0.005 else ''}, "
+        certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} is certain on average"
+        return text + f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
 
 
 @dataclass(frozen=True, eq=False)

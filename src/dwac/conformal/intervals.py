@@ -139,8 +139,8 @@ class ExpectedIntervals:
         text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
         if self.n_calibration < (needed := smallest_calibration(self.epsilon)):
             return text + f"intervals are infinite; at least {needed:,} examples are needed"
-        certain = "" if self.guarantee is None else f"; at least {self.guarantee:.1%} is certain on average"
-        return text + f"expect a coverage between {low:.1%} and {high:.1%}{certain}"
+        certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} is certain on average"
+        return text + f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
 
 
 class _CalibrationScores:

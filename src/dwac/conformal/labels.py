@@ -174,10 +174,11 @@ class ExpectedDecisions:
 
     def __str__(self) -> str:
         text = f"{self.n_calibration:,} calibration examples: at epsilon={self.epsilon:g} expect a decision on "
-        text += f"{self.decided:.1%} of the labels, of which each is wrong for at most {self.epsilon:.1%} of those who "
+        text += f"{checks.percent(self.decided)} of the labels, of which each is "
+        text += f"wrong for at most {checks.percent(self.epsilon)} of those who "
         text += "have it, and of those who do not"
         if self.guarantee is not None:
-            text += f" (at most {1 - self.guarantee:.1%} is certain)"
+            text += f" (at most {checks.percent(1 - self.guarantee)} is certain)"
         if self.rare:
             needed, few = smallest_calibration(self.epsilon), checks.listed(self.rare)
             text += f"; fewer than {needed} examples have or lack {few}, so that these are often undecided"
@@ -267,8 +268,8 @@ class ExpectedMisses:
             return text + f"sets hold every label; at least {needed:,} examples are needed"
         text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average, "
         if np.isinf(self.threshold):
-            return text + f"as most rows have no label: missing all of them misses at most {self.alpha:.1%}"
-        share = f"at most {self.alpha:.1%} of a row's labels on average"
+            return text + f"as most rows have no label: missing all of them misses at most {checks.percent(self.alpha)}"
+        share = f"at most {checks.percent(self.alpha)} of a row's labels on average"
         text += f"those with a probability of at least {self.threshold:.2g}, "
         return text + (f"which miss {share}" if self.certain else f"which missed {share}; this is seen, not certain")
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
+from dwac._checks import percent
 from dwac.drawing.colours import COLOURS, INK, PAPER
 from dwac.drawing.records import compared, image_of, kind_of
 from dwac.drawing.sheet import Sheet, placed
@@ -67,7 +68,7 @@ def _title(explained: Explained) -> str:
 
 def _name(voter: Voter) -> str:
     """Its label and share, and how many it stands for; its id unless private."""
-    vote = f"{plain(voter.label)}  {voter.share:.1%}" + (f", for {voter.size:,}" if voter.size > 1 else "")
+    vote = f"{plain(voter.label)}  {percent(voter.share)}" + (f", for {voter.size:,}" if voter.size > 1 else "")
     return vote if voter.id is None else f"{vote}\n{plain(voter.id, 16)}"
 
 
@@ -100,7 +101,7 @@ def _votes(explained: Explained) -> Any:
         mine = voter.label == explained.label
         look = {"color": COLOURS[0]} if mine else {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////"}
         panel.barh(place, voter.share, height=0.7, **look)
-        share = f"{voter.share:.0%}" if explained.private else f"{voter.share:.1%}"
+        share = f"{percent(voter.share, 0)}" if explained.private else f"{percent(voter.share)}"
         panel.text(voter.share, place, f" {share}", fontsize=7, color=INK, va="center")
     panel.set_yticks(range(len(voters)), names)
     panel.invert_yaxis()
@@ -136,7 +137,7 @@ def _vote(sheet: Sheet, voter: Voter, explained: Explained) -> None:
     look = {"facecolor": "none", "hatch": "/////"} if other else {"facecolor": COLOURS[0]}
     longest = max(v.share for v in explained.shown) or 1
     sheet.box(0, 56 * voter.share / longest, 8, edgecolor=COLOURS[other], **look)
-    sheet.write(f"{voter.share:.1%}", 62)
+    sheet.write(f"{percent(voter.share)}", 62)
     sheet.write(voter.label, 100, width=76, bold=True)
     sheet.write(voter.record["text"] if kind_of(voter.record) == "text" else voter.id, 180)
 
@@ -150,7 +151,7 @@ def _table(explained: Explained) -> Any:
     wide = (sheet.width - first) / (len(voters) + 1)
     sheet.write(_title(explained), bold=True)
     sheet.down(0.5)
-    heads = ["this example", *(f"{v.share:.0%} {v.label}" for v in voters)]
+    heads = ["this example", *(f"{percent(v.share, 0)} {v.label}" for v in voters)]
     for row in (heads, ["", *(v.id for v in voters)]):
         sheet.down()
         for place, text in enumerate(row):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from dwac import _checks as checks
 from dwac.drawing.records import data_url, is_png, written
 from dwac.explain import privacy
 
@@ -177,4 +178,4 @@ def percent(share: float) -> str:
     >>> percent(0.0), percent(0.123), percent(0.9999)
     ('< 0.1 %', '12.3 %', '> 99.9 %')
     """
-    return "< 0.1 %" if share < 0.001 else "> 99.9 %" if share > 0.999 else f"{share:.1%}".replace("%", " %")
+    return "< 0.1 %" if share < 0.001 else "> 99.9 %" if share > 0.999 else checks.percent(share)

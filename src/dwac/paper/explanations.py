@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dwac._checks import percent
 from dwac.paper import figures, settings
 from dwac.paper.cases import Case
 from dwac.paper.fit import Fitted
@@ -127,7 +128,7 @@ def _summary(explained: dict[str, Any], classes: list[str]) -> str:
 
 
 def _share(neighbor: dict[str, Any]) -> str:
-    return f"{neighbor['share']:.2%}"
+    return f"{percent(neighbor['share'], 2)}"
 
 
 def _text_table(explained: dict[str, Any], classes: list[str]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac import metrics
+from dwac._checks import percent
 from dwac.conformal import label_sets
 from dwac.paper import figures
 from dwac.paper.cases import Case, plain_cases
@@ -135,10 +136,10 @@ def _promises(found: Found, setting: str) -> str:
     """Whether coverage agrees with the law for exchangeable rows, per trial and per class."""
     how = (
         "The guarantee: with exchangeable rows, coverage follows the beta-binomial law. *Inside*: at ε = "
-        f"{', '.join(map(str, JUDGED))}, how many of all trials lie in its {LEVEL:.1%} interval, and how many of all "
-        "classes of all trials do with class-conditional sets, which guarantee it for each class. Then the mean number "
-        "of labels per set, including empty ones; if weights order the labels, also with the probabilities of the same "
-        "votes."
+        f"{', '.join(map(str, JUDGED))}, how many of all trials lie in its {percent(LEVEL)} interval, and how many of "
+        "all classes of all trials do with class-conditional sets, which guarantee it for each class. Then the mean "
+        "number of labels per set, including empty ones; if weights order the labels, also with the probabilities of "
+        "the same votes."
     )
     if setting == "paper":
         how += " These models' calibration rows stopped training too, so that strictly nothing is promised."

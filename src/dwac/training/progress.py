@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from dwac._checks import percent
 from dwac.nn.ranks import is_first
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Pace:
                 logger.info("%s takes up to about %s", self.title, duration(spent + left), extra={"estimate": True})
         if self.lines and now - self.said >= EVERY and share < 1:
             self.said = now
-            done = f"{self.title}: {share:.0%}, {state}" if state else f"{self.title}: {share:.0%}"
+            done = f"{self.title}: {percent(share, 0)}, {state}" if state else f"{self.title}: {percent(share, 0)}"
             logger.info("%s, up to about %s left", done, duration(left))
 
 

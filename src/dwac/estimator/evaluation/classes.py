@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac import metrics
+from dwac._checks import percent
 from dwac.conformal import ConformalPrediction, nonconformity
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.common import (
@@ -155,7 +156,7 @@ class Evaluation(Evaluated):
         """That coverage is lower than chance explains, over all rows or in which classes; None if it is not."""
         if self.coverage is not None and self.coverage_range is not None and self.coverage < self.coverage_range[0]:
             return (
-                f"The sets hold the true label for {self.coverage:.1%} of the rows: less than chance explains, so "
+                f"The sets hold the true label for {percent(self.coverage)} of the rows: less than chance explains, so "
                 "these rows differ from those that the model was calibrated with; calibrate it with rows like these: "
                 "clf.recalibrate(X, y)"
             )
@@ -163,7 +164,7 @@ class Evaluation(Evaluated):
             return None
         columns = (self.by_class[name] for name in ("label", "n", "coverage"))
         short = [
-            f"{coverage:.1%} of the {n:,} rows of class {label}"
+            f"{percent(coverage)} of the {n:,} rows of class {label}"
             for label, n, coverage in zip(*columns, strict=True)
             if label in self.undercovered
         ]

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from dwac import metrics
+from dwac._checks import percent
 from dwac.errors import HeadError, ShapeError
 from dwac.estimator.distribution import PredictedDistribution
 from dwac.estimator.evaluation.common import (
@@ -210,8 +211,8 @@ class NumberEvaluation(Evaluated):
         if self.coverage is None or self.coverage_range is None or self.coverage >= self.coverage_range[0]:
             return None
         return (
-            f"The intervals hold the true number for {self.coverage:.1%} of the rows: less than chance explains, so "
-            "these rows differ from those that the model was calibrated with; calibrate it with rows like these: "
+            f"The intervals hold the true number for {percent(self.coverage)} of the rows: less than chance explains, "
+            "so these rows differ from those that the model was calibrated with; calibrate it with rows like these: "
             "reg.recalibrate(X, y)"
         )
 
