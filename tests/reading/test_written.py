@@ -278,3 +278,87 @@ def test_without_its_extra_a_workbook_says_what_to_install(given: Any, monkeypat
 def test_a_workbook_on_standard_input_is_known_by_its_looks() -> None:
     assert excel.is_workbook(workbook(sales(2)))
     assert not excel.is_workbook(b"x,y\n1,2\n")
+
+
+def _cells(*rows: tuple[Any, ...], title: str = "Sales", merged: str | None = None) -> bytes:
+    """A workbook with these cells, and a second sheet."""
+    book = openpyxl.Workbook()
+    book.active.title = title
+    for row in rows:
+        book.active.append(row)
+    if merged is not None:
+        book.active.merge_cells(merged)
+    book.create_sheet("Notes").append(("read", "me"))
+    data = io.BytesIO()
+    book.save(data)
+    return data.getvalue()
+
+
+def test_an_error_on_a_workbook_names_its_other_sheets(given: Any, model: Model) -> None:
+    wrong = _cells(("read", "me"), (1, 2), title="About")
+    for options in ({"target": "bought"}, {"like": model}):
+        with pytest.raises(InputError, match=r"its columns are 'read', 'me'.*'About' of 'About', 'Notes'; --sheet"):
+            given("a.xlsx", wrong, **options)
+    with pytest.raises(InputError, match=r"no rows; read the sheet 'About'"):
+        given("a.xlsx", _cells(("read", "me"), title="About"), target="me")
+
+
+def test_merged_headers_get_advice(given: Any) -> None:
+    with pytest.raises(InputError, match=r"column C has no name.*unmerge these cells, and remove titles"):
+        given("a.xlsx", _cells(("y", "size", None), (None, "wide", "high"), ("a", 1, 2), merged="B1:C1"), target="y")
+
+
+def test_formulas_without_stored_values_get_advice(given: Any) -> None:
+    data = _cells(("x", "twice", "y"), (1, "=2*A2", "a"), (2, "=2*A3", "b"))
+    rows = given("a.xlsx", data, target="y", sheet="Sales")
+    assert len(rows.notes) == 1
+    assert rows.notes[0].startswith("column B: 2 formulas have no stored value")
+    with pytest.raises(LabelError, match=r"'twice' is missing \(in 2 rows\).*column B: 2 formulas"):
+        given("a.xlsx", data, target="twice")
+    assert given("a.xlsx", _cells(("x", "y"), (None, "a"), (2, "b")), target="y", sheet="Sales").notes == ()
+
+
+def test_codes_with_leading_zeros_stay_categories(given: Any) -> None:
+    codes, y = ["00123", "90210", "00007", ""], list("abab")
+    table = pd.DataFrame({"zip": codes, "n": [1, 2, 3, 4], "y": y})
+    book = openpyxl.Workbook()
+    book.active.append(("zip", "n", "y"))
+    for code, n, label in zip(codes, (1, 2, 3, 4), y, strict=True):
+        book.active.append((int(code) if code else None, n, label))
+        book.active.cell(n + 1, 1).number_format = "00000"
+    shown = io.BytesIO()
+    book.save(shown)
+    lines = "\n".join(f'{{"zip": "{a}", "n": {n}, "y": "{b}"}}' for a, n, b in table.itertuples(index=False))
+    ways = {
+        "a.csv": table.to_csv(index=False),
+        "b.csv": table.to_csv(index=False, sep=";", quoting=1),
+        "c.jsonl": lines,
+    }
+    for name, content in (ways | {"d.xlsx": workbook(table), "e.xlsx": shown.getvalue()}).items():
+        rows = given(name, content, target="y")
+        assert rows.X["zip"].tolist()[:3] == codes[:3], name
+        assert rows.X["n"].tolist() == [1, 2, 3, 4]
+        assert [note for note in rows.notes if "00123 are taken as categories" in note] == list(rows.notes)
+        assert "--kind zip=numbers" in rows.notes[0]
+        numbers = given(name, content, target="y", kinds={"zip": "numbers"})
+        assert numbers.X["zip"].tolist()[:3] == [123, 90210, 7]
+        assert given(name, content, target="y", kinds={"zip": "categories"}).notes == ()
+    kept = given("f.csv", "x,half,y\n0,0.50,a\n10,00.5,b\n", target="y")  # 0 and fractions are numbers
+    assert kept.X.dtypes.map(lambda dtype: dtype.kind).tolist() == ["i", "f"]
+
+
+def test_what_could_be_thousands_is_not_silently_read_as_in_training(given: Any, model: Model) -> None:
+    said = Model(model.clf, model.columns, notation(decimal=","))  # --decimal , in training
+    english = 'price,day,shop\n"1,500",2020-02-13,x\n'
+    for trained in (model, said):
+        rows = given("a.csv", english, like=trained)
+        assert rows.X["price"].tolist() == [1.5]
+        assert rows.notes == (
+            "'price': read with decimal commas (1,500 is 1.5; 1.500 is 1500), as in training; otherwise --decimal .",
+        )
+        meant = given("a.csv", english, like=trained, told=notation(decimal="."))
+        assert (meant.X["price"].tolist(), meant.notes) == ([1500.0], ())
+        theirs = given("a.csv", english.replace(",", ";").replace("1;500", "1,500"), like=trained)
+        assert (theirs.X["price"].tolist(), theirs.notes) == ([1.5], ())  # the file is written as in training
+        clear = given("a.csv", english.replace("1,500", "1,5"), like=trained)
+        assert (clear.X["price"].tolist(), clear.notes) == ([1.5], ())

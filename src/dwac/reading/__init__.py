@@ -28,8 +28,8 @@ from dwac.reading.compressed import decompressed, plain_name
 from dwac.reading.datasets import Streamed, is_dataset, read_dataset
 from dwac.reading.files import PICTURES, read_pictures, read_sentences
 from dwac.reading.model import Estimator, Model, load
-from dwac.reading.notation import KINDS, Notation, notation, understood
-from dwac.reading.roles import arrange, arrange_like, check_columns, looks_like_text
+from dwac.reading.notation import COMMA, KINDS, Notation, notation, understood
+from dwac.reading.roles import Reading, arrange, arrange_like, check_columns, looks_like_text
 from dwac.reading.rows import Columns, Rows
 from dwac.reading.tables import Table, decimal_comma, decoded, delimiter_of, head_of, read_table
 from dwac.reading.targets import MARK, TASKS, known, understand
@@ -130,21 +130,25 @@ def read(
     if sheet is not None and form != "excel":
         raise InputError(f"--sheet is for Excel workbooks; {name} is read as {form}; leave it out")
     asked = columns_of(target, text, ids)
-    told = (told or Notation()).over(Notation() if like is None else like.notation)
+    said = told or Notation()
+    told = said.over(Notation() if like is None else like.notation)
     file = _File(data, name, form, encoding, sheet)
-    table, notes = _table(file, told, _worded(asked, like, kinds or {}), asked.targets, nested=like is not None)
+    sure = like is None or said.decimal is not None
+    worded = _worded(asked, like, kinds or {}, numbers=not sure and told.decimal == COMMA)
+    table, notes = _table(file, told, worded, asked.targets, training=like is None)
     drop = unlabelled == "drop"
-    if like is None:
-        check_columns(table.frame, name, asked, (*ignore, *(kinds or {})))
-        frame, told, more = _understood(file, table, told, {*asked.named, *ignore}, kinds or {})
-        options: dict[str, Any] = {"task": task, "order": order, "ignore": ignore, "drop": drop}
-        rows = arrange(Table(frame, table.where), name, asked, labelled=labelled, notation=told, **options)
-        return replace(rows, notation=told, notes=(*notes, *more, *rows.notes))
-    if like.kind != "text":
-        _refuse_other("tabular", like, name)
-    how: dict[str, Any] = {"judge": form != "parquet", "commas": lambda: _marks(file, told)[1]}
-    rows = arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled, notation=told, drop=drop, **how)
-    return replace(rows, notation=told, notes=(*notes, *rows.notes))
+    with excel.explained_by(notes):
+        if like is None:
+            check_columns(table.frame, name, asked, (*ignore, *(kinds or {})))
+            frame, told, more = _understood(file, table, told, {*asked.named, *ignore}, kinds or {})
+            options: dict[str, Any] = {"task": task, "order": order, "ignore": ignore, "drop": drop}
+            rows = arrange(Table(frame, table.where), name, asked, labelled=labelled, notation=told, **options)
+            return replace(rows, notation=told, notes=(*notes, *more, *rows.notes))
+        if like.kind != "text":
+            _refuse_other("tabular", like, name)
+        how = Reading(told, judge=form != "parquet", marks=lambda: _marks(file, told), sure=sure)
+        rows = arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled, how=how, drop=drop)
+        return replace(rows, notation=told, notes=(*notes, *rows.notes))
 
 
 def _refuse_options(options: Mapping[str, Any], name: str, what: str) -> None:
@@ -165,13 +169,14 @@ class _File(NamedTuple):
 
 
 def _table(
-    file: _File, told: Notation, worded: set[str], lists: Sequence[str], *, nested: bool
+    file: _File, told: Notation, worded: set[str], lists: Sequence[str], *, training: bool
 ) -> tuple[Table, list[str]]:
     """(the table of a file, what is to be said of it)."""
     if file.form == "excel":
         table, notes = excel.read_workbook(file.data, file.name, file.sheet, worded)
         if len(table.frame) == 0:
-            raise InputError(f"{file.name} must have at least one row; it has columns but no rows")
+            with excel.explained_by(notes):
+                raise InputError(f"{file.name} must have at least one row; it has columns but no rows")
         return table, notes
     table = read_table(
         file.data,
@@ -180,9 +185,10 @@ def _table(
         encoding=file.encoding,
         texts=worded,
         lists=lists,
-        nested=nested,
+        nested=not training,
         separator=told.separator if file.form == "csv" else None,
         decimal=told.decimal,
+        codes=training,
     )
     return table, []
 
@@ -228,13 +234,17 @@ def _one_or_several(target: str | Sequence[str] | None) -> str | tuple[str, ...]
     return names if len(names) > 1 else names[0] if names else None
 
 
-def _worded(asked: Columns, like: Model | None, kinds: Mapping[str, str]) -> set[str]:
-    """Columns of a table that stay as text: target, text and ids, and categories, of a model or as was said."""
+def _worded(asked: Columns, like: Model | None, kinds: Mapping[str, str], *, numbers: bool) -> set[str]:
+    """Columns of a table that stay as text: target, text and ids, and categories, of a model or as was said.
+
+    numbers: those of a model, too, to see how they are written.
+    """
     worded: set[Any] = {*asked.named} if like is None else {*asked.named, *like.columns.named}
     worded |= {column for column, kind in kinds.items() if kind == "categories"}
     if like is not None and isinstance(like.clf.encoder_, TabularEncoder):
-        learned = {column.name: column.kind == "categorical" for column in like.clf.encoder_.columns}
-        worded = (worded - set(learned)) | {name for name, category in learned.items() if category}
+        kept = ("categorical", "numeric") if numbers else ("categorical",)
+        learned = {column.name: column.kind in kept for column in like.clf.encoder_.columns}
+        worded = (worded - set(learned)) | {name for name, worded_too in learned.items() if worded_too}
     return {name for name in worded if isinstance(name, str)}
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
@@ -37,16 +39,70 @@ def read_workbook(data: bytes, name: str, sheet: str | None, texts: Collection[s
         if sheet is not None and sheet not in names:
             raise InputError(f"{name} has no sheet {sheet!r}; its sheets are {listed(names, 20)}")
         chosen = names[0] if sheet is None else sheet
-        table = _table(_rows(book[chosen]), f"{name} sheet {chosen!r}", texts)
+        notes = _notes(data, names, chosen, asked=sheet is not None)
+        with explained_by(notes):
+            table = _table(_rows(book[chosen]), f"{name} sheet {chosen!r}", texts)
     except InputError:
         raise
     except Exception as error:  # a damaged file may make openpyxl raise anything
         raise InputError(f"{name} must be a readable workbook: {type(error).__name__}: {error!s:.200}") from None
     finally:
         book.close()
-    several = sheet is None and len(names) > 1
-    note = f"read the sheet {chosen!r} of {listed(names, len(names))}; --sheet NAME reads another"
-    return table, [note] if several else []
+    return table, notes
+
+
+@contextmanager
+def explained_by(notes: Sequence[str]) -> Iterator[None]:
+    """Let an error end with the notes on its workbook: what is missing may be on another sheet, or a formula."""
+    try:
+        yield
+    except InputError as error:
+        if not notes or error.rows:
+            raise
+        raise type(error)(f"{error}; {'; '.join(notes)}") from None
+
+
+def _notes(data: bytes, names: Sequence[str], chosen: str, *, asked: bool) -> list[str]:
+    notes = []
+    if not asked and len(names) > 1:
+        notes.append(f"read the sheet {chosen!r} of {listed(names, len(names))}; --sheet NAME reads another")
+    if unstored := _unstored(data, chosen):
+        columns = listed(unstored, 20, str)
+        notes.append(
+            f"column{'s' * (len(unstored) > 1)} {columns}: {sum(unstored.values()):,} formulas have no stored value "
+            "and are read as empty cells; open the workbook in a spreadsheet program and save it, to store the values"
+        )
+    return notes
+
+
+def _unstored(data: bytes, sheet: str) -> dict[str, int]:
+    """By the letter of a column, how many formulas have no value: programs that do not calculate write them so."""
+    from openpyxl.utils import get_column_letter
+
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
+        if not any(b"<f" in archive.read(name) for name in parts):
+            return {}
+    found: Counter[str] = Counter()
+    with _loaded(data, values=True) as stored, _loaded(data, values=False) as written:
+        for row, formulas in zip(_cells(stored[sheet]), _cells(written[sheet]), strict=True):
+            for place, (cell, formula) in enumerate(zip(row, formulas, strict=True), start=1):
+                # An empty text, which a formula may give, is stored as a "str".
+                if formula.data_type == "f" and cell.value is None and cell.data_type == "n":
+                    found[get_column_letter(place)] += 1
+    return dict(found)
+
+
+@contextmanager
+def _loaded(data: bytes, *, values: bool) -> Iterator[Any]:
+    """A workbook with the stored values of its formulas, or with the formulas."""
+    from openpyxl import load_workbook
+
+    book = load_workbook(io.BytesIO(data), read_only=True, data_only=values)
+    try:
+        yield book
+    finally:
+        book.close()
 
 
 def _opened(data: bytes, name: str) -> Any:
@@ -72,19 +128,26 @@ def _opened(data: bytes, name: str) -> Any:
 
 def _rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
     """(number as Excel shows it, cells) of each row that is not empty; errors such as #N/A are empty cells."""
-    sheet.reset_dimensions()  # which some programs write wrongly
-    for number, row in enumerate(sheet.iter_rows(), start=1):
+    for number, row in enumerate(_cells(sheet), start=1):
         cells = [_value(cell) for cell in row]
         if any(cell is not None for cell in cells):
             yield number, cells
 
 
+def _cells(sheet: Any) -> Iterator[Any]:
+    sheet.reset_dimensions()  # which some programs write wrongly
+    return iter(sheet.iter_rows())
+
+
 def _value(cell: Any) -> Any:
+    """What a cell shows: a code that is stored as 123 and formatted as 00000 is the text 00123."""
     value = cell.value
     if getattr(cell, "data_type", "") == "e":
         return None
     if isinstance(value, str):
         return value.strip() or None
+    if type(value) is int and len(cell.number_format) > 1 and set(cell.number_format) == {"0"}:
+        return f"{value:0{len(cell.number_format)}d}"
     return value
 
 
@@ -102,11 +165,23 @@ def _table(rows: Iterator[tuple[int, list[Any]]], name: str, texts: Collection[s
     written = [INDEX if cell is None else category(cell) for cell in [*head, *[None] * (width - len(head))]]
     # A column without a name and without cells is the empty space beside a table.
     kept = [place for place in range(width) if written[place] or any(cell is not None for cell in columns[place])]
+    _refuse_nameless([place for place in kept[1:] if not written[place]], name)
     names = named([written[place] for place in kept], name)
     frame = pd.DataFrame(
         {column: _typed(columns[place], column in texts) for column, place in zip(names, kept, strict=True)}
     )
     return Table(frame, lambda row: f"{name} row {numbers[row]}")
+
+
+def _refuse_nameless(places: Sequence[int], name: str) -> None:
+    if not places:
+        return
+    from openpyxl.utils import get_column_letter
+
+    raise InputError(
+        f"{name}: column {get_column_letter(places[0] + 1)} has no name; the first row that is not empty must name "
+        "every column, each in a cell of its own; unmerge these cells, and remove titles above the table"
+    )
 
 
 def _typed(values: list[Any], text: bool) -> pd.Series[Any]:

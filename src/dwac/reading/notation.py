@@ -214,6 +214,8 @@ def understood(
     """
     kinds = kinds or {}
     texts = [name for name in frame.columns if name not in leave and name not in kinds and _is_text(frame[name])]
+    codes = {str(name): code for name in texts if (code := _code(frame[name]))}
+    texts = [name for name in texts if name not in codes]
     numbers = {name: found for name in texts if (found := _all_numbers(frame[name], told.decimal)) is not None}
     dates = {name: found for name in texts if name not in numbers and (found := _all_dates(frame[name], told))}
     european = semicolons or any(not each.doubtful and each.how == COMMA for each in numbers.values())
@@ -224,7 +226,7 @@ def understood(
     usual = sure.pop() if len(sure) == 1 else DAY_FIRST if european else MONTH_FIRST
     dates |= {name: as_dates(frame[name], None, usual) for name, each in dates.items() if each.doubtful}
     changed = {name: each.column for name, each in (numbers | dates).items()}
-    notes = _notes(numbers, dates)
+    notes = [*_notes(numbers, dates), *_note_of_codes(codes)]
     for name, kind in kinds.items():
         read = _forced(frame[name], name, kind, told, COMMA if european else POINT, usual, where)
         changed[name] = read if isinstance(read, pd.Series) else read.column
@@ -243,6 +245,26 @@ def understood(
 
 def _is_text(values: pd.Series[Any]) -> bool:
     return values.dtype.kind not in "biufMm" and pd.api.types.infer_dtype(values, skipna=True) == "string"
+
+
+def _code(values: pd.Series[Any]) -> str:
+    """The first code with zeros before it, such as 00123, in a column where every cell is digits; else ""."""
+    cells = _cells(values).unique().tolist()
+    return next((cell for cell in cells if len(cell) > 1 and cell[0] == "0"), "") if all(map(_is_digits, cells)) else ""
+
+
+def _is_digits(cell: str) -> bool:
+    return cell.isascii() and cell.isdecimal()
+
+
+def _note_of_codes(codes: Mapping[str, str]) -> list[str]:
+    if not codes:
+        return []
+    columns, first = listed(codes, len(codes)), next(iter(codes))
+    return [
+        f"{columns}: codes such as {codes[first]} are taken as categories, as a number would lose its zeros; otherwise "
+        f"--kind {first}=numbers"
+    ]
 
 
 def begins_like_number(values: pd.Series[Any]) -> bool:
@@ -271,13 +293,13 @@ def _order(told: Notation) -> str | None:
     return None if told.day_first is None else DAY_FIRST if told.day_first else MONTH_FIRST
 
 
-def doubt_of_number(columns: str, read: Read) -> str:
+def doubt_of_number(columns: str, read: Read, why: str = "as every cell could be either") -> str:
     """Which way 1,500 was read, and how to have the other."""
     if read.how == COMMA:
         how, other = "decimal commas (1,500 is 1.5; 1.500 is 1500)", POINT
     else:
         how, other = "commas between thousands (1,500 is 1500; 1.500 is 1.5)", COMMA
-    return f"{columns}: read with {how}, as every cell could be either; otherwise --decimal {other}"
+    return f"{columns}: read with {how}, {why}; otherwise --decimal {other}"
 
 
 def doubt_of_date(columns: str, read: Read) -> str:

@@ -20,6 +20,7 @@ from dwac.reading.notation import (
     COMMA,
     POINT,
     Notation,
+    Read,
     as_dates,
     as_numbers,
     begins_like_number,
@@ -32,6 +33,7 @@ from dwac.reading.tables import INDEX, Table, is_text, missing
 from dwac.reading.targets import known, understand, whole
 
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+_USUAL_DECIMALS: dict[str | None, str] = {",": POINT, ";": COMMA}  # by what separates fields
 _LONG_WORDS, _LONG_CHARACTERS = 3, 20  # if longer on average, strings are texts rather than categories
 
 
@@ -59,7 +61,7 @@ def arrange(
     table, kept, notes = _labelled(table, asked.targets, name, drop=drop)
     frame, where = table
     if task != CLASSES:
-        frame, doubts = _with_plain_numbers(frame, asked.targets, notation)
+        frame, doubts = _with_plain_numbers(frame, asked.targets, Reading(notation or Notation()))
         notes += doubts
     rest = [column for column in frame.columns if column not in {*asked.targets, id_column, *ignore}]
     text = asked.text or (rest[0] if len(rest) == 1 and looks_like_text(frame[rest[0]]) else None)
@@ -95,18 +97,14 @@ def arrange_like(
     learned: Columns,
     *,
     labelled: bool,
-    notation: Notation | None = None,
-    judge: bool = False,
-    commas: Callable[[], bool] = lambda: False,
+    how: Reading,
     drop: bool = False,
 ) -> Rows:
     """A table for a model: its columns, by name and in any order; other columns are ignored.
 
-    `learned`: the columns of its training data; `asked`: those that are named now, and must exist. notation: how cells
-    are written; judge: where it does not say, judge by the cells, which must then be all of a file; commas: asked
-    whether other cells of the file have decimal commas. drop: leave out rows without a target.
+    `learned`: the columns of its training data; `asked`: those that are named now, and must exist. how: how cells are
+    read. drop: leave out rows without a target.
     """
-    how = Reading(notation or Notation(), judge, commas)
     frame, where = table
     for column in asked.named:
         _require(column, frame, name)
@@ -130,7 +128,7 @@ def arrange_like(
     y = None
     if found.targets and labelled:
         numeric = clf.target_.kind == NUMBERS or clf.target_.names.dtype.kind in "iuf"
-        plain, doubts = _with_plain_numbers(frame, found.targets, notation) if numeric else (frame, ())
+        plain, doubts = _with_plain_numbers(frame, found.targets, how) if numeric else (frame, ())
         notes += doubts
         y = known(plain, found.targets, where, clf.target_)
     found = replace(found, id=id_column)
@@ -167,23 +165,23 @@ def _labelled(
 
 
 def _with_plain_numbers(
-    frame: pd.DataFrame, targets: Sequence[str], notation: Notation | None
+    frame: pd.DataFrame, targets: Sequence[str], how: Reading
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """(targets with decimal commas or thousands written plainly, 1234.5 for 1.234,5; what is to be said)."""
-    known, changed, notes = notation or Notation(), {}, []
-    usual = COMMA if COMMA in known.numbers.values() else POINT
+    changed, notes = {}, list[str]()
+    usual = COMMA if COMMA in how.notation.numbers.values() else POINT
     for column in targets:
         if not is_text(frame[column]):
             continue
         if not begins_like_number(frame[column]):
             continue
-        found = as_numbers(frame[column], known.decimal_of(column), usual)
+        found, doubts = how.amounts(frame[column], column, usual)
         gone = missing(frame[column])
         if gone.all() or (found.column.isna() & ~gone).any():
             continue
         if (pd.to_numeric(frame[column], errors="coerce").isna() & ~gone).any():  # not written plainly
             changed[column] = found.column.map(repr, na_action="ignore").astype(object)
-            notes += [doubt_of_number(repr(column), found)] if found.doubtful else []
+            notes += doubts
     return (frame.assign(**changed) if changed else frame), tuple(notes)
 
 
@@ -245,11 +243,39 @@ def _ids(frame: pd.DataFrame, column: str | None, where: Callable[[int], str]) -
 
 
 class Reading:
-    """How the cells of a table for a model are read, and what is to be said of it."""
+    """How the cells of a table are read, and what is to be said of it.
 
-    def __init__(self, notation: Notation, judge: bool, commas: Callable[[], bool]) -> None:
-        self.notation, self.judge, self.commas = notation, judge, commas
+    Args:
+        notation: how cells are written, as far as it was said or learned in training.
+        judge: where it does not say, judge by the cells, which must then be all of a file.
+        marks: asked for (what separates the fields of the file, whether other cells of it have decimal commas).
+        sure: whether the decimal mark of `notation` was said of this file; if not, cells that can be read in two ways
+            are noted.
+    """
+
+    def __init__(
+        self,
+        notation: Notation,
+        *,
+        judge: bool = True,
+        marks: Callable[[], tuple[str | None, bool]] = lambda: (None, False),
+        sure: bool = True,
+    ) -> None:
+        self.notation, self.judge, self.marks, self.sure = notation, judge, marks, sure
         self.notes: list[str] = []
+
+    def amounts(self, values: pd.Series[Any], name: str, usual: str = POINT) -> tuple[Read, list[str]]:
+        """(texts as numbers, what is to be said where 1,500 may be 1.5 as well)."""
+        known = self.notation.decimal_of(name)
+        read = as_numbers(values, known if self.sure else None, known or usual, judge=self.judge)
+        if not read.doubtful:
+            return read, []
+        separator, commas = self.marks()
+        if known is None:
+            read = as_numbers(values, usual=COMMA) if commas else read
+            return read, [doubt_of_number(repr(name), read)]
+        agrees = _USUAL_DECIMALS.get(separator) == read.how  # the file is written as in training
+        return read, [] if agrees else [doubt_of_number(repr(name), read, "as in training")]
 
     def numbers(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
         """Texts as numbers, missing where they are none."""
@@ -258,16 +284,14 @@ class Reading:
         lost = (plain.isna() & ~missing(values)).any()
         if not (self.judge or decimal) or not (lost or self._thousands(values, decimal)):
             return plain
-        read = as_numbers(values, decimal, judge=self.judge)
-        if read.doubtful:
-            read = as_numbers(values, usual=COMMA) if self.commas() else read
-            self.notes.append(doubt_of_number(repr(name), read))
+        read, doubts = self.amounts(values, name)
+        self.notes += doubts
         return read.column if lost else read.column.fillna(plain)
 
     def _thousands(self, values: pd.Series[Any], decimal: str | None) -> bool:
         """Whether 1.500 is 1500, although it is a number as it is."""
         points = decimal != POINT and bool(values.str.contains(".", regex=False).any())
-        return points and (decimal == COMMA or self.commas())
+        return points and (decimal == COMMA or self.marks()[1])
 
     def dates(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
         """Texts as dates, missing where they are none."""

@@ -47,6 +47,7 @@ def read_table(
     nested: bool = False,
     separator: str | None = None,
     decimal: str | None = None,
+    codes: bool = False,
 ) -> Table:
     """The table in the bytes of a file of this form: "csv", "tsv", "jsonl" or "parquet".
 
@@ -54,13 +55,14 @@ def read_table(
     lists: columns whose cells may be lists in JSON.
     nested: allow lists and objects in the cells of JSON; they are judged later, row by row.
     separator, decimal: of CSV; by default judged from the file.
+    codes: keep columns of CSV with codes such as 00123 as text.
     """
     if form == "parquet":
         table = Table(_parquet(data, name), lambda row: f"{name} row {row}")
     elif form == "jsonl":
         table = _json_lines(decoded(data, name, encoding), name, texts, None if nested else lists)
     else:
-        table = _csv(decoded(data, name, encoding), name, form, texts, separator, decimal)
+        table = _csv(decoded(data, name, encoding), name, form, texts, separator, decimal, codes=codes)
     if len(table.frame) == 0:
         raise InputError(f"{name} must have at least one row; it has columns but no rows")
     return table
@@ -118,11 +120,20 @@ def named(names: list[str], name: str) -> list[str]:
 # CSV and TSV
 
 
-def _csv(text: str, name: str, form: str, texts: Collection[str], separator: str | None, decimal: str | None) -> Table:
+def _csv(
+    text: str,
+    name: str,
+    form: str,
+    texts: Collection[str],
+    separator: str | None,
+    decimal: str | None,
+    *,
+    codes: bool,
+) -> Table:
     delimiter = separator or delimiter_of(head_of(text), form)
     comma = decimal_comma(text, delimiter) if decimal is None else decimal == ","
     try:
-        frame = _csv_frame(text, name, delimiter, texts, comma=comma)
+        frame = _csv_frame(text, name, delimiter, texts, comma=comma, codes=codes)
     except (pa.ArrowException, csv.Error) as error:
         _refuse_ragged(text, name, delimiter)
         raise InputError(f"{name} must be a readable table: {error!s:.300}") from None
@@ -144,27 +155,52 @@ def decimal_comma(text: str, delimiter: str) -> bool:
     return delimiter == ";" and bool(_COMMA.search(text)) and not _POINT.search(text)
 
 
-def _csv_frame(text: str, name: str, delimiter: str, texts: Collection[str], *, comma: bool) -> pd.DataFrame:
+def _csv_frame(
+    text: str, name: str, delimiter: str, texts: Collection[str], *, comma: bool, codes: bool
+) -> pd.DataFrame:
     data = f"{text}\n".encode()
     written = next(_records(text, delimiter))[1]
     names = named(written, name)
     types = {raw: pa.string() for raw, column in zip(written, names, strict=True) if column in texts}
-    while True:
-        table = pa.csv.read_csv(
-            io.BytesIO(data),
-            # One block, because Arrow infers a column's type from the first. No threads, because they may still be
-            # starting when an error ends the process, which then aborts.
-            read_options=pa.csv.ReadOptions(use_threads=False, block_size=min(len(data) + 1, _LARGEST_BLOCK)),
-            parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pa.csv.ConvertOptions(column_types=types, decimal_point="," if comma else "."),
-        )
-        clocks = [field.name for field in table.schema if pa.types.is_time(field.type)]
-        if not clocks:
-            break
-        types |= dict.fromkeys(clocks, pa.string())  # a time of day is a category
+    table = _arrow(data, delimiter, types, comma=comma)
+    times = [field.name for field in table.schema if pa.types.is_time(field.type)]  # a time of day is a category
+    numbers = [field.name for field in table.schema if _is_number(field.type)]
+    if codes and _zeros(delimiter).search(text):
+        as_texts = _arrow(data, delimiter, types | dict.fromkeys(numbers, pa.string()), comma=comma)
+        times += [column for column in numbers if _holds_codes(as_texts[column])]
+    if times:
+        table = _arrow(data, delimiter, types | dict.fromkeys(times, pa.string()), comma=comma)
     table = pa.table([_without_blanks(column) for column in table.columns], names)
     frame: pd.DataFrame = table.to_pandas(date_as_object=False)
     return frame
+
+
+def _arrow(data: bytes, delimiter: str, types: dict[str, Any], *, comma: bool) -> pa.Table:
+    """CSV as Arrow reads it. types: of columns; those of the others are found."""
+    return pa.csv.read_csv(
+        io.BytesIO(data),
+        # One block, because Arrow infers a column's type from the first. No threads, because they may still be
+        # starting when an error ends the process, which then aborts.
+        read_options=pa.csv.ReadOptions(use_threads=False, block_size=min(len(data) + 1, _LARGEST_BLOCK)),
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(column_types=types, decimal_point="," if comma else "."),
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _zeros(delimiter: str) -> re.Pattern[str]:
+    """A cell such as 00123: a quick look before a long one."""
+    mark = re.escape(delimiter)
+    return re.compile(rf'(?m)(?:^|{mark})"?0[0-9]+"?(?:{mark}|\r?$)')
+
+
+def _holds_codes(column: pa.ChunkedArray) -> bool:
+    """Whether the texts of a column are digits, some with a zero before them: codes, of which numbers lose a part."""
+    digits = pc.match_substring_regex(column, "^[0-9]*$")
+    return bool(pc.all(digits).as_py() and pc.any(pc.match_substring_regex(column, "^0[0-9]")).as_py())
 
 
 def _without_blanks(column: pa.ChunkedArray) -> pa.ChunkedArray:

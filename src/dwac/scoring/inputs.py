@@ -12,7 +12,7 @@ from dwac._checks import listed
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError
 from dwac.reading import Columns, Model
-from dwac.reading.roles import arrange_like
+from dwac.reading.roles import Reading, arrange_like
 from dwac.reading.tables import Table, is_text
 from dwac.scoring.request import Request, notation_of
 
@@ -37,7 +37,7 @@ def rows_of(model: Model, given: Given, request: Request, name: str = "the batch
     # Only some rows of a file are here: how cells are written must not be judged from them.
     how = notation_of(request, model)
     table = Table(frame, "row {}".format)
-    return arrange_like(model.clf, table, name, asked, Columns(), labelled=False, notation=how).X, {}
+    return arrange_like(model.clf, table, name, asked, Columns(), labelled=False, how=Reading(how, judge=False)).X, {}
 
 
 def worded(model: Model, request: Request) -> set[str]:
