@@ -13,6 +13,8 @@ from sklearn.metrics import f1_score, hamming_loss, mean_absolute_error, root_me
 
 import dwac
 from dwac import metrics
+from dwac.cli import explain as explaining
+from dwac.cli import tasks
 from dwac.reading import load, read
 from tests.cli.test_commands import error_line, run
 
@@ -140,6 +142,18 @@ def test_several_labels_are_read_from_cells_and_lists(
     assert sorted(model.clf.classes_) == sorted(table.clf.classes_)
     found = json.loads(run("evaluate", tmp_path / "m", path, "--json").stdout)
     assert found["without_label"] == none
+
+
+def test_a_cross_fitted_model_of_several_labels_says_how_good_it_is() -> None:
+    X, Y = songs()
+    clf = dwac.DWACClassifier(cross_fit=True, random_state=0, device="cpu").fit(X[:90], Y[:90])
+    votes, outcomes = clf.out_of_fold_, clf.target_.outcomes.tolist()
+    assert votes is not None
+    right = []
+    for row, code in zip(np.exp(votes), clf.references_.labels.tolist(), strict=True):
+        shares = {m: sum(w for w, has in zip(row, outcomes, strict=True) if m in has) / row.sum() for m in range(3)}
+        right.append({mood for mood, share in shares.items() if share >= 0.5} == set(outcomes[code]))
+    assert tasks.out_of_fold_score(clf) == f"share of rows with every label right {np.mean(right):.3f}"
 
 
 def test_cells_with_several_labels_are_hinted_at(tmp_path: Path) -> None:
@@ -354,6 +368,17 @@ def test_explain_shows_the_numbers_of_voters(numbers: Path, tmp_path: Path) -> N
     assert "range" in run(*words, "--private").output
     run(*words, "--html", tmp_path / "why.html")
     assert "Predicted" in (tmp_path / "why.html").read_text()
+
+
+def test_many_rows_are_explained_a_part_at_a_time(numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("explain", numbers / "model", numbers / "new.csv", "--json", *(w for r in range(7) for w in ("--row", r)))
+    at_once = [json.loads(line) for line in run(*words).stdout.splitlines()]
+    monkeypatch.setattr(explaining, "_AT_ONCE", 3)
+    in_parts = [json.loads(line) for line in run(*words).stdout.splitlines()]
+    assert len(at_once) == len(in_parts) == 7
+    for one, other in zip(at_once, in_parts, strict=True):
+        assert other["prediction"] == pytest.approx(one["prediction"], rel=1e-5)
+        assert [voter["id"] for voter in other["neighbors"]] == [voter["id"] for voter in one["neighbors"]]
 
 
 def test_explain_shows_who_voted_on_each_label(labels: Path) -> None:

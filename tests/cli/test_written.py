@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from dwac import DWACClassifier
 from dwac.cli import predict as predicting
 from dwac.cli import tasks
-from dwac.cli.output import progress_printed
+from dwac.cli.output import at_work, progress_printed
 from dwac.estimator import load as load_estimator
 from dwac.reading import Rows, load
 from dwac.training import progress
@@ -183,6 +184,24 @@ def test_fast_is_one_network_and_few_epochs_where_that_saves_time() -> None:
     assert texts["ensemble_size"] == 1
     assert "one network" in tasks.quick_line(texts)
     assert "changes nothing" in tasks.quick_line({})
+
+
+def test_work_of_unknown_length_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, lines, before = threading.Event(), [], threading.active_count()
+
+    class Errors:
+        def write(self, line: str) -> None:
+            lines.append(line)
+            said.set()
+
+        def flush(self) -> None: ...
+
+    monkeypatch.setattr(progress, "EVERY", 0.001)
+    monkeypatch.setattr("sys.stderr", Errors())
+    with at_work("condensing 20 voters"):
+        assert said.wait(60)
+    assert lines[0] == "condensing 20 voters: at work for 1 second; Ctrl-C stops\n"
+    assert threading.active_count() == before
 
 
 def test_progress_is_printed_with_what_one_can_do(capsys: pytest.CaptureFixture[str]) -> None:

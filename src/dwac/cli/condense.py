@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
-from dwac.cli.output import agreement_line, number, print_json, refuse_occupied
+from dwac.cli.output import agreement_line, at_work, number, print_json, refuse_occupied
 from dwac.errors import InputError
 from dwac.estimator import DWACRegressor
 from dwac.reading import Estimator, Model, load
@@ -56,8 +56,8 @@ def condense(
     refuse_occupied(output, overwrite=overwrite)
     loaded, before = load(model, device=device), _bytes(model)
     _check(loaded.clf, model, size)
-    console, start = Console(stderr=True), time.perf_counter()
-    with console.status(f"condensing {len(loaded.clf.references_):,} voters …"):
+    start = time.perf_counter()
+    with at_work(f"condensing {len(loaded.clf.references_):,} voters"):
         small = Model(loaded.clf.condense(size), loaded.columns, loaded.notation)
         written = small.save(output, include_examples=not loaded.clf.private_, include_members=include_members)
     found = facts(loaded.clf, small.clf, time.perf_counter() - start, before, written)

@@ -27,7 +27,7 @@ from dwac.cli.options import (
     UnlabelledOption,
     told,
 )
-from dwac.cli.output import evaluation_tables, print_json, print_notes
+from dwac.cli.output import at_work, evaluation_tables, print_json, print_notes
 from dwac.estimator.evaluation import evaluate as evaluate_rows
 from dwac.estimator.evaluation import predict
 from dwac.reading import Model, Rows, load, read
@@ -70,12 +70,13 @@ def evaluate(
     written |= {"form": form, "encoding": encoding}
     rows = read(data, like=loaded, target=target, text=text, labelled=True, **written)
     print_notes(rows.notes)
-    with unreadable.located(rows):
-        predictions = predict(loaded.clf, rows.X)
-    bad = unreadable.by_row(predictions.reasons)
-    unreadable.report(bad, rows, strict=strict, fate="are left out")
-    _warn_of_voters(loaded, unreadable.without(rows, bad))
-    found = evaluate_rows(predictions, rows.y, epsilon, strict=strict)
+    with at_work(f"evaluating {len(rows):,} rows"):
+        with unreadable.located(rows):
+            predictions = predict(loaded.clf, rows.X)
+        bad = unreadable.by_row(predictions.reasons)
+        unreadable.report(bad, rows, strict=strict, fate="are left out")
+        _warn_of_voters(loaded, unreadable.without(rows, bad))
+        found = evaluate_rows(predictions, rows.y, epsilon, strict=strict)
     if json:
         print_json(found.to_dict())
     else:

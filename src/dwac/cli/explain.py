@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +29,7 @@ from dwac.cli.options import (
     TextOption,
     told,
 )
-from dwac.cli.output import number, print_json, print_notes, write
+from dwac.cli.output import number, print_json, print_notes, progress_printed, write
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
 from dwac.estimator.evaluation import amount
@@ -38,8 +37,10 @@ from dwac.estimator.readable import Partial
 from dwac.estimator.targets import NUMBERS
 from dwac.explain import Explanation, Neighbor, privacy
 from dwac.explain.rendering import percent
-from dwac.reading import Rows, load, read
+from dwac.reading import Estimator, Rows, load, read
+from dwac.training.progress import rows_bar
 
+_AT_ONCE = 200  # rows that are explained at once
 _DIFFERENCES = 6  # shown per cell
 _FEWER = 4  # of them where the group is described, too
 _LETTERS = 24  # shown per value in such a cell
@@ -104,22 +105,32 @@ def explain(
     rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=so, sheet=sheet)
     print_notes(rows.notes)
     rows = _chosen(rows, row, name)
-    with unreadable.located(rows):
-        # An unreadable row must not stop the others.
-        found: list[Any] = loaded.clf.explain(Partial(rows.X, {}), k, private=True if private else None, **settings)
+    with progress_printed():
+        found = _explained(loaded.clf, rows, k, private=True if private else None, **settings)
     bad = unreadable.by_row([getattr(explanation, "unreadable", None) for explanation in found])
     unreadable.report(bad, rows, strict=strict, fate="have no explanation")
     if page is not None:
         write(page, as_page(found, rows, data).encode())
         Console(stderr=True).print(f"written: {page}", highlight=False, soft_wrap=True)
     elif json:
-        console = Console(stderr=True)
-        for explanation in track(found, "explaining", console=console, transient=True, disable=not console.is_terminal):
+        for explanation in found:
             print_json(explanation.to_dict())
     else:
         for explanation, id_, place in zip(found, rows.ids, range(len(rows)), strict=True):
             show(explanation, f"{id_}  ({rows.where(place)})", Console())
     unreadable.end(bad)
+
+
+def _explained(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[Any]:
+    """An explanation per row; many rows a part at a time, so that it can be said how far it is."""
+    found: list[Any] = []
+    with rows_bar("explaining", len(rows), show="auto" if len(rows) > _AT_ONCE else False) as done:
+        for start in range(0, len(rows), _AT_ONCE):
+            part = rows.take(np.arange(start, min(start + _AT_ONCE, len(rows))))
+            with unreadable.located(part):
+                found += clf.explain(Partial(part.X, {}), k, **settings)  # a row that cannot be read stops no other
+            done(start + len(part))
+    return found
 
 
 def _chosen(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:

@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,8 @@ from typing import Any
 import pandas as pd
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dwac.drawing.records import plain
@@ -75,6 +79,33 @@ def progress_printed(hint: str = "Ctrl-C stops") -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(before[0])
         log.propagate = before[1]
+
+
+@contextmanager
+def at_work(title: str) -> Iterator[None]:
+    """Show that work of unknown length goes on, and for how long: without a terminal by a line every half minute."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            bar.add_task(title, total=None)
+            yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_lines, args=(title, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _lines(title: str, done: threading.Event) -> None:
+    start = time.perf_counter()
+    while not done.wait(progress.EVERY):
+        spent = progress.duration(time.perf_counter() - start)
+        sys.stderr.write(f"{title}: at work for {spent}; Ctrl-C stops\n")
 
 
 def form_of(path: Path) -> str:

@@ -15,10 +15,12 @@ from dwac._checks import listed, percent
 from dwac.errors import InputError, LabelError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
+from dwac.estimator.several import label_probabilities
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
 from dwac.reading import MARK, TASKS, Estimator, Rows
 
 NAMES = {CLASSES: "classes", ORDERED: "ordered labels", LABELS: "several labels", NUMBERS: "numbers"}
+_EVERY_LABEL = "share of rows with every label right"
 _SHOWN = 20  # labels
 _SMALL = 4_000  # rows: smaller tables are cross-fitted
 _FEW_EPOCHS = {"tabular": 10, "image": 6, "text": 10}  # of --fast
@@ -193,19 +195,23 @@ def score(model: Estimator, X: Any, y: Any) -> str:
         if wrong.ndim == 1:
             return _root_mean_square(wrong)
         return f"R² {model.score(X, y):.3f}"
-    what = "share of rows with every label right" if model.target_.kind == LABELS else "accuracy"
+    what = _EVERY_LABEL if model.target_.kind == LABELS else "accuracy"
     return f"{what} {model.score(X, y):.3f}"
 
 
 def out_of_fold_score(model: Estimator) -> str | None:
     """The same of a cross-fitted model, on its voters by what left each out; None where there is no such judgement."""
     judged = model.out_of_fold_
-    if judged is None or model.target_.kind == LABELS:
+    if judged is None:
         return None
     if model.references_.targets is not None:
         truth = model.references_.targets.cpu().numpy()
         return _root_mean_square(judged - truth) if model.target_.single else f"R² {r2_score(truth, judged):.3f}"
-    right = judged.argmax(axis=1) == model.references_.labels.cpu().numpy()
+    codes = model.references_.labels.cpu().numpy()
+    if model.target_.kind == LABELS:
+        has = label_probabilities(judged, model.target_) >= 0.5
+        return f"{_EVERY_LABEL} {(has == (model.target_.table[codes] > 0)).all(axis=1).mean():.3f}"
+    right = judged.argmax(axis=1) == codes
     return f"accuracy {right.mean():.3f}"
 
 
