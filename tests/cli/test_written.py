@@ -16,6 +16,7 @@ from dwac import DWACClassifier
 from dwac.cli import predict as predicting
 from dwac.cli import tasks
 from dwac.cli.output import at_work, progress_printed
+from dwac.errors import InputError
 from dwac.estimator import load as load_estimator
 from dwac.reading import Rows, load
 from dwac.training import progress
@@ -98,6 +99,26 @@ def test_every_command_reads_a_lone_doubtful_row_as_in_training(folder: Path, tm
     assert pd.read_parquet(out)["probability"].tolist() == pytest.approx([plain])
     explained = json.loads(run("explain", folder / "model", tmp_path / "german.csv", "--json").stdout)
     assert explained["probability"] == pytest.approx(plain)
+
+
+@pytest.mark.parametrize("command", ["report", "explore"])
+def test_pages_are_of_a_file_read_as_is_said(
+    command: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[pd.DataFrame] = []
+
+    def noted(_: Any, X: pd.DataFrame, *__: Any, **___: Any) -> None:
+        seen.append(X)
+        raise InputError("enough")
+
+    monkeypatch.setattr("dwac.report.write", noted)
+    monkeypatch.setattr("dwac.server.explorer.Explorer.of", noted)
+    new = sales().head(2).assign(price="1,500", day="01/02/2020")
+    (tmp_path / "new.csv").write_text(new.to_csv(sep="~", index=False))
+    words = (command, folder / "model", tmp_path / "new.csv", "--separator", "~", "--decimal", ".", "--month-first")
+    assert error_line(*words) == "dwac: enough"
+    assert seen[0]["price"].tolist() == [1500, 1500]
+    assert seen[0]["day"].tolist() == [pd.Timestamp("2020-01-02")] * 2
 
 
 def test_a_column_per_class_is_written_in_the_order_of_the_classes(folder: Path, tmp_path: Path) -> None:

@@ -117,6 +117,16 @@ def test_batches_make_no_difference(clf: DWACClassifier) -> None:
     assert whole.state.detectors == parts.state.detectors
 
 
+def test_a_batch_without_rows_changes_nothing(clf: DWACClassifier) -> None:
+    monitor = Monitor(clf)
+    assert monitor.update(people(0, seed=1)).rows == 0
+    before = monitor.update(people(30, seed=1))
+    for nothing in (people(0, seed=1), np.empty((0, 2)), []):
+        assert monitor.update(nothing) == monitor.update(nothing, []) == before
+    with pytest.raises(InputError, match="ids must have one entry per row"):
+        monitor.update(people(2, seed=1), [7])
+
+
 def test_one_pass_gives_the_predictions_of_predict(clf: DWACClassifier) -> None:
     X = people(20, 5)
     pd.testing.assert_frame_equal(

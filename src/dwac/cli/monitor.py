@@ -25,7 +25,7 @@ from dwac.cli.options import (
     TextOption,
     told,
 )
-from dwac.cli.output import print_json
+from dwac.cli.output import print_json, print_notes
 from dwac.errors import InputError, StorageError
 from dwac.monitoring import Change, Monitor, State
 from dwac.reading import load, read
@@ -79,6 +79,7 @@ def monitor(
     watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
     written_so = told(separator, decimal, day_first)
     rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=written_so, sheet=sheet)
+    print_notes(rows.notes)
     with unreadable.located(rows):
         bad = loaded.clf.unreadable(rows.X) if strict else {}
         unreadable.report(bad, rows, strict=strict, fate="")

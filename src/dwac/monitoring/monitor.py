@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dwac import _checks as checks
 from dwac.errors import InputError, StorageError
 from dwac.estimator import watching
+from dwac.estimator.preparation import count
 from dwac.estimator.readable import Partial
 from dwac.monitoring.gauges import Change, changes
 from dwac.monitoring.martingale import Bets
@@ -96,7 +97,10 @@ class Monitor:
         """Take more rows, in the order in which they came; the state afterwards.
 
         ids: their names, of which an alarm tells the one at which it was raised; by default rows are numbered from 0.
+        No rows, as on a day without any, change nothing.
         """
+        if not isinstance(X, Partial) and _is_empty(X) and (ids is None or len(ids) == 0):
+            return self.state
         # Each row is judged by itself, so that the size of the batch makes no difference.
         observed = watching.observe(self.clf, X if isinstance(X, Partial) else Partial(X, {}))
         return self.observe(observed, watching.predictions_from(self.clf, observed, private=False), ids)
@@ -272,6 +276,10 @@ class Monitor:
         self._peaks = np.array([-np.inf if peak is None else peak for peak in state["peaks"]], dtype=np.float64)
         self._unreadable = int(state["unreadable"])
         self._alarm = None if state["alarm"] is None else Alarm.of(state["alarm"])
+
+
+def _is_empty(X: Any) -> bool:
+    return bool((X.shape[0] if hasattr(X, "shape") else count(X)) == 0)  # a sparse matrix has no len
 
 
 def read_state(path: Path) -> dict[str, Any]:
