@@ -216,7 +216,7 @@ def train(
 
     dwac train songs.csv -t happy -t calm -t sad -o model/     # several labels at once: columns of 0 and 1
 
-    dwac train wine.csv --target quality --task ordered -o model/     # texts: --order low,mid,high
+    dwac train films.csv --target stars --task ordered -o model/     # texts: --order low,mid,high
 
     dwac train sales.xlsx --sheet 2024 --target won -o model/ --ignore customer --unlabelled drop
 
