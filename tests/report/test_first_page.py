@@ -3,6 +3,7 @@
 The pages are tested in Chromium, as the explorer is; with CI set it must be there.
 """
 
+import base64
 import os
 import re
 import shutil
@@ -17,9 +18,12 @@ import pytest
 from sklearn import metrics as sk
 
 from dwac import DWACClassifier, DWACRegressor, metrics, report
-from dwac.report import card, findings, label_findings, number_findings, summary
+from dwac.report import card, summaries, summary
 from dwac.report.chance import likely_share
+from dwac.report.findings import ClassFindings
 from dwac.report.grouped import every_group, strangest
+from dwac.report.label_findings import LabelFindings
+from dwac.report.number_findings import NumberFindings
 from dwac.report.pictures import hundred, lying, said, share_bar
 from dwac.report.scores import scores
 from dwac.report.summaries import class_summary, label_summary, number_summary
@@ -95,8 +99,8 @@ def pages(models: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 @pytest.fixture(scope="module")
-def found(models: dict[str, Any]) -> findings.ClassFindings:
-    return findings.find(models["table"], *asked("table", 1), epsilon=0.1)
+def found(models: dict[str, Any]) -> ClassFindings:
+    return ClassFindings.of(models["table"], *asked("table", 1), epsilon=0.1)
 
 
 # The first page
@@ -146,7 +150,7 @@ def test_labels_in_an_order_have_their_distances_and_one_test_is_one() -> None:
     X, y = rows(150, 0)
     order = pd.Categorical(y, ["usual", "hard", "other"], ordered=True)
     clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, pd.Series(order, index=X.index))
-    few = findings.find(clf, *(part[:1] for part in rows(5, 1)))
+    few = ClassFindings.of(clf, *(part[:1] for part in rows(5, 1)))
     assert "(judging by 1 test, between" in class_summary(few).sentences[1]
     assert "no class is clearly worse" in class_summary(few).sentences[4]
     assert {"Mean distance", "Ranked probability score"} <= {fact.name for fact in card.headline(few)}
@@ -155,7 +159,7 @@ def test_labels_in_an_order_have_their_distances_and_one_test_is_one() -> None:
 def test_a_model_no_better_than_guessing_is_said_to_be_so(models: dict[str, Any]) -> None:
     X, y = asked("table", 1)
     shuffled = np.random.default_rng(0).permutation(y)
-    told = class_summary(findings.find(models["table"], X, shuffled)).sentences
+    told = class_summary(ClassFindings.of(models["table"], X, shuffled)).sentences
     assert "no better than always answering usual" in told[1]
     assert "say nothing about a single case" in told[2] or "rough guide" in told[2]
 
@@ -163,7 +167,7 @@ def test_a_model_no_better_than_guessing_is_said_to_be_so(models: dict[str, Any]
 def test_unfamiliar_cases_are_named_where_there_are_some(models: dict[str, Any]) -> None:
     X, y = asked("table", 1)
     X = X.assign(x=np.where(np.arange(160) < 40, 500.0, X["x"]))
-    odd = findings.find(models["table"], X, y)
+    odd = ClassFindings.of(models["table"], X, y)
     assert odd.strange[:40].all()
     told = class_summary(odd).sentences[4]
     assert f"{100 * odd.strange.mean():.0f} of 100 cases look unlike anything it has learned from" in told
@@ -172,7 +176,7 @@ def test_unfamiliar_cases_are_named_where_there_are_some(models: dict[str, Any])
 
 def test_the_first_page_on_numbers_says_what_is_measured(models: dict[str, Any]) -> None:
     X, y = asked("number", 1)
-    told = number_summary(number_findings.find(models["number"], X, y, epsilon=0.1)).sentences
+    told = number_summary(NumberFindings.of(models["number"], X, y, epsilon=0.1)).sentences
     off = np.abs(models["number"].predict(X) - y)
     assert f"off by at most {np.median(off):.4g}, and 9 of 10 by at most {np.quantile(off, 0.9):.4g}" in told[1]
     ends = models["number"].predict_interval(X, 0.1)
@@ -182,7 +186,7 @@ def test_the_first_page_on_numbers_says_what_is_measured(models: dict[str, Any])
 
 def test_the_first_page_on_labels_says_what_is_measured(models: dict[str, Any]) -> None:
     X, Y = asked("labels", 1)
-    of = label_findings.find(models["labels"], X, Y, epsilon=0.1)
+    of = LabelFindings.of(models["labels"], X, Y, epsilon=0.1)
     told = label_summary(of).sentences
     right = models["labels"].predict(X) == Y.to_numpy()
     assert f"every label right for about {100 * right.all(axis=1).mean():.0f} " in told[1]
@@ -195,9 +199,26 @@ def test_several_numbers_have_a_first_page_too() -> None:
     X, y = asked("number", 0)
     both = DWACRegressor(epochs=1, random_state=0, device="cpu").fit(X[:120], np.stack([y, X["z"]], axis=1)[:120])
     X, y = asked("number", 1)
-    told = number_summary(number_findings.find(both, X, np.stack([y, X["z"]], axis=1), epsilon=0.2)).sentences
+    told = number_summary(NumberFindings.of(both, X, np.stack([y, X["z"]], axis=1), epsilon=0.2)).sentences
     assert "2 numbers" in told[0]
     assert "times the average error of a guess" in told[1]
+
+
+def test_bars_that_are_left_out_are_counted(
+    models: dict[str, Any], pages: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "the weakest first. The dashed line" in " ".join(pages["table"].read_text().split())
+    monkeypatch.setattr(summaries, "_MOST", 1)
+    classes = class_summary(ClassFindings.of(models["table"], *asked("table", 1)))
+    assert "the weakest first (1 of 3 classes)." in classes.pictures[2].caption
+    of = LabelFindings.of(models["labels"], *asked("labels", 1))
+    assert "how often it finds that (1 of 2 labels);" in label_summary(of).pictures[2].caption
+
+
+def test_the_page_says_once_how_to_read_its_map(pages: dict[str, Path]) -> None:
+    page = pages["table"].read_text()
+    drawn = [base64.b64decode(code).decode() for code in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)]
+    assert sum(text.count("mean little") for text in (page, *drawn)) == 1
 
 
 # Pictures
@@ -223,7 +244,11 @@ def test_a_bar_is_bad_if_chance_does_not_explain_it() -> None:
     assert share_bar("x", [True] * 5 + [False] * 45, 0.5).bad
     assert not share_bar("x", [True] * 2 + [False] * 3, 0.5).bad
     bars = [share_bar("x", [True] * 5 + [False] * 45, 0.5), share_bar("y", [True] * 30 + [False] * 20, 0.5)]
-    assert [patch.get_hatch() is not None for patch in lying(bars, "of 100", 0.5).axes[0].patches] == [True, False]
+    panel = lying(bars, "of 100", 0.5).axes[0]
+    assert [patch.get_hatch() is not None for patch in panel.patches] == [True, False]
+    panel.figure.canvas.draw()
+    for text in panel.texts:  # beside the bars and their margins, not on them
+        assert text.get_window_extent().x0 > panel.bbox.x1
 
 
 # Quality and trust

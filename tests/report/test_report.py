@@ -28,7 +28,7 @@ from dwac.explain import privacy
 from dwac.kernels import KERNELS, get_kernel
 from dwac.report import card, cases, markup, words
 from dwac.report.chance import valid_coverage
-from dwac.report.findings import find
+from dwac.report.findings import ClassFindings
 from dwac.report.style import CSS
 
 EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>&amp;\u202e\x00 $x$"
@@ -158,7 +158,7 @@ def test_the_report_says_what_the_library_measures(clf: DWACClassifier, page: st
 
 def test_each_number_has_a_sentence(clf: DWACClassifier) -> None:
     X, y = table(100, seed=1)
-    found = find(clf, X, y, unlike=X.assign(signal=50.0))
+    found = ClassFindings.of(clf, X, y, unlike=X.assign(signal=50.0))
     data = partial(card.data, target=card.classes(found))
     for facts in (card.headline, data, card.model, card.probabilities, card.typicality):
         for fact in facts(found):
@@ -169,7 +169,7 @@ def test_each_number_has_a_sentence(clf: DWACClassifier) -> None:
 
 def test_predictions_are_explained_by_the_explanation_itself(clf: DWACClassifier, page: str) -> None:
     X, y = table(200, seed=1)
-    found, text = find(clf, X, y), Reader(page).words
+    found, text = ClassFindings.of(clf, X, y), Reader(page).words
     for rows in found.cases().values():
         for row in rows:
             (explained,) = clf.explain(X.iloc[[row]])
@@ -185,7 +185,7 @@ def test_predictions_are_explained_by_the_explanation_itself(clf: DWACClassifier
 def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
     X, y = table(400, seed=2)
     y[:6] = np.where(y[:6] == "yes", "no", "yes")
-    found = find(clf, X, y)
+    found = ClassFindings.of(clf, X, y)
     chosen = found.cases(3)
     predicted = clf.predict(X)
     trust: Any = clf.conformal(X)
@@ -205,7 +205,7 @@ def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
 
 def test_the_report_counts_groups_as_explanations_do(clf: DWACClassifier, page: str) -> None:
     X, y = table(200, seed=1)
-    found, text = find(clf, X, y), Reader(page).words
+    found, text = ClassFindings.of(clf, X, y), Reader(page).words
     explained = clf.explain(X)
     assert found.deciding is not None
     assert found.deciding.n == found.deciding.of == 200
@@ -231,7 +231,7 @@ def test_the_largest_groups_of_each_class_are_shown_with_their_most_central_exam
 
 def test_with_many_test_rows_a_sample_is_said_to_be_one(clf: DWACClassifier) -> None:
     X, y = table(250, seed=3)
-    found = find(clf, X, y)
+    found = ClassFindings.of(clf, X, y)
     sentence = next(fact.meaning for fact in card.groups(found) if fact.name == "Groups that decide a label")
     assert "200 of the 250 test examples, evenly spread" in sentence
 

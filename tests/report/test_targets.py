@@ -12,7 +12,9 @@ from dwac import DWACClassifier, metrics, report
 from dwac.errors import InputError
 from dwac.estimator import DWACRegressor
 from dwac.estimator.evaluation import amount
-from dwac.report import label_findings, number_findings, plots
+from dwac.report import plots
+from dwac.report.label_findings import LabelFindings
+from dwac.report.number_findings import NumberFindings
 from dwac.report.words import percent
 from tests.report.test_report import EVIL, Reader
 
@@ -79,7 +81,7 @@ def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWAC
 
 def test_quantiles_of_good_votes_lie_on_the_line(reg: DWACRegressor) -> None:
     X, y = table(400, 2)
-    found = number_findings.find(reg, X, y)
+    found = NumberFindings.of(reg, X, y)
     asked = found.predictions.quantiles([0.25, 0.5, 0.75])[:, 0]
     shares = (y[:, None] <= asked).mean(axis=0)
     assert np.abs(shares - [0.25, 0.5, 0.75]).max() < 0.15
@@ -91,7 +93,7 @@ def test_the_largest_errors_are_explained_as_wrong(reg: DWACRegressor) -> None:
     X, y = table(150, 1)
     y = y.copy()
     y[17] += 500
-    found = number_findings.find(reg, X, y)
+    found = NumberFindings.of(reg, X, y)
     assert found.cases(2)["wrong"][0] == 17
     chosen = [row for rows in found.cases(3).values() for row in rows]
     assert len(set(chosen)) == len(chosen) == 9
@@ -125,7 +127,7 @@ def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Pa
     shown = Reader(page)
     assert "<script" not in page
     text = " ".join("".join(shown.text).split())
-    found = label_findings.find(clf, X, moods(X), epsilon=0.1)
+    found = LabelFindings.of(clf, X, moods(X), epsilon=0.1)
     row: Any = found.result.by_label.set_index("label").loc["happy"]
     for expected in (
         f"{found.result.micro_f1:.3f}",
@@ -145,7 +147,7 @@ def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Pa
 
 def test_wrong_cases_of_labels_are_the_most_wrong(clf: DWACClassifier) -> None:
     X, _ = table(150, 1)
-    found = label_findings.find(clf, X, 1 - moods(X), epsilon=0.1)
+    found = LabelFindings.of(clf, X, 1 - moods(X), epsilon=0.1)
     assert all(found.wrong[row] == found.wrong.max() for row in found.cases(3)["wrong"])
     assert all(found.wrong[row] == 0 for row in found.cases(3)["typical"])
 

@@ -13,17 +13,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 
 from dwac.errors import InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.targets import LABELS, NUMBERS
-from dwac.report import findings, label_findings, number_findings
+from dwac.report.findings import ClassFindings, Findings
+from dwac.report.label_findings import LabelFindings
 from dwac.report.label_issues import label_issues, leave_one_out
 from dwac.report.label_noise import LabelNoise, label_noise
 from dwac.report.maps import embedding_map
+from dwac.report.number_findings import NumberFindings
 from dwac.report.page import page
 from dwac.report.plots import history, reliability, sets, typicality
 from dwac.report.seen import seen
@@ -44,7 +46,7 @@ __all__ = [
 ]
 
 
-_FINDERS: dict[str, Any] = {NUMBERS: number_findings.find, LABELS: label_findings.find}
+_OTHERS: dict[str, type[Findings]] = {NUMBERS: NumberFindings, LABELS: LabelFindings}  # than classes
 
 
 def write(
@@ -83,13 +85,11 @@ def write(
             By default the model's own votes judge its training examples, at no cost. For classes alone.
     """
     kind = clf.target_.kind
-    if kind in _FINDERS and issues is not None:
+    if kind in _OTHERS and issues is not None:
         raise InputError(f"labels to check are for models of classes; this one predicts {kind}; leave issues out")
     asked: dict[str, Any] = {"ids": ids, "unlike": unlike, "epsilon": epsilon, "private": private}
-    if kind in _FINDERS:
-        found = _FINDERS[kind](clf, X, y, **asked)
-    else:
-        found = findings.find(cast(DWACClassifier, clf), X, y, **asked, issues=issues)
+    asked |= {} if kind in _OTHERS else {"judged": issues}
+    found = _OTHERS.get(kind, ClassFindings).of(clf, X, y, **asked)
     content = page(found, title=title, k=k, n_cases=cases, note=note)
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -38,6 +38,42 @@ class Findings:
     predictions: Any  # of this kind
     outside: Any  # the same of out-of-distribution examples, or None
     result: Any  # how predictions compare with the truth
+
+    @classmethod
+    def of(
+        cls,
+        clf: Any,
+        X: Any,
+        y: Any,
+        *,
+        ids: Iterable[Hashable] | None = None,
+        unlike: Any = None,
+        epsilon: float = 0.05,
+        private: bool | None = None,
+        **more: Any,
+    ) -> Self:
+        """Predict test examples X, compare them with the truth y, and predict out-of-distribution examples `unlike`.
+
+        private: show only labels and rounded numbers; the default for a model saved without its training examples.
+        more: other fields.
+        """
+        clf.references_  # noqa: B018 - raises for a network without votes to report on
+        X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
+        predictions = predict(clf, X, private=private)
+        outside = None if unlike is None else predict(clf, unlike, private=private)
+        result = evaluate(predictions, y, epsilon)
+        names, kept = row_ids(X, ids, len(predictions)), predictions.readable
+        truth = cls._truth(clf, y, len(kept))[kept]
+        if result.unreadable:
+            rows = np.flatnonzero(kept)
+            X, names, predictions = take(X, rows), names[rows], predictions.part(rows)
+        outside = None if outside is None or not outside.readable.any() else outside.part(outside.readable)
+        return cls(clf, X, names, truth, predictions, outside, result, **more)
+
+    @staticmethod
+    def _truth(clf: Any, y: Any, n: int) -> Any:
+        """The truth y of n examples as the findings hold it."""
+        raise NotImplementedError
 
     @property
     def private(self) -> bool:
@@ -129,6 +165,10 @@ class ClassFindings(Findings):
     result: Evaluation
     judged: pd.DataFrame | None = None  # suspicious labels, if they were looked for already
 
+    @staticmethod
+    def _truth(clf: Any, y: Any, n: int) -> NDArray[np.int64]:
+        return encode_known(y, n, clf.classes_)
+
     @property
     def right(self) -> NDArray[np.bool_]:
         """(n,): whether the predicted label is the true one."""
@@ -215,59 +255,3 @@ class ClassFindings(Findings):
         torn = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
         found = [int(row) for row in strange if row not in but][: -(-most // 2)]
         return found + [int(row) for row in torn if row not in [*but, *found]][: most - len(found)]
-
-
-def find(
-    clf: DWACClassifier,
-    X: Any,
-    y: Any,
-    *,
-    ids: Iterable[Hashable] | None = None,
-    unlike: Any = None,
-    epsilon: float = 0.05,
-    private: bool | None = None,
-    issues: pd.DataFrame | None = None,
-) -> ClassFindings:
-    """Predict test examples X with true labels y, and out-of-distribution examples `unlike`.
-
-    private: show only labels and rounded numbers; the default for a model saved without its training examples.
-    issues: the result of `label_issues`, if it is there already.
-    """
-    found = measured(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
-    truth = encode_known(y, len(found.kept), clf.classes_)[found.kept]
-    return ClassFindings(clf, found.X, found.ids, truth, found.predictions, found.outside, found.result, issues)
-
-
-class Measured(NamedTuple):
-    """Test examples that can be read, what is predicted of them, and how that compares with the truth."""
-
-    X: Any
-    ids: pd.Index[Any]
-    predictions: Any
-    outside: Any
-    result: Any
-    kept: NDArray[np.bool_]  # which of the rows could be read
-
-
-def measured(
-    clf: Estimator,
-    X: Any,
-    y: Any,
-    *,
-    ids: Iterable[Hashable] | None,
-    unlike: Any,
-    epsilon: float,
-    private: bool | None,
-) -> Measured:
-    """Predict test examples X, compare them with y, and predict out-of-distribution examples `unlike`."""
-    clf.references_  # noqa: B018 - raises for a network without votes to report on
-    X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
-    predictions = predict(clf, X, private=private)
-    outside = None if unlike is None else predict(clf, unlike, private=private)
-    result = evaluate(predictions, y, epsilon)
-    names, kept = row_ids(X, ids, len(predictions)), predictions.readable
-    if result.unreadable:
-        rows = np.flatnonzero(kept)
-        X, names, predictions = take(X, rows), names[rows], predictions.part(rows)
-    outside = None if outside is None or not outside.readable.any() else outside.part(outside.readable)
-    return Measured(X, names, predictions, outside, result, kept)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from dwac.estimator import DWACClassifier
 from dwac.estimator.evaluation import LabelEvaluation, LabelPredictions
 from dwac.estimator.targets import read_labels
-from dwac.report.findings import Findings, measured
+from dwac.report.findings import Findings
 from dwac.report.scores import Scores, scores
 
 
@@ -26,6 +25,10 @@ class LabelFindings(Findings):
     predictions: LabelPredictions
     outside: LabelPredictions | None
     result: LabelEvaluation
+
+    @staticmethod
+    def _truth(clf: Any, y: Any, n: int) -> NDArray[np.bool_]:
+        return np.asarray(read_labels(y, n, clf.classes_, listed=clf.target_.listed)[0] > 0)
 
     @cached_property
     def scores(self) -> Scores:
@@ -45,19 +48,3 @@ class LabelFindings(Findings):
         usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
         right = [row for row in usual if not self.wrong[row] and row not in doubtful]
         return {"typical": right[:most], "doubtful": doubtful, "wrong": wrong}
-
-
-def find(
-    clf: DWACClassifier,
-    X: Any,
-    y: Any,
-    *,
-    ids: Iterable[Hashable] | None = None,
-    unlike: Any = None,
-    epsilon: float = 0.05,
-    private: bool | None = None,
-) -> LabelFindings:
-    """Predict test examples X with labels y, and out-of-distribution examples `unlike`."""
-    found = measured(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
-    truth = read_labels(y, len(found.kept), clf.classes_, listed=clf.target_.listed)[0][found.kept] > 0
-    return LabelFindings(clf, found.X, found.ids, truth, found.predictions, found.outside, found.result)

@@ -48,9 +48,9 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
 
 
 def map_figures(clf: DWACClassifier, y: Any, h: Any) -> list[Any]:
-    """The same as a figure of each panel, narrow enough for a phone."""
+    """The same as a figure of each panel, narrow enough for a phone; the page says how to read it."""
     drawn = _Map.of(clf, None, y, h)
-    return [drawn.figure([place], _NARROW) for place in range(len(drawn.panels))]
+    return [drawn.figure([place], _NARROW, caption="") for place in range(len(drawn.panels))]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Map:
             places[-1] = np.nan  # other classes may be anywhere
         return cls(drawn, panels, wrong, names, _legible(places, names, np.ptp(panels[0][0], axis=0)))
 
-    def figure(self, which: Iterable[int], width: float) -> Any:
+    def figure(self, which: Iterable[int], width: float, caption: str = _CAPTION) -> Any:
         """Some of the panels side by side, all with the limits of the whole map."""
         chosen = list(which)
         height = _height(self.panels[0][0], self.layout, width)
@@ -93,7 +93,7 @@ class _Map:
             points, codes, title = self.panels[place]
             some = _some(len(points))
             scatter(panel, points[some], codes[some], self.names, self.places, s=_size(len(points)))
-            tidy(panel, title=title, x="" if self.layout.unchanged else _CAPTION)
+            tidy(panel, title=title, x="" if self.layout.unchanged else caption)
             panel.spines[:].set_visible(False)
             if not self.layout.unchanged:
                 panel.set_aspect("equal")

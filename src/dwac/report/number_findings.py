@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from dwac.errors import CalibrationWarning
 from dwac.estimator import DWACRegressor
 from dwac.estimator.evaluation import NumberEvaluation, NumberPredictions
 from dwac.estimator.targets import read_numbers
-from dwac.report.findings import Findings, measured
+from dwac.report.findings import Findings
 
 Floats = NDArray[np.float64]
 
@@ -29,6 +28,11 @@ class NumberFindings(Findings):
     predictions: NumberPredictions
     outside: NumberPredictions | None
     result: NumberEvaluation
+
+    @staticmethod
+    def _truth(clf: Any, y: Any, n: int) -> Floats:
+        del clf
+        return np.asarray(read_numbers(y, n)[0])
 
     @property
     def names(self) -> list[str]:
@@ -67,19 +71,3 @@ class NumberFindings(Findings):
             "doubtful": doubtful,
             "wrong": wrong,
         }
-
-
-def find(
-    clf: DWACRegressor,
-    X: Any,
-    y: Any,
-    *,
-    ids: Iterable[Hashable] | None = None,
-    unlike: Any = None,
-    epsilon: float = 0.05,
-    private: bool | None = None,
-) -> NumberFindings:
-    """Predict test examples X with true numbers y, and out-of-distribution examples `unlike`."""
-    found = measured(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private)
-    truth = read_numbers(y, len(found.kept))[0][found.kept]
-    return NumberFindings(clf, found.X, found.ids, truth, found.predictions, found.outside, found.result)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dwac.drawing.colours import COLOURS, INK, PAPER
+from dwac.drawing.colours import COLOURS, INK
 from dwac.drawing.style import new, plain, tidy
 from dwac.estimator.evaluation import amount
 from dwac.report.chance import likely_share
@@ -84,7 +84,7 @@ def _upright(bars: Sequence[Bar], asked: Sequence[float], x: str, y: str) -> Any
 
 
 def lying(bars: Sequence[Bar], x: str, usual: float | None = None, *, percent: bool = True) -> Any:
-    """Bars side on, the first on top, each with its number; a dashed line marks what is usual."""
+    """Bars side on, the first on top, each with its number beside it; a dashed line marks what is usual."""
     figure, axes = new(1, 1, width=_WIDTH, height=max(1.4, 0.55 + 0.27 * len(bars)))
     panel, times = axes[0, 0], 100 if percent else 1
     longest = max((times * bar.value for bar in bars if np.isfinite(bar.value)), default=1.0) or 1.0
@@ -94,14 +94,13 @@ def lying(bars: Sequence[Bar], x: str, usual: float | None = None, *, percent: b
         if bar.ends is not None:
             ends = np.abs(times * np.array(bar.ends)[:, None] - value)
             panel.errorbar([value], [place], xerr=ends, **_RANGE)
-        end = value if bar.ends is None else times * bar.ends[1]
         text = f"{value:.0f}" if percent else amount(value)
-        around = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}
-        panel.text(end + 0.03 * longest, place, text, va="center", fontsize=7.5, color=INK, bbox=around)
+        # In a column of its own, where no margin and no dashed line crosses it.
+        panel.text(1.02, place, text, va="center", fontsize=7.5, color=INK, transform=panel.get_yaxis_transform())
     if usual is not None:
         panel.axvline(times * usual, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     furthest = max([times * bar.ends[1] for bar in bars if bar.ends is not None], default=longest)
-    panel.set(xlim=(0, 1.18 * max(longest, furthest)), ylim=(len(bars) - 0.4, -0.6))
+    panel.set(xlim=(0, 104 if percent else 1.04 * max(longest, furthest)), ylim=(len(bars) - 0.4, -0.6))
     panel.set(yticks=range(len(bars)), yticklabels=[plain(bar.name, 20) for bar in bars])
     tidy(panel, x=x)
     if percent:

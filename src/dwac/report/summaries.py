@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -106,7 +108,8 @@ def _class_bars(found: ClassFindings) -> list[Bar]:
 
 def _class_pictures(found: ClassFindings) -> tuple[Shown, Shown, Shown]:
     right = float(found.right.mean())
-    bars = _class_bars(found)[:_MOST] + _familiar(found, found.right, right)
+    every = _class_bars(found)
+    bars = every[:_MOST] + _familiar(found, found.right, right)
     shown = f"The dashed line is the average. {_RANGES}"
     return (
         Shown(pictures.hundred(right), f"Of 100 cases {100 * right:.0f} are right",
@@ -114,8 +117,13 @@ def _class_pictures(found: ClassFindings) -> tuple[Shown, Shown, Shown]:
         Shown(pictures.said(found.probability, found.right), "How often it is right, by how sure it says it is",
               f"Bars: how often it was right. Thick lines: how often it says it is. {_RANGES}"),
         Shown(pictures.lying(bars, "right, of 100 such cases", right), "How often it is right, by kind of case",
-              f"Where it is weak: kinds of cases, the weakest first. {shown}"),
+              f"Where it is weak: kinds of cases, the weakest first{_some(every, 'classes')}. {shown}"),
     )  # fmt: skip
+
+
+def _some(bars: Sequence[Bar], what: str) -> str:
+    """How many of all bars are shown, where that is not all."""
+    return f" ({_MOST} of {len(bars):,} {what})" if len(bars) > _MOST else ""
 
 
 def _familiar(found: Findings, right: NDArray[np.bool_], usual: float) -> list[Bar]:
@@ -161,8 +169,9 @@ def label_summary(found: LabelFindings) -> Summary:
         Shown(pictures.said(stated.ravel(), right.ravel()), "How often it is right, by how sure it says it is",
               "Bars: how often it was right about a label, yes or no. Thick lines: how often it says it is."),
         Shown(drawn, "How often it is right, by label and kind of case",
-              "Where it is weak: of cases that have a label, how often it finds that; and of all labels of cases that "
-              f"look familiar or not, how many are right. The dashed line is the average. {_RANGES}"),
+              f"Where it is weak: of cases that have a label, how often it finds that{_some(bars, 'labels')}; and of "
+              "all labels of cases that look familiar or not, how many are right. The dashed line is the average. "
+              f"{_RANGES}"),
     ))  # fmt: skip
 
 
@@ -246,12 +255,13 @@ def _number_doubt(found: NumberFindings) -> str:
 
 
 def _number_bars(found: NumberFindings, off: Floats) -> list[Bar]:
-    """The mean error by size of the estimate, in fifths; of several numbers, by number."""
+    """The mean error by size of the estimate, in fifths; of several numbers, by number, the worst first."""
     values = found.values
     if values.shape[1] > 1:
         guess = np.abs(found.truth - found.truth.mean(axis=0)).mean(axis=0)
         mean = np.abs(values - found.truth).mean(axis=0) / np.where(guess > 0, guess, 1)
-        return [Bar(name, float(value)) for name, value in zip(found.names[:_MOST], mean, strict=False)]
+        bars = [Bar(name, float(value)) for name, value in zip(found.names, mean, strict=True)]
+        return sorted(bars, key=lambda bar: -bar.value)
     fifths = np.array_split(np.argsort(values[:, 0], kind="stable"), min(5, len(values)))
     return [
         Bar(f"estimates of {amount(values[some, 0].min())} to {amount(values[some, 0].max())}", float(off[some].mean()))
@@ -263,7 +273,9 @@ def _number_pictures(found: NumberFindings, off: Floats, guess: Floats, unit: st
     errors = [Bar(f"{100 * share:g} of 100", float(np.quantile(off, share))) for share in _ASKED]
     errors += [Bar("50, by a guess", float(np.median(guess)), bad=True)]
     usual, strange = float(off.mean()), found.strange
-    bars = [bar._replace(name=bar.name.removeprefix("estimates of ")) for bar in _number_bars(found, off)]
+    every = _number_bars(found, off)
+    bars = [bar._replace(name=bar.name.removeprefix("estimates of ")) for bar in every[:_MOST]]
+    kinds = "by the size of the estimate" if len(found.names) == 1 else f"by number{_some(every, 'numbers')}"
     if strange.any() and not strange.all():
         bars += [
             Bar("familiar cases", float(off[~strange].mean())),
@@ -276,8 +288,8 @@ def _number_pictures(found: NumberFindings, off: Floats, guess: Floats, unit: st
               "Of 100 estimates, how many are off by at most so much; hatched: always giving the average."),
         _ranges(found),
         Shown(pictures.lying(bars, x, usual, percent=False), "How far off estimates are, by kind of case",
-              "Where it is weak: by the size of the estimate, and by whether the case looks familiar. The dashed line "
-              "is the average; hatched bars are a quarter above it or more."),
+              f"Where it is weak: {kinds}, and by whether the case looks familiar. The dashed line is the average; "
+              "hatched bars are a quarter above it or more."),
     )  # fmt: skip
 
 
