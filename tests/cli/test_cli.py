@@ -1,5 +1,8 @@
 """The command line as a person meets it."""
 
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 import dwac
+from dwac import reading
+from dwac.cli import commands, early, main
 from dwac.cli import demo as demo_module
-from dwac.cli import main
 from dwac.cli.app import COMMANDS, app, command
 from dwac.errors import InputError
+from dwac.scoring.engines import ENGINES
+from dwac.scoring.layouts import FORMS
+from dwac.storage.folder import MANIFEST
 
 DWAC = Path(sys.executable).parent / "dwac"
 
@@ -104,6 +111,50 @@ def test_the_list_of_commands_does_not_wait_for_the_library() -> None:
     shown = subprocess.run([sys.executable, "-c", lists], capture_output=True, text=True, check=True).stdout
     assert "Train a model on your data." in shown
     assert shown.rstrip().endswith("set()")
+
+
+def test_wrong_arguments_are_refused_before_the_library_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.json").touch()
+    cases = [
+        (["train", "x.csv", "-t", "y", "-o", "model"], "already holds a model"),
+        (["train", "x.csv", "-t", "y", "-o", "new"], "there is no file or folder 'x.csv'"),
+        (["train", "x.csv", "-t", "y", "-o", "new", "--task", "clases"], "must be classes, ordered, labels or numbers"),
+        (["train", "model", "-t", "y", "-o", "new", "--kind", "a=b"], "--kind must be COLUMN=KIND"),
+        (["condense", "model", "-o", "model"], "already holds a model"),
+        (["predict", "gone", "x.csv"], "gone must be a model folder; it does not exist"),
+        (["predict", "model", "model", "-o", "a.xls"], "the file name must end in"),
+        (["predict", "model", "x.csv", "--epsilon", "2"], "must lie in (0, 1); got 2"),
+        (["evaluate", "model", "x.csv", "--format", "xml"], "unknown format 'xml'; choose csv"),
+        (["explain", "model", "x.csv"], "there is no file or folder 'x.csv'"),
+        (["explore", "model", "x.csv"], "there is no file or folder 'x.csv'"),
+        (["monitor", "model", "model", "--colour"], "No such option: --colour"),
+        (["score", "model", "model", "-o", "out", "--engine", "ford"], "unknown engine 'ford'; choose local"),
+        (["serve", "gone"], "gone must be a model folder"),
+    ]
+    code = "import sys; from dwac.cli import main\nfor words in eval(sys.argv[1]):\n"
+    code += "    try: main(words)\n    except SystemExit as end: assert end.code in (1, 2)\n"
+    code += "print({'torch', 'pandas', 'sklearn', 'numpy'} & set(sys.modules))"
+    words = repr([words for words, _ in cases])
+    shown = subprocess.run(
+        [sys.executable, "-c", code, words], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert shown.stdout.strip() == "set()"
+    for line, (_, message) in zip(shown.stderr.splitlines(), cases, strict=True):
+        assert message in line
+
+
+def test_names_that_are_checked_early_are_those_of_the_library() -> None:
+    assert (early.FORMATS, early.KINDS, early.UNLABELLED) == (reading.FORMATS, reading.KINDS, reading.UNLABELLED)
+    assert (early.TASKS, early.MANIFEST) == (reading.TASKS, MANIFEST)
+    assert (tuple(ENGINES), FORMS) == (early.ENGINES, early.SCORED_FORMATS)
+
+
+@pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(commands.__path__)])
+def test_the_work_of_a_command_takes_its_options(name: str) -> None:
+    options = getattr(importlib.import_module(f"dwac.cli.commands.{name}"), name)
+    work = getattr(importlib.import_module(f"dwac.cli.{name}"), name)
+    assert list(inspect.signature(work).parameters) == list(inspect.signature(options).parameters)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,8 @@ from dwac.errors import DwacError, ProcessError
 
 ARGUMENTS = "dwac.arguments"  # under which the context keeps the command line
 
-# One file per command, imported when it is asked for: the library takes seconds, a list of commands must not.
+# Each is imported when it is asked for: the library takes seconds, a list of commands must not. Those with a file in
+# commands/ refuse wrong options before it is imported.
 COMMANDS = {
     "demo": "Train on handwritten digits except one, and see how the model treats the digit it has never seen.",
     "train": "Train a model on your data.",
@@ -148,7 +150,8 @@ def options(
 @cache
 def command(name: str) -> Any:
     """The command of this name, imported."""
-    found = getattr(import_module(f"dwac.cli.{name}"), name)
+    quick = find_spec(f"dwac.cli.commands.{name}") is not None
+    found = getattr(import_module(f"dwac.cli.commands.{name}" if quick else f"dwac.cli.{name}"), name)
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
-from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
 from dwac.cli.output import agreement_line, at_work, number, print_json, refuse_occupied
 from dwac.errors import InputError
 from dwac.estimator import DWACRegressor
@@ -20,39 +18,16 @@ _NO_FEWER = "no fewer would do as well; to have fewer all the same, give a numbe
 
 
 def condense(
-    model: ModelArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write.")],
-    size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Number of representatives that vote; by default as few as validation rows allow."
-        ),
-    ] = None,
-    include_members: Annotated[
-        bool,
-        typer.Option(
-            "--include-members", help="Store those who are represented, too, so that each can still be forgotten."
-        ),
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
-    device: DeviceOption = "auto",
-    json: JsonOption = False,
+    *,
+    model: Path,
+    output: Path,
+    size: int | None,
+    include_members: bool,
+    overwrite: bool,
+    device: str,
+    json: bool,
 ) -> None:
-    """Make a model small and fast: a few of its training examples vote for all.
-
-    Each representative is the most central of a group of examples with the same label or like numbers, and has the
-    votes of the whole group. By default there are as few as possible: 99.5 % of the validation rows keep their
-    prediction, and their loss grows by at most 0.5 %. Calibration is done again, so prediction sets and intervals keep
-    their guarantee. The new folder holds the
-    representatives' records alone and does not know the other training rows, so evaluate it on rows that are new. MODEL
-    stays as it is.
-
-    Examples:
-
-    dwac condense model/ -o small/
-
-    dwac condense model/ -o small/ --size 100
-    """
+    """The work of `dwac condense`; for its options see `dwac.cli.commands.condense`."""
     refuse_occupied(output, overwrite=overwrite)
     loaded, before = load(model, device=device), _bytes(model)
     _check(loaded.clf, model, size)

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from rich.console import Console
 
 from dwac.cli import unreadable
-from dwac.cli.options import (
-    DataArgument,
-    DayFirstOption,
-    DecimalOption,
-    DeviceOption,
-    EncodingOption,
-    EpsilonOption,
-    FormatOption,
-    JsonOption,
-    ModelArgument,
-    SeparatorOption,
-    SheetOption,
-    StrictOption,
-    TargetOption,
-    TextOption,
-    UnlabelledOption,
-    told,
-)
+from dwac.cli.options import told
 from dwac.cli.output import at_work, evaluation_tables, print_json, print_notes
 from dwac.estimator.evaluation import evaluate as evaluate_rows
 from dwac.estimator.evaluation import predict
@@ -35,36 +19,24 @@ from dwac.report.seen import seen
 
 
 def evaluate(
-    model: ModelArgument,
-    data: DataArgument,
-    target: TargetOption = None,
-    epsilon: EpsilonOption = 0.05,
-    text: TextOption = None,
-    device: DeviceOption = "auto",
-    form: FormatOption = None,
-    encoding: EncodingOption = "utf-8",
-    unlabelled: UnlabelledOption = "refuse",
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    day_first: DayFirstOption = None,
-    sheet: SheetOption = None,
-    json: JsonOption = False,
-    strict: StrictOption = False,
+    *,
+    model: Path,
+    data: str,
+    target: list[str] | None,
+    epsilon: float,
+    text: str | None,
+    device: str,
+    form: str | None,
+    encoding: str,
+    unlabelled: str,
+    separator: str | None,
+    decimal: str | None,
+    day_first: bool | None,
+    sheet: str | None,
+    json: bool,
+    strict: bool,
 ) -> None:
-    """Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, typicality.
-
-    Classes: accuracy, log loss, calibration, coverage and size of prediction sets; ordered labels: also how far off.
-    Numbers: RMSE, MAE, CRPS, coverage and width of intervals. Several labels: F1, Hamming loss, subset accuracy, wrong
-    and open decisions, and the share of labels that sets miss.
-
-    Use rows that the model was not trained on. The target column is the one used in training, unless --target names
-    another. Rows that cannot be read are counted and left out; the exit code is then 3. A row whose label did not occur
-    in training counts as an error.
-
-    Example:
-
-    dwac evaluate model/ test.csv
-    """
+    """The work of `dwac evaluate`; for its options see `dwac.cli.commands.evaluate`."""
     loaded = load(model, device=device)
     written: dict[str, Any] = {"told": told(separator, decimal, day_first), "sheet": sheet, "unlabelled": unlabelled}
     written |= {"form": form, "encoding": encoding}

@@ -5,30 +5,15 @@ from __future__ import annotations
 import html as escaping
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dwac.cli import unreadable
-from dwac.cli.options import (
-    DataArgument,
-    DayFirstOption,
-    DecimalOption,
-    DeviceOption,
-    EncodingOption,
-    FormatOption,
-    JsonOption,
-    ModelArgument,
-    SeparatorOption,
-    SheetOption,
-    StrictOption,
-    TextOption,
-    told,
-)
+from dwac.cli.options import told
 from dwac.cli.output import number, print_json, print_notes, progress_printed, write
 from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
@@ -47,56 +32,28 @@ _LETTERS = 24  # shown per value in such a cell
 
 
 def explain(
-    model: ModelArgument,
-    data: DataArgument,
-    row: Annotated[
-        list[int] | None,
-        typer.Option("--row", "-r", help="Row number, counted from 0; may be repeated. Default: all rows."),
-    ] = None,
-    name: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Id of a row; may be repeated.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples, or groups, to show per row.")] = 5,
-    private: Annotated[
-        bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
-    ] = False,
-    page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page instead.")] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            "--epsilon",
-            "-e",
-            help="Of a model of numbers: the error rate of its intervals. By default 0.1.",
-            show_default=False,
-        ),
-    ] = None,
-    text: TextOption = None,
-    ids: Annotated[
-        str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
-    ] = None,
-    device: DeviceOption = "auto",
-    form: FormatOption = None,
-    encoding: EncodingOption = "utf-8",
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    day_first: DayFirstOption = None,
-    sheet: SheetOption = None,
-    json: JsonOption = False,
-    strict: StrictOption = False,
+    *,
+    model: Path,
+    data: str,
+    row: list[int] | None,
+    name: list[str] | None,
+    k: int,
+    private: bool,
+    page: Path | None,
+    epsilon: float | None,
+    text: str | None,
+    ids: str | None,
+    device: str,
+    form: str | None,
+    encoding: str,
+    separator: str | None,
+    decimal: str | None,
+    day_first: bool | None,
+    sheet: str | None,
+    json: bool,
+    strict: bool,
 ) -> None:
-    """Show why rows get their predictions: the training examples with the largest votes, and how few of them decide.
-
-    Where no few examples explain a prediction, groups of examples that vote alike are shown instead: what sets each
-    apart, its exact share of the vote, and the member that is most like the row.
-
-    Rows that cannot be read are marked as such; the exit code is then 3.
-
-    Examples:
-
-    dwac explain model/ new.csv --row 3
-
-    dwac explain model/ new.csv --id ann -k 10 --html why.html
-
-    echo "a fine film" | dwac explain model/ - --json
-    """
+    """The work of `dwac explain`; for its options see `dwac.cli.commands.explain`."""
     loaded = load(model, device=device)
     if epsilon is not None and loaded.task != NUMBERS:
         raise InputError(f"--epsilon is for the intervals of numbers; this model predicts {loaded.task}; leave it out")

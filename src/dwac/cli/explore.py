@@ -5,77 +5,44 @@ from __future__ import annotations
 import secrets
 import webbrowser
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from dwac.cli import unreadable
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
-from dwac.cli.options import (
-    DayFirstOption,
-    DecimalOption,
-    DeviceOption,
-    EncodingOption,
-    EpsilonOption,
-    FormatOption,
-    IdOption,
-    ModelArgument,
-    SeparatorOption,
-    SheetOption,
-    StrictOption,
-    TargetOption,
-    TextOption,
-    told,
-)
+from dwac.cli.options import told
 from dwac.cli.output import print_notes
 from dwac.errors import InputError
 from dwac.reading import Model, Rows, load, read
 
 
 def explore(
-    model: ModelArgument,
-    data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="Rows to explore; by default the training examples.")
-    ] = None,
-    compare: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="A second model: show where the two disagree on the data.")
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
-    ] = False,
-    epsilon: EpsilonOption = 0.05,
-    target: TargetOption = None,
-    text: TextOption = None,
-    ids: IdOption = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="File whose first line is the token of the page; or set DWAC_TOKEN. Default: a new one."),
-    ] = None,
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
-    most: Annotated[
-        int, typer.Option(min=1, help="Maximum number of training examples shown if no data is given.")
-    ] = 20_000,
-    device: DeviceOption = "auto",
-    form: FormatOption = None,
-    encoding: EncodingOption = "utf-8",
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    day_first: DayFirstOption = None,
-    sheet: SheetOption = None,
-    strict: StrictOption = False,
+    *,
+    model: Path,
+    data: str | None,
+    compare: Path | None,
+    private: bool,
+    epsilon: float,
+    target: list[str] | None,
+    text: str | None,
+    ids: str | None,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    browser: bool,
+    most: int,
+    device: str,
+    form: str | None,
+    encoding: str,
+    separator: str | None,
+    decimal: str | None,
+    day_first: bool | None,
+    sheet: str | None,
+    strict: bool,
 ) -> None:
-    """Explore predictions in your browser: a map, the votes, and what would change without them. Runs until Ctrl-C.
-
-    Examples:
-
-    dwac explore model/ new.csv
-
-    dwac explore model/ new.csv --compare other-model/
-    """
+    """The work of `dwac explore`; for its options see `dwac.cli.commands.explore`."""
     try:
         from dwac.server.explorer import Explorer, explorer_app
         from dwac.server.explorer.page import address

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 
 from dwac.cli import unreadable
-from dwac.cli.options import (
-    DataArgument,
-    DayFirstOption,
-    DecimalOption,
-    DeviceOption,
-    EncodingOption,
-    FormatOption,
-    IdOption,
-    JsonOption,
-    ModelArgument,
-    SeparatorOption,
-    SheetOption,
-    StrictOption,
-    TextOption,
-    told,
-)
+from dwac.cli.options import told
 from dwac.cli.output import print_json, print_notes
 from dwac.errors import InputError, StorageError
 from dwac.monitoring import Change, Monitor, State
@@ -34,47 +19,26 @@ ALARM = 4  # the exit code
 
 
 def monitor(
-    model: ModelArgument,
-    data: DataArgument,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Keep the state in this .json file, and go on from it."),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column to leave out, such as a date that always grows; repeatable."),
-    ] = None,
-    false_alarms: Annotated[
-        float | None, typer.Option(metavar="P", help="Probability of a false alarm, ever; by default 0.01.")
-    ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget the state in FILE and begin anew.")] = False,
-    text: TextOption = None,
-    ids: IdOption = None,
-    device: DeviceOption = "auto",
-    form: FormatOption = None,
-    encoding: EncodingOption = "utf-8",
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    day_first: DayFirstOption = None,
-    sheet: SheetOption = None,
-    json: JsonOption = False,
-    strict: StrictOption = False,
+    *,
+    model: Path,
+    data: str,
+    output: Path | None,
+    ignore: list[str] | None,
+    false_alarms: float | None,
+    restart: bool,
+    text: str | None,
+    ids: str | None,
+    device: str,
+    form: str | None,
+    encoding: str,
+    separator: str | None,
+    decimal: str | None,
+    day_first: bool | None,
+    sheet: str | None,
+    json: bool,
+    strict: bool,
 ) -> None:
-    """Tell whether new rows are still like those of calibration, and which columns and groups moved if not.
-
-    Rows are taken in the order of the file; no labels are needed. With -o, the next call goes on where this one ended:
-    give each day's rows once. The alarm is valid at any time: if nothing changes, it is raised with a probability of at
-    most 1 %, however many days pass and however often one looks.
-
-    Exit codes: 0 no alarm, 4 alarm (also an earlier one that FILE remembers), 3 no alarm but rows that cannot be read,
-    1 errors.
-
-    Examples:
-
-    dwac monitor model/ monday.csv -o monitor.json
-
-    dwac monitor model/ tuesday.csv -o monitor.json --json
-    """
+    """The work of `dwac monitor`; for its options see `dwac.cli.commands.monitor`."""
     loaded = load(model, device=device)
     watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
     written_so = told(separator, decimal, day_first)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dwac import _checks as checks
-from dwac.errors import EpsilonError
-from dwac.reading import FORMATS, UNLABELLED, Notation, notation
+from dwac.cli.early import FORMATS, UNLABELLED
+
+if TYPE_CHECKING:
+    from dwac.reading import Notation
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, written by `dwac train`.")]
 DataArgument = Annotated[
@@ -92,14 +93,15 @@ UnlabelledOption = Annotated[
 
 def told(separator: str | None, decimal: str | None, day_first: bool | None) -> Notation:
     """What was said of how a table is written."""
+    from dwac.reading import notation
+
     return notation(separator, decimal, day_first)
 
 
 def _epsilon(value: float) -> float:
-    try:
-        return checks.epsilon(value)
-    except EpsilonError as error:
-        raise typer.BadParameter(str(error)) from None
+    if 0 < value < 1:
+        return value
+    raise typer.BadParameter(f"must lie in (0, 1); got {value}; 0.05 gives sets with an error rate of at most 5 %")
 
 
 EpsilonOption = Annotated[

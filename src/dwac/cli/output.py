@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import sys
 import threading
 import time
@@ -21,16 +20,15 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from dwac.cli.early import form_of as form_of
+from dwac.cli.early import refuse_occupied as refuse_occupied
 from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.estimator.evaluation import Evaluated, NumberEvaluation, amount, as_csv
 from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.reading import Estimator
 from dwac.storage.files import replace_file
-from dwac.storage.folder import MANIFEST
 from dwac.training import progress
-
-_FORMS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
 
 def as_json(value: Any) -> str:
@@ -108,14 +106,6 @@ def _lines(title: str, done: threading.Event) -> None:
         sys.stderr.write(f"{title}: at work for {spent}; Ctrl-C stops\n")
 
 
-def form_of(path: Path) -> str:
-    """The format that a file name ends in."""
-    form = _FORMS.get(path.suffix.lower())
-    if form is None:
-        raise InputError(f"the file name must end in {', '.join(_FORMS)}; got {path}")
-    return form
-
-
 def packed(frame: pd.DataFrame, form: str, *, harmless: bool = False) -> bytes:
     """A table as the bytes of a file: "csv", "tsv", "jsonl" or "parquet"; harmless: no cell is a formula."""
     if harmless and form not in ("csv", "tsv"):
@@ -135,20 +125,6 @@ def write(path: Path, data: bytes) -> None:
         replace_file(path, data)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def refuse_occupied(folder: Path, *, overwrite: bool) -> None:
-    """Refuse a model folder that cannot be written: before hours of work, not after."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file, but -o must name a folder; choose a new one")
-    if folder.is_dir() and any(folder.iterdir()):
-        if not (folder / MANIFEST).is_file():
-            raise InputError(f"{folder} is not empty and holds no model; choose a new folder with -o FOLDER")
-        if not overwrite:
-            raise InputError(f"{folder} already holds a model; replace it with --overwrite, or choose another folder")
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not os.access(there, os.W_OK):
-        raise InputError(f"{folder} cannot be written: no permission in {there}; choose another folder with -o FOLDER")
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,26 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dwac.cli import unreadable
-from dwac.cli.options import (
-    DataArgument,
-    DayFirstOption,
-    DecimalOption,
-    DeviceOption,
-    EncodingOption,
-    EpsilonOption,
-    FormatOption,
-    IdOption,
-    JsonOption,
-    ModelArgument,
-    PrivateOption,
-    ProbabilitiesOption,
-    QuantilesOption,
-    SeparatorOption,
-    SheetOption,
-    StrictOption,
-    TextOption,
-    told,
-)
+from dwac.cli.options import told
 from dwac.cli.output import form_of, number, packed, print_notes, progress_printed, write
 from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
@@ -49,56 +30,28 @@ _FATES = {NUMBERS: "get the average of all", LABELS: "get the labels of most"}
 
 
 def predict(
-    model: ModelArgument,
-    data: DataArgument,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to this .csv, .tsv, .jsonl or .parquet file."),
-    ] = None,
-    epsilon: EpsilonOption = 0.05,
-    probabilities: ProbabilitiesOption = False,
-    quantiles: QuantilesOption = None,
-    private: PrivateOption = False,
-    text: TextOption = None,
-    ids: IdOption = None,
-    device: DeviceOption = "auto",
-    form: FormatOption = None,
-    encoding: EncodingOption = "utf-8",
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    day_first: DayFirstOption = None,
-    sheet: SheetOption = None,
-    json: JsonOption = False,
-    strict: StrictOption = False,
-    safe: Annotated[
-        bool,
-        typer.Option("--spreadsheet-safe", help="Put ' before CSV cells that a spreadsheet would run as formulas."),
-    ] = False,
+    *,
+    model: Path,
+    data: str,
+    output: Path | None,
+    epsilon: float,
+    probabilities: bool,
+    quantiles: str | None,
+    private: bool,
+    text: str | None,
+    ids: str | None,
+    device: str,
+    form: str | None,
+    encoding: str,
+    separator: str | None,
+    decimal: str | None,
+    day_first: bool | None,
+    sheet: str | None,
+    json: bool,
+    strict: bool,
+    safe: bool,
 ) -> None:
-    """Predict each row of new data, and say how far to trust it.
-
-    Classes: label, probability, confidence, credibility, typicality and prediction set. Numbers: prediction, lower and
-    upper end of its interval, typicality, and --quantiles. Several labels: the labels, the set that misses few of them,
-    typicality, and the probability of each label with a decision on it: yes, no or undecided. --probabilities adds a
-    column per class, probability_CLASS, in the order of the model's classes.
-
-    Output is a table on a terminal and CSV in a pipe. Columns may be in any order; extra columns are ignored.
-    A typicality near 0 means a row unlike anything in training: do not rely on its prediction.
-    A row that cannot be read is predicted as the average row, with typicality 0 and no prediction set; the column
-    "unreadable" gives the reason, and the exit code is then 3.
-
-    Examples:
-
-    dwac predict model/ new.csv -o predictions.csv
-
-    dwac predict model/ new.xlsx -o predictions.csv --probabilities     # a column per class
-
-    dwac predict model/ picture.png
-
-    dwac predict model/ houses.csv --epsilon 0.1 --quantiles 0.1,0.5,0.9     # a model of numbers
-
-    cat new.jsonl | dwac predict model/ - --json
-    """
+    """The work of `dwac predict`; for its options see `dwac.cli.commands.predict`."""
     written = None if output is None else form_of(output)
     loaded = load(model, device=device)
     asked = _asked(quantiles, loaded.task)

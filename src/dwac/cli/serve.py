@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from dwac.cli.early import check_model
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
 from dwac.cli.options import DeviceOption, ModelArgument
 from dwac.errors import InputError
@@ -66,6 +67,7 @@ def serve(
 
     dwac serve model/ --workers 4 --monitor-state monitor/
     """
+    check_model(model)
     try:
         from dwac.server import Limits
         from dwac.server.gate import LOOPBACK

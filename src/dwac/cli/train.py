@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,226 +18,63 @@ from dwac import training
 from dwac.cli import batches, tasks
 from dwac.cli.app import ARGUMENTS
 from dwac.cli.described import columns_of_table, left_aside, show_rows, show_training, show_warnings, summary
-from dwac.cli.options import (
-    DayFirstOption,
-    DecimalOption,
-    DeviceOption,
-    EncodingOption,
-    EpsilonOption,
-    FormatOption,
-    IdOption,
-    JsonOption,
-    SeparatorOption,
-    SheetOption,
-    TargetOption,
-    TextOption,
-    UnlabelledOption,
-    told,
-)
+from dwac.cli.early import kinds_of
+from dwac.cli.options import told
 from dwac.cli.output import print_json, print_notes, progress_printed, refuse_occupied
 from dwac.errors import InputError, ProcessError
 from dwac.estimator.evaluation import evaluate, predict
 from dwac.estimator.streams import Stream
 from dwac.nn.ranks import is_first, processes_joined
-from dwac.reading import (
-    KINDS,
-    TASKS,
-    Estimator,
-    Model,
-    Rows,
-    columns_of,
-    is_dataset,
-    read,
-    read_dataset,
-)
+from dwac.reading import Estimator, Model, Rows, columns_of, is_dataset, read, read_dataset
 from dwac.training.launch import launch
 
 _SMALL = 4_000  # rows
 
 
-def _voters(value: str | None) -> str | None:
-    if value is None or value in ("all", "auto") or (value.isdecimal() and int(value) > 0):
-        return value
-    raise typer.BadParameter(f"must be all, auto or a whole number of at least 1; got {value!r}")
-
-
-def _task(value: str | None) -> str | None:
-    if value is None or value in TASKS:
-        return value
-    raise typer.BadParameter(f"must be {', '.join(TASKS[:-1])} or {TASKS[-1]}; got {value!r}")
-
-
-def _kinds(values: list[str] | None) -> dict[str, str]:
-    """COLUMN=KIND, as it was typed."""
-    found = {}
-    for value in values or []:
-        column, mark, kind = value.rpartition("=")
-        if not mark or not column or kind not in KINDS:
-            raise InputError(
-                f"--kind must be COLUMN=KIND, where KIND is {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {value!r}"
-            )
-        found[column] = kind
-    return found
-
-
 def train(
+    *,
     context: typer.Context,
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="A CSV, TSV, JSON Lines, Parquet or Excel file (also .gz, .zst, .zip); a folder, a "
-            "quoted glob or a URL of Parquet files, which are read in batches and may be larger than memory; a folder "
-            "of images with one folder per class, FOLDER/CLASS/*.png; a text file with one label, tab and "
-            "text per line; or - for standard input.",
-        ),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write.")],
-    target: TargetOption = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join(TASKS),
-            callback=_task,
-            help="What the target is: classes, ordered labels, several labels at once, or numbers; by default found "
-            "from its values.",
-        ),
-    ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(metavar="LOW,…,HIGH", help="The order of ordered labels that are texts; needs --task ordered."),
-    ] = None,
-    text: TextOption = None,
-    ids: IdOption = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option("--ignore", metavar="COLUMN", help="A column that is not to be learned from; may be repeated."),
-    ] = None,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--kind",
-            metavar="COLUMN=KIND",
-            help=f"What a column holds, where it is not found right: {', '.join(KINDS)}; may be repeated.",
-        ),
-    ] = None,
-    unlabelled: UnlabelledOption = "refuse",
-    test_size: Annotated[
-        float, typer.Option(min=0, help="Hold out this share (or number) of rows, and test the model on them.")
-    ] = 0,
-    epsilon: EpsilonOption = 0.05,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of epochs; by default depends on the data.")
-    ] = None,
-    ensemble_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of networks that vote together: more are more accurate and slower."),
-    ] = None,
-    voters: Annotated[
-        str | None,
-        typer.Option(
-            metavar="all|auto|N",
-            callback=_voters,
-            help="Who votes: all training rows; N of them, each with the votes of the rows like it; or auto: all up "
-            "to 20,000, beyond that as few as validation rows allow. Few make a small and fast model. By default all, "
-            "or auto if rows are read in batches.",
-        ),
-    ] = None,
-    cross_fit: Annotated[
-        bool | None,
-        typer.Option(
-            help="Cross-fit a small table: every row trains, votes and calibrates. By default below 4,000 rows, "
-            "unless an option says how to train.",
-            show_default=False,
-        ),
-    ] = None,
-    class_conditional: Annotated[
-        bool,
-        typer.Option(
-            "--class-conditional", help="Calibrate each class separately: sets keep their promise in every class."
-        ),
-    ] = False,
-    class_weight: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--class-weight",
-            metavar="balanced|LABEL=N",
-            help="Let each row of a class count N times, in training and in the vote; repeat it for other classes. "
-            "balanced: every class counts the same in total.",
-        ),
-    ] = None,
-    fast: Annotated[
-        bool,
-        typer.Option("--fast", help="Train one network for a few epochs: faster, and less accurate."),
-    ] = False,
-    encoder: Annotated[
-        str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, huggingface:FOLDER.")
-    ] = "auto",
-    seed: Annotated[int, typer.Option("--seed", "--random-state", min=0, max=2**32 - 1, help="Random seed.")] = 0,
-    private: Annotated[
-        bool, typer.Option("--private", help="Store no training examples; the model then gives rounded answers only.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
-    device: DeviceOption = "auto",
-    form: FormatOption = None,
-    encoding: EncodingOption = "utf-8",
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    day_first: DayFirstOption = None,
-    sheet: SheetOption = None,
-    json: JsonOption = False,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Written after each epoch; the same command resumes from it. With --nproc by default "
-            "FOLDER.checkpoint.",
-        ),
-    ] = None,
-    nproc: Annotated[
-        int,
-        typer.Option(min=1, help="Processes on this machine that train together: one per GPU, or for large networks."),
-    ] = 1,
+    data: str,
+    output: Path,
+    target: list[str] | None,
+    task: str | None,
+    order: str | None,
+    text: str | None,
+    ids: str | None,
+    ignore: list[str] | None,
+    kind: list[str] | None,
+    unlabelled: str,
+    test_size: float,
+    epsilon: float,
+    epochs: int | None,
+    ensemble_size: int | None,
+    voters: str | None,
+    cross_fit: bool | None,
+    class_conditional: bool,
+    class_weight: list[str] | None,
+    fast: bool,
+    encoder: str,
+    seed: int,
+    private: bool,
+    overwrite: bool,
+    device: str,
+    form: str | None,
+    encoding: str,
+    separator: str | None,
+    decimal: str | None,
+    day_first: bool | None,
+    sheet: str | None,
+    json: bool,
+    checkpoint: Path | None,
+    nproc: int,
 ) -> None:
-    """Train a model on your data.
-
-    What the target is, is found from its values: fractions, and many different numbers, are numbers to predict; texts
-    and few numbers are classes; several target columns of 0 and 1, and lists in JSON Lines, are several labels at once.
-    --task says otherwise; --task labels reads cells such as a|b as two labels, and an empty cell as none.
-
-    What is said of separator, decimal mark and order of dates, or found, is kept with the model: later files are read
-    in the same way, unless they say otherwise.
-
-    Examples:
-
-    dwac train people.csv --target income -o model/ --test-size 0.2
-
-    dwac train houses.csv --target price -o model/     # numbers: predictions with intervals
-
-    dwac train songs.csv -t happy -t calm -t sad -o model/     # several labels at once: columns of 0 and 1
-
-    dwac train films.csv --target stars --task ordered -o model/     # texts: --order low,mid,high
-
-    dwac train sales.xlsx --sheet 2024 --target won -o model/ --ignore customer --unlabelled drop
-
-    dwac train rare.csv --target fault -o model/ --class-weight balanced --class-conditional
-
-    dwac train photos/ -o model/     # photos/cat/1.png, photos/dog/7.jpg, …
-
-    dwac train reviews.txt -o model/     # label, tab, text
-
-    dwac train people.csv --target income -o model/ --voters auto     # few rows vote for all, if there are many
-
-    dwac train 'rows/*.parquet' --target income -o model/     # larger than memory: read in batches; also s3://…
-
-    dwac train photos/ -o model/ --nproc 2     # two processes, which share every batch; on several machines: torchrun
-    """
+    """The work of `dwac train`; for its options see `dwac.cli.commands.train`."""
     if nproc > 1:
         raise typer.Exit(_launch(context.find_root().meta[ARGUMENTS], data, output, nproc, overwrite=overwrite))
     console = Console(quiet=json or not is_first())
     refuse_occupied(output, overwrite=overwrite)
     ranks = [label for label in (order or "").split(",") if label.strip()]
-    chosen: dict[str, Any] = {"task": task, "order": ranks, "ignore": ignore or [], "kinds": _kinds(kind)}
+    chosen: dict[str, Any] = {"task": task, "order": ranks, "ignore": ignore or [], "kinds": kinds_of(kind)}
     written = told(separator, decimal, day_first)
     streamed = None
     if is_dataset(data, form):
