@@ -123,7 +123,7 @@ class Certificate:
 def fingerprint(clf: Any) -> str:
     """SHA-256 of a fitted model: all weights, the voters, and the calibration rows as they are embedded."""
     references, held = clf.references_, clf._calibration_rows
-    names = json.dumps([[encode_value(name) for name in rows] for rows in (references.ids, held.ids)])
+    names = json.dumps([_encoded(rows) for rows in (references.ids, held.ids)])
     voters = {"h": references.embeddings, "y": references.labels}
     rows = {"held_h": held.h, "held_y": torch.as_tensor(held.y), "held_exact": torch.as_tensor(held.exact)}
     if references.targets is not None:
@@ -149,6 +149,12 @@ def _weights(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Parameters and stored buffers, by name."""
     kept = network.state_dict()
     yield from ((name, part) for name, part in [*network.named_parameters(), *network.named_buffers()] if name in kept)
+
+
+def _encoded(ids: Any) -> list[Any]:
+    """Ids as JSON values; texts and numbers, which most are, need no encoding."""
+    names = ids.tolist()
+    return names if {*map(type, names)} <= {int, str} else [encode_value(name) for name in names]
 
 
 def _hashed(salt: str, name: Any) -> str:

@@ -45,6 +45,8 @@ from dwac.training.threads import few_threads
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_JUDGES = 400  # validation rows that choose what all networks share
+
 
 class Trained(NamedTuple):
     """What was learned from one shard alone."""
@@ -176,13 +178,14 @@ class ShardedEstimator(DWACEstimator):
         inputs, y = whole.transform(rows.X), torch.as_tensor(codes)
         voters = tuple(part[parts.training] for part in inputs)
         model.remember(batches_of(voters, y[parts.training], size=4096 if device.type == "cuda" else 512))
-        held = _judged(target, codes, parts)
+        held = _some(_judged(target, codes, parts))
         if self.rescale and len(held):
             judges = tuple(part[held] for part in inputs), y[held].to(device)
             weights = None if by_class is None else by_class.tolist()
             rescale.fit_scale(model, *judges, class_weights=weights)
             if self.raw_features and self.embedding_size is None:
-                rescale.fit_raw_features(model, voters, *judges, class_weights=weights)
+                fewer = tuple(part[::2] for part in judges[0]), judges[1][::2]  # it takes longest
+                rescale.fit_raw_features(model, voters, *fewer, class_weights=weights)
             if self.look_alikes:
                 rescale.fit_look_alikes(model, *judges, class_weights=weights)
         history = pd.concat([each.history for each in trained], ignore_index=True)
@@ -195,7 +198,8 @@ class ShardedEstimator(DWACEstimator):
         self.validation_ids_ = rows.ids[parts.validation]
         calibration = parts.calibration if len(parts.calibration) else parts.validation
         self._calibrate(self._held_out(inputs, codes, rows.exact, rows.ids, calibration))
-        self._novelty = self._fitted_novelty()
+        usual = rows.ids[~rows.ids.isin(rows.ids[_some(parts.validation)])]
+        self._novelty = self._novelty.fit(self.references_, self._validation_rows.without(usual))
 
     # Forgetting
 
@@ -320,6 +324,11 @@ class ShardedEstimator(DWACEstimator):
         if len(unknown):
             raise IdError(f"ids must be of rows of fit; {unknown.tolist()[0]!r} is not; {nothing}")
         return shards
+
+
+def _some(places: Ints) -> Ints:
+    """At most 400 of these, evenly spread: what is chosen after training is chosen again in every exact deletion."""
+    return places[:: -(-len(places) // _JUDGES) or 1]
 
 
 def _judged(target: Target, codes: Ints, parts: Parts) -> Ints:
