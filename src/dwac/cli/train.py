@@ -133,6 +133,14 @@ def train(
         int | None,
         typer.Option(min=1, help="Number of networks that vote together: more are more accurate and slower."),
     ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Train this many networks, each on its own part of the rows, so that `dwac forget --exact` can train "
+            "again just those that saw a row; give --id.",
+        ),
+    ] = None,
     voters: Annotated[
         str | None,
         typer.Option(
@@ -228,6 +236,8 @@ def train(
 
     dwac train people.csv --target income -o model/ --voters auto     # few rows vote for all, if there are many
 
+    dwac train people.csv --target income --id name -o model/ --shards 4     # so that rows can be deleted exactly
+
     dwac train 'rows/*.parquet' --target income -o model/     # larger than memory: read in batches; also s3://…
 
     dwac train photos/ -o model/ --nproc 2     # two processes, which share every batch; on several machines: torchrun
@@ -255,11 +265,13 @@ def train(
     tasks.check(rows, data)
     name = rows.kind if encoder == "auto" else encoder
     quick = tasks.quick(rows, len(rows) if streamed is None else streamed.stream.n, name) if fast else {}
+    if shards is not None:
+        quick.pop("ensemble_size", None)  # each shard has one network
     clf = tasks.estimator(
         str(rows.task),
         name,
         **quick
-        | _given(epochs=epochs, ensemble_size=ensemble_size)
+        | _given(epochs=epochs, ensemble_size=ensemble_size, shards=shards)
         | {
             "voters": int(voters) if voters is not None and voters.isdecimal() else voters,
             "cross_fit": "auto" if cross_fit is None else cross_fit,

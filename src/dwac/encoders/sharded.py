@@ -41,17 +41,17 @@ class Sharded(_Base):
     def config(self) -> dict[str, Any]:
         """That of the encoder, and of its parts."""
         parts = [part.config() for part in self.parts]
-        return {**super().config(), "shards": parts, "sizes": [list(size) for size in self.sizes]}
+        return {**super().config(), "shards": parts, "member_sizes": [list(size) for size in self.sizes]}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Restore the encoder and its parts."""
         encoder = super().from_config(
-            {name: value for name, value in config.items() if name not in ("shards", "sizes")}
+            {name: value for name, value in config.items() if name not in ("shards", "member_sizes")}
         )
         plain = PLAIN[cls.kind]
         encoder.parts = [plain.from_config(part) for part in config["shards"]]
-        encoder.sizes = [(int(width), int(size)) for width, size in config["sizes"]]
+        encoder.sizes = [(int(width), int(size)) for width, size in config["member_sizes"]]
         return encoder
 
     def check(self) -> None:

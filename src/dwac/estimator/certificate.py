@@ -12,7 +12,7 @@ import hashlib
 import json
 import platform
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib import metadata
@@ -123,17 +123,19 @@ class Certificate:
 def fingerprint(clf: Any) -> str:
     """SHA-256 of a fitted model: all weights, the voters, and the calibration rows as they are embedded."""
     references, held = clf.references_, clf._calibration_rows
-    names = json.dumps([_encoded(rows) for rows in (references.ids, held.ids)])
+    chosen = [clf.model_.raw_feature_weight, references.look_alikes, references.class_weights.tolist()]
+    text = json.dumps([_encoded(references.ids), _encoded(held.ids), *chosen])
     voters = {"h": references.embeddings, "y": references.labels}
     rows = {"held_h": held.h, "held_y": torch.as_tensor(held.y), "held_exact": torch.as_tensor(held.exact)}
     if references.targets is not None:
         voters["targets"] = references.targets
-    return sha256(names, [*_weights(clf.model_), *voters.items(), *rows.items()])
+    networks = [*clf.model_.backbone.state_dict().items(), *clf.model_.embedding.state_dict().items()]
+    return sha256(text, [*networks, *voters.items(), *rows.items()])
 
 
 def weights_sha256(network: nn.Module) -> str:
     """SHA-256 of the weights of a network."""
-    return sha256("", _weights(network))
+    return sha256("", network.state_dict().items())
 
 
 def sha256(text: str, tensors: Iterable[tuple[str, Tensor]]) -> str:
@@ -143,12 +145,6 @@ def sha256(text: str, tensors: Iterable[tuple[str, Tensor]]) -> str:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
-
-
-def _weights(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and stored buffers, by name."""
-    kept = network.state_dict()
-    yield from ((name, part) for name, part in [*network.named_parameters(), *network.named_buffers()] if name in kept)
 
 
 def _encoded(ids: Any) -> list[Any]:

@@ -208,5 +208,4 @@ def _unpack_rows(n: int, tensors: Mapping[str, Tensor], frame: pd.DataFrame | No
     if not inside or (np.diff(role) < 0).any() or not frame.index.is_unique:
         raise StorageError("the rows that its networks were trained on do not fit together")
     X = frame.reset_index(drop=True) if images is None else images.numpy()
-    ids: pd.Index[Any] = pd.Index(frame.index.tolist(), tupleize_cols=False)
-    return Rows(X, ids, codes, exact, weights, shard, role)
+    return Rows(X, frame.index.rename(None), codes, exact, weights, shard, role)
