@@ -22,11 +22,12 @@ QUICK: dict[str, Any] = {"shards": 2, "random_state": 0, "epochs": 2, "device": 
 
 
 def table(n: int = 300) -> tuple[pd.DataFrame, pd.Series]:
-    """Numbers, categories, gaps and a column of several types, by name; three classes, one of which is rare."""
+    """Numbers, texts, gaps and categories, by name; three classes, one of which is rare."""
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(size=n), "b": rng.choice(list("xyz"), n), "c": rng.integers(0, 4, n)})
     X.loc[::7, "a"] = np.nan
-    X["d"] = np.array([1, "two", 2.5, None], dtype=object)[rng.integers(0, 4, n)]
+    X["d"] = np.array(["one", "two", None], dtype=object)[rng.integers(0, 3, n)]
+    X["e"] = pd.Categorical(rng.choice(["p", "q"], n), categories=["q", "p", "nobody's"])
     X.index = pd.Index([f"row {i}" for i in range(n)])
     y = pd.Series(np.where(X["a"].fillna(0) + (X["b"] == "x") > 0.4, "yes", "no"), index=X.index)
     y.iloc[[50, 150]] = "rare"
@@ -137,6 +138,18 @@ def test_nothing_of_a_row_is_left(saved: Path, tmp_path: Path) -> None:
         assert set(gone) <= set(stored.all_rows.index) if there else not set(gone) & set(stored.all_rows.index)
         assert (gone[0] in stored.examples.index) is there
         assert all((f'"{name}"' in json.dumps(stored.config)) is there for name in gone[1:])
+
+
+def test_a_category_goes_with_the_last_row_that_has_it(tmp_path: Path) -> None:
+    X, y = table()
+    X["e"] = X["e"].cat.add_categories("Ann Smith")
+    X.loc["row 9", "e"] = "Ann Smith"
+    clf = dwac.DWACClassifier(**QUICK).fit(X, y).forget(["row 9"], exact=True)
+    assert_same(clf, dwac.DWACClassifier(**QUICK).fit(X.drop("row 9"), y.drop("row 9")))
+    clf.save(tmp_path / "model")
+    rows = read_model(tmp_path / "model").all_rows
+    assert rows is not None
+    assert set(rows["e"].cat.categories) == {"p", "q"}
 
 
 def test_the_last_row_of_a_class_takes_the_class_with_it(saved: Path) -> None:
@@ -316,8 +329,10 @@ def test_settings_that_would_break_the_promise_are_refused(settings: dict[str, A
         dwac.DWACClassifier(**QUICK | settings).fit(*table())
 
 
-def test_rows_that_are_read_in_batches_and_pictures_are_refused() -> None:
+def test_data_that_one_row_could_change_for_all_are_refused() -> None:
     X, y = table()
+    with pytest.raises(InputError, match="'d' holds int and str"):
+        dwac.DWACClassifier(**QUICK).fit(X.assign(d=[1, *["a"] * 299]), y)
     with pytest.raises(InputError, match="read in batches"):
         dwac.DWACClassifier(**QUICK).fit(iter([(X, y)]))
     pictures = pytest.importorskip("PIL.Image")

@@ -365,8 +365,10 @@ def _remaining_target(target: Target, rows: Rows) -> tuple[Target, Rows]:
         raise LabelError(
             "without these rows only one class would be left; a classifier needs two; nothing was forgotten"
         )
-    rows = replace(rows, codes=np.searchsorted(here, rows.codes))
-    return classes(target.names[here], ordered=target.kind == ORDERED), rows
+    rows, names = replace(rows, codes=np.searchsorted(here, rows.codes)), target.names[here]
+    if target.kind == ORDERED:
+        return classes(np.asarray(names.tolist()), ordered=True), rows
+    return classes(names), rows
 
 
 def _numbers_apart(read: Any) -> Target:

@@ -49,7 +49,7 @@ class Rows:
     def at(self, places: Ints) -> Rows:
         """The rows at these places."""
         return Rows(
-            take(self.X, places),
+            _trimmed(take(self.X, places)),
             self.ids[places],
             *(part[places] for part in (self.codes, self.exact, self.weights, self.shard, self.role)),
         )
@@ -140,7 +140,27 @@ def as_stored(X: Any) -> Any:
     """Rows as a model folder gives them back, so that training does not depend on whether they were in one."""
     if not isinstance(X, pd.DataFrame):
         return X
-    return unpack_examples(pack_examples(X.reset_index(drop=True)), "X")
+    for name in X.columns:
+        _require_one_type(X[name])
+    return _trimmed(unpack_examples(pack_examples(X.reset_index(drop=True)), "X"))
+
+
+def _require_one_type(column: pd.Series[Any]) -> None:
+    """Refuse what becomes text because of one value: how the other rows are read must not depend on its row."""
+    kinds = {type(value).__name__ for value in column.dropna()} if column.dtype == object else set()
+    if len(kinds) > 1:
+        raise InputError(
+            f"with shards, a column must hold values of one type; {column.name!r} holds {' and '.join(sorted(kinds))}; "
+            f"convert it first, e.g. X[{column.name!r}].astype(str)"
+        )
+
+
+def _trimmed(X: Any) -> Any:
+    """Without the names of categories that no row has: a row that is gone must not leave one behind."""
+    if not isinstance(X, pd.DataFrame):
+        return X
+    named = [name for name in X.columns if isinstance(X[name].dtype, pd.CategoricalDtype)]
+    return X.assign(**{name: X[name].cat.remove_unused_categories() for name in named}) if named else X
 
 
 def require_rows(rows: Rows, n_shards: int) -> None:

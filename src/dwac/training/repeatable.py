@@ -16,6 +16,7 @@ def repeatable(device: torch.device, threads: int) -> Iterator[None]:
     Sums are rounded in the order in which they are added up: how many threads share a sum is part of its result.
     """
     before, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.set_num_threads(threads)
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which PyTorch requires of deterministic products
@@ -24,4 +25,4 @@ def repeatable(device: torch.device, threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-        torch.use_deterministic_algorithms(asked)
+        torch.use_deterministic_algorithms(asked, warn_only=only_warned)
