@@ -83,6 +83,7 @@ def measure(given: argparse.Namespace) -> None:
     """One row of the record, before the means over seeds, as a file."""
     data = datasets.load("adult")
     X, y = data.X_train.iloc[: given.rows], np.asarray(data.y_train)[: given.rows]
+    assert data.X_test is not None
     X_test, y_test, n, seed = data.X_test, np.asarray(data.y_test), given.shards, given.seed
     if given.choose:
         choose(X, y, given.device)

@@ -6,7 +6,7 @@ the networks take come from its parts, each of which was fitted on its own rows 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from torch import nn
@@ -19,10 +19,8 @@ from dwac.errors import InputError
 from dwac.nn.batches import Inputs
 from dwac.nn.shards import Member, Shards
 
-_Base = Encoder if TYPE_CHECKING else object
 
-
-class Sharded(_Base):
+class Sharded(Encoder):
     """What sharded encoders of all kinds have in common; the class after it says which kind."""
 
     parts: list[Encoder]
@@ -33,7 +31,7 @@ class Sharded(_Base):
         """The tensors of every part, one after the other."""
         return tuple(tensor for part in self.parts for tensor in part.transform(X))
 
-    def network(self) -> nn.Module:
+    def network(self) -> Any:
         """New members, in the sizes of those that were trained."""
         pairs = zip(self.parts, self.sizes, strict=True)
         return Shards([Member(part.network(), nn.Linear(*size)) for part, size in pairs], shared=self.shared)
@@ -41,12 +39,12 @@ class Sharded(_Base):
     def config(self) -> dict[str, Any]:
         """That of the encoder, and of its parts."""
         parts = [part.config() for part in self.parts]
-        return {**super().config(), "shards": parts, "member_sizes": [list(size) for size in self.sizes]}
+        return {**super().config(), "shards": parts, "member_sizes": [list(size) for size in self.sizes]}  # type: ignore[safe-super]
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Restore the encoder and its parts."""
-        encoder = super().from_config(
+        encoder: Self = super().from_config(
             {name: value for name, value in config.items() if name not in ("shards", "member_sizes")}
         )
         plain = PLAIN[cls.kind]

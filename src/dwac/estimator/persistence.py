@@ -170,7 +170,7 @@ def _keeps_rows(clf: Any, include_examples: bool) -> bool:
 
 def _history(history: pd.DataFrame) -> dict[str, list[Any]]:
     """As JSON values: a shard without validation rows has no validation loss."""
-    return history.astype(object).where(history.notna(), None).to_dict("list")
+    return {str(name): list(column) for name, column in history.astype(object).where(history.notna(), None).items()}
 
 
 def _pack_rows(part: str, rows: HeldOutRows, include_examples: bool) -> dict[str, Tensor]:

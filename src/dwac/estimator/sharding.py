@@ -245,7 +245,7 @@ class ShardedEstimator(DWACEstimator):
             stale = frozenset(range(shards.n))
         known = self._learned_members()
         other = copy(self)
-        vars(other).update(self._fitted, verbose=self.verbose)
+        other.__dict__.update(self._fitted, verbose=self.verbose)
         features = {
             name: value for name, value in vars(self).items() if name in ("n_features_in_", "feature_names_in_")
         }
@@ -276,7 +276,7 @@ class ShardedEstimator(DWACEstimator):
             threads=shards.threads,
         )
         deletions = [*self.deletions_, certificate]
-        vars(self).update(vars(other) | self.get_params(deep=False), _fitted=self._fitted, deletions_=deletions)
+        self.__dict__.update(vars(other) | self.get_params(deep=False), _fitted=self._fitted, deletions_=deletions)
         return self
 
     def _learned_members(self) -> list[Trained]:

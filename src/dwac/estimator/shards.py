@@ -51,7 +51,11 @@ class Rows:
         return Rows(
             _trimmed(take(self.X, places)),
             self.ids[places],
-            *(part[places] for part in (self.codes, self.exact, self.weights, self.shard, self.role)),
+            self.codes[places],
+            self.exact[places],
+            self.weights[places],
+            self.shard[places],
+            self.role[places],
         )
 
     def without(self, ids: pd.Index[Any]) -> Rows:
@@ -223,7 +227,8 @@ def _unpack_rows(n: int, tensors: Mapping[str, Tensor], frame: pd.DataFrame | No
         tensors[f"shard_{name}"].numpy() for name in ("codes", "exact", "weights", "shard", "role")
     )
     images = tensors.get("shard_images")
-    counts = {len(part) for part in (frame, codes, exact, weights, shard, role, *([] if images is None else [images]))}
+    parts: list[Any] = [frame, codes, exact, weights, shard, role, *([] if images is None else [images])]
+    counts = {len(part) for part in parts}
     inside = len(counts) == 1 and ((shard >= 0) & (shard < n)).all() and np.isin(role, range(3)).all()
     if not inside or (np.diff(role) < 0).any() or not frame.index.is_unique:
         raise StorageError("the rows that its networks were trained on do not fit together")
