@@ -150,9 +150,10 @@ def _how(clf: Estimator, seconds: float) -> str:
         text += f"{_who_votes(clf)} and calibrate"
         judged = tasks.out_of_fold_score(clf)
         return text if judged is None else f"{text}; {judged}, each judged by those that left it out"
+    networks = "" if clf.shards is None else f"{clf.shards} networks, each on its part of the rows, "
     return (
-        f"{len(clf.history_)} epochs in {seconds:.0f} s: {_who_votes(clf)}, {len(clf.validation_ids_):,} for early "
-        f"stopping, {len(clf.calibration_ids_):,} for calibration"
+        f"{networks}{len(clf.history_)} epochs in {seconds:.0f} s: {_who_votes(clf)}, "
+        f"{len(clf.validation_ids_):,} for early stopping, {len(clf.calibration_ids_):,} for calibration"
     )
 
 

@@ -48,6 +48,7 @@ def train(
     epsilon: float,
     epochs: int | None,
     ensemble_size: int | None,
+    shards: int | None,
     voters: str | None,
     cross_fit: bool | None,
     class_conditional: bool,
@@ -92,11 +93,13 @@ def train(
     tasks.check(rows, data)
     name = rows.kind if encoder == "auto" else encoder
     quick = tasks.quick(rows, len(rows) if streamed is None else streamed.stream.n, name) if fast else {}
+    if shards is not None:
+        quick.pop("ensemble_size", None)  # each shard has one network
     clf = tasks.estimator(
         str(rows.task),
         name,
         **quick
-        | _given(epochs=epochs, ensemble_size=ensemble_size)
+        | _given(epochs=epochs, ensemble_size=ensemble_size, shards=shards)
         | {
             "voters": int(voters) if voters is not None and voters.isdecimal() else voters,
             "cross_fit": "auto" if cross_fit is None else cross_fit,

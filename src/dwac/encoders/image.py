@@ -141,7 +141,7 @@ class ImageEncoder(Encoder):
         name, size = self.settings["network"], self.settings["size"]
         if name.startswith("timm:"):
             networks.find_timm(name)
-        data = _gathered(X)
+        data = pictures_of(X)
         if isinstance(data, list):
             array = _decoded(data, _mode(data), size)
             layout, numbers = "HWC"[: array.ndim - 1], "uint8"
@@ -178,7 +178,7 @@ class ImageEncoder(Encoder):
 
     def transform(self, X: Any) -> Inputs:
         """One tensor (n, C, H, W): uint8 if fit saw whole numbers 0 … 255, else float32."""
-        return (self._images(_gathered(X, self.seen.lengths)),)
+        return (self._images(pictures_of(X, self.seen.lengths)),)
 
     def _images(self, data: Array | list[Any]) -> Tensor:
         seen = self.seen
@@ -276,7 +276,7 @@ class ImageEncoder(Encoder):
 
         Numbers other than 0 … 255 are stretched to that range from the minimum and maximum of the training images.
         """
-        data = _gathered(X)
+        data = pictures_of(X)
         images = self._shown(self._images(data))
         frame = pd.DataFrame({"image": [_png(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()]})
         if isinstance(data, list) and any(map(_is_path, data)):
@@ -306,7 +306,7 @@ class ImageEncoder(Encoder):
     def _pictures(self, X: Any) -> Tensor:
         """(n, C, H, W) uint8: X, or a frame of records, as a person sees it."""
         if not isinstance(X, pd.DataFrame) or "image" not in X:
-            return self._shown(self._images(_gathered(X, self.seen.lengths)))
+            return self._shown(self._images(pictures_of(X, self.seen.lengths)))
         channels, height, width = self.seen.shape
         shape = (height, width, channels if channels in _MODES else 1)
         pixels = np.empty((len(X), *shape), dtype=np.uint8)
@@ -371,7 +371,7 @@ def _is_picture(item: Any) -> bool:
     return _is_path(item) or isinstance(item, bytes) or (pillow is not None and isinstance(item, pillow.Image))
 
 
-def _gathered(X: Any, lengths: tuple[int, ...] | None = None) -> Array | list[Any]:
+def pictures_of(X: Any, lengths: tuple[int, ...] | None = None) -> Array | list[Any]:
     """X as an array (n, …) of numbers, or as a list of pictures: paths, PIL images, or the bytes of image files.
 
     lengths: the shape that an image must have, if known.

@@ -341,7 +341,7 @@ class TabularEncoder(Encoder):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn each column's kind, scale and categories."""
         del y
-        frame = _frame(X)
+        frame = frame_of(X)
         if frame.shape[1] == 0:
             raise ShapeError(f"0 feature(s) (shape={frame.shape}) while a minimum of 1 is required.")
         if len(frame) == 0:
@@ -411,7 +411,7 @@ class TabularEncoder(Encoder):
     def records(self, X: Any) -> pd.DataFrame:
         """The rows of X with the columns and order of fit; an error names a missing or extra column."""
         self._require_fit()
-        frame, names = _frame(X), [column.name for column in self.columns]
+        frame, names = frame_of(X), [column.name for column in self.columns]
         if not isinstance(X, pd.DataFrame):  # matched by position
             if frame.shape[1] != len(names):
                 raise ShapeError(
@@ -542,7 +542,7 @@ def _is_column(column: Column) -> bool:
     return len(set(column.categories)) == len(column.categories)
 
 
-def _frame(X: Any) -> pd.DataFrame:
+def frame_of(X: Any) -> pd.DataFrame:
     """X as a frame whose column names are unique strings or whole numbers."""
     if isinstance(X, pd.DataFrame):
         names: list[Any] = [int(name) if pd.api.types.is_integer(name) else name for name in X.columns]

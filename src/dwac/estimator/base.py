@@ -22,6 +22,7 @@ from dwac.encoders import Encoder, ModuleEncoder
 from dwac.encoders.module import gathered
 from dwac.errors import HeadError, IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
+from dwac.estimator.certificate import Certificate
 from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
@@ -29,6 +30,7 @@ from dwac.estimator.novelty import ROUNDING, Novelty
 from dwac.estimator.preparation import Examples, count, row_ids, rows_of, take
 from dwac.estimator.readable import Reasons, Sifted, sift
 from dwac.estimator.settings import check_settings
+from dwac.estimator.shards import Shards
 from dwac.estimator.targets import LABELS, Target
 from dwac.explain import privacy
 from dwac.metrics import Agreement
@@ -65,6 +67,8 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     _fitted: dict[str, Any]
     _novelty: Novelty
     _folds: Folds | None
+    deletions_: list[Certificate]
+    _shards: Shards | None  # of a model whose networks each saw a part of the rows
     _group_of: pd.Series[Any] | None  # the groups of rows, by id, for guarantees within each
     _validation_rows: HeldOutRows
     _calibration_rows: HeldOutRows
@@ -465,7 +469,8 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
         config, tensors, examples = persistence.pack(
             self, include_examples=include_examples, include_members=include_members
         )
-        return storage.write_model(path, config, tensors, examples)
+        rows = persistence.all_rows(self, include_examples=include_examples)
+        return storage.write_model(path, config, tensors, examples, rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -75,6 +75,9 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         ensemble_size: how many networks to train side by side. Their embeddings are joined, so a prediction is still
             one vote of training examples. More accurate, and as many times slower. By default 1, or on a GPU as many
             as are known to help.
+        shards: train so many networks, each alone and on its own part of the rows; all rows vote. Then
+            `forget(ids, exact=True)` trains again just those that saw a row. What a row is for follows from its id:
+            give rows ids that last. `validation_size` and `calibration_size` are then shares, by default a tenth each.
         penalty: weight of mean ‖h‖² in the loss.
         auxiliary_weight: weight of an auxiliary softmax cross-entropy in the loss. It takes no part in predictions.
         epochs: the maximum number of passes over the training rows.
@@ -121,6 +124,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         history_: a DataFrame with one row per epoch; `history_.attrs["ended"]` says why training ended.
         encoder_: the fitted encoder. model_: the network. references_: who votes.
         validation_ids_, calibration_ids_: which rows were held out.
+        deletions_: certificates of exact deletions, as `forget` made them.
         private_: whether the model was saved without its training examples; its answers are then private by default.
 
     >>> import pandas as pd
@@ -139,6 +143,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         kernel: str = "gaussian",
         embedding_size: int | None = None,
         ensemble_size: int | None = None,
+        shards: int | None = None,
         penalty: float | None = None,
         auxiliary_weight: float | None = None,
         epochs: int | None = None,
@@ -169,6 +174,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         self.kernel = kernel
         self.embedding_size = embedding_size
         self.ensemble_size = ensemble_size
+        self.shards = shards
         self.penalty = penalty
         self.auxiliary_weight = auxiliary_weight
         self.epochs = epochs

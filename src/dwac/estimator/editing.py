@@ -190,22 +190,8 @@ class Editable(Voting):
 
         The network is not trained again: its weights hold no example, but all of them shaped it.
         """
-        check_is_fitted(self, "model_")
-        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-            raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
-        names = pd.Index(list(ids), tupleize_cols=False)
-        voters = self._voter_ids()
-        known = names.isin(voters) | names.isin(self.calibration_ids_) | names.isin(self.validation_ids_)
+        names, voters = self._forgettable(ids), self._voter_ids()
         alone = isinstance(self.model_, WeightedAverage) and self._alone
-        if not known.all():
-            unknown = (
-                "it was condensed and saved without those who are represented: forget them in the model that it came "
-                "from, condense and save that again"
-            )
-            raise IdError(
-                f"ids must be of examples that the model holds; {names[~known].tolist()[0]!r} is not; "
-                f"{f'{unknown}; ' if alone else ''}nothing was forgotten"
-            )
         if alone and names.isin(voters).any():
             self._warn_of_votes(names[names.isin(voters)].tolist())
         if names.isin(voters).any():
@@ -223,6 +209,26 @@ class Editable(Voting):
             self._group_of = self._group_of[~self._group_of.index.isin(names)]
         return self
 
+    def _forgettable(self, ids: Iterable[Hashable]) -> pd.Index[Any]:
+        """The ids as an index; an error unless the model holds them all."""
+        check_is_fitted(self, "model_")
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
+        names: pd.Index[Any] = pd.Index(list(ids), tupleize_cols=False)
+        voters = self._voter_ids()
+        known = names.isin(voters) | names.isin(self.calibration_ids_) | names.isin(self.validation_ids_)
+        alone = isinstance(self.model_, WeightedAverage) and self._alone
+        if not known.all():
+            unknown = (
+                "it was condensed and saved without those who are represented: forget them in the model that it came "
+                "from, condense and save that again"
+            )
+            raise IdError(
+                f"ids must be of examples that the model holds; {names[~known].tolist()[0]!r} is not; "
+                f"{f'{unknown}; ' if alone else ''}nothing was forgotten"
+            )
+        return names
+
     def _warn_of_votes(self, ids: list[Any]) -> None:
         """Say that representatives go with the votes of others, who are not there to take their place."""
         votes = round(float(self.references_.sizes[self.references_.positions(ids)].sum()))
@@ -232,5 +238,5 @@ class Editable(Voting):
                 f"of {votes:,} training examples: nobody can take their place, as the model was saved without the "
                 "others; to forget only these, use the model that it came from, or save with include_members=True",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )

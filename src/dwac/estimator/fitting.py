@@ -148,12 +148,8 @@ class DWACEstimator(Editable):
                     history = self._train_parts(model, encoder, inputs, task.codes, weights, by_class, parts, seed)
             self._took(features, target, encoder, model, history, group_of)
             if isinstance(model, WeightedAverage):
-                voter_ids = names[parts.training]
                 exact = reading.exact[parts.training] if target.kind == NUMBERS else None
-                model.references = model.references.replaced(
-                    ids=voter_ids.tolist(), class_weights=by_class, targets=exact
-                )
-                self._keep(voter_ids, take(X, parts.training))
+                self._name_voters(names[parts.training], take(X, parts.training), exact, by_class)
             self._novelty = self._new_novelty(tuple(part[parts.training] for part in inputs))
             held = parts.calibration if len(parts.calibration) else parts.validation
             votes = isinstance(model, WeightedAverage)
@@ -192,6 +188,13 @@ class DWACEstimator(Editable):
         self._fitted = self.get_params(deep=False)
         self.examples_, self.private_ = Examples(), False
         self._agreement, self._agreed, self._described = None, None, None
+        self._shards, self.deletions_ = None, []
+
+    def _name_voters(self, ids: pd.Index[Any], X: Any, exact: Floats | None, by_class: Floats | None) -> None:
+        """Name those who vote, in the order in which the model remembers them, and keep their records X."""
+        model = cast(WeightedAverage, self.model_)
+        model.references = model.references.replaced(ids=ids.tolist(), class_weights=by_class, targets=exact)
+        self._keep(ids, X)
 
     def _suited(self, encoder: Encoder) -> Encoder:
         """The encoder that suits what is predicted, where none was asked for by name."""
@@ -271,8 +274,9 @@ class DWACEstimator(Editable):
         by_class: Floats | None,
         parts: Parts,
         seed: int,
+        **options: Any,
     ) -> pd.DataFrame:
-        """Train on rows of which some are held out."""
+        """Train on rows of which some are held out; options: as for `train`."""
         weights = weights if by_class is None else weights * by_class[codes]
         y = torch.as_tensor(codes)
         rows, held = torch.as_tensor(parts.training), torch.as_tensor(parts.validation)
@@ -285,6 +289,7 @@ class DWACEstimator(Editable):
             None if (weights == 1).all() else torch.as_tensor(weights)[rows],
             by_class,
             seed,
+            **options,
         )
 
     def _train(
@@ -309,6 +314,8 @@ class DWACEstimator(Editable):
         for name in ("mixed_precision", "compiled"):
             asked = getattr(self, name)
             settings[name] = cuda and getattr(recipe, name) if asked == "auto" else asked
+        settings["raw_features"] = self.raw_features and self.embedding_size is None
+        settings["look_alikes"] = self.look_alikes
         title = "training" if self.head == "dwac" else f"training {self.head}"
         with progress_bar(title, settings["epochs"], show=self.verbose) as watch:
             return training.train(
@@ -320,13 +327,10 @@ class DWACEstimator(Editable):
                 class_weights=None if by_class is None else by_class.tolist(),
                 augment=encoder.augment,
                 rescale=self.rescale,
-                raw_features=self.raw_features and self.embedding_size is None,
-                look_alikes=self.look_alikes,
                 checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
                 seed=seed,
-                **settings,
                 **watch,
-                **options,
+                **settings | options,
             )
 
     def _cross_fit(

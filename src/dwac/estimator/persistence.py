@@ -21,8 +21,10 @@ from torch.overrides import TorchFunctionMode
 
 from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
+from dwac.encoders.sharded import SHARDED, Sharded
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
-from dwac.estimator import targets
+from dwac.estimator import shards, targets
+from dwac.estimator.certificate import Certificate
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import Novelty, Usual
@@ -35,7 +37,10 @@ from dwac.storage import Stored, decode_value, encode_value
 from dwac.training.cross_fit import FOLDS
 
 _NETWORK = ("backbone", "embedding", "logits")
-_WHOLE = ("ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows", "folds")  # of whole numbers
+_WHOLE = (  # of whole numbers
+    "ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows", "folds", "shard_codes",
+    "shard_shard", "shard_role",
+)  # fmt: skip
 _ROWS = {  # of voters, and what a reference set calls them
     "ref_h": "embeddings",
     "ref_y": "labels",
@@ -86,7 +91,7 @@ def pack(
         "n_features": getattr(clf, "n_features_in_", None),
         "validation_ids": [encode_value(name) for name in clf.validation_ids_],
         "calibration_ids": [encode_value(name) for name in clf.calibration_ids_],
-        "history": clf.history_.to_dict("list"),
+        "history": _history(clf.history_),
         "ended": clf.history_.attrs.get("ended"),
         "raw_feature_weight": getattr(clf.model_, "raw_feature_weight", 0.0),
         "novelty": None,
@@ -96,6 +101,7 @@ def pack(
         "agreement": None,
         "descriptions": None,
         "private": clf.private_ or not include_examples,
+        "deletions": [certificate.to_dict() for certificate in clf.deletions_],
     }
     tensors = {
         f"{part}.{name}": value
@@ -106,6 +112,8 @@ def pack(
     if target.kind in (LABELS, NUMBERS):
         tensors |= {"target_table": torch.as_tensor(target.table), "target_scale": torch.as_tensor(target.scale)}
     tensors |= _pack_rows("calibration", clf._calibration_rows, include_examples)
+    config["shards"], own = shards.pack(clf._shards, include_rows=_keeps_rows(clf, include_examples))
+    tensors |= own
     if clf._folds is not None:
         tensors["folds"] = torch.as_tensor(clf._folds.numbers(clf.calibration_ids_))
     if not isinstance(clf.model_, WeightedAverage):
@@ -150,6 +158,21 @@ def pack(
     return config, tensors, records.iloc[rows[rows >= 0]]
 
 
+def all_rows(clf: Any, *, include_examples: bool) -> pd.DataFrame | None:
+    """The rows that networks are trained again on, for exact deletion; None if there are none."""
+    return shards.frame_of(clf._shards) if _keeps_rows(clf, include_examples) else None
+
+
+def _keeps_rows(clf: Any, include_examples: bool) -> bool:
+    """Whether all rows are stored. A condensed model should name nobody whom it does not need."""
+    return include_examples and clf._shards is not None and not clf.references_.weighted
+
+
+def _history(history: pd.DataFrame) -> dict[str, list[Any]]:
+    """As JSON values: a shard without validation rows has no validation loss."""
+    return {str(name): list(column) for name, column in history.astype(object).where(history.notna(), None).items()}
+
+
 def _pack_rows(part: str, rows: HeldOutRows, include_examples: bool) -> dict[str, Tensor]:
     z = rows.z if include_examples else rows.z[:, :0]
     found = {f"{part}_h": rows.h, f"{part}_y": torch.as_tensor(rows.y), f"{part}_z": z}
@@ -189,7 +212,10 @@ def encoder_of(config: Mapping[str, Any]) -> Encoder:
     kind = config["encoder"]["kind"]
     if kind not in ENCODERS:
         raise StorageError(f"unknown encoder {kind!r}; this version of dwac has {', '.join(ENCODERS)}")
-    encoder = ENCODERS[kind].from_config(config["encoder"]["config"])
+    learned = config["encoder"]["config"]
+    if "shards" in learned and kind not in SHARDED:
+        raise StorageError(f"an encoder for {kind!r} has no shards; restore the folder from a copy")
+    encoder: Encoder = (SHARDED if "shards" in learned else ENCODERS)[kind].from_config(learned)
     if isinstance(encoder, HuggingFaceEncoder):
         encoder.settings["local_files_only"] = True  # a folder must not decide what is downloaded
     return encoder
@@ -246,7 +272,8 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
         raise StorageError(f"its config has {ensemble_size} networks; {held} are stored")
     joined = len(module) if isinstance(module, Ensemble) else ensemble_size
     # Not from the recipe, which may have changed since.
-    size = config["settings"]["embedding_size"] or len(tensors["embedding.bias"]) // joined
+    asked = None if isinstance(encoder, Sharded) else config["settings"]["embedding_size"]
+    size = asked or len(tensors["embedding.bias"]) // joined
     n_features = int(tensors["embedding.weight"].shape[1])
     _check_shapes("embedding", {"weight": (joined * size, n_features), "bias": (joined * size,)}, tensors)
     if config["settings"]["head"] in ("softmax", "linear") and size != outputs:
@@ -304,6 +331,8 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, target: Target, model: An
     if isinstance(encoder, HuggingFaceEncoder):  # checks that the library's network accepts its tokeniser's output
         with torch.no_grad():
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
+    clf._shards = shards.unpack(config.get("shards"), tensors, stored.all_rows)
+    clf.deletions_ = [Certificate.from_dict(found) for found in config.get("deletions", [])]
     clf.private_ = bool(config["private"])
     clf._fitted = clf.get_params(deep=False)
 
@@ -505,7 +534,7 @@ def _check_weights(part: str, network: nn.Module) -> None:
 def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
     """Check dwac's own tensors: labels and rows must be whole numbers, everything else real and finite."""
     for name, value in tensors.items():
-        if name.startswith("backbone."):
+        if name.startswith("backbone.") or name == "shard_images":
             continue
         whole = name in _WHOLE
         real = value.is_floating_point() and bool(value.float().isfinite().all())

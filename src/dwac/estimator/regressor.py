@@ -79,6 +79,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         kernel: str = "gaussian",
         embedding_size: int | None = None,
         ensemble_size: int | None = None,
+        shards: int | None = None,
         penalty: float | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -105,6 +106,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         self.kernel = kernel
         self.embedding_size = embedding_size
         self.ensemble_size = ensemble_size
+        self.shards = shards
         self.penalty = penalty
         self.epochs = epochs
         self.batch_size = batch_size

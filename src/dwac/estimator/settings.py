@@ -62,9 +62,33 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         if isinstance(settings["voters"], str):
             raise InputError(f"voters must be 'all', 'auto' or a whole number; got {settings['voters']!r}")
         checks.positive_int(settings["voters"], "voters")
+    if settings["shards"] is not None:
+        _check_shards(settings)
     if settings["checkpoint"] is not None:
         _check_checkpoint(settings["checkpoint"], settings["random_state"])
     device_of(settings["device"])
+
+
+def _check_shards(settings: Mapping[str, Any]) -> None:
+    """Refuse what would let rows of one shard reach the network of another, or depends on how many rows there are."""
+    checks.positive_int(settings["shards"], "shards", minimum=2)
+    wrong = [name for name in ("ensemble_size", "checkpoint") if settings[name] is not None]
+    wrong += ["cross_fit"] * (settings["cross_fit"] is True) + ["voters"] * (settings["voters"] not in (None, "all"))
+    if wrong:
+        raise InputError(
+            f"with shards, {wrong[0]} must be left out; got {settings[wrong[0]]!r}; each shard has one network"
+        )
+    if settings["head"] != "dwac":
+        raise InputError(f"shards need head='dwac', in which all rows vote; got {settings['head']!r}")
+    sizes = {name: settings[name] for name in ("validation_size", "calibration_size") if settings[name] is not None}
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int | float | np.number) or not 0 <= size < 1:
+            raise InputError(
+                f"with shards, {name} must be a share in [0, 1); got {size!r}; a number of rows would make the part of "
+                "one row depend on the others"
+            )
+    if sum(sizes.values()) >= 1:
+        raise InputError("with shards, validation_size and calibration_size must leave rows to train on")
 
 
 def cross_fitted(settings: Mapping[str, Any], encoder: Encoder, n: int, columns: int) -> bool:

@@ -33,9 +33,10 @@ from dwac import training
 from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.errors import IdError, InputError, LabelError
 from dwac.estimator.condensing import Condenser, agreement_of, counted, shared_votes, wanted
-from dwac.estimator.fitting import DWACEstimator, agreed_seed, grouped
+from dwac.estimator.fitting import agreed_seed, grouped
 from dwac.estimator.preparation import balanced, encode_known
 from dwac.estimator.settings import device_of
+from dwac.estimator.sharding import ShardedEstimator
 from dwac.estimator.spool import Spool, workspace
 from dwac.estimator.streams import Chunk, Roles, Stream, is_stream, joined, open_stream
 from dwac.estimator.survey import StreamParts, Survey, located, parts_of, survey, weights_of
@@ -78,7 +79,7 @@ class Encoded(NamedTuple):
     exact: Floats
 
 
-class StreamingEstimator(DWACEstimator):
+class StreamingEstimator(ShardedEstimator):
     """An estimator that also learns from rows that are read in batches."""
 
     _predicts_numbers = False
@@ -93,6 +94,10 @@ class StreamingEstimator(DWACEstimator):
     ) -> Self:
         if not is_stream(X):
             return super()._fit_shared(X, y, sample_weight, ids, groups)
+        if self.shards is not None:
+            raise InputError(
+                "shards are for rows that memory holds; got rows that are read in batches; read them first"
+            )
         self._check_settings()
         with workspace(self.checkpoint) as folder:
             stream = open_stream(X, Roles(y, ids, sample_weight, groups), folder)  # type: ignore[arg-type]

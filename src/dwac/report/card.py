@@ -138,6 +138,7 @@ def model(found: Findings) -> list[Fact]:
     references, history, members = clf.references_, clf.history_, getattr(clf.model_, "ensemble_size", 1)
     network = f"{clf.encoder_.kind}: {written(getattr(clf.encoder_, 'settings', {}).get('network', 'own'))}"
     several = f" An ensemble of {members}." if members > 1 else ""
+    several = several if clf.shards is None else f" {clf.shards} networks, each trained on its own part of the rows."
     near = "The position of an example: the nearer a training example, the larger its vote."
     by_hand = "Settings that differ from the defaults for this kind of data."
     ended = written(history.attrs.get("ended") or "finished")

@@ -232,7 +232,8 @@ def history(frame: pd.DataFrame) -> Any:
 
 
 def history_panels(frame: pd.DataFrame) -> list[Painter]:
-    """Loss; and accuracy, if it was measured."""
+    """Loss; and accuracy, if it was measured. Of networks that were trained one by one, their means."""
+    frame = frame.groupby("epoch", as_index=False).mean() if "shard" in frame else frame
     watched, epoch = "validation_loss" in frame, frame["epoch"]
     every = {"markevery": max(1, len(frame) // 12)}
 

@@ -3,6 +3,7 @@
     model.json                          format, version, config and its SHA-256; name, size and SHA-256 of the others
     weights-<sha256>.safetensors        every tensor
     examples-<sha256>.parquet           training records, if kept
+    rows-<sha256>.parquet               all rows of fit, of a model that may train networks again
 
 The other files are named after their content, so new ones never overwrite old ones. `model.json` is replaced last and
 in one step: at every moment the folder holds a complete model, old or new. Only then are old files removed.
@@ -46,8 +47,10 @@ VERSION = 1  # the version that is written; all versions up to it can be read
 MANIFEST = "model.json"
 _LARGEST_MANIFEST = 2**28  # 256 MiB
 _MOST_UNPACKED = 100  # bytes of records in memory per byte of the folder's files
-_ENDINGS = {"weights": "safetensors", "examples": "parquet"}
-_OURS = re.compile(rf"(weights-[0-9a-f]{{16}}\.safetensors|examples-[0-9a-f]{{16}}\.parquet|{TEMPORARY.pattern})")
+_ENDINGS = {"weights": "safetensors", "examples": "parquet", "rows": "parquet"}
+_OURS = re.compile(
+    rf"(weights-[0-9a-f]{{16}}\.safetensors|(examples|rows)-[0-9a-f]{{16}}\.parquet|{TEMPORARY.pattern})"
+)
 _REPAIR = "restore the folder from a copy, or save the model again"
 
 
@@ -57,6 +60,7 @@ class _Contents(NamedTuple):
     config: dict[str, Any]
     tensors: dict[str, Tensor]
     examples: pd.DataFrame | None
+    all_rows: pd.DataFrame | None = None
 
 
 class Stored(_Contents):
@@ -70,6 +74,7 @@ def write_model(
     config: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
     examples: pd.DataFrame | None = None,
+    all_rows: pd.DataFrame | None = None,
 ) -> Path:
     """Write a model folder, replacing any model in it, and return its path.
 
@@ -81,11 +86,14 @@ def write_model(
         config: JSON values: None, bool, int, finite float, str, list, dict with string keys.
         tensors: dense tensors on any device; shared memory is written once per name.
         examples: training records with ids as their index; None to keep none.
+        all_rows: every row of fit, in the same form.
     """
     folder = Path(path)
     parts = {"weights": pack_tensors(tensors)}
     if examples is not None:
         parts["examples"] = pack_examples(examples)
+    if all_rows is not None:
+        parts["rows"] = pack_examples(all_rows)
     digests = {part: hashlib.sha256(data).hexdigest() for part, data in parts.items()}
     names = {part: f"{part}-{digest[:16]}.{_ENDINGS[part]}" for part, digest in digests.items()}
     files = {part: {"name": names[part], "size": len(parts[part]), "sha256": digests[part]} for part in parts}
@@ -155,9 +163,13 @@ def read_model(
             if most_examples is not None:
                 limits["most_rows"] = most_examples(tensors)
             examples = unpack_examples(data["examples"], names["examples"], **limits)
+        all_rows = None
+        if "rows" in data:
+            room = max(MOST_BYTES, _MOST_UNPACKED * manifest["files"]["rows"]["size"])
+            all_rows = unpack_examples(data["rows"], names["rows"], most_bytes=room)
     except MemoryError as error:
         raise StorageError(f"{folder} needs more memory than is available: {error}") from error
-    stored = Stored(manifest["config"], tensors, examples)
+    stored = Stored(manifest["config"], tensors, examples, all_rows)
     stored.rows = rows
     return stored
 
@@ -236,7 +248,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if version != 1 or not isinstance(files, dict) or not isinstance(config, dict):
         raise StorageError(f"{path} lacks a version, files or config; it is damaged: {_REPAIR}")
     if not {"weights"} <= set(files) <= set(_ENDINGS):
-        raise StorageError(f"{path} must name weights, and may name examples; got {sorted(files)!r:.100}; {_REPAIR}")
+        raise StorageError(
+            f"{path} must name weights, and may name examples and rows; got {sorted(files)!r:.100}; {_REPAIR}"
+        )
     digest, written = _digest(config), content.get("config_sha256")
     if digest != written:
         raise StorageError(

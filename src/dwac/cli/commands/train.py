@@ -90,6 +90,14 @@ def train(
         int | None,
         typer.Option(min=1, help="Number of networks that vote together: more are more accurate and slower."),
     ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Train this many networks, each on its own part of the rows, so that `dwac forget --exact` can train "
+            "again just those that saw a row; give --id.",
+        ),
+    ] = None,
     voters: Annotated[
         str | None,
         typer.Option(
@@ -184,6 +192,8 @@ def train(
     dwac train reviews.txt -o model/     # label, tab, text
 
     dwac train people.csv --target income -o model/ --voters auto     # few rows vote for all, if there are many
+
+    dwac train people.csv --target income --id name -o model/ --shards 4     # so that rows can be deleted exactly
 
     dwac train 'rows/*.parquet' --target income -o model/     # larger than memory: read in batches; also s3://…
 

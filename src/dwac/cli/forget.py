@@ -1,0 +1,108 @@
+"""`dwac forget`: a model without some of its training rows, and on request as if it had never seen them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
+from dwac.cli.output import print_json, refuse_occupied
+from dwac.errors import IdError, InputError
+from dwac.reading import Estimator, Model, load
+
+_SEEN = "the networks saw these rows and are as they were: only votes, calibration and records are gone"
+
+
+def forget(
+    model: ModelArgument,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="The ids of the rows to forget.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "--out", "-o", metavar="FOLDER", help="The model folder to write.")
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Train again the networks that saw these rows, or rows forgotten before without --exact: the model is "
+            "then the one that training without them gives. For models trained with --shards.",
+        ),
+    ] = False,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --exact: write the certificate of the deletion, as JSON.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
+    device: DeviceOption = "auto",
+    json: JsonOption = False,
+) -> None:
+    """Forget training rows: they vote no more, and their records are not in the new folder.
+
+    That takes no training, and the networks, which saw the rows, stay as they are. With --exact those that saw them are
+    trained again, and a certificate says from what. MODEL stays as it is: delete it and its copies yourself.
+
+    Examples:
+
+    dwac forget model/ customer-7 -o model-2/
+
+    dwac train people.csv -t income --id name --shards 4 -o model/
+
+    dwac forget model/ ann ben -o model-2/ --exact --certificate deletion.json
+    """
+    if output is None:
+        raise InputError("forget writes a new model folder; say where: -o FOLDER")
+    if certificate is not None and not exact:
+        raise InputError("--certificate is for --exact: where networks stay as they are, there is nothing to certify")
+    if not ids and not exact:
+        raise InputError("forget needs at least one id; with --exact none, to make up for rows forgotten without it")
+    refuse_occupied(output, overwrite=overwrite)
+    loaded, start = load(model, device=device), time.perf_counter()
+    names = _names(loaded.clf, ids or [])
+    with Console(stderr=True).status("forgetting …"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the votes are gone", UserWarning)  # which is said below
+        loaded.clf.forget(names, exact=exact)
+    written = Model(loaded.clf, loaded.columns, loaded.notation).save(output, include_examples=not loaded.clf.private_)
+    if certificate is not None:
+        loaded.clf.deletions_[-1].save(certificate)
+    found = facts(loaded.clf, len(names), exact, time.perf_counter() - start, written)
+    if json:
+        print_json(found)
+        return
+    for line in lines(found, certificate):
+        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _names(clf: Estimator, ids: list[str]) -> list[Any]:
+    """The ids as the model knows them: a number that was typed is a text."""
+    held = [*clf._voter_ids().tolist(), *clf.validation_ids_.tolist(), *clf.calibration_ids_.tolist()]
+    known = {str(name): name for name in held}
+    for name in ids:
+        if name not in known:
+            raise IdError(f"ids must be of rows that the model holds; {name!r} is not; nothing was forgotten")
+    return list(dict.fromkeys(known[name] for name in ids))
+
+
+def facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) -> dict[str, Any]:
+    """What was done, for programs."""
+    found = {"model": str(written), "forgotten": n, "exact": exact, "voters": len(clf.references_), "seconds": seconds}
+    return found | ({"certificate": clf.deletions_[-1].to_dict()} if exact else {})
+
+
+def lines(found: dict[str, Any], certificate: Path | None) -> list[str]:
+    """The same for people."""
+    rows = f"{found['forgotten']:,} row{'s' * (found['forgotten'] != 1)}"
+    said = [f"forgotten in {found['seconds']:.1f} s: {rows}; {found['voters']:,} vote"]
+    if found["exact"]:
+        made = found["certificate"]
+        trained = [str(each["shard"]) for each in made["retrained"]]
+        which = f"trained again: {', '.join(trained)}" if trained else "none had seen them"
+        said += [
+            f"of {made['shards']} networks, {which}; the model is the one that training without the rows gives",
+            f"SHA-256 of the model: {made['after']}",
+        ]
+    else:
+        said.append(f"{_SEEN}; a model trained with --shards can forget them --exact")
+    return [*said, *([f"certificate: {certificate}"] if certificate else []), f"written: {found['model']}"]

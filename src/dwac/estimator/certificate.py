@@ -1,0 +1,165 @@
+"""What an exact deletion leaves behind for the file: which networks were trained again, from which rows, to which bits.
+
+certificate = clf.forget(["customer-7"], exact=True).deletions_[-1]
+certificate.save("customer-7.json")
+certificate.covers("customer-7")       # True
+certificate.verify(clf)                # True: and of a model that was fitted without the row
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from importlib import metadata
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from dwac.errors import StorageError
+from dwac.storage import encode_value, replace_file
+
+_PACKAGES = ("dwac", "torch", "numpy", "pandas", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """A network that was trained again: its seed, its remaining rows, and the SHA-256 of its weights."""
+
+    shard: int
+    seed: int
+    rows: int
+    rows_sha256: str  # of their ids, contents, targets and weights
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """That rows were deleted exactly: the model is, bit for bit, the one that `fit` gives without them.
+
+    Ids are not in it: `covers` says whether an id is among the deleted ones. (Whoever can guess an id can ask, too.)
+    The bits repeat on the same machine and device, with the same versions and number of threads.
+
+    Attributes:
+        made: when, in UTC. ids: SHA-256 of each deleted id with the salt.
+        shards: how many networks there are. retrained: those that saw the rows; every other one is as it was.
+        before, after: SHA-256 of the model: all weights, the voters, and the calibration rows.
+        rows: how many rows the model holds now. seconds: how long it took.
+        versions, machine, device, threads: what the bits depend on.
+    """
+
+    made: str
+    salt: str
+    ids: tuple[str, ...]
+    shards: int
+    retrained: tuple[Retrained, ...]
+    before: str
+    after: str
+    rows: int
+    seconds: float
+    versions: dict[str, str]
+    machine: str
+    device: str
+    threads: int
+
+    @classmethod
+    def of(cls, ids: Iterable[Any], **facts: Any) -> Self:
+        """A certificate for these ids, made now and on this machine."""
+        salt = secrets.token_hex(16)
+        return cls(
+            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            salt=salt,
+            ids=tuple(sorted(_hashed(salt, name) for name in ids)),
+            versions={"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+            machine=f"{platform.system()} {platform.machine()}",
+            **facts,
+        )
+
+    def covers(self, name: Any) -> bool:
+        """Whether the row with this id is among those that were deleted."""
+        return _hashed(self.salt, name) in self.ids
+
+    def verify(self, clf: Any) -> bool:
+        """Whether a model has the bits of this certificate: this one after deletion, or one fitted without the rows."""
+        return fingerprint(clf) == self.after
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        found = asdict(self)
+        return found | {"ids": list(self.ids), "retrained": [asdict(each) for each in self.retrained]}
+
+    @classmethod
+    def from_dict(cls, found: Any) -> Self:
+        """From the values of `to_dict`."""
+        try:
+            known = {field.name: found[field.name] for field in fields(cls)}
+            retrained = tuple(Retrained(**each) for each in found["retrained"])
+            return cls(**known | {"ids": tuple(found["ids"]), "retrained": retrained})
+        except (KeyError, TypeError) as error:
+            raise StorageError(f"a certificate must have the entries that dwac wrote; it has not: {error}") from None
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write it as JSON."""
+        replace_file(Path(path), json.dumps(self.to_dict(), indent=2).encode() + b"\n")
+        return Path(path)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Self:
+        """The certificate that `save` wrote."""
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise StorageError(f"{path} must be a certificate that dwac wrote; it is not: {error}") from None
+
+
+def fingerprint(clf: Any) -> str:
+    """SHA-256 of a fitted model: all weights, the voters, and the calibration rows as they are embedded."""
+    references, held = clf.references_, clf._calibration_rows
+    chosen = [clf.model_.raw_feature_weight, references.look_alikes, references.class_weights.tolist()]
+    text = json.dumps([_encoded(references.ids), _encoded(held.ids), *chosen])
+    voters = {"h": references.embeddings, "y": references.labels}
+    rows = {"held_h": held.h, "held_y": torch.as_tensor(held.y), "held_exact": torch.as_tensor(held.exact)}
+    if references.targets is not None:
+        voters["targets"] = references.targets
+    networks = [*clf.model_.backbone.state_dict().items(), *clf.model_.embedding.state_dict().items()]
+    return sha256(text, [*networks, *voters.items(), *rows.items()])
+
+
+def weights_sha256(network: nn.Module) -> str:
+    """SHA-256 of the weights of a network."""
+    return sha256("", network.state_dict().items())
+
+
+def sha256(text: str, tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """Of a text and named tensors."""
+    found = hashlib.sha256(text.encode())
+    for name, tensor in tensors:
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def _encoded(ids: Any) -> list[Any]:
+    """Ids as JSON values; texts and numbers, which most are, need no encoding."""
+    names = ids.tolist()
+    return names if {*map(type, names)} <= {int, str} else [encode_value(name) for name in names]
+
+
+def _hashed(salt: str, name: Any) -> str:
+    text = json.dumps(encode_value(name), ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(f"{salt} {text}".encode()).hexdigest()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,54 @@
+"""`dwac forget`: votes at once, or every trace with --exact, as a person and as a program reads it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dwac.estimator.certificate import Certificate
+from dwac.reading import load
+from tests.cli.test_commands import error_line, people, run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder with two shards, whose rows have names."""
+    folder = tmp_path_factory.mktemp("forget")
+    people(240).to_csv(folder / "people.csv", index=False)
+    quick = ("--epochs", 2, "--shards", 2, "--device", "cpu")
+    shown = run("train", folder / "people.csv", "-t", "income", "--id", "name", "-o", folder / "model", *quick).stdout
+    assert "2 networks, each on its part of the rows" in " ".join(shown.split())
+    return folder / "model"
+
+
+def test_forget_removes_votes_and_says_that_the_networks_saw_the_row(model: Path, tmp_path: Path) -> None:
+    gone = str(load(model).clf.references_.ids[0])
+    shown = " ".join(run("forget", model, gone, "-o", tmp_path / "less").stdout.split())
+    assert "the networks saw these rows and are as they were" in shown
+    assert gone not in set(load(tmp_path / "less").clf.references_.ids)
+    assert gone in set(load(model).clf.references_.ids)
+
+
+def test_exact_forgetting_writes_a_certificate_that_holds(model: Path, tmp_path: Path) -> None:
+    gone = [str(name) for name in load(model).clf.references_.ids[:2]]
+    file = tmp_path / "certificate.json"
+    found = json.loads(
+        run("forget", model, *gone, "-o", tmp_path / "less", "--exact", "--certificate", file, "--json").stdout
+    )
+    certificate, clf = Certificate.read(file), load(tmp_path / "less").clf
+    assert certificate.verify(clf)
+    assert clf.deletions_ == [certificate]
+    assert all(certificate.covers(name) for name in gone)
+    assert found["forgotten"] == 2
+    assert found["certificate"] == certificate.to_dict()
+    shown = " ".join(run("forget", tmp_path / "less", "-o", tmp_path / "same", "--exact").stdout.split())
+    assert "of 2 networks, none had seen them" in shown
+
+
+def test_forget_says_what_is_wrong(model: Path, tmp_path: Path) -> None:
+    to = ("-o", tmp_path / "less")
+    assert "say where: -o FOLDER" in error_line("forget", model, "ann")
+    assert "'nobody' is not" in error_line("forget", model, "nobody", *to)
+    assert "at least one id" in error_line("forget", model, *to)
+    assert "nothing to certify" in error_line("forget", model, "ann", *to, "--certificate", tmp_path / "c.json")
+    assert not (tmp_path / "less").exists()
