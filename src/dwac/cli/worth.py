@@ -36,6 +36,7 @@ from dwac.drawing.records import written
 from dwac.errors import InputError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.estimator.worth import kept_column
 from dwac.reading import Estimator, Rows, load, read
 from dwac.report.seen import seen
 
@@ -150,7 +151,7 @@ def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | N
     given: dict[str, Any] = {} if clf.target_.kind == NUMBERS else {"utility": utility}
     if clf.target_.kind in (NUMBERS, LABELS) and utility != "probability":
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
-    given |= {} if by is None else {"groups": _groups(clf, by)}
+    given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
     # Training rows do not vote on themselves. Ids alone do not tell: rows of any file may be numbered from 0.
     known = seen(clf, pd.Index(rows.ids, tupleize_cols=False), clf.embed(rows.X)).any()
     given |= {"ids": rows.ids} if known else {}
@@ -162,16 +163,6 @@ def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | N
     table = table.sort_values("worth", ascending=False, kind="stable")
     table.attrs = attrs
     return table
-
-
-def _groups(clf: Estimator, column: str) -> pd.Series[Any]:
-    frame = None if clf.private_ else clf.examples_.frame()
-    if frame is None:
-        raise InputError("--by needs a model that holds its training examples; this one keeps none")
-    names = {str(name): name for name in frame.columns}
-    if column not in names:
-        raise InputError(f"--by must name a column of the training data: {', '.join(names)}; got {column!r}")
-    return frame[names[column]].loc[clf.references_.index_of_ids].astype(object)
 
 
 def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
