@@ -87,9 +87,9 @@ def report(
     """Write a report to read, mail or print: one HTML file that needs no network.
 
     It shows results on DATA, whose target must be known. The first page says in plain words what the model does, how
-    good and how sure it is, and where not to trust it. Then come measures for data scientists, and explained
-    predictions. Training examples that help and harm most. Classes: also a map, and training labels that look wrong. The model was trained on those labels, and
-    misses wrong ones that it has memorised. --check-labels finds them.
+    good and how sure it is, and where not to trust it. Then come measures for data scientists, explained predictions,
+    and the training examples that help and harm most. Classes: also a map, and training labels that look wrong. The
+    model was trained on those labels, and misses wrong ones that it has memorised. --check-labels finds them.
 
     Rows of DATA that were used in training are left out, so you may give the file that was trained on with --test-size.
     Rows that cannot be read are left out, too; the exit code is then 3.
@@ -99,6 +99,8 @@ def report(
     dwac report model/ test.csv -o report.html
 
     dwac report model/ test.csv --check-labels train.csv
+
+    dwac report model/ test.csv --by clinic     # whose data carries the model
 
     dwac report model/ people.csv --unlike martians.csv --title "Who earns more?"
     """

@@ -25,9 +25,9 @@ _MOST, _FEWEST, _VOTES = 500, 50, 5_000_000  # judges, and votes that they look 
 _TOLERANCE = 1e-3  # of all values for one judge together: errors of single values are far smaller
 _SEED = 0
 _NAMED, _COLUMNS = 30, 3  # groups of a column, columns
-_OF_PEOPLE = frozenset(
-    "sex gender race ethnic ethnicity nationality country native religion marital clinic hospital patient person "
-    "people user customer annotator site region".split()
+_OF_PEOPLE = re.compile(
+    r"(?<![a-z])(sex|gender|race|ethnic(ity)?|nationality|country|religion|marital|clinic|hospital|patient|person|user"
+    r"|customer|annotator|site|region)(?![a-z])"
 )
 
 
@@ -104,6 +104,6 @@ def columns_of_people(clf: Estimator) -> list[str]:
     frame = None if clf.private_ else clf.examples_.frame()
     if frame is None:
         return []
-    named = [name for name in frame.columns if _OF_PEOPLE & set(re.findall("[a-z]+", str(name).lower()))]
+    named = [name for name in frame.columns if _OF_PEOPLE.search(str(name).lower())]
     few = [str(name) for name in named if 2 <= frame[name].astype(str).nunique() <= _NAMED]
     return few[:_COLUMNS]

@@ -95,7 +95,7 @@ def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> Html:
         (
             written(name),
             outcome(clf, row),
-            f"{say(row['worth'])} ± {say(2 * row['standard_error']).lstrip('+')}",
+            f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
             say_removed(_change(clf, row["if_removed"])),
             brief(clf.examples_.get(name), _COLUMNS),
         )
@@ -128,7 +128,7 @@ def _groups(worth: Worth, column: str) -> Html:
             written(name),
             f"{row['examples']:,.0f} ({percent(row['examples'] / everyone)})",
             say(row["sum"]) + (f" ({percent(row['sum'] / whole)})".replace("-", "−") if whole > 0 else ""),
-            f"{say(row['worth'])} ± {say(2 * row['standard_error']).lstrip('+')}",
+            f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
             say_removed(_change(worth.clf, row["if_removed"])),
         )
         for name, row in found.head(_MOST_GROUPS).iterrows()
