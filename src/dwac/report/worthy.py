@@ -80,7 +80,8 @@ def _removed(worth: Worth) -> str:
     what = _NOW.get(worth.clf.target_.kind, "mean probability of the true label")
     return (
         f"“If removed” is exact: by how much the {what}, now {percent(abs(worth.whole))}, would change without this "
-        "one example, all others staying."
+        "one example, all others staying. It may differ in sign from worth, which also counts how an example votes "
+        "among few others."
     )
 
 
