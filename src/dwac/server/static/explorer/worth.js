@@ -29,7 +29,7 @@ export async function showWorth(app) {
   fill(place, el("p", { class: "note" }, "Weighing the vote of every training example \u2026"));
   if (inside) $("worth").querySelector("summary").focus({ preventScroll: true });
   const found = await get("/explorer/worth");
-  fill(place, el("p", { class: "note" }, app.start.guide.worth), el("p", { data: { harming: found.harming } }, summary(app, found)),
+  fill(place, el("p", { class: "note" }, app.start.guide.worth), el("p", { data: { before: String(found.before) } }, summary(app, found)),
     el("p", { class: "buttons" }, el("button", { type: "button", id: "colour-worth", onclick: () => app.tried(app.setColour("worth")) }, "Colour the map by worth")),
     part(app, "Help most", found.helps, found), part(app, found.harming ? "Harm most" : "Help least", found.harms, found));
 }
