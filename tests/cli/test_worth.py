@@ -67,7 +67,13 @@ def test_groups_are_columns_of_the_training_data(model: Path) -> None:
     assert {row["group"] for row in found["worth"]} == {"private", "state", "self"}
     voters = len(load(model).clf.references_)
     assert sum(row["examples"] for row in found["worth"]) == voters
-    assert "state" in run("worth", model, model.parent / "test.csv", "--by", "work").stdout
+    shown = run("worth", model, model.parent / "test.csv", "--by", "work").stdout
+    assert "state" in shown
+    assert "if removed" in shown
+    loaded = load(model)
+    rows = read(str(model.parent / "test.csv"), like=loaded, labelled=True)
+    alone = loaded.clf.worth(rows.X, rows.y, groups="work", method="leave_one_out")["worth"]
+    assert {row["group"]: row["if_removed"] for row in found["worth"]} == pytest.approx((-alone).to_dict())
 
 
 def test_wrong_options_are_explained(model: Path) -> None:
@@ -90,3 +96,19 @@ def test_examples_of_numbers_have_a_worth(tmp_path: Path) -> None:
     assert "squared error taken off" in run("worth", tmp_path / "model", tmp_path / "test.csv").stdout
     words = ("worth", tmp_path / "model", tmp_path / "test.csv", "--utility", "accuracy")
     assert "--utility is for classes; this model predicts numbers" in error_line(*words)
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
+def test_several_labels_are_written_as_people_do(tmp_path: Path) -> None:
+    rows = people(120).assign(
+        old=lambda frame: (frame["age"] > 50) * 1, state=lambda frame: (frame["work"] == "state") * 1
+    )
+    rows = rows[["age", "work", "old", "state"]]
+    rows[:90].to_csv(tmp_path / "people.csv", index=False)
+    rows[90:].to_csv(tmp_path / "test.csv", index=False)
+    quick = ("--epochs", 2, "--no-cross-fit", "--ensemble-size", 1, "--device", "cpu")
+    run("train", tmp_path / "people.csv", "-t", "old", "-t", "state", "-o", tmp_path / "model", *quick)
+    shown = run("worth", tmp_path / "model", tmp_path / "test.csv", "--top", 50).stdout
+    assert "old, state" in shown
+    assert "no label" in shown
+    assert "('" not in shown

@@ -100,6 +100,14 @@ def test_groups_are_worth_what_all_of_their_examples_bring_at_once(clf) -> None:
     pd.testing.assert_frame_equal(in_order, table)
 
 
+def test_groups_may_be_a_column_of_the_training_data(clf) -> None:
+    alone = clf.worth(*NEW)["worth"]  # every value of the column occurs once
+    found = clf.worth(*NEW, groups="a")["worth"]
+    np.testing.assert_allclose(found.loc[rows(150, 0)[0].loc[alone.index, "a"]], alone, atol=1e-6)
+    with pytest.raises(InputError, match="groups must name a column of the training data: a, b, c; got 'owner'"):
+        clf.worth(*NEW, groups="owner")
+
+
 def test_nobody_votes_on_itself(clf) -> None:
     X, y = rows(150, 0)
     voter = clf.references_.ids[:1].tolist()

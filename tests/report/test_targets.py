@@ -72,7 +72,7 @@ def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWAC
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
-        "summary", "quality", "groups", "intervals", "quantiles", "typicality", "cases", "model", "limits"
+        "summary", "quality", "groups", "intervals", "quantiles", "typicality", "cases", "worth", "model", "limits"
     ]  # fmt: skip
     assert len([a for a in shown.all("img") if a.get("alt", "")]) >= 4
     least = X.index[int(reg.typicality(X).argmin())]
@@ -141,7 +141,7 @@ def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Pa
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
-        "summary", "quality", "groups", "calibration", "coverage", "typicality", "cases", "model", "limits"
+        "summary", "quality", "groups", "calibration", "coverage", "typicality", "cases", "worth", "model", "limits"
     ]  # fmt: skip
 
 

@@ -122,3 +122,36 @@ def test_numbers_on_a_phone_in_the_dark_do_not_overflow(browser: Any, numbers: D
         wide = visited.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= PHONE["width"]
         assert "Load rows of data" in visited.page.locator("#sets-now").inner_text()
+
+
+def test_who_harms_most_is_removed_from_the_list_with_exactly_that_effect(numbers_page: Visit) -> None:
+    page, points = numbers_page.page, numbers_page.explorer.points
+    page.locator("#worth summary").focus()
+    page.keyboard.press("Enter")
+    numbers_page.wait("document.querySelectorAll('#worth table.worth').length === 2")
+    worst = page.locator("#worth table.worth").nth(1).locator("tbody tr").first
+    point, after = (
+        int(worst.get_attribute("data-point")),
+        float(worst.locator("[data-after]").get_attribute("data-after")),
+    )
+    assert float(worst.locator("[data-worth]").get_attribute("data-worth")) < 0
+    page.locator("#colour-worth").click()
+    numbers_page.wait("document.querySelector('#legend .scale')?.textContent.includes('helps')")
+    scale = page.locator("#legend .scale")
+    assert float(scale.get_attribute("data-low")) == -float(scale.get_attribute("data-high"))
+    code = "(i) => explorer.map.options.paint.codeOf(i)"
+    assert page.evaluate(f"({code})({point})") == 0  # at the end of those who harm
+    assert page.evaluate(f"({code})({points.n_training})") == 65535  # a row of data has no worth
+    worst.locator("button.link").click()
+    numbers_page.wait(f"document.getElementById('example').dataset.point === '{point}'")
+    worst.get_by_role("button", name="Remove").focus()
+    page.keyboard.press("Enter")
+    its_row = f"document.querySelector('#worth tr[data-point=\"{point}\"]')"
+    numbers_page.wait(f"document.querySelector('#worth tbody tr') && !{its_row}")
+    before = float(page.locator("#worth [data-before]").get_attribute("data-before"))
+    assert before == pytest.approx(after, abs=1e-9)
+    assert page.evaluate("document.querySelector('#worth summary') === document.activeElement")
+    page.keyboard.press("z")
+    numbers_page.wait(its_row)
+    assert numbers_page.problems == []
+    page.select_option("#colour", "label")

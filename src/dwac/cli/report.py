@@ -34,6 +34,7 @@ from dwac.cli.output import print_notes
 from dwac.errors import InputError
 from dwac.estimator import DWACClassifier
 from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.estimator.worth import kept_column
 from dwac.reading import Estimator, Rows, load, read
 
 
@@ -55,6 +56,14 @@ def report(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The heading; by default the name of the model.")] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Compare groups of training examples by worth: a column of the training data that the model holds, "
+            "such as a clinic. By default columns whose names sound like groups of people.",
+        ),
+    ] = None,
     epsilon: EpsilonOption = 0.05,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples to show per prediction.")] = 5,
     cases: Annotated[
@@ -78,9 +87,9 @@ def report(
     """Write a report to read, mail or print: one HTML file that needs no network.
 
     It shows results on DATA, whose target must be known. The first page says in plain words what the model does, how
-    good and how sure it is, and where not to trust it. Then come measures for data scientists, and explained
-    predictions. Classes: also a map, and training labels that look wrong. The model was trained on those labels, and
-    misses wrong ones that it has memorised. --check-labels finds them.
+    good and how sure it is, and where not to trust it. Then come measures for data scientists, explained predictions,
+    and the training examples that help and harm most. Classes: also a map, and training labels that look wrong. The
+    model was trained on those labels, and misses wrong ones that it has memorised. --check-labels finds them.
 
     Rows of DATA that were used in training are left out, so you may give the file that was trained on with --test-size.
     Rows that cannot be read are left out, too; the exit code is then 3.
@@ -91,12 +100,16 @@ def report(
 
     dwac report model/ test.csv --check-labels train.csv
 
+    dwac report model/ test.csv --by clinic     # whose data carries the model
+
     dwac report model/ people.csv --unlike martians.csv --title "Who earns more?"
     """
     loaded = load(model, device=device)
     if check_labels is not None and loaded.task in (LABELS, NUMBERS):
         raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
     so: dict[str, Any] = {"told": told(separator, decimal, day_first), "encoding": encoding}
+    if by is not None:
+        kept_column(loaded.clf, by, "--by")  # an error before the work
     of: dict[str, Any] = {**so, "target": target, "text": text, "ids": ids, "form": form, "unlabelled": unlabelled}
     rows = read(data, like=loaded, labelled=True, sheet=sheet, **of)
     print_notes(rows.notes)
@@ -133,6 +146,7 @@ def report(
             private=hidden,
             note=note,
             issues=issues,
+            by=by,
         )
     size = written.stat().st_size / 1e6
     console.print(f"written: {written}, on {len(rows):,} rows, {size:.1f} MB", highlight=False, soft_wrap=True)

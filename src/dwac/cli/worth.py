@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,10 +33,11 @@ from dwac.cli.options import (
     told,
 )
 from dwac.cli.output import form_of, packed, print_json, print_notes, write
-from dwac.drawing.records import written
+from dwac.drawing.records import kind_of, written
 from dwac.errors import InputError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.estimator.worth import kept_column
 from dwac.reading import Estimator, Rows, load, read
 from dwac.report.seen import seen
 
@@ -45,6 +47,7 @@ UTILITIES = {
     "accuracy": "accuracy, in percentage points",
 }
 _COLUMNS = 4  # of a record, on a terminal
+_COUNTS = ("examples", "size")
 _OF = {
     NUMBERS: "squared error taken off, in hundredths of the target's variance",
     LABELS: "probability that a label is as it is, in percentage points",
@@ -146,32 +149,21 @@ def worth(
 
 
 def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | None) -> pd.DataFrame:
-    """The heaviest first; of single examples also what removing each would change."""
+    """The most helpful first, and what removing each would change."""
     given: dict[str, Any] = {} if clf.target_.kind == NUMBERS else {"utility": utility}
     if clf.target_.kind in (NUMBERS, LABELS) and utility != "probability":
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
-    given |= {} if by is None else {"groups": _groups(clf, by)}
+    given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
     # Training rows do not vote on themselves. Ids alone do not tell: rows of any file may be numbered from 0.
     known = seen(clf, pd.Index(rows.ids, tupleize_cols=False), clf.embed(rows.X)).any()
     given |= {"ids": rows.ids} if known else {}
     table = clf.worth(rows.X, rows.y, method=method, **given)
-    if by is None:
-        alone = table if method == "leave_one_out" else clf.worth(rows.X, rows.y, method="leave_one_out", **given)
-        table.insert(3, "if_removed", -alone["worth"])
+    alone = table if method == "leave_one_out" else clf.worth(rows.X, rows.y, method="leave_one_out", **given)
+    table.insert(3, "if_removed", -alone["worth"])
     attrs = table.attrs
     table = table.sort_values("worth", ascending=False, kind="stable")
     table.attrs = attrs
     return table
-
-
-def _groups(clf: Estimator, column: str) -> pd.Series[Any]:
-    frame = None if clf.private_ else clf.examples_.frame()
-    if frame is None:
-        raise InputError("--by needs a model that holds its training examples; this one keeps none")
-    names = {str(name): name for name in frame.columns}
-    if column not in names:
-        raise InputError(f"--by must name a column of the training data: {', '.join(names)}; got {column!r}")
-    return frame[names[column]].loc[clf.references_.index_of_ids].astype(object)
 
 
 def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
@@ -182,10 +174,10 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
     harming = int((table["worth"] < 0).sum())
     for line in (
         f"{many}, judged by {table.attrs['queries']:,} rows: {what}{together}.",
-        f"{harming:,} of them harm more than they help.",
+        f"{harming:,} of them harm more than they help." if harming else "None of them harms more than it helps.",
     ):
         console.print(line, highlight=False, markup=False)
-    parts = {"all, heaviest first": table}
+    parts = {"all, the most helpful first": table}
     if len(table) > 2 * top:
         parts = {"help most": table.head(top), "harm most" if harming else "help least": table.tail(top).iloc[::-1]}
     for title, part in parts.items():
@@ -197,30 +189,47 @@ def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Ta
     extra = [name for name in part.columns if name not in ("worth", "deviation", "standard_error", "if_removed")]
     shown = Table(title=title, title_justify="left")
     for name in [by or "id", *extra]:
-        shown.add_column(str(name), overflow="fold")
-    for name in ["worth", "± 2 s.e.", *(["if removed"] if by is None else [])]:
+        shown.add_column(str(name), overflow="fold", justify="right" if name in _COUNTS else "left")
+    for name in ["worth", "± 2 s.e.", "if removed"]:
         shown.add_column(name, justify="right", no_wrap=True)
     if by is None and not clf.private_:
         shown.add_column("example", overflow="fold")
+    digits = _digits(part["worth"]), _digits(part["if_removed"])
     for player, row in part.iterrows():
-        numbers = [_points(row["worth"]), f"{200 * row['standard_error']:.3g}"]
-        numbers += [_points(row["if_removed"])] if by is None else []
+        numbers = [_points(row["worth"], digits[0]), _points(2 * row["standard_error"], digits[0]).lstrip("+")]
+        numbers.append(_points(row["if_removed"], digits[1]))
         about = [_example(clf, player)] if by is None else []
-        shown.add_row(*map(Text, [written(player), *(written(row[each]) for each in extra), *numbers, *about]))
+        shown.add_row(*map(Text, [written(player), *(_cell(each, row[each]) for each in extra), *numbers, *about]))
     return shown
+
+
+def _cell(name: str, value: Any) -> str:
+    """A count, a label, several labels or a number."""
+    if name in _COUNTS:
+        return f"{value:,.0f}"
+    return (", ".join(map(written, value)) or "no label") if isinstance(value, tuple) else written(value)
 
 
 def _example(clf: Estimator, name: Any) -> str:
     record = clf.examples_.get(name) or {}
+    if kind_of(record) == "image":
+        return written(record.get("path", record["image"]))
     cells = [f"{key} {written(value, 40)}" if len(record) > 1 else written(value) for key, value in record.items()]
     more = [f"… ({len(cells) - _COLUMNS} more)"] if len(cells) > _COLUMNS else []
     return ", ".join(cells[:_COLUMNS] + more) or "–"
 
 
-def _points(value: float) -> str:
+def _digits(values: pd.Series[Any]) -> int:
+    """Behind the point, in hundredths: so many that the largest has three."""
+    largest = 100 * float(values.abs().max())
+    return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 2
+
+
+def _points(value: float, digits: int | None = None) -> str:
     """A worth in hundredths, with its sign.
 
-    >>> _points(0.01234), _points(-0.5), _points(0.0)
-    ('+1.23', '-50', '0')
+    >>> _points(0.01234), _points(-0.5), _points(0.0), _points(0.0012, 2), _points(0.0, 2)
+    ('+1.23', '-50', '0', '+0.12', '0')
     """
-    return f"{100 * value:+.3g}" if value else "0"
+    shown = f"{100 * value:+.3g}" if digits is None else f"{100 * value:+.{digits}f}"
+    return shown if value != value or float(shown) else "0"

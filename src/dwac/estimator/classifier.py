@@ -486,8 +486,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
                 several labels the probability that a label is as it is, averaged over labels.
             tolerance: what the absolute errors of all voters may sum to for one row.
             label: of several labels, this one alone.
-            groups: the group of each voter, such as whose data it is, in their order or as a Series by id: what groups
-                are worth, each coming and going as one.
+            groups: what groups of voters are worth, each coming and going as one: the name of a column of the training
+                data, such as `groups="clinic"`; a Series by id; or the group of each voter, in their order.
             ids: the names of the rows of X. Those who vote take no part in the vote on themselves.
 
         Returns:

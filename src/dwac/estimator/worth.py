@@ -59,12 +59,19 @@ def worth_of(
     show: bool | str = "auto",
 ) -> pd.DataFrame:
     """The table of `DWACClassifier.worth` and `DWACRegressor.worth`."""
-    references = model.references_  # an error for a network without votes
+    model.references_  # noqa: B018 - an error for a network without votes
     if model.private_:
         raise PrivacyError("a private model shows nothing of single training examples; ask the model it was saved from")
-    judges = _judges(model, X, y, ids)
+    return worth_by(model, _judges(model, X, y, ids), options, groups=groups, show=show)
+
+
+def worth_by(
+    model: Voting, judges: Judges, options: Options, *, groups: Any = None, show: bool | str = False
+) -> pd.DataFrame:
+    """The same for rows that are embedded already."""
+    references = model.references_
     game = _game(model, references, judges, options)
-    members = None if groups is None else _grouped(groups, references)
+    members = None if groups is None else _grouped(groups, model)
     names = references.index_of_ids if members is None else pd.Index(members.unique(), tupleize_cols=False)
     codes = None
     if members is not None:
@@ -86,6 +93,20 @@ def worth_of(
     return table
 
 
+def scores_of(model: Voting, judges: Judges) -> Floats:
+    """(n,): what the whole vote is worth for each row: P of the true label, that a label is as it is on average, or the
+    squared error, negative, in units of the variance. Leave-one-out is by how much its mean would fall.
+    """
+    references, found = model.references_, []
+    says = _says(model, references, judges)
+    for rows, log_w in worth.vote_blocks(references, judges.h, judges.own):
+        shares = torch.softmax(log_w.double(), dim=1)
+        found.append(torch.stack([(shares * each).sum(dim=1) for each in says(rows)]))
+    means = torch.cat(found, dim=1)
+    squared = model.target_.kind == NUMBERS
+    return np.asarray((-means.square() if squared else means).mean(dim=0).cpu().numpy())
+
+
 def _judges(model: Voting, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Judges:
     rows = model._sift(X)
     n = len(rows.reasons)
@@ -105,6 +126,38 @@ def _judges(model: Voting, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Ju
 
 
 Game = Callable[[Tensor, slice, Tensor | None, int], Values]
+Says = Callable[[slice], list[Tensor]]  # (b, m) of some rows: what each voter says, as the mean of the vote counts it
+
+
+def _says(model: Voting, references: ReferenceSet, judges: Judges, label: Any = None) -> Says:
+    """1 for the true label; the share of labels that are as they are; or how far each number is from the true one."""
+    device = references.labels.device
+    if model.target_.kind == NUMBERS:
+        assert references.targets is not None
+        scale = torch.as_tensor(model.target_.scale[1], device=device)
+        says = references.targets / scale
+        numbers = torch.as_tensor(judges.exact, dtype=torch.float64, device=device) / scale
+        return lambda rows: [says[:, t] - numbers[rows, t, None] for t in range(numbers.shape[1])]
+    if model.target_.kind == LABELS:
+        asked = _labels(model, label)
+        table, true = (
+            torch.as_tensor(each[:, asked], dtype=torch.float64, device=device)
+            for each in (model.target_.table, judges.exact)
+        )
+        voters = table[references.labels]
+        return lambda rows: [(true[rows] @ voters.T + (1 - true[rows]) @ (1 - voters).T) / voters.shape[1]]
+    truths = torch.as_tensor(judges.codes, device=device)
+    return lambda rows: [(references.labels == truths[rows, None]).double()]
+
+
+def _labels(model: Voting, label: Any) -> Any:
+    """Which columns of the labels are asked about: one, or all."""
+    if label is None:
+        return slice(None)
+    place = np.flatnonzero(model.target_.names == label)
+    if len(place) == 0:
+        raise LabelError(f"label must be one of {model.target_.names.tolist()}; got {label!r}")
+    return place
 
 
 def _game(model: Voting, references: ReferenceSet, judges: Judges, options: Options) -> Game:
@@ -112,11 +165,8 @@ def _game(model: Voting, references: ReferenceSet, judges: Judges, options: Opti
     if options.method not in worth.METHODS:
         raise InputError(f"method must be one of {', '.join(worth.METHODS)}; got {options.method!r}")
     kind = model.target_.kind
-    if kind == NUMBERS:
-        return _numbers(references, judges, model.target_.scale[1], options)
-    if kind == LABELS:
-        return _several(model, references, judges, options)
-    return _classes(model, references, judges, options)
+    of = {NUMBERS: _numbers, LABELS: _several}.get(kind, _classes)
+    return of(model, references, judges, options)
 
 
 def _classes(model: Voting, references: ReferenceSet, judges: Judges, options: Options) -> Game:
@@ -124,6 +174,7 @@ def _classes(model: Voting, references: ReferenceSet, judges: Judges, options: O
     given: dict[str, Any] = {"method": options.method, "tolerance": options.tolerance}
     prior = torch.as_tensor(np.exp(model._log_shares()), device=device)
     truths = torch.as_tensor(judges.codes, device=device)
+    says = _says(model, references, judges)
 
     def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> Values:
         truth = truths[rows]
@@ -131,9 +182,8 @@ def _classes(model: Voting, references: ReferenceSet, judges: Judges, options: O
             return worth.of_labels(log_w, references.labels, truth, prior, utility=options.utility, **given)
         if options.utility != "probability":
             raise InputError(f"worth by groups is for utility='probability'; got {options.utility!r}")
-        right = (references.labels == truth[:, None]).double()
         before = torch.where(truth >= 0, prior[truth.clamp_min(0)], 0.0)
-        return worth.of_mean(*worth.together(log_w, right, groups, n_groups), before, **given)
+        return worth.of_mean(*worth.together(log_w, says(rows)[0], groups, n_groups), before, **given)
 
     return game
 
@@ -142,53 +192,58 @@ def _several(model: Voting, references: ReferenceSet, judges: Judges, options: O
     """Of several labels: the probability that a label is as it is, averaged over labels, or of one label alone."""
     if options.utility != "probability":
         raise InputError(f"utility must be 'probability' for several labels; got {options.utility!r}")
-    device, table, true = references.labels.device, model.target_.table, judges.exact
-    if options.label is not None:
-        place = np.flatnonzero(model.target_.names == options.label)
-        if len(place) == 0:
-            raise LabelError(f"label must be one of {model.target_.names.tolist()}; got {options.label!r}")
-        table, true = table[:, place], true[:, place]
+    asked = _labels(model, options.label)
     shares = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
-    usual = shares @ table / shares.sum()
-    before = torch.as_tensor(np.abs(1 - true - usual).mean(axis=1), device=device)
-    voters, truth = (torch.as_tensor(each, dtype=torch.float64, device=device) for each in (table, true))
-    voters = voters[references.labels]
+    usual = shares @ model.target_.table[:, asked] / shares.sum()
+    before = np.abs(1 - judges.exact[:, asked] - usual).mean(axis=1)
+    empty = torch.as_tensor(before, device=references.labels.device)
+    says = _says(model, references, judges, options.label)
 
     def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> Values:
-        asked = truth[rows]
-        alike = (asked @ voters.T + (1 - asked) @ (1 - voters).T) / voters.shape[1]
+        alike = says(rows)[0]
         players = (log_w, alike) if groups is None else worth.together(log_w, alike, groups, n_groups)
-        return worth.of_mean(*players, before[rows], method=options.method, tolerance=options.tolerance)
+        return worth.of_mean(*players, empty[rows], method=options.method, tolerance=options.tolerance)
 
     return game
 
 
-def _numbers(references: ReferenceSet, judges: Judges, spread: Floats, options: Options) -> Game:
+def _numbers(model: Voting, references: ReferenceSet, judges: Judges, options: Options) -> Game:
     """Of numbers: the squared error of the voters' mean, in units of their variance, averaged over several numbers."""
-    device = references.labels.device
     assert references.targets is not None
     votes = references.weights * references.class_weights[references.labels.cpu().numpy()]
-    weights = torch.as_tensor(votes, device=device)
-    scale = torch.as_tensor(spread, device=device)
-    says = references.targets / scale
-    usual = weights @ says / weights.sum()
-    truth = torch.as_tensor(judges.exact, dtype=torch.float64, device=device) / scale
+    weights = torch.as_tensor(votes, device=references.labels.device)
+    says = _says(model, references, judges)
 
     def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> Values:
-        true = truth[rows]
         found = []
-        for t in range(true.shape[1]):
-            apart = says[:, t] - true[:, t, None]
+        for apart in says(rows):
             players = (log_w, apart) if groups is None else worth.together(log_w, apart, groups, n_groups)
-            empty = usual[t] - true[:, t]
+            empty = apart @ weights / weights.sum()  # everybody's mean
             found.append(worth.of_squared_error(*players, empty, method=options.method, tolerance=options.tolerance))
         return Values(*(torch.stack(column).mean(dim=0) for column in zip(*found, strict=True)))
 
     return game
 
 
-def _grouped(groups: Any, references: ReferenceSet) -> pd.Series[Any]:
-    """(m,): the group of each voter, given by id or in the order of the voters."""
+def kept_column(model: Voting, column: str, name: str = "groups") -> pd.Series[Any]:
+    """A column of the training examples that the model holds, by id; missing values are a group of their own.
+
+    name: of the argument, for errors.
+    """
+    frame = None if model.private_ else model.examples_.frame()
+    if frame is None:
+        raise InputError(f"{name} needs a model that holds its training examples; this one keeps none")
+    names = {str(each): each for each in frame.columns}
+    if column not in names:
+        raise InputError(f"{name} must name a column of the training data: {', '.join(names)}; got {column!r}")
+    values = frame[names[column]].reindex(model.references_.index_of_ids).astype(object)
+    return values.where(values.notna(), "missing")
+
+
+def _grouped(groups: Any, model: Voting) -> pd.Series[Any]:
+    """(m,): the group of each voter, given by id, by the name of a column, or in the order of the voters."""
+    references = model.references_
+    groups = kept_column(model, groups) if isinstance(groups, str) else groups
     if isinstance(groups, pd.Series):
         missing = references.index_of_ids.difference(groups.index)
         if len(missing):

@@ -20,6 +20,7 @@ import pandas as pd
 from dwac.errors import InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.estimator.worth import kept_column
 from dwac.report.findings import ClassFindings, Findings
 from dwac.report.label_findings import LabelFindings
 from dwac.report.label_issues import label_issues, leave_one_out
@@ -64,6 +65,7 @@ def write(
     private: bool | None = None,
     note: str = "",
     issues: pd.DataFrame | None = None,
+    by: str | None = None,
 ) -> Path:
     """Write a report on a model, as measured on test examples X whose target y is known, to one HTML file.
 
@@ -83,14 +85,18 @@ def write(
         note: shown at the top, such as where the test examples come from.
         issues: labels to check, from `label_issues(clf, X_train, y_train)`: out of fold, for the time of a few fits.
             By default the model's own votes judge its training examples, at no cost. For classes alone.
+        by: a column of the training data, such as "clinic": what each of its groups is worth, that is, whose data
+            carries the model. By default columns whose names sound like groups of people, such as "sex".
     """
     kind = clf.target_.kind
     if kind in _OTHERS and issues is not None:
         raise InputError(f"labels to check are for models of classes; this one predicts {kind}; leave issues out")
+    if by is not None:
+        _check_groups(clf, by, private=private)
     asked: dict[str, Any] = {"ids": ids, "unlike": unlike, "epsilon": epsilon, "private": private}
     asked |= {} if kind in _OTHERS else {"judged": issues}
     found = _OTHERS.get(kind, ClassFindings).of(clf, X, y, **asked)
-    content = page(found, title=title, k=k, n_cases=cases, note=note)
+    content = page(found, title=title, k=k, n_cases=cases, note=note, by=by)
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))
     except OSError as error:
@@ -98,3 +104,10 @@ def write(
             f"{path} cannot be written: {error.strerror}; choose another path, or make this one writable"
         ) from None
     return Path(path)
+
+
+def _check_groups(clf: DWACClassifier | DWACRegressor, by: str, *, private: bool | None) -> None:
+    """An error before the work."""
+    if private and not clf.private_:
+        raise InputError("by shows groups of training examples, a private report shows none; leave out one of the two")
+    kept_column(clf, by, "by")

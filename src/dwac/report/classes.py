@@ -21,6 +21,7 @@ from dwac.report.scores import MEASURES, one_hot
 from dwac.report.summaries import class_summary
 from dwac.report.summary import summary_page
 from dwac.report.words import percent
+from dwac.report.worthy import worth_section
 
 _MOST_ISSUES = 24
 _USUAL = 0.05  # error rate
@@ -32,10 +33,10 @@ _KINDS = {
 }
 
 
-def class_story(found: ClassFindings, k: int, n_cases: int) -> list[Section]:
+def class_story(found: ClassFindings, k: int, n_cases: int, by: str | None) -> list[Section]:
     """The report on classes: summary, quality, trust, cases, and the model behind them.
 
-    One line is one section; a later one, such as on the examples that help and harm most, is one more line.
+    One line is one section. by: a column of the training data whose groups are compared by worth.
     """
     explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k)
     return [
@@ -47,6 +48,7 @@ def class_story(found: ClassFindings, k: int, n_cases: int) -> list[Section]:
         ("coverage", "Trust: prediction sets with guaranteed coverage", _sets(found)),
         ("typicality", "Trust: unfamiliar data", typicality(found)),
         ("cases", "Cases: explained predictions", explained),
+        ("worth", "Cases: training examples that help and harm most", worth_section(found, by)),
         ("labels", "Cases: training labels to check", _labels(found)),
         ("model", "The model", model(found, card.classes(found))),
     ]

@@ -18,6 +18,7 @@ from dwac.report.parts import Section, fact_table, figure, model, share, tiles, 
 from dwac.report.summaries import number_summary
 from dwac.report.summary import summary_page
 from dwac.report.words import percent
+from dwac.report.worthy import worth_section
 
 _LEVELS = np.linspace(0.05, 0.95, 19)  # of quantiles
 _FIFTHS = 5  # parts of the predictions, from the lowest to the highest
@@ -31,7 +32,7 @@ _KINDS = {
 }
 
 
-def number_story(found: NumberFindings, k: int, n_cases: int) -> list[Section]:
+def number_story(found: NumberFindings, k: int, n_cases: int, by: str | None) -> list[Section]:
     """The report on numbers: summary, quality, trust, cases, and the model behind them."""
     explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k, epsilon=found.result.epsilon)
     return [
@@ -42,6 +43,7 @@ def number_story(found: NumberFindings, k: int, n_cases: int) -> list[Section]:
         ("quantiles", "Trust: quantiles", _quantiles(found)),
         ("typicality", "Trust: unfamiliar data", _unusual(found)),
         ("cases", "Cases: explained predictions", explained),
+        ("worth", "Cases: training examples that help and harm most", worth_section(found, by)),
         ("model", "The model", model(found, _target(found))),
     ]
 

@@ -19,16 +19,16 @@ from dwac.report.style import CSS
 
 # Nothing may be fetched or run, whatever a record contains: a second defence behind the escaping.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_STORIES: dict[type, Callable[[Any, int, int], list[Section]]] = {
+_STORIES: dict[type, Callable[[Any, int, int, str | None], list[Section]]] = {
     ClassFindings: class_story,
     NumberFindings: number_story,
     LabelFindings: label_story,
 }
 
 
-def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "") -> str:
+def page(found: Findings, *, title: str, k: int, n_cases: int, note: str = "", by: str | None = None) -> str:
     """The whole file."""
-    (first, *sections), kind = _STORIES[type(found)](found, k, n_cases), found.clf.target_.kind
+    (first, *sections), kind = _STORIES[type(found)](found, k, n_cases, by), found.clf.target_.kind
     foot = tag("footer", f"Written by dwac {card.version()}.")
     limits = joined((tag("ul", *(tag("li", text) for text in words.limits(kind))), foot))
     kept = [part for part in (*sections, ("limits", "What to keep in mind", limits)) if part[2]]

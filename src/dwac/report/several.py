@@ -22,6 +22,7 @@ from dwac.report.scores import MEASURES
 from dwac.report.summaries import label_summary
 from dwac.report.summary import summary_page
 from dwac.report.words import percent
+from dwac.report.worthy import worth_section
 
 _MOST_LABELS, _DRAWN = 60, 6
 _KINDS = {
@@ -31,7 +32,7 @@ _KINDS = {
 }
 
 
-def label_story(found: LabelFindings, k: int, n_cases: int) -> list[Section]:
+def label_story(found: LabelFindings, k: int, n_cases: int, by: str | None) -> list[Section]:
     """The report on several labels: summary, quality, trust, cases, and the model behind them."""
     explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k)
     return [
@@ -42,6 +43,7 @@ def label_story(found: LabelFindings, k: int, n_cases: int) -> list[Section]:
         ("coverage", "Trust: decisions and sets with guarantees", _sets(found)),
         ("typicality", "Trust: unfamiliar data", typicality(found)),
         ("cases", "Cases: explained predictions", explained),
+        ("worth", "Cases: training examples that help and harm most", worth_section(found, by)),
         ("model", "The model", model(found, _target(found))),
     ]
 

@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response
 
 from dwac.drawing.colours import COLOURS, MARKERS
 from dwac.report.words import represented
-from dwac.server.explorer import grouped, influence, looking, selecting
+from dwac.server.explorer import grouped, influence, looking, selecting, worth
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
 from dwac.server.refusals import RefusalError
@@ -72,7 +72,7 @@ class Words(_Asked):
 def router(explorer: Explorer) -> APIRouter:
     """The page at `/`, and its requests below `/explorer`."""
     routes = APIRouter(include_in_schema=False)
-    finder = looking.Finder(explorer)
+    finder, worths = looking.Finder(explorer), worth.Worths(explorer)
 
     async def beside(function: Callable[..., Any], *given: Any) -> Any:
         """Work in a thread, one call at a time, because there is one model."""
@@ -193,6 +193,15 @@ def router(explorer: Explorer) -> APIRouter:
         # Slow with many examples: runs without the lock, so that other requests need not wait.
         return json_response(await asyncio.to_thread(looking.issues, explorer, _session(request)))
 
+    @routes.get("/explorer/worth")
+    async def help_and_harm(request: Request) -> Response:
+        return json_response(await asyncio.to_thread(worth.listed, worths, _session(request)))
+
+    @routes.get("/explorer/worth/values")
+    async def worth_values(request: Request) -> Response:
+        found = await asyncio.to_thread(worth.column, worths, _session(request))
+        return Response(found.tobytes(), media_type="application/octet-stream")
+
     @routes.get("/explorer/disagreements")
     async def disagreements(request: Request) -> Response:
         return json_response(await beside(looking.disagreements, explorer, _session(request)))
@@ -257,6 +266,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "columns": points.columns,
         "data_columns": selecting.column_names(explorer),
         "words": explorer.clf.encoder_.kind in influence.KINDS and not explorer.private,
+        "worth": points.n_training > 1,
         "target": explorer.task.start(explorer),
         "represented": represented(explorer.clf, private=explorer.private),
         "sizes": points.references.sizes.tolist() if points.n_training and points.references.weighted else None,

@@ -9,6 +9,11 @@ from dwac.explain.explanation import STRANGE
 from dwac.report.words import LEAD, what_map_shows
 from dwac.server.explorer.state import Explorer
 
+_VOTE = (
+    "What the network learned from an example is not in its worth, and examples that are alike share theirs. What "
+    "removing one changes is exact; it may differ in sign from its worth, which also counts how it votes among few."
+)
+
 GUIDE = {
     "lead": LEAD,
     "probability": "The share of all votes that goes to this label.",
@@ -47,6 +52,10 @@ GUIDE = {
     "issues": (
         "Training examples whose labels are more likely wrong than right, the least probable first: others outvote "
         "them where labels are hardly ever so uncertain."
+    ),
+    "worth": (
+        "What the vote of each training example adds to the probability of the true label, on average: its Shapley "
+        f"value, in percentage points. {_VOTE} Before and after: the mean probability of the true label."
     ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its label, so the others may agree with "
@@ -117,6 +126,10 @@ NUMBERS = {
         "Loaded examples, those furthest from what the others vote for first. A wrong number, or an unusual example: "
         "look at it."
     ),
+    "worth": (
+        "What the vote of each training example takes off the squared error of the voters' mean, on average: its "
+        f"Shapley value, in per cent of the variance of the numbers. {_VOTE} Before and after: the squared error."
+    ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its number, so the others may agree with "
         "it more than they would on a new example."
@@ -161,6 +174,10 @@ LABELS = {
     "issues": (
         "Labels that the others vote against, the most improbable first. A wrong label, or an unusual example: look at "
         "it."
+    ),
+    "worth": (
+        "What the vote of each training example adds to the probability that a label is as it is, on average over "
+        f"labels: its Shapley value, in percentage points. {_VOTE} Before and after: the mean of that probability."
     ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its labels, so the others may agree with "

@@ -12,19 +12,24 @@ export const SERIES = 140; // different pairs of 20 colours and 7 shapes, or ste
 
 // Viridis, which rises in lightness; without the end that would vanish on the page.
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
+// Orange over grey to blue: grey is 0, and recedes into the page.
+const SIDES = {
+  light: ["#a63d00", "#e08a4f", "#cfcdc8", "#5c9fce", "#00528a"],
+  dark: ["#ff9d4d", "#a8703f", "#4b4e55", "#4a86b4", "#6cc8ff"],
+};
 const ramps = new Map();
-export function ramp(dark, n) {
-  const key = `${dark} ${n}`;
-  if (!ramps.has(key)) ramps.set(key, steps(dark, n));
+const kept = (key, made) => {
+  if (!ramps.has(key)) ramps.set(key, made());
   return ramps.get(key);
-}
-function steps(dark, n) {
-  const [from, to] = dark ? [2, 9] : [0, 8.2];
+};
+export const ramp = (dark, n) => kept(`ramp ${dark} ${n}`, () => steps(VIRIDIS, dark ? [2, 9] : [0, 8.2], n));
+export const sides = (dark, n) => kept(`sides ${dark} ${n}`, () => steps(SIDES[dark ? "dark" : "light"], [0, 4], n));
+function steps(stops, [from, to], n) {
   const hex = (parts) => `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
   return Array.from({ length: n }, (_, i) => {
     const at = from + ((to - from) * i) / (n - 1);
-    const below = Math.min(Math.floor(at), VIRIDIS.length - 2);
-    return hex(mixed(rgb(VIRIDIS[below + 1]), rgb(VIRIDIS[below]), at - below));
+    const below = Math.min(Math.floor(at), stops.length - 2);
+    return hex(mixed(rgb(stops[below + 1]), rgb(stops[below]), at - below));
   });
 }
 export const series = (code) => code % SERIES;

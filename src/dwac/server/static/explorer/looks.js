@@ -16,7 +16,7 @@ const SHARES = {
   dark: { [FADED]: 0.2, [TRAINING]: 0.62, [PLAIN]: 1, [MISTAKE]: 1, [EDITED]: 1 },
 };
 
-function kindOf(points, i, task, { layer, measure, low, high, both, selected }) {
+function kindOf(points, i, task, { layer, measure, low, high, both, selected, paint }) {
   const data = (points.state[i] & DATA) !== 0;
   if ((layer === "training" && data) || (layer === "data" && !data)) return null;
   if (selected && !selected[i]) return FADED;
@@ -27,7 +27,8 @@ function kindOf(points, i, task, { layer, measure, low, high, both, selected }) 
     const value = measure.of(i);
     if (!(value >= low && value <= high)) return FADED; // NaN is outside, too
   }
-  if (mistake) return MISTAKE;
+  if (mistake && !(paint.voters && data)) return MISTAKE;
+  if (paint.voters) return data ? FADED : PLAIN; // rows of data have no such value
   return both && !data ? TRAINING : PLAIN;
 }
 

@@ -26,6 +26,7 @@ import { showSets } from "./sets.js";
 import { taskOf } from "./tasks.js";
 import * as theme from "./theme.js";
 import { showResult, showWhatIf } from "./whatif.js";
+import * as worth from "./worth.js";
 
 const app = { k: 5, chosen: null, original: null, answer: null, selected: [], lasso: [], columns: [], remember: () => {} };
 window.explorer = app; // for the console and for tests
@@ -166,7 +167,9 @@ const edit = (step) => app.tried((async () => {
   await reload(app.points, app.start, app.epsilon);
   app.task.forget?.();
   discs.forget();
+  worth.forget(app);
   app.map.restyle({ paint: await paintOf(app, $("colour").value) });
+  showLegend(app);
   app.histogram.measured();
   showSets(app);
   if (app.chosen !== null) await app.choose(app.chosen);
@@ -177,6 +180,7 @@ const edit = (step) => app.tried((async () => {
   app.say(`${changes.n_changed} of ${changes.n_asked} predictions change because of the edits.`);
   if ($("all-groups").open) showAllGroups(app, $("order")?.value);
   if ($("issues").open) await showIssues(app);
+  if ($("worth").open) await worth.showWorth(app);
   if ($("compare").open) await showDisagreements(app);
 })());
 
@@ -269,6 +273,7 @@ function listen() {
   });
   $("all-groups").addEventListener("toggle", () => $("all-groups").open && showAllGroups(app));
   $("issues").addEventListener("toggle", () => $("issues").open && app.tried(showIssues(app)));
+  $("worth").addEventListener("toggle", () => $("worth").open && app.tried(worth.showWorth(app)));
   $("compare").addEventListener("toggle", () => $("compare").open && app.tried(showDisagreements(app)));
   $("export-edits").addEventListener("click", () => app.tried(download("/explorer/edits.json", "edits.json")));
   $("export-table").addEventListener("click", () => app.tried(download(`/explorer/examples.csv?epsilon=${app.epsilon}`, "examples.csv")));
@@ -290,6 +295,7 @@ async function begin() {
   $("lead").textContent = start.guide.lead;
   $("map-help").textContent = `${start.map} Drag or use the arrow keys to move, the wheel or + and − to zoom.`;
   $("issues").hidden = start.private;
+  $("worth").hidden = !start.worth;
   $("compare").hidden = !start.compare;
   $("click").parentElement.hidden = !start.discs.length;
   $("all-groups").hidden = !start.groups.length;

@@ -2,9 +2,10 @@
 // A paint gives a point a code, and a code its colour and shape. names: of codes; ends: of a scale of numbers.
 
 import { get } from "./api.js";
-import { SERIES, colourOf, css, ramp, shapeOf } from "./colours.js";
+import { SERIES, colourOf, css, ramp, shapeOf, sides } from "./colours.js";
 import { isDark, palette } from "./palette.js";
 import { NONE } from "./points.js";
+import { points as written, unitOf, worthOf } from "./worth.js";
 
 const SHAPES = ["o", "s", "^", "D", "v", "P", "X"];
 
@@ -50,17 +51,27 @@ async function column(app, place) {
   return scale(name, (i) => found.numbers[i], found.ends?.length ? [at(0), at(1)] : [at(0.02), at(0.98)], found.ends);
 }
 
+// Worth, with zero in the middle; rows of data have none.
+async function worth(app) {
+  const values = await worthOf(app);
+  const sizes = Array.from(values, Math.abs).filter((value) => !Number.isNaN(value)).sort((a, b) => a - b);
+  const end = sizes[Math.floor(0.98 * (sizes.length - 1))] || 1e-6;
+  const ends = [`harms ≤ ${written(-end)}`, `≥ ${written(end)} helps`];
+  return { ...scale(`worth, in ${unitOf(app)}`, (i) => values[i], [-end, end], ends), voters: true, colour: (code) => sides(isDark(), SERIES)[code] };
+}
+
 // The values of the menu "Colour by", each with its name.
 export function choices(app) {
   const { task, points } = app;
   const trusted = points.asked.some((i) => !Number.isNaN(points.typicality[i]));
   return [...task.colours, ...(trusted ? [["typicality", "typicality"]] : []), ...(task.credibility ? [["credibility", "credibility"]] : []),
-    ...(task.unit === "number" ? [] : [["error", "error"]])];
+    ...(task.unit === "number" ? [] : [["error", "error"]]), ...(app.start.worth ? [["worth", "worth"]] : [])];
 }
 
 export async function paintOf(app, value) {
   if (value.startsWith("column:")) return column(app, Number(value.slice(7)));
   if (value === "typicality") return scale(value, (i) => app.points.typicality[i], [0, 1]);
+  if (value === "worth") return worth(app);
   if (value === "credibility") return scale(value, (i) => app.task.credibility(i), [0, 1]);
   if (value === "error" && app.task.unit !== "number") return errors(app);
   return own(app, value);

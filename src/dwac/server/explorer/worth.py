@@ -1,0 +1,128 @@
+"""What each training example is worth for the rows of a page whose labels are known, given its edits.
+
+worths = Worths(explorer)
+listed(worths, session)           # who helps most, who harms most, and what removing each would change, exactly
+column(worths, session)           # (n,): the worth of all points, for the map
+
+Found when a page first asks, and kept for the last edits. It takes seconds where many vote, so it runs without the lock
+of the explorer: other requests need not wait.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.drawing.records import plain
+from dwac.estimator.targets import NUMBERS
+from dwac.report.seen import seen
+from dwac.report.worth import Worth, drawn, judges_of, worth_for
+from dwac.server.explorer.state import Explorer
+from dwac.server.explorer.views import View
+
+SHOWN = 10  # of each kind
+_KEPT = 4
+
+
+@dataclass(eq=False)
+class Worths:
+    """What voters are worth, after the edits of any page."""
+
+    explorer: Explorer
+    _kept: OrderedDict[tuple[Any, ...], Worth] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # two requests of one page need the same
+
+    def of(self, session: str) -> Worth:
+        """With the edits of this page."""
+        self.explorer.require_open("it shows nothing of single training examples")
+        view = self.explorer.view(session)
+        key = tuple(sorted(view.edits.items()))
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = self._measured(view)
+            self._kept.move_to_end(key)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            return self._kept[key]
+
+    @property
+    def by_training(self) -> bool:
+        """Whether training examples judge, each without its own vote: no label of the data is known."""
+        return len(self._known) == 0
+
+    @cached_property
+    def _known(self) -> NDArray[np.int64]:
+        """Rows of data whose labels or numbers are known."""
+        explorer = self.explorer
+        known = explorer.task.known(explorer.examples.truth) if explorer.points.n_data else np.zeros(0, dtype=bool)
+        return np.flatnonzero(known)
+
+    def _measured(self, view: View) -> Worth:
+        explorer, points = self.explorer, self.explorer.points
+        n_training, references = points.n_training, points.references
+        rows = np.arange(n_training) if self.by_training else self._known
+        chosen = rows[drawn(len(rows), n_training)]
+        if self.by_training:
+            h, names = references.embeddings[chosen].cpu().numpy(), references.index_of_ids[chosen]
+        else:
+            h, names = explorer.examples.h[chosen], explorer.examples.ids[chosen]
+        own = np.full(len(chosen), -1)
+        if self.by_training or seen(explorer.clf, names, h).any():
+            own = view.clf.references_.index_of_ids.get_indexer(names)
+        # Those that were removed judge on: so what removing one changes is what the page then shows.
+        truth = points.values(view)[chosen + (0 if self.by_training else n_training)]
+        return worth_for(view.clf, judges_of(view.clf, h, truth, own), len(rows))
+
+
+def column(worths: Worths, session: str) -> NDArray[np.float32]:
+    """(n,): the worth of all points; NaN for rows of data and for voters that were removed."""
+    found, points = worths.of(session), worths.explorer.points
+    values = np.full(len(points), np.nan, dtype="<f4")
+    values[points.references.index_of_ids.get_indexer(found.table.index)] = found.table["worth"]
+    return values
+
+
+def listed(worths: Worths, session: str) -> dict[str, Any]:
+    """Who helps most and who harms most, and the mean probability or the squared error now and without each."""
+    found = worths.of(session)
+    helps, harms = found.ends(SHOWN)
+    return {
+        "helps": _rows(worths, session, found, helps),
+        "harms": _rows(worths, session, found, harms),
+        "before": _shown(found, found.whole),
+        "together": found.together,
+        "harming": found.harming,
+        "n": len(found.table),
+        "judges": len(found.judges.own),
+        "rows": found.n_rows,
+        "by_training": worths.by_training,
+    }
+
+
+def _rows(worths: Worths, session: str, found: Worth, part: pd.DataFrame) -> list[dict[str, Any]]:
+    points, task = worths.explorer.points, worths.explorer.task
+    places = points.references.index_of_ids.get_indexer(part.index)
+    values = points.values(worths.explorer.view(session))[places]
+    return [
+        {
+            "point": int(place),
+            "id": plain(name),
+            "true": task.named(value),
+            "worth": float(row["worth"]),
+            "standard_error": plain(float(row["standard_error"])),
+            "after": _shown(found, found.whole + row["if_removed"]),
+        }
+        for place, value, (name, row) in zip(places, values, part.iterrows(), strict=True)
+    ]
+
+
+def _shown(found: Worth, score: float) -> float:
+    """A probability, or a squared error."""
+    return float(-score if found.clf.target_.kind == NUMBERS else score)

@@ -1,0 +1,57 @@
+// What training examples are worth: who helps most, who harms most, and what removing each would change, exactly.
+
+import { bytes, get } from "./api.js";
+import { chip } from "./chips.js";
+import { $, brief, el, fill } from "./dom.js";
+
+export const unitOf = (app) => (app.task.unit === "number" ? "% of the variance" : "percentage points");
+
+// So many digits behind the point show the largest of some values, in hundredths.
+const digitsOf = (values) => Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(100 * Math.max(...values.map(Math.abs), 1e-8)))));
+
+// A worth in hundredths, with its sign.
+export function points(value, digits = digitsOf([value])) {
+  const shown = Math.abs(100 * value).toFixed(digits);
+  return Number(shown) === 0 ? "0" : `${value > 0 ? "+" : "\u2212"}${shown}`;
+}
+
+// Of all points, in their order; asked for once, and again after an edit.
+export async function worthOf(app) {
+  if (!app.worth) $("status").textContent = "Weighing votes \u2026";
+  app.worth ??= new Float32Array(await bytes("/explorer/worth/values"));
+  return app.worth;
+}
+export const forget = (app) => { app.worth = null; };
+
+export async function showWorth(app) {
+  const place = $("worth").querySelector("div");
+  const inside = place.contains(document.activeElement);
+  fill(place, el("p", { class: "note" }, "Weighing the vote of every training example \u2026"));
+  if (inside) $("worth").querySelector("summary").focus({ preventScroll: true });
+  const found = await get("/explorer/worth");
+  fill(place, el("p", { class: "note" }, app.start.guide.worth), el("p", { data: { before: String(found.before) } }, summary(app, found)),
+    el("p", { class: "buttons" }, el("button", { type: "button", id: "colour-worth", onclick: () => app.tried(app.setColour("worth")) }, "Colour the map by worth")),
+    part(app, "Help most", found.helps, found), part(app, found.harming ? "Harm most" : "Help least", found.harms, found));
+}
+
+function summary(app, { n, judges, rows, harming, together, by_training: training }) {
+  const count = (number) => number.toLocaleString("en");
+  const some = judges < rows ? `${count(judges)} drawn at random from ${count(rows)}` : count(judges);
+  const who = training ? `${some} training examples, each without its own vote` : `${some} of your rows`;
+  return `Judged by ${who}. All ${count(n)} together are worth ${points(together)}; ${count(harming)} of them harm more than they help.`;
+}
+
+function part(app, title, rows, { before }) {
+  const digits = digitsOf(rows.map(({ worth }) => worth));
+  const after = digitsOf(rows.map((row) => row.after - before));
+  const percent = (value) => (100 * value).toFixed(after);
+  const heads = [["example"], ["worth", true], ["if removed", true], [""]];
+  const error = ({ standard_error: e }) => (e === null ? null : `\u00b1 ${(200 * e).toFixed(digits)} (2 standard errors)`);
+  return [el("h3", {}, title), el("div", { class: "wide" }, el("table", { class: "worth", "aria-label": `${title}, in ${unitOf(app)}` },
+    el("thead", {}, el("tr", {}, heads.map(([name, number]) => (name ? el("th", { scope: "col", class: number ? "number" : null }, name) : el("td", {}))))),
+    el("tbody", {}, rows.map((row) => el("tr", { data: { point: row.point } },
+      el("td", {}, el("button", { type: "button", class: "link", onclick: () => app.choose(row.point, true) }, brief(row.id, 40)), " ", chip(app, row.true)),
+      el("td", { class: "number", data: { worth: String(row.worth) }, title: error(row) }, points(row.worth, digits)),
+      el("td", { class: "number", data: { after: String(row.after) } }, `${percent(before)} \u2192 ${percent(row.after)}\u00a0%`),
+      el("td", {}, el("button", { type: "button", "aria-label": `Remove ${brief(row.id, 40)}`, onclick: () => app.remove(row.point) }, "Remove")))))))];
+}

@@ -1,0 +1,131 @@
+"""Examples that help and harm most, in the report: the right ones, with the exact effect of removing each."""
+
+import re
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dwac import DWACClassifier, DWACRegressor, report
+from dwac.errors import InputError
+from dwac.report import findings, number_findings
+from dwac.report.worth import columns_of_people, drawn, judges_of, worth_for
+from dwac.report.worthy import points, worth_section
+from tests.report.test_report import Reader
+
+QUICK: dict[str, Any] = {"epochs": 4, "random_state": 0, "device": "cpu", "cross_fit": False, "verbose": False}
+
+
+def patients(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
+    """Two classes that follow a column; a tenth of the labels are wrong."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"dose": rng.normal(size=n), "sex": rng.choice(["f", "m"], n)})
+    X["native-country"] = pd.Series(rng.choice(["here", "there"], n)).where(rng.random(n) < 0.9)
+    X.index = pd.Index([f"p{seed}-{i}" for i in range(n)])
+    return X, pd.Series(np.where((X["dose"] > 0) ^ (rng.random(n) < 0.1), "ill", "well"), index=X.index)
+
+
+NEW, TRUE = patients(40, 1)
+
+
+@pytest.fixture(scope="module")
+def clf() -> DWACClassifier:
+    return DWACClassifier(**QUICK).fit(*patients(120, 0))
+
+
+@pytest.fixture(scope="module")
+def page(clf: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return report.write(clf, NEW, TRUE, tmp_path_factory.mktemp("worth") / "r.html", cases=0).read_text()
+
+
+def cells(page: str) -> list[list[str]]:
+    """The cells of the tables of this section, row by row."""
+    part = page.split('<section id="worth">')[-1].split("</section>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", part)]
+    return [[re.sub("<[^>]*>", "", cell).replace("&lt;", "<") for cell in row] for row in rows]
+
+
+def test_the_ten_best_and_the_ten_worst_are_listed_with_what_removing_each_changes(clf, page: str) -> None:
+    rows = {row[0]: row for row in cells(page)}
+    table = clf.worth(NEW, TRUE)["worth"].sort_values(ascending=False)
+    codes = [clf.classes_.tolist().index(label) for label in TRUE]
+    before = clf.predict_proba(NEW)[np.arange(40), codes].mean()
+    listed = [name for name in rows if name in table.index]
+    assert len(listed) == 20
+    np.testing.assert_allclose(table[listed[:10]], table[:10], atol=1e-4)
+    np.testing.assert_allclose(table[listed[10:]], table[:-11:-1], atol=1e-4)
+    for name in (listed[0], listed[-1]):
+        others = copy(clf.references_)
+        others.remove([name])
+        change = others.probabilities(clf.embed(NEW))[np.arange(40), codes].mean() - before
+        assert float(rows[name][3].replace("−", "-")) == pytest.approx(100 * change, rel=0.06)
+        assert float(rows[name][2].split()[0].replace("−", "-")) == pytest.approx(100 * table[name], rel=0.02)
+        assert rows[name][1] == patients(120, 0)[1][name]
+    text = " ".join("".join(Reader(page).text).split())
+    assert "the average over 40 test examples" in text
+    assert f"{int((table < 0).sum())} of them harm more than they help" in text
+
+
+def test_whose_data_carries_the_model_is_said_by_column(clf, page: str, tmp_path: Path) -> None:
+    assert columns_of_people(clf) == ["sex", "native-country"]
+    assert {"f", "m", "here", "there", "missing"} <= {row[0] for row in cells(page)}
+    codes = np.array([clf.classes_.tolist().index(label) for label in TRUE])
+    found = worth_for(clf, judges_of(clf, clf.embed(NEW), codes, np.full(40, -1)))
+    groups = found.by("sex")
+    assert groups["sum"].sum() == pytest.approx(found.together)
+    assert groups["worth"].sum() == pytest.approx(found.together, abs=2e-3)
+    others = copy(clf.references_)
+    women = clf.references_.index_of_ids[patients(120, 0)[0].loc[clf.references_.ids, "sex"] == "f"]
+    others.remove(women.tolist())
+    after = others.probabilities(clf.embed(NEW))[np.arange(40), codes].mean()
+    assert groups.loc["f", "if_removed"] == pytest.approx(after - found.whole, abs=1e-6)
+    named = {row[0] for row in cells(str(worth_section(findings.find(clf, NEW, TRUE), by="sex")))}
+    assert "f" in named
+    assert "here" not in named
+    with pytest.raises(InputError, match="by must name a column of the training data: dose, sex, native-country; got"):
+        report.write(clf, NEW, TRUE, tmp_path / "r.html", by="clinic")
+    with pytest.raises(InputError, match="a private report shows none"):
+        report.write(clf, NEW, TRUE, tmp_path / "r.html", by="sex", private=True)
+
+
+def test_a_private_report_names_nobody_who_helps_or_harms(clf) -> None:
+    assert worth_section(findings.find(clf, NEW, TRUE, private=True)) is None
+
+
+@pytest.mark.filterwarnings("ignore:.*an interval is finite only:dwac.errors.CalibrationWarning")
+def test_errors_of_numbers_rise_without_those_who_help() -> None:
+    X, _ = patients(90, 0)
+    reg = DWACRegressor(**QUICK).fit(X, 10 * X["dose"])
+    y = 10 * NEW["dose"]
+    found = number_findings.find(reg, NEW, y)
+    rows = {row[0]: row for row in cells(str(worth_section(found)))}
+    first = next(name for name in rows if name.startswith("p0-"))
+    others = copy(reg.references_)
+    others.remove([first])
+    errors = [_error(reg, references, y) for references in (reg.references_, others)]
+    assert float(rows[first][3].replace("−", "-")) == pytest.approx(100 * (errors[1] - errors[0]), rel=0.06)
+    whole = worth_for(reg, judges_of(reg, found.h, found.truth, np.full(40, -1))).whole
+    assert -whole == pytest.approx(errors[0], rel=1e-5)
+
+
+def _error(reg: DWACRegressor, references: Any, y: Any) -> float:
+    """The mean squared error of the voters' mean, in units of the variance."""
+    shares = np.exp(references.every_vote(reg.embed(NEW)))
+    means = shares @ references.targets.numpy()[:, 0] / shares.sum(axis=1)
+    return float((((means - y) / reg.target_.scale[1][0]) ** 2).mean())
+
+
+def test_few_of_many_rows_judge_always_the_same() -> None:
+    assert drawn(400, 1000).tolist() == list(range(400))
+    many = drawn(10_000, 1000)
+    assert len(np.unique(many)) == 500
+    np.testing.assert_array_equal(many, drawn(10_000, 1000))
+    assert [len(drawn(10_000, voters)) for voters in (20_000, 10**6)] == [250, 50]
+
+
+def test_values_of_a_column_have_equal_digits() -> None:
+    say = points([0.5, -0.001])
+    assert [say(value) for value in (0.5, -0.001, 0.0, np.nan)] == ["+50.0", "−0.1", "0", "–"]
