@@ -114,7 +114,7 @@ def tiny_bert(folder: Path) -> Path:
 
 def of_bert(folder: Path) -> Case:
     bert = tiny_bert(folder)
-    return Case(lambda: HuggingFaceEncoder(bert), TEXTS, OTHER_TEXTS)
+    return Case(lambda: HuggingFaceEncoder(bert, trained_layers="all"), TEXTS, OTHER_TEXTS)
 
 
 def of_module(module: nn.Module, X: Any, other: Any) -> Case:

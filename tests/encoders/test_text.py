@@ -14,12 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import dwac
+from dwac import DWACClassifier
 from dwac.encoders import hf_tokenizer
-from dwac.encoders.huggingface import HuggingFaceEncoder
+from dwac.encoders.huggingface import HuggingFaceEncoder, PooledModel
 from dwac.encoders.text import TextEncoder, character_hashes, pair_hashes, tokenise, word_hash
 from dwac.encoders.text_networks import AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 from dwac.nn import Ensemble, WeightedAverage
+from dwac.training.run import groups_of
 
 TEXTS = [
     "How do I sort a list in C++?",
@@ -465,7 +468,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_a_hugging_face_model_is_a_backbone(tiny_bert: Path, pooling: str) -> None:
-    encoder = HuggingFaceEncoder(tiny_bert, pooling=pooling).fit(TEXTS)
+    encoder = HuggingFaceEncoder(tiny_bert, pooling=pooling, trained_layers="all").fit(TEXTS)
     ids, mask = encoder.transform(TEXTS)
     assert ids.shape == mask.shape == (10, 12)  # two of 14 places are never used
     assert ids.dtype == mask.dtype == torch.int64
@@ -504,8 +507,72 @@ def test_an_unfitted_hugging_face_encoder_is_copied_by_its_configuration(tiny_be
     again = restored(HuggingFaceEncoder(tiny_bert, pooling="first"))
     with pytest.raises(DwacError, match="call fit first"):
         again.transform(TEXTS)
-    first, second = (e.fit(TEXTS).network().state_dict() for e in (again, HuggingFaceEncoder(tiny_bert)))
+    first, second = (e.fit(TEXTS).network().shared.state_dict() for e in (again, HuggingFaceEncoder(tiny_bert)))
     assert same(tuple(first.values()), tuple(second.values()))  # the pretrained weights
+
+
+def test_a_fixed_model_reads_each_text_once_and_stays_as_it_is(tiny_bert: Path, tmp_path: Path) -> None:
+    X, y = [f"{text} {i}" for i, text in enumerate(TEXTS * 3)], np.arange(30) % 2
+    clf = DWACClassifier(f"huggingface:{tiny_bert}", epochs=2, random_state=0, verbose=False, device="cpu")
+    read, forward = [], PooledModel.forward
+
+    def counted(self: PooledModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        read.append(self.training)
+        return forward(self, ids, mask)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PooledModel, "forward", counted)
+        clf.fit(X, y)
+    assert read == [False]
+    backbone = clf.model_.backbone
+    assert len(backbone) == clf.model_.ensemble_size == 4
+    before = clf.encoder_.network().shared.state_dict()
+    assert all(torch.equal(part, before[name]) for name, part in backbone.shared.state_dict().items())
+    p = clf.predict_proba(X)
+    np.testing.assert_array_equal(np.concatenate([clf.predict_proba([text]) for text in X[:6]]), p[:6])
+    clf.save(tmp_path / "model")
+    np.testing.assert_allclose(dwac.load(tmp_path / "model").predict_proba(X), p, atol=1e-6)
+
+
+def test_lower_layers_learn_more_slowly_or_not_at_all(tiny_bert: Path) -> None:
+    network: Any = HuggingFaceEncoder(tiny_bert, trained_layers=1).fit(TEXTS).network()
+    learning = {name for name, part in network.named_parameters() if part.requires_grad}
+    assert learning
+    assert all(".layer.1." in name for name in learning)
+    rates = {".layer.1.": 0.1, ".layer.0.": 0.09, "embeddings": 0.081}
+    for name, rate in network.rates.items():
+        assert rate == pytest.approx(next((rates[part] for part in rates if part in name), 0.1))
+    model = WeightedAverage(network, 2, n_features=16)
+    shares = {group["share"]: len(group["params"]) for group in groups_of(model)}
+    assert shares.pop(1.0) == 2  # the embedding layer is new
+    assert sum(shares.values()) == len(network.rates)
+
+
+def test_a_model_is_pooled_as_sentence_transformers_does(tiny_bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_bert, tmp_path / "model")
+    modules = [{"path": "", "type": "x.models.Transformer"}, {"path": "1_Pooling", "type": "x.models.Pooling"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    (folder / "1_Pooling").mkdir()
+    for asked, expected in (
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "first"),
+        ({"pooling_mode": "mean"}, "mean"),
+    ):
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(asked))
+        encoder = HuggingFaceEncoder(folder).fit(TEXTS)
+        assert encoder.config()["chosen"]["pooling"] == expected
+        assert encoder.transform(TEXTS)[0].shape[1] == 5
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
+    with pytest.raises(InputError, match="pooled by max_tokens"):
+        HuggingFaceEncoder(folder).fit(TEXTS)
+    assert HuggingFaceEncoder(folder, pooling="first", max_length=7).fit(TEXTS).transform(TEXTS)[0].shape[1] == 7
+
+
+def test_a_model_may_come_in_a_package(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(tiny_bert, tmp_path / "some_tiny_bert" / "files")
+    (tmp_path / "some_tiny_bert" / "__init__.py").write_text("raise RuntimeError('code of a model is never run')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert HuggingFaceEncoder("some-tiny-bert").fit(TEXTS).network().shared.width == 16
 
 
 def test_weights_other_than_safetensors_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
@@ -522,7 +589,7 @@ def test_a_hugging_face_model_must_be_there_and_be_an_encoder(tiny_bert: Path, t
     (folder / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
     with pytest.raises(InputError, match="choose an encoder"):
         HuggingFaceEncoder(folder).fit(TEXTS)
-    with pytest.raises(InputError, match="'mean' or 'first'"):
+    with pytest.raises(InputError, match="'auto', 'mean' or 'first'"):
         HuggingFaceEncoder(tiny_bert, pooling="max")
     with pytest.raises(ShapeError, match="at least 1"):
         HuggingFaceEncoder(tiny_bert).fit([])

@@ -31,10 +31,15 @@ class Recipe:
     embedding_size: int | None = None  # None: the number of classes, as in the paper
     penalty: float = 1e-3  # of mean ‖h‖² in the loss
     auxiliary_weight: float = 0.0  # of a softmax's cross-entropy in the loss
-    ensemble_size: int = 1  # networks that vote together on a GPU; on a CPU only one
+    ensemble_size: int = 1  # networks that vote together on a GPU; on a CPU only one, unless they are small
+    small: bool = False
     mixed_precision: bool = False  # on a GPU
     compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
     threads: int | None = None  # on a CPU: more than so many do not make training faster; None: all are of use
+
+    def networks_on(self, device: torch.device) -> int:
+        """How many networks to train, where nobody says."""
+        return self.ensemble_size if self.small or device.type == "cuda" else 1
 
 
 class Encoder(ABC):

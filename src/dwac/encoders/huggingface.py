@@ -1,19 +1,23 @@
-"""Any Hugging Face text encoder as a backbone, by name or local folder; nothing is downloaded unless requested.
+"""Any Hugging Face text encoder as a backbone: by name, folder or package; nothing is downloaded unless requested.
 
 encoder = HuggingFaceEncoder("folder/with/model").fit(X)      # X: one text per example
 input_ids, attention_mask = encoder.transform(X)              # int64 (n, length) each
-features = encoder.network()(input_ids, attention_mask)       # (n, hidden size)
+features = encoder.network()(input_ids, attention_mask)       # (n, hidden size), or (n, 1, …) of a head over them
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -23,7 +27,10 @@ from dwac.encoders.hf_tokenizer import MOST_TOKENS, encoded, numbers_of, require
 from dwac.encoders.text import text_distances, texts_of
 from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
+from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
+from dwac.nn.shared_backbone import SharedBackbone
+from dwac.reference import filled
 
 # Models that transformers builds from the configuration alone: without another model, or code from the hub.
 # fmt: off
@@ -38,6 +45,21 @@ MODEL_TYPES = (
 _DROPPED = re.compile(
     r"_.*|.*implementation.*|.*backbone.*|auto_map|quantization_config|transformers_version|num_labels|id2label|label2id"
 )
+_FEW = 2000  # texts: fewer are better served by fixed features
+_TOP, _DECAY = 0.1, 0.9  # learning rates: of the uppermost layer as a share of what is new, and from layer to layer
+_FINE_TUNED = Recipe(epochs=5, batch_size=64, learning_rate=5e-4, weight_decay=1e-2, patience=2, mixed_precision=True)
+_FIXED = Recipe(
+    epochs=40,
+    batch_size=128,
+    learning_rate=1e-3,
+    weight_decay=1e-2,
+    patience=8,
+    penalty=1e-2,
+    ensemble_size=4,
+    small=True,
+)
+_POOLINGS = ("mean", "first")
+_TOGETHER = 4  # texts read together on a CPU: short ones take a third of the time
 _LARGEST = 2**24  # limit of any number in a configuration
 _MOST = {
     "layers": 256,
@@ -49,38 +71,49 @@ _MOST = {
 
 
 class HuggingFaceEncoder(Encoder):
-    """A pretrained encoder such as BERT, with its own tokeniser; all of its weights are fine-tuned.
+    """A pretrained encoder such as BERT, with its own tokeniser: fine-tuned, or fixed under a small network.
+
+    Fixed, it reads each training text once, and the small network is trained in seconds, without a GPU. Fine-tuned, its
+    lower layers learn more slowly than the upper ones, and all more slowly than what is new.
 
     Once fitted, its `config` holds the architecture and the whole tokeniser, so that a saved model needs neither the
     hub nor the folder. Weights are read only from safetensors files, and code that comes with a model is never run.
 
     Args:
-        name_or_folder: a model's name on the Hugging Face hub, or a folder with its files.
-        pooling: "mean" of the tokens' last hidden states, or that of the "first" token.
-        max_length: only the first so many tokens of a text are read.
+        name_or_folder: a folder with the model's files, an installed package that has such a folder, or a model's name
+            on the Hugging Face hub.
+        pooling: "mean" of the tokens' last hidden states, or that of the "first" token; "auto": as
+            sentence-transformers does, if the model has its files, else the mean.
+        max_length: only the first so many tokens of a text are read; None: as sentence-transformers does, else 256.
+        trained_layers: how many of the upper layers are fine-tuned, or "all"; 0: none; "auto": all on a machine with a
+            GPU if there are 2,000 texts or more, else none.
         local_files_only: False allows downloading the model.
     """
 
     kind = "huggingface"
-    recipe = Recipe(epochs=5, batch_size=64, learning_rate=5e-5, weight_decay=1e-2, patience=2, mixed_precision=True)
 
     def __init__(
         self,
         name_or_folder: str | Path,
         *,
-        pooling: str = "mean",
-        max_length: int = 256,
+        pooling: str = "auto",
+        max_length: int | None = None,
+        trained_layers: int | str = "auto",
         local_files_only: bool = True,
     ) -> None:
-        if pooling not in ("mean", "first"):
-            raise InputError(f"unknown pooling {pooling!r}; choose 'mean' or 'first'")
+        if pooling not in ("auto", *_POOLINGS):
+            raise InputError(f"unknown pooling {pooling!r}; choose 'auto', 'mean' or 'first'")
+        if trained_layers not in ("auto", "all"):
+            checks.positive_int(trained_layers, "trained_layers", minimum=0)  # type: ignore[arg-type]
         self.settings: dict[str, Any] = {
             "name_or_folder": str(name_or_folder),
             "pooling": pooling,
-            "max_length": checks.positive_int(max_length, "max_length", minimum=3),
+            "max_length": None if max_length is None else checks.positive_int(max_length, "max_length", minimum=3),
+            "trained_layers": trained_layers,
             "local_files_only": bool(local_files_only),
         }
         self._model: dict[str, Any] | None = None  # the architecture, as transformers describes it
+        self._chosen: dict[str, Any] = {}  # how it is pooled, and how many layers are trained
         self._tokenizer_json = ""
         self._tokenizer: Any = None
         self._pretrained = False  # whether networks start from the pretrained weights
@@ -102,7 +135,11 @@ class HuggingFaceEncoder(Encoder):
             raise InputError(
                 f"{self._name} must have a fast tokeniser (tokenizer.json) with a padding token; choose another model"
             )
-        limits = [self.settings["max_length"], tokenizer.model_max_length, MOST_TOKENS]
+        pooling, usual = _as_in_sentence_transformers(self._file)
+        pooling = pooling if self.settings["pooling"] == "auto" else self.settings["pooling"]
+        if pooling not in _POOLINGS:
+            raise InputError(f"{self._name} is pooled by {pooling}, which is not supported; choose 'mean' or 'first'")
+        limits = [self.settings["max_length"] or usual or 256, tokenizer.model_max_length, MOST_TOKENS]
         if getattr(described, "max_position_embeddings", None):
             limits.append(described.max_position_embeddings - 2)  # RoBERTa's first two positions are not for tokens
         backend = tokenizer.backend_tokenizer
@@ -114,6 +151,10 @@ class HuggingFaceEncoder(Encoder):
         backend.enable_padding(length=length, pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
         described = json.loads(described.to_json_string(use_diff=False))
         self._model = _plain(described)
+        trained = self.settings["trained_layers"]
+        if trained == "auto":
+            trained = "all" if torch.cuda.is_available() and len(texts) >= _FEW else 0
+        self._chosen = {"pooling": pooling, "trained_layers": trained}
         self._tokenizer_json, self._pretrained = backend.to_str(), True
         self._tokenizer = restored(
             self._tokenizer_json, self._n_words
@@ -139,8 +180,26 @@ class HuggingFaceEncoder(Encoder):
                 raise InputError(f"the saved model's {name} must be at most {most:,}; got {value!r:.40}")
         self.transform(["a"])
 
+    @property
+    def recipe(self) -> Recipe:  # type: ignore[override]
+        """Settings for fine-tuning, or for a small network over fixed features."""
+        return _FIXED if self._chosen.get("trained_layers", "all") == 0 else _FINE_TUNED
+
     def network(self) -> nn.Module:
         """The pretrained model; or, if restored from a config, a new one of the same architecture."""
+        return self.ensemble(1) if self._fixed else self._pooled()
+
+    def ensemble(self, size: int) -> Ensemble:
+        """Several small networks over one pretrained model."""
+        pooled = self._pooled()
+        return SharedBackbone(pooled, [FeatureHead(pooled.width) for _ in range(size)], fixed=self._fixed)
+
+    @property
+    def _fixed(self) -> bool:
+        self._require_fit()
+        return bool(self._chosen["trained_layers"] == 0)
+
+    def _pooled(self) -> PooledModel:
         model_config = self._require_fit()
         if self._pretrained:
             model = self._load("AutoModel", use_safetensors=True)
@@ -155,11 +214,16 @@ class HuggingFaceEncoder(Encoder):
             model = transformers.AutoModel.from_config(
                 described, trust_remote_code=False, attn_implementation=attention
             )
-        return PooledModel(model.float(), self.settings["pooling"])
+        return PooledModel(model.float(), self._chosen["pooling"], self._chosen["trained_layers"])
 
     def config(self) -> dict[str, Any]:
         """The settings; once fitted, also the model's architecture and its tokeniser."""
-        return {"settings": dict(self.settings), "model": self._model, "tokenizer": self._tokenizer_json}
+        return {
+            "settings": dict(self.settings),
+            "chosen": dict(self._chosen),
+            "model": self._model,
+            "tokenizer": self._tokenizer_json,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -172,6 +236,7 @@ class HuggingFaceEncoder(Encoder):
             _require_type(config["model"].get("model_type"), "the saved model")
             encoder._model = _plain(config["model"])
         encoder._tokenizer_json = config["tokenizer"]
+        encoder._chosen = _checked(config.get("chosen", {"pooling": config["settings"].get("pooling", "mean")}))
         return encoder
 
     def records(self, X: Any) -> pd.DataFrame:
@@ -195,12 +260,25 @@ class HuggingFaceEncoder(Encoder):
         transformers = required("transformers")
         local = self.settings["local_files_only"]
         try:
-            return getattr(transformers, what).from_pretrained(
-                self._name, local_files_only=local, trust_remote_code=False, **options
-            )
+            with _quiet(transformers):
+                return getattr(transformers, what).from_pretrained(
+                    _source(self._name), local_files_only=local, trust_remote_code=False, **options
+                )
         except (OSError, ValueError) as error:
             hint = "; give a folder, or set local_files_only=False to download it" if local else ""
             raise InputError(f"{self._name} must be a readable model; {what} failed: {error}{hint}") from None
+
+    def _file(self, name: str) -> Any:
+        """What a JSON file of the model holds; None if there is none."""
+        transformers = required("transformers")
+        absent = {f"_raise_exceptions_for_{why}": False for why in ("missing_entries", "connection_errors")}
+        try:
+            path = transformers.utils.cached_file(
+                _source(self._name), name, local_files_only=self.settings["local_files_only"], **absent
+            )
+            return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
 
     def _require_fit(self) -> dict[str, Any]:
         if self._model is None:
@@ -209,24 +287,131 @@ class HuggingFaceEncoder(Encoder):
 
 
 class PooledModel(nn.Module):
-    """input_ids, attention_mask (n, length) → (n, hidden size): a model's last hidden states, pooled over tokens."""
+    """input_ids, attention_mask (n, length) → (n, hidden size): a model's last hidden states, pooled over tokens.
 
-    rows_at_once: ClassVar = {"cpu": 1, "cuda": 32}
+    trained_layers: how many of the upper layers learn, or "all".
+    """
 
-    def __init__(self, model: nn.Module, pooling: str) -> None:
+    rows_at_once: ClassVar = {"cpu": 256, "cuda": 32}
+
+    def __init__(self, model: nn.Module, pooling: str, trained_layers: int | str = "all") -> None:
         super().__init__()
         self.model, self.pooling = model, pooling
         pooler = getattr(model, "pooler", None)
         if isinstance(pooler, nn.Module):
             pooler.requires_grad_(False)  # unused: its weights would get no gradient
+        depths = self._depths()
+        for name, part in self.named_parameters():
+            if trained_layers != "all" and depths[name] >= int(trained_layers):
+                part.requires_grad_(False)
+        self.rates = {name: _TOP * _DECAY ** depths[name] for name in depths}
+
+    def _depths(self) -> dict[str, int]:
+        """How far below the top the layer of each parameter is: 0 in the uppermost layer and above it."""
+        names = [name for name, _ in self.named_parameters()]
+        layers = {name: int(found[1]) for name in names if (found := re.search(r"\blayers?\.(\d+)\.", name))}
+        n = max(layers.values(), default=-1) + 1
+        below = {name: n for name in names if "embedding" in name}
+        return dict.fromkeys(names, 0) | below | {name: n - 1 - layer for name, layer in layers.items()}
+
+    @property
+    def width(self) -> int:
+        """How many features it returns."""
+        config: Any = self.model.config
+        return int(config.hidden_size)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """The mean over all tokens except padding, or the state of the first token."""
-        states: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        if self.training or input_ids.is_cuda or len(input_ids) == 0:
+            return self._pooled(input_ids, attention_mask)
+        return self._by_length(input_ids, attention_mask)
+
+    def _by_length(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """On a CPU, texts of one length together, without padding: always four, so that each rounds as if alone."""
+        texts, places = torch.unique(torch.stack([ids, mask], dim=1), dim=0, return_inverse=True)
+        ids, mask = texts.unbind(dim=1)
+        lengths = (mask * torch.arange(1, mask.shape[1] + 1)).amax(dim=1)
+        found = torch.empty(len(ids), self.width)
+        for length in lengths.unique().clamp_min(1).tolist():
+            for rows in torch.nonzero(lengths.clamp_min(1) == length)[:, 0].split(_TOGETHER):
+                parts = (filled(part[rows, :length], _TOGETHER) for part in (ids, mask))
+                found[rows] = self._pooled(*parts)[: len(rows)]
+        return found[places]
+
+    def _pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
+        states: Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.pooling == "first":
             return states[:, 0]
-        share = attention_mask / attention_mask.sum(dim=1, keepdim=True).clamp_min(1)
+        share = mask / mask.sum(dim=1, keepdim=True).clamp_min(1)
         return weighted_sum(share, states)
+
+
+class FeatureHead(nn.Module):
+    """(n, width) → (n, width + hidden): standardised features of a pretrained network, and a layer over them.
+
+    In training, a fifth of the features is dropped: several such heads then differ, and vote better together.
+    """
+
+    def __init__(self, width: int, hidden: int = 256) -> None:
+        super().__init__()
+        self.standardise = nn.Sequential(nn.LayerNorm(width, elementwise_affine=False), nn.Dropout(0.2))
+        self.layer = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(0.3))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Both, side by side."""
+        features = self.standardise(features)
+        return torch.cat([features, self.layer(features)], dim=1)
+
+
+def _source(name: str) -> str:
+    """Where the files are: a folder, also one in an installed package of that name, or else the name for the hub."""
+    package = name.replace("-", "_")
+    if Path(name).is_dir() or not package.isidentifier():
+        return name
+    found = find_spec(package)
+    for place in (found and found.submodule_search_locations) or ():
+        for config in sorted(Path(place).rglob("config.json")):
+            if any(config.parent.glob("*.safetensors")):
+                return str(config.parent)
+    return name
+
+
+def _as_in_sentence_transformers(file: Callable[[str], Any]) -> tuple[str, int | None]:
+    """How sentence-transformers pools the tokens of a model, and how many it reads; by default the mean, and None."""
+    modules, read = file("modules.json"), file("sentence_bert_config.json")
+    length = read.get("max_seq_length") if isinstance(read, dict) else None
+    length = length if isinstance(length, int) and length >= 3 else None
+    places = [step["path"] for step in modules or () if str(step.get("type")).endswith(".Pooling")]
+    pooling = (file(f"{places[0]}/config.json") if places else None) or {}
+    modes = [name.removeprefix("pooling_mode_") for name, asked in pooling.items() if asked is True]
+    mode = " and ".join(modes) or pooling.get("pooling_mode", "mean")
+    return {"mean_tokens": "mean", "cls_token": "first", "cls": "first"}.get(mode, mode), length
+
+
+def _checked(chosen: Any) -> dict[str, Any]:
+    """What a stored encoder had chosen, if it can be built so."""
+    found = {"trained_layers": "all", **chosen} if chosen else {}
+    layers = found.get("trained_layers", 0)
+    whole = isinstance(layers, int) and not isinstance(layers, bool) and layers >= 0
+    if found and (found.get("pooling") not in _POOLINGS or not (whole or layers == "all")):
+        raise InputError(
+            "the saved model must be pooled by 'mean' or 'first' and say how many layers are trained; "
+            f"got {chosen!r:.100}"
+        )
+    return found
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Without a progress bar for what takes a moment."""
+    log = transformers.utils.logging
+    shown = log.is_progress_bar_enabled()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            log.enable_progress_bar()
 
 
 def _require_type(model_type: Any, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
@@ -30,6 +31,7 @@ from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.nn.batches import Inputs
 from dwac.nn.ranks import shared, sharing
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
+from dwac.training.fixed import fixed_features
 from dwac.training.progress import progress_bar
 from dwac.training.threads import few_threads
 
@@ -131,14 +133,15 @@ class DWACEstimator(Editable):
         by_class = self._class_weights(target, codes[parts.training])
         seed = int(rng.randint(2**31 - 1))
         inputs = self._encoded(encoder, X, codes, parts)
-        with few_threads(encoder.recipe.threads):
+        with few_threads(encoder.recipe.threads), ExitStack() as fixed:
             device = device_of(self.device)
             with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
                 torch.manual_seed(seed)
-                ensemble_size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
+                ensemble_size = self.ensemble_size or encoder.recipe.networks_on(device)
                 ensemble_size = FOLDS * VIEWS if crossed else ensemble_size
                 task = self._task(target, codes, reading.exact, parts.training)
                 model = self._new_model(encoder, target, ensemble_size, task=task).to(device)
+                inputs = fixed.enter_context(fixed_features(model, inputs, show=self.verbose))
                 folds = folds_of(torch.as_tensor(codes), seed=seed)
                 if crossed:
                     history = self._cross_fit(

@@ -129,7 +129,7 @@ class StreamingEstimator(ShardedEstimator):
         device = device_of(self.device)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
             torch.manual_seed(seed)
-            size = self.ensemble_size or (encoder.recipe.ensemble_size if device.type == "cuda" else 1)
+            size = self.ensemble_size or encoder.recipe.networks_on(device)
             task = self._task(target, codes, np.zeros((len(codes), 0)), np.arange(len(codes)))
             model = self._new_model(encoder, target, size, task=task).to(device)
             chosen = self._remembered(found, codes, draws, size * (self.embedding_size or 32))

@@ -46,9 +46,15 @@ def log_class_weights(model: Model, x: Tensor | Inputs, *, batch_size: int | Non
 @torch.no_grad()
 def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
     """Embeddings h of many examples, (n, model.vector_size), in batches and evaluation mode."""
-    inputs = inputs_of(x)
+    return apply(model, model.embed, inputs_of(x), batch_size=batch_size)
+
+
+def apply(
+    model: Model, function: Callable[[Inputs], Tensor], inputs: Inputs, *, batch_size: int | None = None
+) -> Tensor:
+    """A function of batches, such as a part of the model, applied to many examples in evaluation mode."""
     size = batch_size or _rows_at_once(model, inputs)
-    return over_ranks(lambda *parts: _mapped(model, model.embed, parts, size), *inputs)
+    return over_ranks(lambda *parts: _mapped(model, function, parts, size), *inputs)
 
 
 @torch.no_grad()

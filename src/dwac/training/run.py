@@ -54,10 +54,12 @@ class Run:
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.voters = Sampler(self.y)
         graph = settings.compiled and self.y.is_cuda
-        rate = torch.tensor(settings.learning_rate, device=self.y.device) if graph else settings.learning_rate
+        groups = groups_of(self.model)
+        for group in groups if graph else ():
+            group["lr"] = torch.tensor(settings.learning_rate, device=self.y.device)
         self.optimizer = AdamW(
-            self.model.parameters(),
-            lr=rate,
+            groups,
+            lr=settings.learning_rate,
             betas=(0.9, settings.beta2),
             weight_decay=settings.weight_decay,
             fused=True,
@@ -121,7 +123,7 @@ class Run:
 
     def _set_rate(self, factor: float) -> None:
         for group in self.optimizer.param_groups:
-            rate = factor * self.settings.learning_rate
+            rate = factor * group["share"] * self.settings.learning_rate
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
             else:
@@ -240,6 +242,18 @@ class Run:
             "network": [[name, *part.shape] for name, part in state_of(self.model)],
             "data": [checksum(part) for part in data],
         } | ({} if self.block_rows is None else {"block_rows": self.block_rows})
+
+
+def groups_of(model: Model) -> list[dict[str, Any]]:
+    """The parameters in groups of equal learning rate, and the share of the rate that each has.
+
+    A pretrained backbone names the shares of its parameters in `rates`: its layers should change less than the rest.
+    """
+    rates = {f"backbone.{name}": rate for name, rate in getattr(model.backbone, "rates", {}).items()}
+    groups: dict[float, list[Tensor]] = {}
+    for name, part in model.named_parameters():
+        groups.setdefault(rates.get(name, 1.0), []).append(part)
+    return [{"params": parts, "share": share} for share, parts in groups.items()]
 
 
 def state_of(model: Model) -> Iterator[tuple[str, Tensor]]:

@@ -1,0 +1,43 @@
+"""What a fixed network says of the training rows is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from dwac.nn.batches import Inputs, apply
+from dwac.nn.heads import Model
+from dwac.nn.shared_backbone import SharedBackbone
+from dwac.training.progress import rows_bar
+
+
+@contextmanager
+def fixed_features(model: Model, inputs: Inputs, *, show: bool | str = "auto") -> Iterator[Inputs]:
+    """Inside the context, what a model with a fixed backbone takes instead of inputs: the features of that backbone.
+
+    Other models take their inputs.
+    """
+    backbone = model.backbone
+    if not isinstance(backbone, SharedBackbone) or not backbone.fixed:
+        yield inputs
+        return
+    done = 0
+    with rows_bar("reading", len(inputs[0]), show=show) as tell:
+
+        def features(part: Inputs) -> Tensor:
+            nonlocal done
+            found: Tensor = backbone.shared(*part)
+            done += len(found)
+            tell(min(done, len(inputs[0])))
+            return found
+
+        with torch.no_grad():
+            found = apply(model, features, inputs)
+    backbone.given = True
+    try:
+        yield (found,)
+    finally:
+        backbone.given = False
