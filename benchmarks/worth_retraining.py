@@ -1,4 +1,4 @@
-"""Claim: what a vote is worth given the embedding says much of what retraining without the example would say.
+"""Claim: what a vote is worth given the embedding agrees in part with what retraining without the example would say.
 
 `clf.worth` values votes; the network was trained on all examples and stays as it is. Here the network is trained again,
 with default settings, on other sets of the same 60 rows of two tables, with right labels and with a tenth of them
@@ -8,10 +8,10 @@ flipped; and each time the mean probability of the true labels of rows that neve
 - Banzhaf: sets that have each row with probability one half, each set with a seed of its own. A row's value is the mean
   over sets that have it, less the mean over those that do not (Wang and Jia 2023). No set is too small to train on.
 
-Beside them, the same two values and the Shapley value of the vote given the embedding, from models of all rows. The rank
-correlation is that of one model with what retraining says, the mean over several models; its interval is that of rows
-drawn again (bootstrap). What retraining says is itself noisy, as one row changes a network less than a seed does: `halves`
-is the rank correlation of two halves of the same fits, and `ceiling` the root of what that makes for all fits
+Beside them, the same two values and the Shapley value of the vote given the embedding, from models of all rows. The
+rank correlation is that of one model with what retraining says, the mean over several models; its interval is that of
+rows drawn again (bootstrap). What retraining says is itself noisy, as one row changes a network less than a seed does:
+`halves` is the rank correlation of two halves of the same fits, and `ceiling` the root of what that makes for all fits
 (Spearman and Brown): what a measure without any error could be expected to reach.
 
     python -m benchmarks.worth_retraining --jobs 16
