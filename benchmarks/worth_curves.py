@@ -1,4 +1,4 @@
-"""Claim: removing the examples of least worth costs little, and removing those of most worth costs much.
+"""Claim: where labels are wrong, removing examples of least worth helps; removing those of most worth harms most.
 
 Training rows are ordered by what they are worth; of each class the same share is removed, the least worthy or the most
 worthy, or the most worthy alone are kept; and accuracy and log-loss are measured on test rows (a) with the network as

@@ -16,6 +16,7 @@ and on breast cancer. There the expected Shapley worth was below random: a proba
 so that the highest are those about which the model is sure.
 
     python -m benchmarks.worth_next --jobs 16
+    python -m benchmarks.worth_next --network fixed --name worth_next_fixed
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from dwac.worth import of_mean
 
 NAMES = ("adult", "covertype", "digits", "subjectivity")
 CHOICES = ("label_next", "expected Shapley worth", "margin", "entropy", "random")
+NETWORKS = ("retrained", "fixed")
 SEEDS = (0, 1, 2, 3, 4)
 FIRST, BATCH, BATCHES, POOL, JUDGES, TEST = 40, 20, 6, 600, 150, 800
 SETTINGS: dict[str, dict[str, Any]] = {"subjectivity": {"calibration_size": 0}}
@@ -122,7 +124,7 @@ def curve(case: Case) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Means over seeds, one row per curve; differences from random, seed by seed."""
+    """Means over seeds, one row per curve, if it has all of them; differences from random, seed by seed."""
     keys, points = ["name", "network", "choice"], pd.DataFrame(rows)
     chosen = points[points["labels"] > FIRST]
     means = chosen.groupby([*keys, "seed"])[["accuracy", "log-loss"]].mean()
@@ -138,7 +140,12 @@ def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         by_labels = part.groupby("labels")["accuracy"].mean()
         found |= {f"at {labels}": by_labels.get(labels, np.nan) for labels in (40, 60, 100, 160)}
         curves.append(found)
-    return pd.DataFrame(curves).sort_values(["dataset", "network"], kind="stable").round(4)
+    return complete(pd.DataFrame(curves).sort_values(["dataset", "network"], kind="stable").round(4))
+
+
+def complete(table: pd.DataFrame) -> pd.DataFrame:
+    """The curves that an early end left no gaps in."""
+    return table[table["seeds"] == len(SEEDS)]
 
 
 def main() -> None:
@@ -146,13 +153,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="curves side by side, each with one thread")
     parser.add_argument("--seconds", type=float, default=1e6, help="stop after so long")
+    parser.add_argument("--network", choices=NETWORKS, action="append")
+    parser.add_argument("--name", default="worth_next")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     for name in NAMES:
         everything(name)  # once, for all processes
     cases = [
         Case(name, network, choice, seed)
-        for network in ("retrained", "fixed")
+        for network in asked.network or NETWORKS
         for seed in SEEDS
         for name in reversed(NAMES)
         for choice in CHOICES
@@ -171,7 +180,7 @@ def main() -> None:
     )
     config = {"first labels": FIRST, "batch": BATCH, "batches": BATCHES, "pool": POOL, "test rows": TEST}
     config |= {"settings that are not the defaults": str(SETTINGS), "jobs": asked.jobs}
-    record.write("worth_next", claim, config, table(rows))
+    record.write(asked.name, claim, config, table(rows))
 
 
 if __name__ == "__main__":
