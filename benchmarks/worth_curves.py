@@ -1,4 +1,4 @@
-"""Claim: where labels are wrong, removing examples of least worth helps; removing those of most worth harms most.
+"""Claim: where labels are wrong, removing examples of least worth helps, and of most worth harms more than random.
 
 Training rows are ordered by what they are worth; of each class the same share is removed, the least worthy or the most
 worthy, or the most worthy alone are kept; and accuracy and log-loss are measured on test rows (a) with the network as
@@ -243,7 +243,16 @@ def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         for step in STEPS if key[3] != "nothing removed" else ():
             found |= {f"{name} at {step:.0%}": means[name].get(step, np.nan) for name in means}
         curves.append(found)
-    return pd.DataFrame(curves).sort_values(keys[:3], kind="stable").round(4)
+    return with_means(pd.DataFrame(curves).sort_values(keys[:3], kind="stable").round(4), keys)
+
+
+def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The same, with means over the datasets below; keys: the columns that name a curve, the dataset first."""
+    n = table["dataset"].nunique()
+    means = table.groupby(keys[1:], sort=False).mean(numeric_only=True).reset_index()
+    about = [column for column in means if column not in keys and column.startswith("±")]
+    means[about] = np.nan  # errors of single datasets
+    return pd.concat([table, means.assign(dataset=f"mean of {n}")], ignore_index=True)[table.columns].round(4)
 
 
 def measure(jobs: int, seconds: float, names: list[str]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks import record
-from benchmarks.worth_curves import everything, judged, quiet
+from benchmarks.worth_curves import everything, judged, quiet, with_means
 from dwac import DWACClassifier
 from dwac.estimator.labelling import _votes_of
 from dwac.estimator.preparation import take
@@ -144,8 +144,8 @@ def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def complete(table: pd.DataFrame) -> pd.DataFrame:
-    """The curves that an early end left no gaps in."""
-    return table[table["seeds"] == len(SEEDS)]
+    """The curves that an early end left no gaps in, and their means over datasets."""
+    return with_means(table[table["seeds"] == len(SEEDS)], ["dataset", "network", "choice"])
 
 
 def main() -> None:

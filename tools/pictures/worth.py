@@ -25,7 +25,7 @@ def curves() -> Any:
     record = json.loads((DOCS / "results" / "worth_curves.json").read_text())
     table = pd.DataFrame(record["rows"])
     table = table[table["flipped"] == FLIPPED]
-    names = list(dict.fromkeys(table["dataset"]))
+    names = [name for name in dict.fromkeys(table["dataset"]) if not name.startswith("mean of")]
     figure, panels = new(2, len(names), width=2.2, height=2.0)
     for row, network in enumerate(NETWORKS):
         for column, name in enumerate(names):
@@ -38,6 +38,10 @@ def curves() -> Any:
                 axes.plot(removed, [before, *steps], label=order, **line(number))
             axes.axhline(before, color=INK, lw=0.5, ls=":")
             tidy(axes, title=name if row == 0 else "", x="% removed" if row else "", y="" if column else network)
+    for column in panels.T:
+        low, high = (pick(axes.get_ylim()[end] for axes in column) for end, pick in ((0, min), (1, max)))
+        for axes in column:
+            axes.set_ylim(low, high)
     legend(figure, panels, columns=3)
     return figure
 
