@@ -27,6 +27,7 @@ import multiprocessing
 import time
 import warnings
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from benchmarks import label_issues, record
@@ -250,9 +252,9 @@ def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The same, with means over the datasets below; keys: the columns that name a curve, the dataset first."""
     n = table["dataset"].nunique()
     means = table.groupby(keys[1:], sort=False).mean(numeric_only=True).reset_index()
-    about = [column for column in means if column not in keys and column.startswith("±")]
-    means[about] = np.nan  # errors of single datasets
-    return pd.concat([table, means.assign(dataset=f"mean of {n}")], ignore_index=True)[table.columns].round(4)
+    errors = {name: np.nan for name in map(str, means.columns) if name.startswith("±")}  # are of single datasets
+    means = means.assign(dataset=f"mean of {n}", **errors)
+    return pd.concat([table, means], ignore_index=True)[table.columns].round(4)
 
 
 def measure(jobs: int, seconds: float, names: list[str]) -> list[dict[str, Any]]:
@@ -276,13 +278,11 @@ def measure(jobs: int, seconds: float, names: list[str]) -> list[dict[str, Any]]
 
 def check() -> None:
     """Compare the recursion for nearest neighbours with pyDVL's, on a case without ties."""
-    from pydvl.valuation import Dataset, KNNShapleyValuation
-    from sklearn.neighbors import KNeighborsClassifier
-
+    pydvl = import_module("pydvl.valuation")
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(120, 3)), rng.integers(0, 3, 120)
-    train, test = Dataset(X[:80], y[:80]), Dataset(X[80:], y[80:])
-    valuation = KNNShapleyValuation(KNeighborsClassifier(NEIGHBORS), test, progress=False).fit(train)
+    train, test = pydvl.Dataset(X[:80], y[:80]), pydvl.Dataset(X[80:], y[80:])
+    valuation = pydvl.KNNShapleyValuation(KNeighborsClassifier(NEIGHBORS), test, progress=False).fit(train)
     theirs = np.array([valuation.result.get(row).value for row in range(80)])
     data = Data(X[:80], y[:80], X[80:], y[80:], X[80:], y[80:])
     ours = knn_shapley(torch.as_tensor(X[:80]), data, torch.as_tensor(X[80:]))
@@ -311,7 +311,7 @@ def main() -> None:
         "worthy first, or the most worthy alone are kept; with the network fixed, and trained again. Means are over "
         "10, 30 and 50 %."
     )
-    config = {"training rows": ROWS, "judging rows": JUDGES, "test rows": TEST, "neighbours": NEIGHBORS}
+    config: dict[str, Any] = {"training rows": ROWS, "judging rows": JUDGES, "test rows": TEST, "neighbours": NEIGHBORS}
     config |= {"settings that are not the defaults": str(SETTINGS), "jobs": asked.jobs}
     record.write("worth_curves", claim, config, table(rows))
 

@@ -130,12 +130,12 @@ def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     means = chosen.groupby([*keys, "seed"])[["accuracy", "log-loss"]].mean()
     curves = []
     for (name, network, choice), part in points.groupby(keys, sort=False):
-        own, random = means.loc[(name, network, choice)], means.loc[(name, network, "random")]
-        margin = means.loc[(name, network, "margin")]
-        found = {"dataset": name, "network": network, "choice": choice, "seeds": len(own)}
+        beside = means.xs(name, level="name").xs(network, level="network")
+        own, random, margin = (beside.xs(each, level="choice") for each in (choice, "random", "margin"))
+        found: dict[str, Any] = {"dataset": name, "network": network, "choice": choice, "seeds": len(own)}
         found |= {"mean accuracy": own["accuracy"].mean(), "mean log-loss": own["log-loss"].mean()}
         for other, theirs in (("random", random), ("margin", margin)):
-            apart = (own - theirs)["accuracy"].dropna()
+            apart = own["accuracy"].sub(theirs["accuracy"]).dropna()
             found |= {f"above {other}": apart.mean(), f"± s.e. ({other})": apart.sem()}
         by_labels = part.groupby("labels")["accuracy"].mean()
         found |= {f"at {labels}": by_labels.get(labels, np.nan) for labels in (40, 60, 100, 160)}
@@ -166,7 +166,8 @@ def main() -> None:
         for name in reversed(NAMES)
         for choice in CHOICES
     ]
-    started, rows, done = time.monotonic(), [], 0
+    rows: list[dict[str, Any]] = []
+    started, done = time.monotonic(), 0
     with multiprocessing.get_context("fork").Pool(asked.jobs) as pool:
         for found in pool.imap_unordered(curve, cases):
             rows, done = rows + found, done + 1
@@ -178,7 +179,13 @@ def main() -> None:
         "What to label next: accuracy and log-loss on test rows as batches of 20 rows of a pool get their labels, "
         "means over the batches; and how far above random and above margins, seed by seed."
     )
-    config = {"first labels": FIRST, "batch": BATCH, "batches": BATCHES, "pool": POOL, "test rows": TEST}
+    config: dict[str, Any] = {
+        "first labels": FIRST,
+        "batch": BATCH,
+        "batches": BATCHES,
+        "pool": POOL,
+        "test rows": TEST,
+    }
     config |= {"settings that are not the defaults": str(SETTINGS), "jobs": asked.jobs}
     record.write(asked.name, claim, config, table(rows))
 

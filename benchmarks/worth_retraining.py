@@ -76,7 +76,7 @@ def members(job: Job) -> Bools:
     """(n,): the rows of which a fit learns."""
     if job.kind == "leave-one-out":
         return np.arange(ROWS) != job.row
-    return np.random.default_rng([1, job.row]).random(ROWS) < 0.5
+    return np.asarray(np.random.default_rng([1, job.row]).random(ROWS) < 0.5)
 
 
 def retrained(job: Job) -> tuple[Job, float]:

@@ -17,7 +17,7 @@ NAMES = {
 }
 
 
-def record(name: str) -> pd.DataFrame:
+def record(name: str) -> Any:
     return pd.DataFrame(json.loads((DOCS / "results" / f"{name}.json").read_text())["rows"])
 
 
@@ -33,7 +33,9 @@ def test_accuracies_after_removal_are_those_of_the_record() -> None:
     quoted = cells("least worthy removed, by")
     assert len(quoted) == 7
     for name, *shown in quoted:
-        what = ("nothing removed", "all") if name == "nothing removed" else ("least worthy removed", NAMES.get(name, name))
+        what = (
+            ("nothing removed", "all") if name == "nothing removed" else ("least worthy removed", NAMES.get(name, name))
+        )
         for place, text in zip([(0.2, "fixed"), (0.2, "retrained"), (0.0, "retrained")], shown, strict=True):
             assert 100 * means.loc[(*place, *what), "mean accuracy"] == pytest.approx(float(text[:-2]), abs=0.051)
 
@@ -45,7 +47,7 @@ def test_agreement_with_retraining_is_that_of_the_record() -> None:
     for name, labels, *shown, ceilings in quoted:
         rate, kinds = 0.0 if labels == "right" else 0.1, (("leave-one-out",) * 2, ("Banzhaf", "banzhaf"))
         for kind, text, ceiling in zip(kinds, shown, ceilings.split(", "), strict=True):
-            found: Any = table.loc[(name, rate, *kind)]
+            found = table.loc[(name, rate, *kind)]
             numbers = [float(number) for number in re.findall(r"-?\d\.\d+", text)]
             assert found[["rank correlation", "low", "high"]].tolist() == pytest.approx(numbers, abs=0.0051)
             assert found["ceiling"] == pytest.approx(float(ceiling), abs=0.0051)
