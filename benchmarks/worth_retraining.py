@@ -75,7 +75,7 @@ def load(name: str, rate: float) -> Table:
 def members(job: Job) -> Bools:
     """(n,): the rows of which a fit learns."""
     if job.kind == "leave-one-out":
-        return np.arange(ROWS) != job.row
+        return np.asarray(np.arange(ROWS) != job.row)
     return np.asarray(np.random.default_rng([1, job.row]).random(ROWS) < 0.5)
 
 
