@@ -17,8 +17,9 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac.errors import InputError
 from dwac.estimator.base import Voting
-from dwac.estimator.preparation import count, row_ids
-from dwac.estimator.readable import Partial, warn_of
+from dwac.estimator.containers import native
+from dwac.estimator.preparation import row_ids
+from dwac.estimator.readable import warn_of
 from dwac.estimator.targets import LABELS
 from dwac.reference import ReferenceSet
 
@@ -38,8 +39,7 @@ def next_labels(
     warn_of(rows.reasons, "labels are not asked for", stacklevel=4)
     if len(h) == 0:
         raise InputError("the pool must have at least one row that can be read; got none")
-    whole = pool.X if isinstance(pool, Partial) else pool
-    names = row_ids(whole, ids, count(whole))[rows.readable]
+    names = row_ids(native(pool), ids, len(rows.reasons))[rows.readable]
     votes = torch.as_tensor(model._counted(h))
     p = votes.softmax(dim=1)
     margins = _margins(p)
