@@ -32,6 +32,7 @@ from dwac.conformal import (
 from dwac.errors import InputError, LabelError
 from dwac.estimator.containers import native
 from dwac.estimator.fitting import Reading
+from dwac.estimator.labelling import next_labels
 from dwac.estimator.preparation import class_weights, encode_known, encode_labels, row_weights
 from dwac.estimator.readable import Reasons, readable, warn_of
 from dwac.estimator.several import Calibrations, calibrate, label_probabilities, probabilities_of
@@ -497,6 +498,27 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         """
         options = Options(method, utility, tolerance, label)
         return worth_of(self, X, y, options, groups=groups, ids=ids, show=self.verbose)
+
+    def label_next(
+        self, pool: Any, n: int = 10, *, X: Any = None, ids: Iterable[Hashable] | None = None
+    ) -> pd.DataFrame:
+        """Which rows of a pool without labels to label next: n of them, the first one first.
+
+        Of the 5 n rows with the smallest margins, those whose labels are expected to be worth most: by how much their
+        votes would raise the log-probability of other rows' labels, averaged over the labels that they may turn out to
+        have. Each is chosen as if those before it voted already, so that a batch holds no duplicates. The network stays
+        as it is: fit again with the new labels, or let them vote with `add_references`.
+
+        Args:
+            pool: rows without labels.
+            X: the rows that should profit; by default the pool itself, or 1,000 of its rows.
+            ids: names of the rows of the pool; by default the index of a DataFrame or Series, else 0 … n-1.
+
+        Returns:
+            One row per row to label, by id: expected_worth, given those before it; the prediction, its probability, and
+            its margin, how far it is ahead of the second label.
+        """
+        return next_labels(self, pool, n, X, ids)
 
     # Explaining
 

@@ -1,0 +1,67 @@
+"""The numbers that how-to/worth.md quotes are those of the records."""
+
+import json
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.docs.pages import DOCS
+
+PAGE = (DOCS / "how-to" / "worth.md").read_text()
+NAMES = {
+    "KNN-Shapley on the same embeddings": "KNN-Shapley, embeddings",
+    "KNN-Shapley on the features": "KNN-Shapley, features",
+    "self-confidence (cleanlab)": "self-confidence",
+}
+
+
+def record(name: str) -> Any:
+    return pd.DataFrame(json.loads((DOCS / "results" / f"{name}.json").read_text())["rows"])
+
+
+def cells(start: str) -> list[list[str]]:
+    """The rows of the table whose first line starts so."""
+    lines = PAGE[PAGE.index(f"| {start}") :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_accuracies_after_removal_are_those_of_the_record() -> None:
+    table = record("worth_curves")
+    means = table[table["dataset"].str.startswith("mean")].set_index(["flipped", "network", "what", "order"])
+    quoted = cells("least worthy removed, by")
+    assert len(quoted) == 7
+    for name, *shown in quoted:
+        what = (
+            ("nothing removed", "all") if name == "nothing removed" else ("least worthy removed", NAMES.get(name, name))
+        )
+        for place, text in zip([(0.2, "fixed"), (0.2, "retrained"), (0.0, "retrained")], shown, strict=True):
+            assert 100 * means.loc[(*place, *what), "mean accuracy"] == pytest.approx(float(text[:-2]), abs=0.051)
+
+
+def test_agreement_with_retraining_is_that_of_the_record() -> None:
+    table = record("worth_retraining").set_index(["table", "flipped", "retrained", "worth"])
+    quoted = cells("table | labels")
+    assert len(quoted) == 4
+    for name, labels, *shown, ceilings in quoted:
+        rate, kinds = 0.0 if labels == "right" else 0.1, (("leave-one-out",) * 2, ("Banzhaf", "banzhaf"))
+        for kind, text, ceiling in zip(kinds, shown, ceilings.split(", "), strict=True):
+            found = table.loc[(name, rate, *kind)]
+            numbers = [float(number) for number in re.findall(r"-?\d\.\d+", text)]
+            assert found[["rank correlation", "low", "high"]].tolist() == pytest.approx(numbers, abs=0.0051)
+            assert found["ceiling"] == pytest.approx(float(ceiling), abs=0.0051)
+
+
+def test_gains_by_label_next_are_those_of_the_record() -> None:
+    table = record("worth_next").set_index(["dataset", "network", "choice"])
+    section = " ".join(PAGE[PAGE.index("Measured with a network trained again") :].split("\n\n")[0].split())
+    quoted = [(float(gain), float(error)) for gain, error in re.findall(r"(-?\d\.\d) ± (\d\.\d)", section)]
+    order = ("digits", "covertype", "adult", "subjectivity")
+    for place, other in enumerate(("random", "margin")):
+        for name, (gain, error) in zip(order, quoted[4 * place :][:4], strict=True):
+            found = table.loc[(name, "retrained", "label_next")]
+            assert 100 * found[f"above {other}"] == pytest.approx(gain, abs=0.051)
+            assert 100 * found[f"± s.e. ({other})"] == pytest.approx(error, abs=0.051)
+    shapley = table.xs("expected Shapley worth", level="choice").xs("retrained", level="network")
+    assert (shapley["above random"] < 0).all()
