@@ -52,15 +52,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def load(name: str) -> tuple[Any, Ints]:
-    """At most `MOST` rows of the training part, at random."""
+def load(name: str, rows: slice | None = None) -> tuple[Any, Ints]:
+    """Rows of the training part in random order: by default the first `MOST`, or as `ROWS` says."""
     if name == "digits":
         digits = load_digits()
         return digits.images, digits.target
     data = datasets.load(name)
     X = list(data.X_train) if isinstance(data.X_train, tuple) else data.X_train
-    rows = np.random.default_rng(0).permutation(len(data.y_train))[: ROWS.get(name, MOST)]
-    return take(X, rows), data.y_train[rows]
+    order = np.random.default_rng(0).permutation(len(data.y_train))
+    chosen = order[rows or slice(ROWS.get(name, MOST))]
+    return take(X, chosen), data.y_train[chosen]
 
 
 def flipped(y: Ints, rate: float, seed: int) -> tuple[Ints, NDArray[np.bool_]]:
