@@ -46,17 +46,25 @@ def out_of_fold_votes(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Fl
     classes = encode_labels(y, count(X))[1]
     votes = np.full((count(X), len(classes)), -np.inf)
     for inside, _, other in fold_classifiers(clf, X, y, folds):
-        columns = encode_known(other.classes_, len(other.classes_), classes)
-        votes[np.ix_(inside, columns)] = other.log_class_weights(take(X, inside))
+        votes[inside] = votes_for(classes, other, take(X, inside))
     return votes
 
 
-def fold_classifiers(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Iterator[tuple[Ints, Ints, DWACClassifier]]:
+def votes_for(classes: NDArray[Any], clf: DWACClassifier, X: Any) -> Floats:
+    """(n, K): log class weights in the order of `classes`; -inf for one that the classifier does not know."""
+    votes = np.full((count(X), len(classes)), -np.inf)
+    votes[:, encode_known(clf.classes_, len(clf.classes_), classes)] = clf.log_class_weights(X)
+    return votes
+
+
+def fold_classifiers(
+    clf: DWACClassifier, X: Any, y: Any, folds: int = 5
+) -> Iterator[tuple[Ints, Ints, DWACClassifier]]:
     """For each fold: its rows, the other rows, and a classifier trained on these.
 
     X and y as `rows_and_labels` gives them. Each fold has its share of every class. The classifiers have the settings
     of `clf`, which need not be fitted and is not changed, except that they write no checkpoint, hold no calibration
-    rows back, since nothing asks for prediction sets, and let every example vote.
+    rows back, since nothing asks for prediction sets, and let every example vote. The ids of voters are row numbers.
     """
     codes, classes = encode_labels(y, count(X))
     rng = check_random_state(clf.random_state)
@@ -71,7 +79,7 @@ def fold_classifiers(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Ite
                 verbose=False,
                 random_state=int(rng.randint(2**31 - 1)),
             )
-            other.fit(take(X, outside), classes[codes[outside]])
+            other.fit(take(X, outside), classes[codes[outside]], ids=outside.tolist())
             log.info("fold %d of %d: trained on %d rows, %d left out", fold + 1, folds, len(outside), len(inside))
             yield inside, outside, other
             done(fold + 1)
