@@ -516,6 +516,7 @@ def test_classifiers_that_saw_a_label_are_asked_without_its_own_vote() -> None:
     X, y, _ = mislabelled()
     clf = DWACClassifier(epochs=2, random_state=0, device="cpu")
     _, seen = _votes_of_all(clf, X, y, 2)
+    assert seen is not None
     codes = (y == "yes").astype(int)
     for inside, outside, other in fold_classifiers(clf, X, y, 2):
         voters = other.references_

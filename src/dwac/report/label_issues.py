@@ -68,8 +68,9 @@ def label_issues(
     Args:
         clf: a classifier; unless X is given, fitted and with the head "dwac".
         X: examples whose labels y to judge out of fold, usually those of fit. `folds` classifiers with the settings of
-            `clf` are trained, each on all folds but one: about four times the time of fit. Without X, the training
-            examples are judged by the votes that are there: out-of-fold ones if `clf.out_of_fold_` has them.
+            `clf` are trained, each on all folds but one: about four times the time of fit. The one that was not trained
+            on a label decides how many are listed; the others help to say which. Without X, the training examples are
+            judged by the votes that are there: out-of-fold ones if `clf.out_of_fold_` has them.
         y: their labels.
         folds: in how many parts to divide X.
         ids: names of the rows of X; by default the index of a DataFrame or Series, else 0 … n-1.
