@@ -52,15 +52,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def load(name: str) -> tuple[Any, Ints]:
-    """At most `MOST` rows of the training part, at random."""
+def load(name: str, rows: slice | None = None) -> tuple[Any, Ints]:
+    """Rows of the training part in random order: by default the first `MOST`, or as `ROWS` says."""
     if name == "digits":
         digits = load_digits()
         return digits.images, digits.target
     data = datasets.load(name)
     X = list(data.X_train) if isinstance(data.X_train, tuple) else data.X_train
-    rows = np.random.default_rng(0).permutation(len(data.y_train))[: ROWS.get(name, MOST)]
-    return take(X, rows), data.y_train[rows]
+    order = np.random.default_rng(0).permutation(len(data.y_train))
+    chosen = order[rows or slice(ROWS.get(name, MOST))]
+    return take(X, chosen), data.y_train[chosen]
 
 
 def flipped(y: Ints, rate: float, seed: int) -> tuple[Ints, NDArray[np.bool_]]:
@@ -125,22 +126,24 @@ def _own(log_p: Floats, y: Ints) -> Floats:
     return np.asarray(log_p[np.arange(len(y)), y])
 
 
-def logistic_regression(X: Any, y: Ints) -> Floats:
-    """Out-of-fold log-probabilities of TF-IDF, one-hot columns or pixels, and a logistic regression."""
-    first: Any
+def plain_features(X: Any) -> Any:
+    """A transformer to TF-IDF of texts, one-hot columns of a table, or standardised pixels."""
     if isinstance(X, pd.DataFrame):
         numbers = X.select_dtypes("number").columns.tolist()
         others = [name for name in X.columns if name not in numbers]
-        first = make_column_transformer(
+        return make_column_transformer(
             (StandardScaler(), numbers), (OneHotEncoder(handle_unknown="ignore"), others), sparse_threshold=0.0
         )
-    elif isinstance(X, np.ndarray):
-        X, first = X.reshape(len(X), -1), StandardScaler()
-    else:
-        first = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2))
-    model = make_pipeline(first, LogisticRegression(max_iter=1000))
+    return StandardScaler() if isinstance(X, np.ndarray) else TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2))
+
+
+def logistic_regression(X: Any, y: Ints) -> Floats:
+    """Out-of-fold log-probabilities of plain features and a logistic regression."""
+    model = make_pipeline(plain_features(X), LogisticRegression(max_iter=1000))
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
-    p = cross_val_predict(model, X, y, cv=folds, method="predict_proba")
+    p = cross_val_predict(
+        model, X.reshape(len(X), -1) if isinstance(X, np.ndarray) else X, y, cv=folds, method="predict_proba"
+    )
     return np.asarray(np.log(np.maximum(p, 1e-300)))
 
 

@@ -47,9 +47,10 @@ def test_no_row_is_judged_by_a_model_that_was_trained_on_it(monkeypatch: pytest.
     fit, votes_of = DWACClassifier.fit, DWACClassifier.log_class_weights
     judged: list[int] = []
 
-    def watched(self: DWACClassifier, X: pd.DataFrame, y: Any) -> Any:
+    def watched(self: DWACClassifier, X: pd.DataFrame, y: Any, *, ids: list[int]) -> Any:
         trained.append(set(X.index))
-        return fit(self, X, y)
+        assert set(ids) == trained[-1]
+        return fit(self, X, y, ids=ids)
 
     def asked(self: DWACClassifier, X: pd.DataFrame) -> Any:
         assert not trained[-1] & set(X.index)

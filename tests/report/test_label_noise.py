@@ -144,3 +144,38 @@ def test_what_cannot_be_judged_is_refused(log_p: Floats, y: list[int], said: str
 def test_labels_beyond_the_classes_are_refused() -> None:
     with pytest.raises(DwacError, match="y"):
         label_noise(np.zeros((2, 2)), [0, 2])
+
+
+# Models that were trained on the labels, too
+
+
+def test_models_that_saw_the_labels_say_which_are_wrong_but_not_how_many() -> None:
+    log_p, truth = drawn(5000, 3, 5.0, seed=9)
+    y, bad = flipped(truth, 3, 0.08, seed=9)
+    rng = np.random.default_rng(9)
+    blurred = learned(log_p, 0.08) + 1.5 * rng.normal(size=log_p.shape)  # one model, not at its best
+    seen = (np.where(bad, 0.4, 0.8) + 0.1 * rng.normal(size=5000)).clip(0, 1)  # the others have learned much of it
+    alone, both = label_noise(blurred, y), label_noise(blurred, y, seen)
+    assert both.rate == alone.rate
+    assert len(both.issues) == len(alone.issues)
+    np.testing.assert_array_equal(np.sort(both.wrong), np.sort(alone.wrong))
+    assert bad[both.issues].mean() > bad[alone.issues].mean()
+    own = np.exp(blurred - np.logaddexp.reduce(blurred, axis=1, keepdims=True))[np.arange(5000), y]
+    assert (np.diff((own + seen)[both.issues]) >= 0).all()
+    assert (np.diff(both.wrong[both.issues]) <= 0).all()
+    assert (blurred.argmax(axis=1)[both.issues] != y[both.issues]).all()
+
+
+def test_models_that_say_the_same_change_nothing() -> None:
+    log_p, truth = drawn(2000, 3, 5.0, seed=8)
+    y, _ = flipped(truth, 3, 0.08, seed=8)
+    alone = label_noise(log_p, y)
+    both = label_noise(log_p, y, np.exp(log_p[np.arange(2000), y]))
+    assert both.issues.tolist() == alone.issues.tolist()
+    np.testing.assert_allclose(both.wrong, alone.wrong)
+
+
+@pytest.mark.parametrize("seen", [[0.5], [0.5, 1.5], [0.5, np.nan], [[0.5, 0.5]]])
+def test_what_is_no_probability_of_each_label_is_refused(seen: list[float]) -> None:
+    with pytest.raises(InputError, match="seen must be 2 probabilities"):
+        label_noise(np.zeros((2, 2)), [0, 1], seen)

@@ -24,11 +24,13 @@ from dwac.cli.app import app
 from dwac.drawing.picture import Picture
 from dwac.drawing.records import data_url
 from dwac.errors import HeadError, InputError, LabelError, StorageError
+from dwac.estimator.out_of_fold import fold_classifiers
 from dwac.explain import privacy
 from dwac.kernels import KERNELS, get_kernel
 from dwac.report import card, cases, markup, words
 from dwac.report.chance import valid_coverage
 from dwac.report.findings import ClassFindings
+from dwac.report.label_issues import _votes_of_all
 from dwac.report.style import CSS
 
 EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>&amp;\u202e\x00 $x$"
@@ -508,6 +510,30 @@ def test_wrong_labels_are_found_out_of_fold_among_all_rows_given(tmp_path: Path)
     assert (issues["suggested"] != issues["label"]).all()
     assert (clf.predict_proba(X) == before).all()  # the model is as it was
     assert not (tmp_path / "c").exists()  # and its checkpoint is not written by others
+
+
+def test_classifiers_that_saw_a_label_are_asked_without_its_own_vote() -> None:
+    X, y, _ = mislabelled()
+    clf = DWACClassifier(epochs=2, random_state=0, device="cpu")
+    _, seen = _votes_of_all(clf, X, y, 2)
+    assert seen is not None
+    codes = (y == "yes").astype(int)
+    for inside, outside, other in fold_classifiers(clf, X, y, 2):
+        voters = other.references_
+        at_itself = float(voters.log_weights_at(torch.zeros(1)).exp())
+        for row, log_w in zip(outside[:20], other.log_class_weights(X.iloc[outside[:20]]), strict=True):
+            if row in voters.ids:
+                log_w[codes[row]] = np.log(np.exp(log_w[codes[row]]) - at_itself)
+            assert seen[row] == pytest.approx(np.exp(log_w[codes[row]] - np.logaddexp.reduce(log_w)), abs=1e-4)
+        assert set(voters.ids) <= set(outside)
+        assert not set(inside) & set(outside)
+
+
+def test_a_softmax_is_judged_out_of_fold_alone() -> None:
+    X, y, wrong = mislabelled()
+    issues = report.label_issues(DWACClassifier(head="softmax", epochs=15, random_state=0, device="cpu"), X, y, folds=2)
+    assert issues["id"].isin(X.index[wrong]).mean() > 0.8
+    assert (np.diff(issues["probability"]) >= 0).all()
 
 
 def test_votes_out_of_fold_that_the_model_has_are_used(clf: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ trained on its label, and a wrong one that it has memorised looks right.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,7 @@ log = logging.getLogger(__name__)
 def out_of_fold_votes(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Floats:
     """(n, K): log class weights of each row from a classifier trained on the other folds; columns as `np.unique(y)`.
 
-    Each fold has its share of every class. The classifiers have the settings of `clf`, which need not be fitted and is
-    not changed, except that they write no checkpoint, hold no calibration rows back, since nothing asks for prediction
-    sets, and let every example vote. A class that only the fold itself has gets -inf: nobody could vote for it.
+    A class that only the fold itself has gets -inf: nobody could vote for it.
 
     >>> X = np.linspace(0, 1, 60).reshape(60, 1)
     >>> votes = out_of_fold_votes(DWACClassifier(epochs=20, random_state=0, device="cpu"), X, X[:, 0] > 0.5, folds=3)
@@ -44,10 +43,32 @@ def out_of_fold_votes(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Fl
     True
     """
     X, y = rows_and_labels(clf, X, y)
+    classes = encode_labels(y, count(X))[1]
+    votes = np.full((count(X), len(classes)), -np.inf)
+    for inside, _, other in fold_classifiers(clf, X, y, folds):
+        votes[inside] = votes_for(classes, other, take(X, inside))
+    return votes
+
+
+def votes_for(classes: NDArray[Any], clf: DWACClassifier, X: Any) -> Floats:
+    """(n, K): log class weights in the order of `classes`; -inf for one that the classifier does not know."""
+    votes = np.full((count(X), len(classes)), -np.inf)
+    votes[:, encode_known(clf.classes_, len(clf.classes_), classes)] = clf.log_class_weights(X)
+    return votes
+
+
+def fold_classifiers(
+    clf: DWACClassifier, X: Any, y: Any, folds: int = 5
+) -> Iterator[tuple[Ints, Ints, DWACClassifier]]:
+    """For each fold: its rows, the other rows, and a classifier trained on these.
+
+    X and y as `rows_and_labels` gives them. Each fold has its share of every class. The classifiers have the settings
+    of `clf`, which need not be fitted and is not changed, except that they write no checkpoint, hold no calibration
+    rows back, since nothing asks for prediction sets, and let every example vote. The ids of voters are row numbers.
+    """
     codes, classes = encode_labels(y, count(X))
     rng = check_random_state(clf.random_state)
     fold_of = stratified_folds(codes, folds, rng)
-    votes = np.full((len(codes), len(classes)), -np.inf)
     with folds_bar("training on other folds", folds, show=clf.verbose) as done:
         for fold in range(folds):
             inside, outside = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
@@ -58,12 +79,10 @@ def out_of_fold_votes(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Fl
                 verbose=False,
                 random_state=int(rng.randint(2**31 - 1)),
             )
-            other.fit(take(X, outside), classes[codes[outside]])
-            columns = encode_known(other.classes_, len(other.classes_), classes)
-            votes[np.ix_(inside, columns)] = other.log_class_weights(take(X, inside))
-            log.info("fold %d of %d: trained on %d rows, votes on %d", fold + 1, folds, len(outside), len(inside))
+            other.fit(take(X, outside), classes[codes[outside]], ids=outside.tolist())
+            log.info("fold %d of %d: trained on %d rows, %d left out", fold + 1, folds, len(outside), len(inside))
+            yield inside, outside, other
             done(fold + 1)
-    return votes
 
 
 def rows_and_labels(clf: DWACClassifier, X: Any, y: Any) -> tuple[Any, Any]:

@@ -3,7 +3,8 @@
 label_issues(clf, X, y)        # out of fold: each label by a classifier trained on the other four of five folds
 label_issues(clf)              # what is free: out-of-fold votes if the classifier has them, else in-sample ones
 
-Which labels are listed is decided by `label_noise`, which knows that some labels are only hard to predict.
+Which labels are listed is decided by `label_noise`, which knows that some labels are only hard to predict. How many are
+wrong is known out of fold; which ones, better with the help of the four classifiers that were trained on a label.
 
 In-sample votes on a training example exclude its own:
 
@@ -30,11 +31,14 @@ from torch import Tensor
 
 from dwac.errors import InputError
 from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.out_of_fold import out_of_fold_votes, rows_and_labels
-from dwac.estimator.preparation import encode_labels, row_ids
+from dwac.estimator.out_of_fold import fold_classifiers, rows_and_labels, votes_for
+from dwac.estimator.preparation import count, encode_labels, row_ids, take
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet
 from dwac.report.label_noise import label_noise
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 COLUMNS = ("id", "label", "suggested", "probability", "suggested_probability", "log_odds", "wrong")
 OUT_OF_FOLD, IN_SAMPLE = "out of fold", "in sample"
@@ -51,7 +55,7 @@ def label_issues(
     ids: Iterable[Hashable] | None = None,
     rows: NDArray[np.int64] | None = None,
 ) -> pd.DataFrame:
-    """Labels that are more likely wrong than right, the least probable first; one row per example.
+    """Labels that are more likely wrong than right, the most doubtful first; one row per example.
 
     Columns: `id`; its `label`; the label `suggested` by the votes; the `probability` that they give to its own label;
     the `suggested_probability`; `log_odds`, the log of the ratio of the suggested and the own probability; and `wrong`,
@@ -64,8 +68,9 @@ def label_issues(
     Args:
         clf: a classifier; unless X is given, fitted and with the head "dwac".
         X: examples whose labels y to judge out of fold, usually those of fit. `folds` classifiers with the settings of
-            `clf` are trained, each on all folds but one: about four times the time of fit. Without X, the training
-            examples are judged by the votes that are there: out-of-fold ones if `clf.out_of_fold_` has them.
+            `clf` are trained, each on all folds but one: about four times the time of fit. The one that was not trained
+            on a label decides how many are listed; the others help to say which. Without X, the training examples are
+            judged by the votes that are there: out-of-fold ones if `clf.out_of_fold_` has them.
         y: their labels.
         folds: in how many parts to divide X.
         ids: names of the rows of X; by default the index of a DataFrame or Series, else 0 … n-1.
@@ -78,11 +83,44 @@ def label_issues(
     if rows is not None:
         raise InputError("rows are positions among the training examples; with X, leave out rows of X instead")
     X, y = rows_and_labels(clf, X, y)
-    votes = out_of_fold_votes(clf, X, y, folds)
-    codes, classes = encode_labels(y, len(votes))
-    found = _frame(votes, codes, classes, row_ids(X, ids, len(votes)))
+    codes, classes = encode_labels(y, count(X))
+    votes, seen = _votes_of_all(clf, X, y, folds)
+    found = _frame(votes, codes, classes, row_ids(X, ids, len(votes)), seen)
     found.attrs.update(judged=OUT_OF_FOLD, folds=folds)
     return found
+
+
+def _votes_of_all(clf: DWACClassifier, X: Any, y: Any, folds: int) -> tuple[Floats, Floats | None]:
+    """(n, K): log class weights out of fold; and (n,): the mean probability of each label by the other classifiers.
+
+    These were trained on the label, unless it was a validation row. Its own vote does not count. A softmax has no votes
+    to leave out: None.
+    """
+    codes, classes = encode_labels(y, count(X))
+    votes, seen = np.empty((len(codes), len(classes))), np.zeros(len(codes))
+    for inside, outside, other in fold_classifiers(clf, X, y, folds):
+        votes[inside] = votes_for(classes, other, take(X, inside))
+        if clf.head == "dwac":
+            seen[outside] += _without_own_vote(other, X, outside, codes, classes) / (folds - 1)
+    return votes, seen.clip(0, 1) if clf.head == "dwac" else None
+
+
+def _without_own_vote(other: DWACClassifier, X: Any, rows: Ints, codes: Ints, classes: NDArray[Any]) -> Floats:
+    """(r,): the probability of the labels of rows that the classifier was trained on; voters are named by row."""
+    references, found = other.references_, np.zeros(len(codes))
+    voters = references.ids.astype(np.int64)
+    found[voters] = _own(leave_one_out(references), references.labels.cpu().numpy())
+    others = np.setdiff1d(rows, voters)
+    if len(others):
+        found[others] = _own(votes_for(classes, other, take(X, others)), codes[others])
+    return found[rows]
+
+
+def _own(votes: Floats, labels: Ints) -> Floats:
+    """(n,): the probability of each row's label by votes (n, K); 0 where nobody votes."""
+    total = np.logaddexp.reduce(votes, axis=1)
+    own = votes[np.arange(len(votes)), labels]
+    return np.asarray(np.exp(own - np.where(np.isfinite(total), total, 0.0)))
 
 
 def _of_training(clf: DWACClassifier, rows: NDArray[np.int64] | None) -> pd.DataFrame:
@@ -97,11 +135,13 @@ def _of_training(clf: DWACClassifier, rows: NDArray[np.int64] | None) -> pd.Data
     return found
 
 
-def _frame(votes: NDArray[np.float64], labels: NDArray[Any], classes: NDArray[Any], ids: Any) -> pd.DataFrame:
+def _frame(
+    votes: Floats, labels: NDArray[Any], classes: NDArray[Any], ids: Any, seen: Floats | None = None
+) -> pd.DataFrame:
     """The issues among labels (n,), given as codes, by votes (n, K); a row without any vote is not judged."""
     judged = np.isfinite(votes.max(axis=1))
     votes, labels, ids = votes[judged], labels[judged], ids[judged]
-    noise = label_noise(votes, labels)
+    noise = label_noise(votes, labels, None if seen is None else seen[judged])
     listed = noise.issues
     log_p = votes[listed] - np.logaddexp.reduce(votes[listed], axis=1, keepdims=True)
     suggested, each = log_p.argmax(axis=1), np.arange(len(listed))

@@ -17,6 +17,9 @@ than men like him. So the threshold follows from the data, in three steps over a
 Votes that exclude a class nowhere cannot tell noise from uncertainty. Then r would be the share of that class, and
 every rare label an issue. So at most a third of the labels of a class are taken for noise, unless the noise shows (at
 least half of it) in a class of which it is less than a third.
+
+Models that were trained on a label cannot say how many are wrong, since they may have learned some of these. But they
+can help to say which: several models know more than one (docs/decisions/0019-label-issues.md).
 """
 
 from __future__ import annotations
@@ -42,8 +45,8 @@ _LIMIT = 0.8413  # of the normal distribution lies below one standard deviation 
 class LabelNoise(NamedTuple):
     """What is wrong with n labels.
 
-    `issues`: the rows whose label is more likely wrong than right, that of lowest probability first. `wrong`: (n,) the
-    estimated probability that each label is wrong. `rate`: the estimated share of wrong labels, cautiously high.
+    `issues`: the rows whose label is more likely wrong than right, the most doubtful first. `wrong`: (n,) the estimated
+    probability that each label is wrong. `rate`: the estimated share of wrong labels, cautiously high.
     """
 
     issues: Ints
@@ -51,12 +54,16 @@ class LabelNoise(NamedTuple):
     rate: float
 
 
-def label_noise(log_probabilities: ArrayLike, y: ArrayLike) -> LabelNoise:
+def label_noise(log_probabilities: ArrayLike, y: ArrayLike, seen: ArrayLike | None = None) -> LabelNoise:
     """Find the wrong ones among labels y (n,), from log-probabilities (n, K) of models that were not trained on them.
 
     Log class weights will do: each row is normalised. -inf is allowed, not for all classes of a row. A label that is
     the most probable one is never an issue. The noise is assumed to be the same for all rows and classes, and votes to
     be nearly certain of some rows.
+
+    seen: (n,) probabilities of the labels by models that were trained on them, if there are any. Then labels are as
+    doubtful as the mean of both probabilities is low: the probabilities of being wrong are as without `seen`, but go,
+    in that order, to other labels among those that are not the most probable one.
 
     >>> p = np.full(1000, 0.999)
     >>> y = np.repeat([0, 1], 500)
@@ -76,13 +83,33 @@ def label_noise(log_probabilities: ArrayLike, y: ArrayLike) -> LabelNoise:
         return LabelNoise(np.zeros(0, dtype=np.int64), np.zeros(0), 0.0)
     log_p = votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)
     own = log_p[np.arange(n), labels]
-    seen = np.arange(n_classes) == labels[:, None]
-    floor = _floor(log_p, seen)
-    frequency = _frequency(log_p, seen)[np.arange(n), labels]
-    wrong = np.minimum(_believed(floor, log_p, seen)[labels] / frequency, 1.0)
+    has = np.arange(n_classes) == labels[:, None]
+    floor = _floor(log_p, has)
+    frequency = _frequency(log_p, has)[np.arange(n), labels]
+    wrong = np.minimum(_believed(floor, log_p, has)[labels] / frequency, 1.0)
     wrong[own == log_p.max(axis=1)] = 0.0
+    if seen is not None:
+        own = np.exp(own) + _probabilities(seen, n)
+        wrong = _reassigned(wrong, own)
     issues = np.flatnonzero(wrong >= 0.5)
     return LabelNoise(issues[np.argsort(own[issues], kind="stable")], wrong, min((n_classes - 1) * floor, 1.0))
+
+
+def _probabilities(seen: ArrayLike, n: int) -> Floats:
+    found = np.asarray(seen, dtype=np.float64)
+    if found.shape != (n,) or not ((found >= 0) & (found <= 1)).all():
+        raise InputError(
+            f"seen must be {n} probabilities, one per label; got shape {found.shape}, or not all in [0, 1]"
+        )
+    return found
+
+
+def _reassigned(wrong: Floats, belief: Floats) -> Floats:
+    """The same probabilities of being wrong, the highest for the label that is believed least; those of 0 stay."""
+    doubtful = np.flatnonzero(wrong > 0)
+    found = np.zeros_like(wrong)
+    found[doubtful[np.argsort(belief[doubtful], kind="stable")]] = np.sort(wrong[doubtful])[::-1]
+    return found
 
 
 def _frequency(log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
