@@ -202,12 +202,13 @@ def by_neighbours(networks: Networks, views: Callable[[int], Any], k: int, *, in
 
 
 def check_against_pydvl(networks: Networks) -> None:
-    """The same values as pyDVL's, for some players and judges."""
+    """The same values as pyDVL's, for some players and judges, moved a little: equal distances have no order."""
     from pydvl.valuation import Dataset, KNNShapleyValuation
     from sklearn.neighbors import KNeighborsClassifier
 
     players, judges = (rows[:150] for rows in networks.sides(0))
     z, y = networks.h[0].astype(np.float64), networks.y
+    z += 1e-3 * z.std() * np.random.default_rng(0).normal(size=z.shape)
     game = KNNShapleyValuation(KNeighborsClassifier(NEIGHBOURS[0]), Dataset(z[judges], y[judges]), progress=False).fit(
         Dataset(z[players], y[players])
     )
