@@ -76,6 +76,11 @@ def test_explanations_know_the_index_of_the_rows(three, number) -> None:
     assert three.explain(pl.from_pandas(X[:2])).ids == [0, 1]
 
 
+def test_results_say_in_a_line_what_can_be_asked_of_them(three, number) -> None:
+    assert repr(three.conformal(X[:2])).startswith("<ConformalPrediction of 2 examples, 3 labels: p_values, ")
+    assert repr(number.predict_distribution(X[:2])).startswith("<PredictedDistribution of 2 rows: mean, ")
+
+
 # Prediction sets and intervals
 
 
