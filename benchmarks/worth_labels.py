@@ -170,48 +170,57 @@ def votes_of_those_who_saw(networks: Networks) -> Floats:
 
 
 def squared_distances(a: Any, b: Any) -> Floats:
-    """(n, m), of rows of dense or sparse matrices."""
+    """(n, m), of rows of dense or sparse matrices, in float64: equal only where rows are."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    if not issparse(a):
+        centre = b.mean(axis=0)
+        a, b = a - centre, b - centre
     sizes = [np.asarray((x.multiply(x) if issparse(x) else x * x).sum(axis=1)).reshape(-1) for x in (a, b)]
     product = a @ b.T
     return np.asarray(sizes[0][:, None] + sizes[1] - 2 * (product.toarray() if issparse(product) else product))
 
 
-def knn_shapley(distances: Floats, same: NDArray[np.bool_], k: int) -> Floats:
-    """(m,): KNN-Shapley values of players, summed over judges; distances and whether labels are the same: (n, m).
+def knn_shapley(distances: Floats, same: NDArray[np.bool_]) -> Floats:
+    """(2, m): KNN-Shapley values of players for 5 and 10 neighbours, summed over judges.
 
-    From the farthest to the nearest, as in pyDVL: v_m = a_m / m, v_i = v_(i+1) + (a_i - a_(i+1)) / max(k, i).
+    Distances and whether labels are the same: (n, m). From the farthest to the nearest, as in pyDVL: v_m = a_m / m,
+    v_i = v_(i+1) + (a_i - a_(i+1)) / max(k, i).
     """
-    order = np.argsort(distances, axis=1, kind="stable")
+    order = np.argsort(distances, axis=1)
     a = np.take_along_axis(same, order, axis=1).astype(np.float64)
-    m = a.shape[1]
-    steps = np.concatenate([-np.diff(a, axis=1) / np.maximum(k, np.arange(1, m)), a[:, -1:] / m], axis=1)
-    values = steps[:, ::-1].cumsum(axis=1)[:, ::-1]
-    return np.bincount(order.reshape(-1), values.reshape(-1), minlength=m).astype(np.float64)
+    change, last, m = -np.diff(a, axis=1), a[:, -1:] / a.shape[1], a.shape[1]
+    found = []
+    for k in NEIGHBOURS:
+        steps = np.concatenate([change / np.maximum(k, np.arange(1, m)), last], axis=1)
+        values = steps[:, ::-1].cumsum(axis=1)[:, ::-1]
+        found.append(np.bincount(order.reshape(-1), values.reshape(-1), minlength=m))
+    return np.stack(found)
 
 
-def by_neighbours(networks: Networks, views: Callable[[int], Any], k: int, *, inside: bool) -> Floats:
-    """(n,): KNN-Shapley values by the features `views(fold)` (n, q); inside: as for `gains_and_losses`."""
-    found = np.zeros(len(networks.y))
+def by_neighbours(networks: Networks, views: Callable[[int], Any], *, inside: bool) -> list[Floats]:
+    """(n,) each: KNN-Shapley values by the features `views(fold)` (n, q); inside: as for `gains_and_losses`."""
+    found = np.zeros((len(NEIGHBOURS), len(networks.y)))
     for fold in range(FOLDS):
         players, judges = networks.sides(fold)[:: 1 if inside else -1]
         z = views(fold)
         for part in np.array_split(judges, max(1, len(judges) // 1000)):
             same = networks.y[part][:, None] == networks.y[players]
-            found[players] += knn_shapley(squared_distances(z[part], z[players]), same, k)
-    return found
+            found[:, players] += knn_shapley(squared_distances(z[part], z[players]), same)
+    return list(found)
 
 
 def check_against_pydvl(networks: Networks) -> None:
-    """The same values as pyDVL's, for some players and judges."""
+    """The same values as pyDVL's, for some players and judges, moved a little: equal distances have no order."""
     from pydvl.valuation import Dataset, KNNShapleyValuation
     from sklearn.neighbors import KNeighborsClassifier
 
     players, judges = (rows[:150] for rows in networks.sides(0))
     z, y = networks.h[0].astype(np.float64), networks.y
+    z += 1e-3 * z.std() * np.random.default_rng(0).normal(size=z.shape)
     game = KNNShapleyValuation(KNeighborsClassifier(NEIGHBOURS[0]), Dataset(z[judges], y[judges]), progress=False).fit(
         Dataset(z[players], y[players])
     )
-    ours = knn_shapley(squared_distances(z[judges], z[players]), y[judges][:, None] == y[players], NEIGHBOURS[0])
+    ours = knn_shapley(squared_distances(z[judges], z[players]), y[judges][:, None] == y[players])[0]
     np.testing.assert_allclose(ours / len(judges), game.result.values, atol=1e-9)
 
 
@@ -222,23 +231,27 @@ def cleanlab(networks: Networks, method: str) -> Floats:
     return np.asarray(get_label_quality_scores(networks.y, p / p.sum(axis=1, keepdims=True), method=method))
 
 
+def neighbours(networks: Networks, X: Any) -> dict[str, list[Floats]]:
+    """The rankings by KNN-Shapley."""
+    plain = plain_features(X).fit_transform(X.reshape(len(X), -1) if isinstance(X, np.ndarray) else X)
+    return {
+        "KNN-Shapley, embeddings": by_neighbours(networks, networks.h.__getitem__, inside=False),
+        "KNN-Shapley, embeddings, own fold": by_neighbours(networks, networks.h.__getitem__, inside=True),
+        "KNN-Shapley, plain features": by_neighbours(networks, lambda _: plain, inside=False),
+    }
+
+
 def rankings(networks: Networks, X: Any) -> dict[str, list[Floats]]:
     """Every ranking; of several in a list the better one is reported."""
     votes = own(np.exp(networks.log_p), networks.y)
     among, voting = (gains_and_losses(networks, inside=inside) for inside in (True, False))
-    seen, plain = votes_of_those_who_saw(networks), plain_features(X)
-    plain = plain.fit_transform(X.reshape(len(X), -1) if isinstance(X, np.ndarray) else X)
-    by_embeddings: Callable[[int], Any] = networks.h.__getitem__
+    seen = votes_of_those_who_saw(networks)
     return {
         OURS: [(2 * votes + seen + relative(voting)) / 4],
         "votes (self-confidence)": [votes],
         "cleanlab, normalized margin": [cleanlab(networks, "normalized_margin")],
         "cleanlab, confidence-weighted entropy": [cleanlab(networks, "confidence_weighted_entropy")],
-        "KNN-Shapley, embeddings": [by_neighbours(networks, by_embeddings, k, inside=False) for k in NEIGHBOURS],
-        "KNN-Shapley, embeddings, own fold": [
-            by_neighbours(networks, by_embeddings, k, inside=True) for k in NEIGHBOURS
-        ],
-        "KNN-Shapley, plain features": [by_neighbours(networks, lambda _: plain, k, inside=False) for k in NEIGHBOURS],
+        **neighbours(networks, X),
         "worth": [voting.sum(axis=1)],
         "worth, relative": [relative(voting)],
         "worth, own fold": [among.sum(axis=1)],
@@ -251,14 +264,17 @@ def rankings(networks: Networks, X: Any) -> dict[str, list[Floats]]:
 def judge(name: str, X: Any, y: Ints, folder: Path, seed: int) -> list[dict[str, Any]]:
     """One row for each ranking."""
     noisy, bad = flipped(y, RATE, seed)
-    networks, n = Networks.read(folder / f"{name}-{seed}.npz", noisy), int(bad.sum())
+    networks = Networks.read(folder / f"{name}-{seed}.npz", noisy)
     check_against_pydvl(networks)
-    rows = []
-    for rule, scores in rankings(networks, X).items():
-        found = [(roc_auc_score(bad, -score), bad[np.argsort(score, kind="stable")[:n]].mean()) for score in scores]
-        auroc, precision = np.max(found, axis=0)
-        rows.append({"dataset": name, "ranking": rule, "rows": len(y), "AUROC": auroc, "precision": precision})
-    return rows
+    return [measured(name, rule, scores, bad) for rule, scores in rankings(networks, X).items()]
+
+
+def measured(name: str, rule: str, scores: list[Floats], bad: NDArray[np.bool_]) -> dict[str, Any]:
+    """AUROC and precision at the number of flips, of the better of the scores."""
+    n = int(bad.sum())
+    found = [(roc_auc_score(bad, -score), bad[np.argsort(score, kind="stable")[:n]].mean()) for score in scores]
+    auroc, precision = np.max(found, axis=0)
+    return {"dataset": name, "ranking": rule, "rows": len(bad), "AUROC": auroc, "precision": precision}
 
 
 def _judged(folder: Path, name: str, seed: int) -> Path:
