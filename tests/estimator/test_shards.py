@@ -164,6 +164,16 @@ def test_the_last_row_of_a_class_takes_the_class_with_it(saved: Path) -> None:
         clf.forget(y.index[y == "no"].tolist(), exact=True)
 
 
+def test_a_label_of_a_list_goes_with_the_last_row_that_has_it() -> None:
+    X, y = table()
+    lists = [[label, *(["x"] if b == "x" else [])] for label, b in zip(y, X["b"], strict=True)]
+    clf, gone = dwac.DWACClassifier(**QUICK).fit(X, lists), y.index[y == "rare"].tolist()
+    with pytest.warns(UserWarning, match="a label is gone"):
+        clf.forget(gone, exact=True)
+    kept = [labels for labels in lists if "rare" not in labels]
+    assert_same(clf, dwac.DWACClassifier(**QUICK).fit(X.drop(gone), kept))
+
+
 def numbers() -> tuple[Any, Any, Any, dict[str, Any]]:
     X, _ = table()
     rng = np.random.default_rng(1)

@@ -39,10 +39,11 @@ def forget(
     device: DeviceOption = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Forget training rows: they vote no more, and their records are not in the new folder.
+    """Forget training rows: remove their votes and records, or with --exact every trace of them.
 
-    That takes no training, and the networks, which saw the rows, stay as they are. With --exact those that saw them are
-    trained again, and a certificate says from what. MODEL stays as it is: delete it and its copies yourself.
+    Votes, calibration and records take no training, and the networks, which saw the rows, stay as they are. With
+    --exact those that saw them are trained again, and a certificate says from what. MODEL stays as it is: delete it and
+    its copies yourself.
 
     Examples:
 

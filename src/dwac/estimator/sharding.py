@@ -355,9 +355,13 @@ def _remaining_target(target: Target, rows: Rows) -> tuple[Target, Rows]:
         exact = rows.exact[rows.parts.training]
         return _numbers_apart(lambda: numbers(exact, target.names.tolist(), single=target.single)), rows
     if target.kind == LABELS:
-        here = rows.exact.any(axis=0) | (not target.listed)
-        rows = replace(rows, exact=rows.exact[:, here])
-        return several_labels(target.names[here], rows.exact, listed=target.listed), rows
+        if not target.listed:
+            return several_labels(target.names, rows.exact), rows
+        has = rows.exact.any(axis=0)
+        if not has.any():
+            raise LabelError("without these rows no label would be left; nothing was forgotten")
+        rows = replace(rows, exact=rows.exact[:, has])
+        return several_labels(_named_anew(target.names[has]), rows.exact, listed=True), rows
     here = np.unique(rows.codes)
     if len(here) == len(target.names):
         return target, rows
@@ -367,8 +371,13 @@ def _remaining_target(target: Target, rows: Rows) -> tuple[Target, Rows]:
         )
     rows, names = replace(rows, codes=np.searchsorted(here, rows.codes)), target.names[here]
     if target.kind == ORDERED:
-        return classes(np.asarray(names.tolist()), ordered=True), rows
+        return classes(_named_anew(names), ordered=True), rows
     return classes(names), rows
+
+
+def _named_anew(names: NDArray[Any]) -> NDArray[Any]:
+    """Texts in an array as wide as the longest of them."""
+    return names.astype(object).astype(str) if names.dtype.kind == "U" else names
 
 
 def _numbers_apart(read: Any) -> Target:
