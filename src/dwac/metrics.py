@@ -596,7 +596,7 @@ def _truth(y: ArrayLike, *, n: int | None = None, n_classes: int | None = None) 
 def _columns(y: ArrayLike, names: pd.Index[Any]) -> NDArray[np.int64]:
     """The column number of each label."""
     labels = np.asarray(y)
-    found = names.get_indexer(labels)
+    found = names.get_indexer(pd.Index(labels))
     if (found < 0).any():
         unknown = labels[found < 0].tolist()[0]
         raise LabelError(f"y must hold labels that are columns of the sets, {checks.listed(names)}; got {unknown!r}")
