@@ -508,7 +508,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         votes would raise the log-probability of other rows' labels, averaged over the labels that they may turn out to
         have. Each is chosen as if those before it voted already, so that a batch holds no duplicates. The network stays
         as it is: fit again with the new labels, or let them vote with `add_references`. As measured, ahead of small
-        margins and of random choice where classes are many, and no different from them with two classes.
+        margins and of random choice where classes are many; with two classes no difference was found.
 
         Args:
             pool: rows without labels.
