@@ -125,9 +125,9 @@ def deal(ids: pd.Index[Any], seed: int, n_shards: int, validation: float, calibr
 
     >>> some, fewer = pd.Index(["a", "b", "c", "d"]), pd.Index(["d", "b"])
     >>> [part[[3, 1]].tolist() for part in deal(some, 0, 2, 0.1, 0.1)]
-    [[0, 0], [0, 0]]
+    [[1, 1], [0, 1]]
     >>> [part.tolist() for part in deal(fewer, 0, 2, 0.1, 0.1)]
-    [[0, 0], [0, 0]]
+    [[1, 1], [0, 1]]
     """
     drawn = [_keyed(seed, b"row", _text(name)) for name in ids.tolist()]
     shard = np.array([int.from_bytes(found[:8], "little") % n_shards for found in drawn], dtype=np.int64)
