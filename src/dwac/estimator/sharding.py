@@ -27,7 +27,7 @@ from dwac.encoders import Encoder, choose
 from dwac.encoders.sharded import PLAIN, fresh, joined, plain_rows
 from dwac.errors import IdError, InputError, LabelError
 from dwac.estimator.base import rows_for
-from dwac.estimator.certificate import Certificate, Retrained, fingerprint, weights_sha256
+from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hashed, weights_sha256
 from dwac.estimator.fitting import DWACEstimator, grouped
 from dwac.estimator.preparation import Parts, count, row_ids, row_weights, take
 from dwac.estimator.settings import device_of
@@ -124,7 +124,7 @@ class ShardedEstimator(DWACEstimator):
             forked = range(torch.cuda.device_count()) if device.type == "cuda" else []
             with torch.random.fork_rng(devices=forked), few_threads(every[0].encoder.recipe.threads):
                 self._join_members(every, rows, encoder, target, features, group_of, device)
-        self._shards = replace(shards, stale=frozenset())
+        self._shards = replace(shards, stale=frozenset(), pending=())
 
     def _train_member(
         self, shards: Shards, shard: int, encoder: Encoder, target: Target, device: torch.device
@@ -265,7 +265,7 @@ class ShardedEstimator(DWACEstimator):
             for shard in sorted(stale)
         )
         certificate = Certificate.of(
-            names.tolist(),
+            [*shards.pending, *map(hashed, names.tolist())],
             shards=shards.n,
             retrained=retrained,
             before=before,
