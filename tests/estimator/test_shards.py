@@ -316,10 +316,15 @@ def test_exact_deletion_says_what_it_needs(saved: Path, tmp_path: Path) -> None:
         clf.condense(20).forget(gone, exact=True)
     with pytest.raises(IdError, match="nothing was forgotten"):
         clf.forget(["nobody"], exact=True)
-    with pytest.raises(InputError, match="given other voters or calibration rows"):
+    with pytest.raises(InputError, match="given other voters, labels or calibration rows"):
         loaded(saved).add_references(X[:1], y[:1], ids=["new"]).forget(gone, exact=True)
-    with pytest.raises(InputError, match="given other voters or calibration rows"):
+    with pytest.raises(InputError, match="given other voters, labels or calibration rows"):
         loaded(saved).recalibrate(X[:9], y[:9], ids=range(9)).forget(gone, exact=True)
+    changed = loaded(saved)
+    voter = changed.references_.ids[0]
+    changed.references_.relabel([voter], 1 - changed.references_.labels[:1])
+    with pytest.raises(InputError, match=r"other voters, labels .* nothing was forgotten"):
+        changed.forget(gone, exact=True)
     assert fingerprint(clf) == fingerprint(loaded(saved))
 
 

@@ -314,16 +314,25 @@ class ShardedEstimator(DWACEstimator):
         voters, held = self.references_.index_of_ids, self.calibration_ids_
         parts = shards.rows.parts
         own = parts.calibration if len(parts.calibration) else parts.validation
-        same = voters.tolist() == shards.rows.ids[parts.training].tolist()
+        same = voters.tolist() == shards.rows.ids[parts.training].tolist() and self._votes_as_fitted(shards.rows)
         if not same or held.tolist() != shards.rows.ids[own].tolist():
             raise InputError(
-                "exact deletion gives the model of fit, and this one has been given other voters or calibration rows "
-                f"since; delete before add_references and recalibrate, and do those again; {nothing}"
+                "exact deletion gives the model of fit, and this one has been given other voters, labels or "
+                "calibration rows since; delete before add_references, relabel and recalibrate, and do those again; "
+                f"{nothing}"
             )
         unknown = names[~names.isin(shards.rows.ids)]
         if len(unknown):
             raise IdError(f"ids must be of rows of fit; {unknown.tolist()[0]!r} is not; {nothing}")
         return shards
+
+    def _votes_as_fitted(self, rows: Rows) -> bool:
+        """Whether all voters, which are those of fit, vote for what they did then."""
+        references, places = self.references_, rows.parts.training
+        if references.targets is not None:
+            return np.array_equal(references.targets.cpu().numpy(), rows.exact[places])
+        codes = self.target_.codes(rows.exact) if self.target_.kind == LABELS else rows.codes
+        return np.array_equal(references.labels.cpu().numpy(), codes[places])
 
 
 def _some(places: Ints) -> Ints:
