@@ -296,6 +296,16 @@ def test_no_batch_of_rows_that_can_be_read_once_is_lost(two) -> None:
     assert np.allclose(clf.predict_proba(NUMBERS), two.predict_proba(NUMBERS))
 
 
+def test_a_data_loader_of_single_rows_is_read_in_larger_batches() -> None:
+    x, y = torch.arange(5_000.0).reshape(2_500, 2), torch.arange(2_500)
+    found, tables = containers.batches_of(DataLoader(TensorDataset(x, y)))
+    assert tables
+    parts = list(found)
+    assert [len(labels) for _, labels in parts] == [1_000, 1_000, 500]
+    assert torch.equal(torch.cat([rows for rows, _ in parts]), x)
+    assert torch.equal(torch.cat([labels for _, labels in parts]), y)
+
+
 # partial_fit
 
 
