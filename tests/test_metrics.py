@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn.metrics
 from hypothesis import given, settings
@@ -286,6 +287,13 @@ def test_coverage_falls_into_its_interval_as_often_as_it_says() -> None:
 
 
 # --- coverage, set sizes
+
+
+def test_coverage_finds_labels_among_the_names_of_columns() -> None:
+    sets = pd.DataFrame({"b": [True, False, True], "a": [False, False, True]}, index=[7, 8, 9])
+    assert metrics.coverage(pd.Series(["b", "a", "a"]), sets) == pytest.approx(2 / 3)
+    with pytest.raises(LabelError, match="'b', 'a'; got 'c'"):
+        metrics.coverage(["b", "a", "c"], sets)
 
 
 def test_coverage_is_the_share_of_sets_that_contain_the_true_label() -> None:

@@ -20,7 +20,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from dwac import _checks as checks
 from dwac.conformal import label_sets
-from dwac.errors import InputError, NonFiniteError, ShapeError
+from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
 
 __all__ = [
     "AgainstChance",
@@ -323,8 +323,17 @@ def undercoverage(epsilon: float, n_calibration: int, n_test: int, covered: int)
 
 
 def coverage(y: ArrayLike, sets: ArrayLike) -> float:
-    """Share of prediction sets (n, K) that contain the true label."""
+    """Share of prediction sets (n, K) that contain the true label y (n,), a column number.
+
+    If sets are a DataFrame, as of `predict_set(X, as_frame=True)`, y has labels: the names of its columns.
+
+    >>> coverage([0, 1], [[True, False], [True, False]])
+    0.5
+    >>> coverage(["cat", "dog"], pd.DataFrame({"cat": [True, True], "dog": [False, True]}))
+    1.0
+    """
     chosen = _sets(sets)
+    y = _columns(y, sets.columns) if isinstance(sets, pd.DataFrame) else y
     truth = _truth(y, n=len(chosen), n_classes=chosen.shape[1])
     return float(chosen[np.arange(len(truth)), truth].mean())
 
@@ -582,6 +591,16 @@ def _truth(y: ArrayLike, *, n: int | None = None, n_classes: int | None = None) 
     if len(labels) == 0:
         raise InputError("at least one example is required; got none")
     return labels
+
+
+def _columns(y: ArrayLike, names: pd.Index[Any]) -> NDArray[np.int64]:
+    """The column number of each label."""
+    labels = np.asarray(y)
+    found = names.get_indexer(pd.Index(labels))
+    if (found < 0).any():
+        unknown = labels[found < 0].tolist()[0]
+        raise LabelError(f"y must hold labels that are columns of the sets, {checks.listed(names)}; got {unknown!r}")
+    return np.asarray(found, dtype=np.int64)
 
 
 def _intervals(intervals: ArrayLike) -> NDArray[np.float64]:

@@ -3,11 +3,13 @@
 import io
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from sklearn.datasets import load_diabetes, make_multilabel_classification
 from sklearn.metrics import f1_score, hamming_loss, mean_absolute_error, root_mean_squared_error
 
@@ -15,6 +17,7 @@ import dwac
 from dwac import metrics
 from dwac.cli import explain as explaining
 from dwac.cli import tasks
+from dwac.cli.output import evaluation_tables
 from dwac.reading import load, read
 from tests.cli.test_commands import error_line, run
 
@@ -309,6 +312,15 @@ def test_evaluated_numbers_are_those_of_the_metrics(numbers: Path) -> None:
     shown = run("evaluate", numbers / "model", numbers / "new.csv", "-e", "0.2").output
     for expected in ("RMSE", "MAE", "CRPS", "ε=0.2 asks for 0.8, chance gives", "mean width"):
         assert expected in shown
+
+
+def test_names_in_the_table_of_parts_break_between_words_only() -> None:
+    names = ["label", "n", "precision", "recall", "f1", "calibration_error", "wrongly_told_no", "wrongly_told_yes"]
+    parts = pd.DataFrame([("a", 5, *[0.5] * 7), ("quite a long label", 6, *[0.5] * 7)], columns=[*names, "undecided"])
+    printed = io.StringIO()
+    console = Console(width=80, file=printed)
+    console.print(*evaluation_tables(cast(Any, SimpleNamespace(facts=[], parts=parts)), "")[1:])
+    assert {"precision", "calibration", "wrongly", "undecided"} <= set(printed.getvalue().split())
 
 
 def test_evaluated_labels_are_those_of_the_metrics(labels: Path) -> None:

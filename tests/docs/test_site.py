@@ -55,19 +55,20 @@ def places(module: str, name: str) -> set[str]:
     """Under which headings a public name may stand on the page of its module."""
     whole = f"{module}.{name}"
     if whole in PUBLIC or whole in {"dwac.Explanation", "dwac.ReferenceSet"}:
-        return {"dwac.estimator.DWACClassifier"}  # on pages of their own
+        return {"dwac.DWACClassifier"}  # on pages of their own
     value = getattr(importlib.import_module(module), name)
     if (
         module != "dwac" and hasattr(importlib.import_module(module), "__path__") and find_spec(whole)
     ):  # a file of the same name hides it
         return {f"{value.__module__}.{name}"}
-    return {whole, f"dwac.estimator.{name}"}
+    return {whole}
 
 
 def commands_are_in_the_reference(site: Path) -> None:
     page = (site / "reference" / "commands.html").read_text()
     assert {name for name in COMMANDS if f'id="dwac-{name}"' not in page} == set()
     assert "--target" in page
+    assert "<code>dwac train people.csv" in re.sub(r"</?(span|a)\b[^>]*>", "", page)  # examples are code, in one block
 
 
 def pages_load_nothing_from_elsewhere(site: Path) -> None:
@@ -84,6 +85,13 @@ def search_needs_no_server(site: Path) -> None:
     assert "prediction set" in (site / "search" / "search_index.js").read_text()
     assert 'src="../iframe-worker.js"' in (site / "concepts" / "vote.html").read_text()
     assert (site / "iframe-worker.js").exists()
+    entries = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    boosts = {entry["location"]: entry.get("boost", 1) for entry in entries}
+    assert (
+        boosts["how-to/monitoring.html"]
+        > boosts["reference/monitoring.html"]
+        > boosts["decisions/0025-monitoring.html"]
+    )
 
 
 def links_to_source_files_lead_to_copies(site: Path) -> None:

@@ -53,15 +53,25 @@ def test_agreement_with_retraining_is_that_of_the_record() -> None:
             assert found["ceiling"] == pytest.approx(float(ceiling), abs=0.0051)
 
 
+def gains(start: str) -> list[tuple[float, float]]:
+    """What the paragraph that starts so says: gains in points, and their standard errors."""
+    paragraph = PAGE[PAGE.index(start) :].split("\n\n")[0]
+    return [(float(gain), float(error)) for gain, error in re.findall(r"(-?\d\.\d)\s±\s(\d\.\d)", paragraph)]
+
+
 def test_gains_by_label_next_are_those_of_the_record() -> None:
-    table = record("worth_next").set_index(["dataset", "network", "choice"])
-    section = " ".join(PAGE[PAGE.index("Measured with a network trained again") :].split("\n\n")[0].split())
-    quoted = [(float(gain), float(error)) for gain, error in re.findall(r"(-?\d\.\d) ± (\d\.\d)", section)]
-    order = ("digits", "covertype", "adult", "subjectivity")
-    for place, other in enumerate(("random", "margin")):
-        for name, (gain, error) in zip(order, quoted[4 * place :][:4], strict=True):
-            found = table.loc[(name, "retrained", "label_next")]
+    for name, network, others, start, order in (
+        ("worth_next", "retrained", ("random", "margin"), "Measured with a network", ("adult", "subjectivity")),
+        ("worth_next_fixed", "fixed", ("random",), "If the network of", ("subjectivity", "adult")),
+    ):
+        table, quoted = record(name).set_index(["dataset", "network", "choice"]), gains(start)
+        places = [(dataset, other) for other in others for dataset in ("digits", "covertype", *order)]
+        for (dataset, other), (gain, error) in zip(places, quoted, strict=True):
+            found = table.loc[(dataset, network, "label_next")]
             assert 100 * found[f"above {other}"] == pytest.approx(gain, abs=0.051)
             assert 100 * found[f"± s.e. ({other})"] == pytest.approx(error, abs=0.051)
-    shapley = table.xs("expected Shapley worth", level="choice").xs("retrained", level="network")
-    assert (shapley["above random"] < 0).all()
+
+
+def test_expected_shapley_worth_was_worse_than_random() -> None:
+    table = record("worth_next").set_index(["choice"])
+    assert (table.loc["expected Shapley worth", "above random"] < 0).all()

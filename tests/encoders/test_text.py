@@ -507,7 +507,8 @@ def test_an_unfitted_hugging_face_encoder_is_copied_by_its_configuration(tiny_be
     again = restored(HuggingFaceEncoder(tiny_bert, pooling="first"))
     with pytest.raises(DwacError, match="call fit first"):
         again.transform(TEXTS)
-    first, second = (e.fit(TEXTS).network().shared.state_dict() for e in (again, HuggingFaceEncoder(tiny_bert)))
+    networks: list[Any] = [e.fit(TEXTS).network() for e in (again, HuggingFaceEncoder(tiny_bert))]
+    first, second = (network.shared.state_dict() for network in networks)
     assert same(tuple(first.values()), tuple(second.values()))  # the pretrained weights
 
 
@@ -524,9 +525,10 @@ def test_a_fixed_model_reads_each_text_once_and_stays_as_it_is(tiny_bert: Path, 
         patch.setattr(PooledModel, "forward", counted)
         clf.fit(X, y)
     assert read == [False]
-    backbone = clf.model_.backbone
+    network: Any = clf.encoder_.network()
+    backbone: Any = clf.model_.backbone
     assert len(backbone) == clf.model_.ensemble_size == 4
-    before = clf.encoder_.network().shared.state_dict()
+    before = network.shared.state_dict()
     assert all(torch.equal(part, before[name]) for name, part in backbone.shared.state_dict().items())
     p = clf.predict_proba(X)
     np.testing.assert_array_equal(np.concatenate([clf.predict_proba([text]) for text in X[:6]]), p[:6])
@@ -572,7 +574,8 @@ def test_a_model_may_come_in_a_package(tiny_bert: Path, tmp_path: Path, monkeypa
     shutil.copytree(tiny_bert, tmp_path / "some_tiny_bert" / "files")
     (tmp_path / "some_tiny_bert" / "__init__.py").write_text("raise RuntimeError('code of a model is never run')")
     monkeypatch.syspath_prepend(tmp_path)
-    assert HuggingFaceEncoder("some-tiny-bert").fit(TEXTS).network().shared.width == 16
+    network: Any = HuggingFaceEncoder("some-tiny-bert").fit(TEXTS).network()
+    assert network.shared.width == 16
 
 
 def test_weights_other_than_safetensors_are_refused(tiny_bert: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What the prediction sets of a fitted classifier promise, at the edges: rare classes, ties, few calibration rows."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -215,11 +216,15 @@ def test_expected_sets_are_those_that_come() -> None:
         assert low < 1 - epsilon < high < low + 0.04
 
 
-# Were the candidate with the lowest loss simply taken, 4, 6, 5 and 2 of these seeds would fail.
-@pytest.mark.parametrize(("load", "seeds"), [(load_iris, 8), (load_wine, 8), (load_breast_cancer, 8), (load_digits, 3)])
-def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: int) -> None:
+# Were the candidate with the lowest loss simply taken, each of these seeds would fail, with 4 to 17 times the loss. Of
+# 27 seeds that were tried, 18 would fail: these show it most clearly.
+@pytest.mark.parametrize(
+    ("load", "seeds"),
+    [(load_iris, (2, 6)), (load_wine, (0, 3, 7)), (load_breast_cancer, (0, 2, 4, 5)), (load_digits, (1,))],
+)
+def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: Sequence[int]) -> None:
     X, y = (part[:600] for part in load(return_X_y=True))
-    for seed in range(seeds):
+    for seed in seeds:
         X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
         fits = [
             DWACClassifier(

@@ -76,6 +76,11 @@ def test_explanations_know_the_index_of_the_rows(three, number) -> None:
     assert three.explain(pl.from_pandas(X[:2])).ids == [0, 1]
 
 
+def test_results_say_in_a_line_what_can_be_asked_of_them(three, number) -> None:
+    assert repr(three.conformal(X[:2])).startswith("<ConformalPrediction of 2 examples, 3 labels: p_values, ")
+    assert repr(number.predict_distribution(X[:2])).startswith("<PredictedDistribution of 2 rows: mean, ")
+
+
 # Prediction sets and intervals
 
 
@@ -289,6 +294,16 @@ def test_no_batch_of_rows_that_can_be_read_once_is_lost(two) -> None:
     clf = DWACClassifier(**QUICK).fit(DataLoader(Once(), batch_size=32))
     assert len(named(clf)) == N
     assert np.allclose(clf.predict_proba(NUMBERS), two.predict_proba(NUMBERS))
+
+
+def test_a_data_loader_of_single_rows_is_read_in_larger_batches() -> None:
+    x, y = torch.arange(5_000.0).reshape(2_500, 2), torch.arange(2_500)
+    found, tables = containers.batches_of(DataLoader(TensorDataset(x, y)))
+    assert tables
+    parts = list(found)
+    assert [len(labels) for _, labels in parts] == [1_000, 1_000, 500]
+    assert torch.equal(torch.cat([rows for rows, _ in parts]), x)
+    assert torch.equal(torch.cat([labels for _, labels in parts]), y)
 
 
 # partial_fit

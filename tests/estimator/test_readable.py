@@ -21,7 +21,7 @@ from dwac.errors import InputError, KindError, NonFiniteError, UnreadableWarning
 from dwac.estimator.evaluation import evaluate, predict
 from dwac.estimator.preparation import take
 from dwac.estimator.readable import Partial, sift
-from dwac.report.findings import find
+from dwac.report.findings import ClassFindings
 
 N = 90
 Y = np.array(["a", "b", "b"] * (N // 3))
@@ -325,7 +325,9 @@ def test_an_evaluation_counts_rows_that_were_not_read_and_leaves_them_out() -> N
 
 def test_a_report_is_on_rows_that_were_read() -> None:
     clf = fitted(texts())
-    found = find(clf, ["", *texts()[:6]], ["a", *Y[:6]], ids=list("xabcdef"), unlike=["", "zzz"], epsilon=0.2)
+    found = ClassFindings.of(
+        clf, ["", *texts()[:6]], ["a", *Y[:6]], ids=list("xabcdef"), unlike=["", "zzz"], epsilon=0.2
+    )
     assert found.ids.tolist() == list("abcdef")
     assert len(found.h) == len(found.truth) == len(found.predictions.codes) == 6
     assert found.outside is not None

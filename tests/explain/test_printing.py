@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,14 @@ def one(**more: Any) -> Explanation:
     return explain(REFS, [[0.1]], k=3, classes=["no", "yes"], **given)[0]
 
 
-def crowd(descriptions: list[str] | None = None) -> Explanation:
+def crowd(descriptions: list[str] | None = None, columns: Sequence[Hashable] = COLUMNS) -> Explanation:
     """An explanation by groups."""
     points = np.random.default_rng(0).normal(size=(300, 2))
     refs = ReferenceSet(points, np.arange(300) % 2, ids=[f"r{i}" for i in range(300)])
-    records = pd.DataFrame(np.ones((300, 30)), index=refs.ids, columns=COLUMNS)
+    records = pd.DataFrame(np.ones((300, 30)), index=refs.ids, columns=list(columns))
+    own = {"record": dict(zip(columns, range(30), strict=True))}
     said = None if descriptions is None else [descriptions[i % len(descriptions)] for i in range(len(refs.groups))]
-    return explain(refs, [[0.1, 0.0]], records=records, shown=[SHOWN], descriptions=said)[0]
+    return explain(refs, [[0.1, 0.0]], records=records, shown=[own], descriptions=said)[0]
 
 
 # One
@@ -108,6 +110,24 @@ def test_columns_that_set_groups_apart_come_first() -> None:
     assert "This example: column 12 of the table 12, column 1 of the table 1, " in text
     assert "In words" not in text  # the table says it
     assert any(sentence.startswith("In words") for sentence in e.sentences())
+
+
+def test_columns_without_names_are_told_by_number_and_ordered_alike() -> None:
+    printed = crowd(["column 21 at least 12, column 3 at most 4"], columns=range(30)).to_text(70)
+    assert "This example: column 21 21, column 3 3, column 0 0" in printed
+
+
+def test_a_day_is_shown_without_the_time() -> None:
+    days = pd.DataFrame({"day": pd.Timestamp("2024-05-01")}, index=IDS)
+    e = one(records=days, shown=[{"record": {"day": pd.Timestamp("2024-05-02")}}])
+    for shown in (str(e), e.to_html()):
+        assert "2024-05-02" in shown
+        assert "00:00:00" not in shown
+
+
+def test_large_numbers_are_written_out_in_pages_too() -> None:
+    pay = pd.DataFrame({"pay": 123456.5}, index=IDS)
+    assert "<td>123456.5</td>" in one(records=pay).to_html()
 
 
 def test_a_record_may_have_columns_of_our_names() -> None:

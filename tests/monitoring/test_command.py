@@ -60,6 +60,8 @@ def test_rows_that_cannot_be_read_have_their_exit_code(folder: Path, days: list[
     found = ran(folder, days[2])
     assert found.exit_code == 3
     assert "5 rows, 1 of them unreadable; no alarm" in found.output
+    assert "1 of 5 rows could not be read and count as strange; first" in found.stderr
+    assert "day2.csv line 3" in found.stderr
     strict = ran(folder, days[2], "--strict")
     assert strict.exit_code == 1
     assert "day2.csv line 3" in strict.output

@@ -121,7 +121,8 @@ def test_a_batch_without_rows_changes_nothing(clf: DWACClassifier) -> None:
     monitor = Monitor(clf)
     assert monitor.update(people(0, seed=1)).rows == 0
     before = monitor.update(people(30, seed=1))
-    for nothing in (people(0, seed=1), np.empty((0, 2)), []):
+    without: list[Any] = [people(0, seed=1), np.empty((0, 2)), []]
+    for nothing in without:
         assert monitor.update(nothing) == monitor.update(nothing, []) == before
     with pytest.raises(InputError, match="ids must have one entry per row"):
         monitor.update(people(2, seed=1), [7])

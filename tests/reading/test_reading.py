@@ -151,7 +151,7 @@ def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
         ("a.csv", " \n\n", {"target": "b"}, r"a.csv is empty"),
         ("a.csv", "a,b", {"target": "b"}, r"must have at least one row"),
         ("a.csv", "b\nx\n", {"target": "b"}, r"a column to learn from besides 'b'"),
-        ("a.csv", b"a,b\n1,x\n2,caf\xe9\n", {"target": "b"}, r"line 3 is not utf-8: it has the byte 0xe9; .*latin-1"),
+        ("a.csv", b"a,b\n1,x\n2,caf\xe9\n", {"target": "b"}, r"line 3 is not utf-8: .* 0xe9; .*--encoding cp1252"),
         ("a.csv", b"a,b\n1,\x00\n", {"target": "b"}, r"line 2 contains a zero byte"),
         ("a.csv", "a,b\n1,x\n", {"target": "b", "encoding": "utf-9"}, r"unknown encoding 'utf-9'"),
         ("a.csv", "a,b\n1,x\n", {"target": "b", "form": "xml"}, r"unknown format 'xml'; choose csv"),

@@ -142,7 +142,10 @@ def test_the_first_page_on_classes_says_what_is_measured(models: dict[str, Any],
     sets = clf.predict_set(X, epsilon=0.1)
     codes = np.searchsorted(clf.classes_, y)
     assert f"one answer for {summary.of_100(float((sets.sum(axis=1) == 1).mean()))}" in told[3]
+    assert "several or none for the others" in told[3]
     assert f"in {summary.of_100(metrics.coverage(codes, sets))} tests" in told[3]
+    clear = ClassFindings.of(clf, *(part[sets.sum(axis=1) == 1] for part in (X, y)), epsilon=0.1)
+    assert "one answer for every case; the truth was" in class_summary(clear).sentences[3]
     assert f"weakest for hard: of 100 such cases it gets only {100 * right[y == 'hard'].mean():.0f} right" in told[4]
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from dwac import DWACClassifier, DWACRegressor, report
 from dwac.errors import InputError
-from dwac.report import findings, number_findings
+from dwac.report.findings import ClassFindings
+from dwac.report.number_findings import NumberFindings
 from dwac.report.worth import columns_of_people, drawn, judges_of, worth_for
 from dwac.report.worthy import points, worth_section
 from tests.report.test_report import Reader
@@ -82,7 +83,7 @@ def test_whose_data_carries_the_model_is_said_by_column(clf, page: str, tmp_path
     others.remove(women.tolist())
     after = others.probabilities(clf.embed(NEW))[np.arange(40), codes].mean()
     assert groups.loc["f", "if_removed"] == pytest.approx(after - found.whole, abs=1e-6)
-    named = {row[0] for row in cells(str(worth_section(findings.find(clf, NEW, TRUE), by="sex")))}
+    named = {row[0] for row in cells(str(worth_section(ClassFindings.of(clf, NEW, TRUE), by="sex")))}
     assert "f" in named
     assert "here" not in named
     with pytest.raises(InputError, match="by must name a column of the training data: dose, sex, native-country; got"):
@@ -92,7 +93,7 @@ def test_whose_data_carries_the_model_is_said_by_column(clf, page: str, tmp_path
 
 
 def test_a_private_report_names_nobody_who_helps_or_harms(clf) -> None:
-    assert worth_section(findings.find(clf, NEW, TRUE, private=True)) is None
+    assert worth_section(ClassFindings.of(clf, NEW, TRUE, private=True)) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*an interval is finite only:dwac.errors.CalibrationWarning")
@@ -100,7 +101,7 @@ def test_errors_of_numbers_rise_without_those_who_help() -> None:
     X, _ = patients(90, 0)
     reg = DWACRegressor(**QUICK).fit(X, 10 * X["dose"])
     y = 10 * NEW["dose"]
-    found = number_findings.find(reg, NEW, y)
+    found = NumberFindings.of(reg, NEW, y)
     rows = {row[0]: row for row in cells(str(worth_section(found)))}
     first = next(name for name in rows if name.startswith("p0-"))
     others = copy(reg.references_)

@@ -125,6 +125,17 @@ def test_rows_that_cannot_be_read_are_set_aside_with_the_reason(
     assert re.search("line 2: it is not JSON", str(strict.failed[0].error))
 
 
+def test_a_file_of_something_else_is_named_and_nothing_is_said_to_be_written(
+    folder_of: Folders, tmp_path: Path
+) -> None:
+    (tmp_path / "other.csv").write_text("urteil;text\ngut;ja\n")
+    shown = run("score", folder_of("classes"), tmp_path / "other.csv", "-o", tmp_path / "out", "--workers", 1, ends=1)
+    assert "it has none of them" in shown.stderr
+    assert "1 of 1 pieces could not be scored; repair" in shown.stderr
+    assert "nothing could be scored" in shown.stderr
+    assert "written" not in shown.stderr + shown.stdout
+
+
 def test_damaged_files_and_other_schemas_lose_nothing_and_can_be_repaired(folder_of: Folders, tmp_path: Path) -> None:
     data, out, frame = tmp_path / "in", tmp_path / "out", people(40, seed=6)
     data.mkdir()

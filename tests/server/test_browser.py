@@ -684,13 +684,15 @@ def test_points_can_be_coloured_by_anything_and_the_legend_says_what(
         page, first = seen.page, explorer.points.n_training
         choices = page.evaluate("[...document.getElementById('colour').options].map((o) => [o.value, o.text])")
         names = [name for _, name in choices]
-        wanted = ["label", "prediction", "typicality", "credibility", "error", *PEOPLE.columns]
+        wanted = ["label", "prediction", "typicality", "credibility", "error", "worth", *PEOPLE.columns]
         assert names == wanted
         legends = set()
         for value, _ in choices:
             page.select_option("#colour", value)
             seen.wait(f"location.hash.includes('colour=') || {json.dumps(value)} === 'label'")
             seen.page.wait_for_timeout(50)
+            if value == "worth":  # takes longer
+                seen.wait("window.explorer.map.options.paint.voters")
             legends.add((page.locator("#legend").get_attribute("aria-label"), page.locator("#legend").inner_text()))
         assert len(legends) >= len(choices) - 1  # label and prediction have the same names
         page.evaluate("window.explorer.setColour('credibility')")

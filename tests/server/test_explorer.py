@@ -639,8 +639,9 @@ def test_a_softmax_has_no_map() -> None:
 
 def private_pages(table: DWACClassifier, tmp_path: Path) -> Iterator[tuple[Reader, bool]]:
     table.save(tmp_path / "model", include_examples=False)
+    loaded = load(tmp_path / "model", device="cpu")
     for with_data in (True, False):
-        for clf, private in ((table, True), (load(tmp_path / "model", device="cpu"), None)):
+        for clf, private in ((table, True), (loaded, None)):
             X = AGES[200:] if with_data else None
             for page in reading(Explorer.of(clf, X, private=private)):
                 yield page, with_data

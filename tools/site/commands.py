@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 MARK = "<!-- commands -->"
@@ -42,12 +43,18 @@ def _section(command: Any, name: str, level: int = 2) -> Iterator[str]:
 def _prose(text: str) -> str:
     """The help of a command: examples, which begin with dwac or a pipe into it, as code."""
     paragraphs = re.split(r"\n\s*\n", text.replace("\b", "").strip())
-    shown = []
-    for paragraph in paragraphs:
-        plain = paragraph.strip()
-        code = re.match(r"(dwac|cat|torchrun) ", plain)
-        shown.append(f"```text\n{plain}\n```" if code else _escaped(plain))
+    parts = groupby(
+        (part.strip() for part in paragraphs), key=lambda part: bool(re.match(r"(dwac|cat|torchrun) ", part))
+    )
+    shown = (_examples(list(part)) if code else "\n\n".join(map(_escaped, part)) for code, part in parts)
     return "\n\n".join(shown)
+
+
+def _examples(lines: list[str]) -> str:
+    """Commands as one block, each below what its comment says of it: side by side they would be too wide."""
+    split = (re.split(r"\s+# ", line, maxsplit=1) for line in lines)
+    shown = (f"# {rest[0]}\n{command}" if rest else command for command, *rest in split)
+    return "```sh\n{}\n```".format("\n".join(shown))
 
 
 def _names(parameter: Any) -> str:

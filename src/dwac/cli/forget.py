@@ -39,10 +39,11 @@ def forget(
     device: DeviceOption = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Forget training rows: they vote no more, and their records are not in the new folder.
+    """Forget training rows: remove their votes and records, or with --exact every trace of them.
 
-    That takes no training, and the networks, which saw the rows, stay as they are. With --exact those that saw them are
-    trained again, and a certificate says from what. MODEL stays as it is: delete it and its copies yourself.
+    Removing votes and records takes no training: the networks, which saw the rows, stay as they are. With --exact,
+    those that saw them are trained again, and a certificate says from what. MODEL stays as it is: delete it, and its
+    copies, yourself.
 
     Examples:
 
@@ -88,7 +89,10 @@ def _names(clf: Estimator, ids: list[str]) -> list[Any]:
 def facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) -> dict[str, Any]:
     """What was done, for programs."""
     found = {"model": str(written), "forgotten": n, "exact": exact, "voters": len(clf.references_), "seconds": seconds}
-    return found | ({"certificate": clf.deletions_[-1].to_dict()} if exact else {})
+    if not exact:
+        return found | {"shards": clf.shards}
+    made = clf.deletions_[-1]  # which is for rows, too, that were forgotten before without --exact
+    return found | {"forgotten": len(made.ids), "certificate": made.to_dict()}
 
 
 def lines(found: dict[str, Any], certificate: Path | None) -> list[str]:
@@ -104,5 +108,6 @@ def lines(found: dict[str, Any], certificate: Path | None) -> list[str]:
             f"SHA-256 of the model: {made['after']}",
         ]
     else:
-        said.append(f"{_SEEN}; a model trained with --shards can forget them --exact")
+        how = "a model trained with --shards" if found["shards"] is None else "dwac forget MODEL"
+        said.append(f"{_SEEN}; {how} can forget them with --exact")
     return [*said, *([f"certificate: {certificate}"] if certificate else []), f"written: {found['model']}"]

@@ -44,10 +44,13 @@ def monitor(
     written_so = told(separator, decimal, day_first)
     rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=written_so, sheet=sheet)
     print_notes(rows.notes)
+    earlier = watch.state.unreadable
     with unreadable.located(rows):
-        bad = loaded.clf.unreadable(rows.X) if strict else {}
-        unreadable.report(bad, rows, strict=strict, fate="")
+        if strict:
+            unreadable.report(loaded.clf.unreadable(rows.X), rows, strict=True, fate="")
         state = watch.update(rows.X, rows.ids)
+        if state.unreadable > earlier:
+            unreadable.report(loaded.clf.unreadable(rows.X), rows, strict=False, fate="count as strange")
     moved = watch.moved()
     if output is not None:
         _keep(watch, output)

@@ -155,8 +155,8 @@ def evaluation_tables(found: Evaluated, title: str) -> list[Table]:
         return [facts]
     parts = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)  # eight columns fit 80 characters
     for place, name in enumerate(found.parts.columns):
-        title = str(name).removeprefix("mean_").replace("_", " ")
-        parts.add_column(title, justify="right" if place else "left", overflow="fold")
+        title = str(name).removeprefix("mean_").replace("_", "\n")  # broken between words, never within one
+        parts.add_column(title, justify="right" if place else "left", overflow="fold", no_wrap=place > 0)
     units = not isinstance(found, NumberEvaluation)
     for label, n, *values in found.parts.itertuples(index=False, name=None):
         parts.add_row(str(label), f"{n:,}", *map(number if units else amount, values))

@@ -149,7 +149,11 @@ def report(
             by=by,
         )
     size = written.stat().st_size / 1e6
-    console.print(f"written: {written}, on {len(rows):,} rows, {size:.1f} MB", highlight=False, soft_wrap=True)
+    console.print(
+        f"written: {written}, on {len(rows):,} row{'s' * (len(rows) != 1)}, {size:.1f} MB",
+        highlight=False,
+        soft_wrap=True,
+    )
     unreadable.end(bad)
 
 

@@ -154,6 +154,8 @@ def _ended(run: Run, seconds: float) -> str:
     rows, n = run.summary.rows, len(run.pending) - len(run.summary.failed)
     if not run.pending:
         return f"nothing is left to do: every shard is in {run.task.out}"
+    if not n:
+        return f"nothing could be scored; {duration(seconds)}"
     rate = f", {rows / seconds:,.0f} rows/s" if rows else ""
     return f"written: {run.task.out}, {rows:,} rows in {n:,} shard{'' if n == 1 else 's'}; {duration(seconds)}{rate}"
 
@@ -183,9 +185,10 @@ def _end(run: Run, seconds: float, console: Console, *, json: bool) -> None:
         for error in reasons[:_NAMED]:
             typer.secho(f"dwac: {error}", fg="red", err=True)
         more = f" ({len(reasons) - _NAMED:,} more reasons)" if len(reasons) > _NAMED else ""
+        rest = "; all others are written" if len(failed) < len(run.pieces) else ""
         raise InputError(
-            f"{len(failed):,} of {len(run.pieces):,} pieces could not be scored{more}; all others are written; repair "
-            "what is wrong and run the same command again"
+            f"{len(failed):,} of {len(run.pieces):,} pieces could not be scored{more}{rest}; repair what is wrong and "
+            "run the same command again"
         )
     if summary.side_files:
         n = f"{summary.unreadable:,} rows" if summary.unreadable else "some rows, scored earlier,"

@@ -171,9 +171,9 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
     what = _OF.get(clf.target_.kind) or UTILITIES[table.attrs["utility"]]
     many = f"{len(table):,} {'training examples' if by is None else 'groups'}"
     together = f", together {_points(table['worth'].sum())}" if table.attrs["method"] == "shapley" else ""
-    harming = int((table["worth"] < 0).sum())
+    harming, judges = int((table["worth"] < 0).sum()), table.attrs["queries"]
     for line in (
-        f"{many}, judged by {table.attrs['queries']:,} rows: {what}{together}.",
+        f"{many}, judged by {judges:,} row{'s' * (judges != 1)}: {what}{together}.",
         f"{harming:,} of them harm more than they help." if harming else "None of them harms more than it helps.",
     ):
         console.print(line, highlight=False, markup=False)
@@ -226,10 +226,12 @@ def _digits(values: pd.Series[Any]) -> int:
 
 
 def _points(value: float, digits: int | None = None) -> str:
-    """A worth in hundredths, with its sign.
+    """A worth in hundredths, with its sign; a dash if it is not known, as the error of a single row's judgement.
 
-    >>> _points(0.01234), _points(-0.5), _points(0.0), _points(0.0012, 2), _points(0.0, 2)
-    ('+1.23', '-50', '0', '+0.12', '0')
+    >>> _points(0.01234), _points(-0.5), _points(0.0), _points(0.0012, 2), _points(0.0, 2), _points(math.nan)
+    ('+1.23', '-50', '0', '+0.12', '0', '–')
     """
+    if math.isnan(value):
+        return "–"
     shown = f"{100 * value:+.3g}" if digits is None else f"{100 * value:+.{digits}f}"
-    return shown if value != value or float(shown) else "0"
+    return shown if float(shown) else "0"

@@ -302,7 +302,7 @@ class ExpectedSets:
         return text + f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ConformalPrediction:
     """p-values (n, K) of n examples, and everything derived from them."""
 
@@ -315,6 +315,12 @@ class ConformalPrediction:
     # (n,): the share of calibration examples at least as novel; near 0: unlike anything known. None if not measured.
     typicality: Floats | None = None
     ordered: bool = False  # labels are in an order: prediction sets are intervals
+
+    def __repr__(self) -> str:
+        """What can be asked, in a line; the arrays would fill pages."""
+        n, k = self.p_values.shape
+        told = "p_values, labels, confidence, credibility" + (", typicality" if self.typicality is not None else "")
+        return f"<ConformalPrediction of {n:,} examples, {k:,} labels: {told}, label_sets(epsilon)>"
 
     def without(self, unreadable: Bools) -> ConformalPrediction:
         """The same, but no label fits the unreadable rows, (n,): p = 0; confidence, credibility and typicality 0."""

@@ -9,6 +9,7 @@ import base64
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,8 @@ def written(value: Any, most: int = 60) -> str:
 
     >>> written(0.123456), written(None), written("a" * 99, most=5)
     ('0.1235', '–', 'aaaa…')
+    >>> written(datetime(2024, 5, 1)), written(datetime(2024, 5, 1, 9, 30))
+    ('2024-05-01', '2024-05-01 09:30:00')
     """
     if is_png(value):
         width, height = struct.unpack(">II", value[16:24])
@@ -54,7 +57,18 @@ def written(value: Any, most: int = 60) -> str:
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return "–"
     text = f"{value:.4g}" if isinstance(value, float) and abs(value) < 1e4 else str(value)
+    if isinstance(value, datetime):
+        text = text.removesuffix(" 00:00:00")  # a day
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def titled(name: Any) -> str:
+    """The name of a column in a sentence, where a number alone would be taken for a value.
+
+    >>> titled("age"), titled(21)
+    ('age', 'column 21')
+    """
+    return name if isinstance(name, str) else f"column {name}"
 
 
 class Column(NamedTuple):

@@ -20,6 +20,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -49,7 +50,7 @@ class Certificate:
     The bits repeat on the same machine and device, with the same versions and number of threads.
 
     Attributes:
-        made: when, in UTC. ids: SHA-256 of each deleted id with the salt.
+        made: when, in UTC. ids: of each deleted row a salt, and the SHA-256 of its id with it.
         shards: how many networks there are. retrained: those that saw the rows; every other one is as it was.
         before, after: SHA-256 of the model: all weights, the voters, and the calibration rows.
         rows: how many rows the model holds now. seconds: how long it took.
@@ -57,7 +58,6 @@ class Certificate:
     """
 
     made: str
-    salt: str
     ids: tuple[str, ...]
     shards: int
     retrained: tuple[Retrained, ...]
@@ -71,13 +71,11 @@ class Certificate:
     threads: int
 
     @classmethod
-    def of(cls, ids: Iterable[Any], **facts: Any) -> Self:
-        """A certificate for these ids, made now and on this machine."""
-        salt = secrets.token_hex(16)
+    def of(cls, ids: Iterable[str], **facts: Any) -> Self:
+        """A certificate for these ids, each `hashed`; made now and on this machine."""
         return cls(
             made=datetime.now(UTC).isoformat(timespec="seconds"),
-            salt=salt,
-            ids=tuple(sorted(_hashed(salt, name) for name in ids)),
+            ids=tuple(ids),
             versions={"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
             machine=f"{platform.system()} {platform.machine()}",
             **facts,
@@ -85,7 +83,7 @@ class Certificate:
 
     def covers(self, name: Any) -> bool:
         """Whether the row with this id is among those that were deleted."""
-        return _hashed(self.salt, name) in self.ids
+        return any(hashed(name, each.partition(":")[0]) == each for each in self.ids)
 
     def verify(self, clf: Any) -> bool:
         """Whether a model has the bits of this certificate: this one after deletion, or one fitted without the rows."""
@@ -153,9 +151,16 @@ def _encoded(ids: Any) -> list[Any]:
     return names if {*map(type, names)} <= {int, str} else [encode_value(name) for name in names]
 
 
-def _hashed(salt: str, name: Any) -> str:
-    text = json.dumps(encode_value(name), ensure_ascii=False, sort_keys=True)
-    return hashlib.sha256(f"{salt} {text}".encode()).hexdigest()
+def hashed(name: Any, salt: str | None = None) -> str:
+    """A salt, and the SHA-256 of an id with it; by default a new salt."""
+    salt = secrets.token_hex(16) if salt is None else salt
+    return f"{salt}:{hashlib.sha256(f'{salt} {id_text(name)}'.encode()).hexdigest()}"
+
+
+def id_text(name: Any) -> str:
+    """An id as JSON; NumPy's numbers as Python's, which they equal."""
+    plain = name.item() if isinstance(name, np.generic) else name
+    return json.dumps(encode_value(plain), ensure_ascii=False, sort_keys=True)
 
 
 def _version(name: str) -> str:

@@ -507,7 +507,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         Of the 5 n rows with the smallest margins, those whose labels are expected to be worth most: by how much their
         votes would raise the log-probability of other rows' labels, averaged over the labels that they may turn out to
         have. Each is chosen as if those before it voted already, so that a batch holds no duplicates. The network stays
-        as it is: fit again with the new labels, or let them vote with `add_references`.
+        as it is: fit again with the new labels, or let them vote with `add_references`. As measured, ahead of small
+        margins and of random choice where classes are many; with two classes no difference was found.
 
         Args:
             pool: rows without labels.

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from dwac.errors import InputError, ShapeError
 
 _ROOM = 0.25  # of the memory that a sparse table may take once it is dense: encoding it takes as much again
+_ROWS = 1_000  # to which small batches of a table are joined
 _AS_THEY_ARE = (pd.DataFrame, pd.Series, np.ndarray, Tensor, list, tuple, str, pads.Dataset, pa.RecordBatchReader)
 
 
@@ -90,7 +91,23 @@ def batches_of(loader: DataLoader[Any]) -> tuple[Iterator[Any], bool]:
     if first is None:
         raise ShapeError("the DataLoader must have at least one batch; it gave none")
     x, y = _pair(first)
-    return chain([first], batches), isinstance(x, Tensor) and x.ndim == 2 and y is not None
+    tables = isinstance(x, Tensor) and x.ndim == 2 and y is not None
+    found = chain([first], batches)
+    return _larger(found) if tables else found, tables
+
+
+def _larger(batches: Iterable[Any]) -> Iterator[Any]:
+    """Small batches joined: to read one takes about as long as to read a large one, and a DataLoader's default is 1."""
+    held: list[Any] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += len(_pair(batch)[0])
+        if rows >= _ROWS:
+            yield gathered_batches(held)
+            held, rows = [], 0
+    if held:
+        yield gathered_batches(held)
 
 
 def gathered_batches(batches: Iterable[Any]) -> tuple[Any, Any]:

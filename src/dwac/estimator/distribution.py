@@ -38,6 +38,10 @@ class PredictedDistribution:
         """The number of rows."""
         return len(self._readable)
 
+    def __repr__(self) -> str:
+        """What can be asked, in a line."""
+        return f"<PredictedDistribution of {len(self):,} rows: mean, median, std, quantiles, cdf, crps, histogram>"
+
     def _asked(self, ask: Callable[[VoteDistribution, Any], Any], rows: Floats | None = None) -> Any:
         """What the votes answer, with that of everyone for rows that could not be read. rows: (n, T) per row."""
         found = as_numpy(ask(self._votes, None if rows is None else rows[self._readable]))

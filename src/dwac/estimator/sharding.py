@@ -27,7 +27,7 @@ from dwac.encoders import Encoder, choose
 from dwac.encoders.sharded import PLAIN, fresh, joined, plain_rows
 from dwac.errors import IdError, InputError, LabelError
 from dwac.estimator.base import rows_for
-from dwac.estimator.certificate import Certificate, Retrained, fingerprint, weights_sha256
+from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hashed, weights_sha256
 from dwac.estimator.fitting import DWACEstimator, grouped
 from dwac.estimator.preparation import Parts, count, row_ids, row_weights, take
 from dwac.estimator.settings import device_of
@@ -124,7 +124,7 @@ class ShardedEstimator(DWACEstimator):
             forked = range(torch.cuda.device_count()) if device.type == "cuda" else []
             with torch.random.fork_rng(devices=forked), few_threads(every[0].encoder.recipe.threads):
                 self._join_members(every, rows, encoder, target, features, group_of, device)
-        self._shards = replace(shards, stale=frozenset())
+        self._shards = replace(shards, stale=frozenset(), pending=())
 
     def _train_member(
         self, shards: Shards, shard: int, encoder: Encoder, target: Target, device: torch.device
@@ -265,7 +265,7 @@ class ShardedEstimator(DWACEstimator):
             for shard in sorted(stale)
         )
         certificate = Certificate.of(
-            names.tolist(),
+            [*shards.pending, *map(hashed, names.tolist())],
             shards=shards.n,
             retrained=retrained,
             before=before,
@@ -314,16 +314,25 @@ class ShardedEstimator(DWACEstimator):
         voters, held = self.references_.index_of_ids, self.calibration_ids_
         parts = shards.rows.parts
         own = parts.calibration if len(parts.calibration) else parts.validation
-        same = voters.tolist() == shards.rows.ids[parts.training].tolist()
+        same = voters.tolist() == shards.rows.ids[parts.training].tolist() and self._votes_as_fitted(shards.rows)
         if not same or held.tolist() != shards.rows.ids[own].tolist():
             raise InputError(
-                "exact deletion gives the model of fit, and this one has been given other voters or calibration rows "
-                f"since; delete before add_references and recalibrate, and do those again; {nothing}"
+                "exact deletion gives the model of fit, and this one has been given other voters, labels or "
+                "calibration rows since; delete before add_references, relabel and recalibrate, and do those again; "
+                f"{nothing}"
             )
         unknown = names[~names.isin(shards.rows.ids)]
         if len(unknown):
             raise IdError(f"ids must be of rows of fit; {unknown.tolist()[0]!r} is not; {nothing}")
         return shards
+
+    def _votes_as_fitted(self, rows: Rows) -> bool:
+        """Whether all voters, which are those of fit, vote for what they did then."""
+        references, places = self.references_, rows.parts.training
+        if references.targets is not None:
+            return np.array_equal(references.targets.cpu().numpy(), rows.exact[places])
+        codes = self.target_.codes(rows.exact) if self.target_.kind == LABELS else rows.codes
+        return np.array_equal(references.labels.cpu().numpy(), codes[places])
 
 
 def _some(places: Ints) -> Ints:
@@ -355,9 +364,13 @@ def _remaining_target(target: Target, rows: Rows) -> tuple[Target, Rows]:
         exact = rows.exact[rows.parts.training]
         return _numbers_apart(lambda: numbers(exact, target.names.tolist(), single=target.single)), rows
     if target.kind == LABELS:
-        here = rows.exact.any(axis=0) | (not target.listed)
-        rows = replace(rows, exact=rows.exact[:, here])
-        return several_labels(target.names[here], rows.exact, listed=target.listed), rows
+        if not target.listed:
+            return several_labels(target.names, rows.exact), rows
+        has = rows.exact.any(axis=0)
+        if not has.any():
+            raise LabelError("without these rows no label would be left; nothing was forgotten")
+        rows = replace(rows, exact=rows.exact[:, has])
+        return several_labels(_named_anew(target.names[has]), rows.exact, listed=True), rows
     here = np.unique(rows.codes)
     if len(here) == len(target.names):
         return target, rows
@@ -367,8 +380,13 @@ def _remaining_target(target: Target, rows: Rows) -> tuple[Target, Rows]:
         )
     rows, names = replace(rows, codes=np.searchsorted(here, rows.codes)), target.names[here]
     if target.kind == ORDERED:
-        return classes(np.asarray(names.tolist()), ordered=True), rows
+        return classes(_named_anew(names), ordered=True), rows
     return classes(names), rows
+
+
+def _named_anew(names: NDArray[Any]) -> NDArray[Any]:
+    """Texts in an array as wide as the longest of them."""
+    return names.astype(object).astype(str) if names.dtype.kind == "U" else names
 
 
 def _numbers_apart(read: Any) -> Target:

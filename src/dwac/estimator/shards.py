@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.errors import InputError, StorageError
+from dwac.estimator.certificate import hashed, id_text
 from dwac.estimator.preparation import Parts, take
 from dwac.storage import encode_value
 from dwac.storage.examples import pack_examples, unpack_examples
@@ -101,6 +102,7 @@ class Shards:
     device: str
     rows: Rows | None  # None if the model was saved without its examples
     stale: frozenset[int] = frozenset()  # networks that saw rows which were forgotten since
+    pending: tuple[str, ...] = ()  # the ids of those rows, hashed, for the next certificate
 
     def seed_of(self, shard: int) -> int:
         """Of the network of a shard."""
@@ -110,7 +112,12 @@ class Shards:
         """Without these rows, which some networks saw."""
         if self.rows is None:
             return self
-        return replace(self, rows=self.rows.without(ids), stale=self.stale | self.rows.seen_by(ids))
+        return replace(
+            self,
+            rows=self.rows.without(ids),
+            stale=self.stale | self.rows.seen_by(ids),
+            pending=(*self.pending, *(hashed(name) for name in ids[ids.isin(self.rows.ids)])),
+        )
 
 
 def deal(ids: pd.Index[Any], seed: int, n_shards: int, validation: float, calibration: float) -> tuple[Ints, Ints]:
@@ -118,9 +125,9 @@ def deal(ids: pd.Index[Any], seed: int, n_shards: int, validation: float, calibr
 
     >>> some, fewer = pd.Index(["a", "b", "c", "d"]), pd.Index(["d", "b"])
     >>> [part[[3, 1]].tolist() for part in deal(some, 0, 2, 0.1, 0.1)]
-    [[0, 0], [0, 0]]
+    [[1, 1], [0, 1]]
     >>> [part.tolist() for part in deal(fewer, 0, 2, 0.1, 0.1)]
-    [[0, 0], [0, 0]]
+    [[1, 1], [0, 1]]
     """
     drawn = [_keyed(seed, b"row", _text(name)) for name in ids.tolist()]
     shard = np.array([int.from_bytes(found[:8], "little") % n_shards for found in drawn], dtype=np.int64)
@@ -137,7 +144,7 @@ def _keyed(seed: int, *parts: bytes) -> bytes:
 
 
 def _text(name: Any) -> bytes:
-    return json.dumps(encode_value(name), ensure_ascii=False, sort_keys=True).encode() + b"\n"
+    return id_text(name).encode() + b"\n"
 
 
 def as_stored(X: Any) -> Any:
@@ -186,7 +193,7 @@ def pack(shards: Shards | None, *, include_rows: bool) -> tuple[dict[str, Any] |
         return None, {}
     rows = shards.rows if include_rows else None
     config = {name: getattr(shards, name) for name in ("n", "seed", "threads", "device")}
-    config |= {"stale": sorted(shards.stale), "rows": rows is not None}
+    config |= {"stale": sorted(shards.stale), "pending": list(shards.pending), "rows": rows is not None}
     if rows is None:
         return config, {}
     table = isinstance(rows.X, pd.DataFrame)
@@ -212,12 +219,16 @@ def unpack(
     if config is None:
         return None
     n = checks.positive_int(config["n"], "shards", minimum=2)
-    stale = config["stale"]
+    stale, pending = config["stale"], config["pending"]
     whole = all(type(config[name]) is int and config[name] >= 0 for name in ("seed", "threads"))
+    if not isinstance(pending, list) or not all(isinstance(each, str) for each in pending):
+        raise StorageError("the ids that its next certificate is for must be a list of hashes; they are not")
     if not whole or not isinstance(stale, list) or not all(type(s) is int and 0 <= s < n for s in stale):
         raise StorageError("its shards must have a seed, threads and numbers of shards; they do not")
     rows = _unpack_rows(n, tensors, frame) if config["rows"] else None
-    return Shards(n, config["seed"], max(1, config["threads"]), str(config["device"]), rows, frozenset(stale))
+    return Shards(
+        n, config["seed"], max(1, config["threads"]), str(config["device"]), rows, frozenset(stale), tuple(pending)
+    )
 
 
 def _unpack_rows(n: int, tensors: Mapping[str, Tensor], frame: pd.DataFrame | None) -> Rows:

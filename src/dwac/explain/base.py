@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from dwac.drawing.records import kind_of, plain
+from dwac.drawing.records import kind_of, plain, titled
 from dwac.drawing.records import written as short
 from dwac.explain import privacy
 from dwac.explain.rendering import (
@@ -118,7 +118,7 @@ class VoteExplanation:
         places: dict[Any, int] = {}
         for part in ", ".join(group.words or "" for group in self.shown_groups).split(", "):
             named = max(
-                (name for name in columns if part.startswith(f"{name} ")), key=lambda n: len(str(n)), default=""
+                (name for name in columns if part.startswith(f"{titled(name)} ")), key=lambda n: len(str(n)), default=""
             )
             places.setdefault(named, len(places))
         return sorted(columns, key=lambda name: places.get(name, len(places)))
@@ -279,7 +279,7 @@ class VoteExplanation:
         start = f"{EXAMPLE.capitalize()}: "
         if kind == "text":
             return [textwrap.shorten(start + self.record["text"], width, placeholder=" …")], []
-        values = {name: f"{name} {short(self.record[name])}" for name in columns if name in self.record}
+        values = {name: f"{titled(name)} {short(self.record[name])}" for name in columns if name in self.record}
         ends = accumulate(len(f"{value}, ") for value in values.values())
         shown = max(sum(end <= width - len(start) for end in ends), 1)
         line = start + ", ".join(list(values.values())[:shown])

@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dwac.drawing.records import titled
+
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,7 +51,7 @@ def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> Column
 
     kind: numeric, boolean, datetime or categorical, as an encoder found it; by default it is found here.
     """
-    title = name if isinstance(name, str) else f"column {name}"
+    title = titled(name)
     held = pd.api.types.infer_dtype(series, skipna=True)
     if kind is None:
         kind = "numeric" if held in _NUMERIC else "datetime" if held in _DATES else "categorical"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import shutil
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -146,11 +147,9 @@ _TEXT = ' class="dwac-text"'
 
 
 def _value(value: Any) -> str:
-    if value is None or (isinstance(value, float) and value != value):
-        return "–"
     if is_png(value):
         return f'<img src="{data_url(value)}" alt="the image" height="64" style="image-rendering:pixelated">'
-    return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    return html.escape(written(value, most=sys.maxsize))
 
 
 def cell(name: str, value: Any, private: bool) -> str:

@@ -95,7 +95,7 @@ class State:
 
     def __str__(self) -> str:
         limit = f"{1 / self.false_alarms:,.0f}"
-        text = f"{self.rows:,} rows"
+        text = f"{self.rows:,} row{'s' * (self.rows != 1)}"
         text += f", {self.unreadable:,} of them unreadable" if self.unreadable else ""
         if self.alarm is None:
             return f"{text}; no alarm: evidence of a change {_short(self.log_peak)} at most, {limit} is enough"

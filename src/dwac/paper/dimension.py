@@ -55,13 +55,13 @@ def report(found: Found) -> Section:
 def _draw(values: dict[tuple[str, str], list[list[float]]]) -> Any:
     figure, axes = figures.new(1, len(DATASETS))
     for panel, name in zip(axes[0], DATASETS, strict=True):
+        panel.set_xscale("log", base=2)  # before anything is drawn: a panel without records has no other limits
         for series, head in enumerate(settings.HEADS):
             curve = {h: sum(of) / len(of) for h, of in zip(SIZES, values[name, head], strict=True) if of}
             panel.plot(list(curve), list(curve.values()), label=NAMES[head], **figures.style(series))
         low, high = panel.get_ylim()
         spare = max(0, SPAN - (high - low)) / 2
         panel.set_ylim(low - spare, high + spare)
-        panel.set_xscale("log", base=2)
         panel.set_xticks(SIZES, [str(size) for size in SIZES])
         figures.tidy(panel, title=settings.DATASETS[name].title, x="|h|", y="accuracy")
     axes[0, 0].legend(fontsize=7)

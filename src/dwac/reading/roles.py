@@ -209,6 +209,8 @@ def _require(column: str | None, frame: pd.DataFrame, name: str) -> None:
 def _columns(frame: pd.DataFrame, most: int = 20) -> str:
     """The column names, and a hint if they look like data."""
     names = [str(column) for column in frame.columns]
+    if not names:
+        return "it has none of them"
     numbers = sum(pd.notna(pd.to_numeric(column, errors="coerce")) for column in names)
     hint = "; is the first line with column names missing?" if 3 * numbers >= len(names) else ""
     return f"its columns are {listed(names, most)}{hint}"

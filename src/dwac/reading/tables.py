@@ -80,7 +80,7 @@ def decoded(data: bytes, name: str, encoding: str) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
             f"{name} line {line} is not {encoding}: it has the byte 0x{data[error.start]:02x}; save the file as UTF-8, "
-            "or name its encoding, such as latin-1"
+            "or name its encoding: --encoding cp1252 (Windows) or latin-1"
         ) from None
     if not text.strip():
         raise InputError(f"{name} is empty; give a file with data")

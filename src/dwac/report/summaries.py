@@ -82,10 +82,12 @@ def _doubt(found: ClassFindings) -> str:
     curve, covered = found.set_curve([found.result.epsilon]), found.covered
     if curve is None or covered is None:
         return "It always gives one answer, however doubtful: no examples were set aside to learn when to doubt."
+    single = float(curve["single"].iloc[0])
+    clear = f"{of_100(single)}, and several or none for the others, which a person should decide"
     return (
         f"Asked to miss the truth in at most {100 * found.result.epsilon:g} of 100 cases, it gives one answer for "
-        f"{of_100(curve['single'].iloc[0])}, and several or none for the others, which a person should decide; the "
-        f"truth was among its answers in {of_100(float(covered.mean()))} tests."
+        f"{'every case' if single == 1 else clear}; the truth was among its answers in "
+        f"{of_100(float(covered.mean()))} tests."
     )
 
 

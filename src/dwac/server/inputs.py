@@ -173,7 +173,9 @@ class TableReader(Reader):
     def _check_names(self, row: dict[str, Any]) -> None:
         missing = [name for name in self._names if name not in row]
         if missing:
-            raise InputError(f"the row lacks the column {_some(missing)}; give null if a value is unknown")
+            raise InputError(
+                f"the row lacks the column{'s' * (len(missing) > 1)} {_some(missing)}; give null if a value is unknown"
+            )
         if len(row) > len(self._names):
             extra = [name for name in row if name not in self._known]
             raise InputError(f"the row has the column {_some(extra)}, which the model does not know; leave it out")

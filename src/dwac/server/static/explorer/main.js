@@ -125,7 +125,9 @@ app.lassoed = (polygon) => app.tried(selection.select(app, polygon));
 app.setColour = async (value) => {
   if (![...$("colour").options].some((option) => option.value === value)) return;
   $("colour").value = value;
-  app.map.restyle({ paint: await paintOf(app, value) });
+  const paint = await paintOf(app, value);
+  if ($("colour").value !== value) return; // another was chosen meanwhile
+  app.map.restyle({ paint });
   showLegend(app);
   app.remember();
 };
@@ -168,8 +170,8 @@ const edit = (step) => app.tried((async () => {
   app.task.forget?.();
   discs.forget();
   worth.forget(app);
-  app.map.restyle({ paint: await paintOf(app, $("colour").value) });
-  showLegend(app);
+  const weighed = $("colour").value === "worth"; // takes time: the effect is shown first
+  app.map.restyle(weighed ? {} : { paint: await paintOf(app, $("colour").value) });
   app.histogram.measured();
   showSets(app);
   if (app.chosen !== null) await app.choose(app.chosen);
@@ -181,6 +183,7 @@ const edit = (step) => app.tried((async () => {
   if ($("all-groups").open) showAllGroups(app, $("order")?.value);
   if ($("issues").open) await showIssues(app);
   if ($("worth").open) await worth.showWorth(app);
+  if (weighed) await app.setColour("worth");
   if ($("compare").open) await showDisagreements(app);
 })());
 

@@ -39,7 +39,7 @@ export class Marks {
     const { width, height } = this.map.frame;
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     this.context.clearRect(0, 0, width, height);
-    this.colours = { ink: css("--ink"), card: css("--card"), vote: css("--vote"), other: css("--other") };
+    this.colours = { ink: css("--ink"), card: css("--card"), vote: css("--vote") };
     this.drawRims();
     if (this.sizes) this.drawSizes();
     this.drawNames();
@@ -138,7 +138,7 @@ export class Marks {
       const voter = answer.explanation.neighbors[i];
       const [to, down] = map.pixelOf(map.points.xy[2 * point], map.points.xy[2 * point + 1]);
       const mine = forIt(voter, answer.explanation);
-      context.strokeStyle = mine ? colours.vote : colours.other;
+      context.strokeStyle = colours.ink; // colours are those of the classes
       context.setLineDash(mine ? [] : [5 * map.ratio, 4 * map.ratio]);
       context.lineWidth = (1 + 5 * voter.share) * map.ratio;
       context.beginPath();
@@ -157,9 +157,8 @@ export class Marks {
     const { groups } = answer.explanation;
     answer.groups.forEach(({ representative_point: central, discs }, i) => {
       const mine = forIt(groups[i], answer.explanation);
-      const colour = mine ? colours.vote : colours.other;
       context.setLineDash(mine ? [] : [5 * map.ratio, 4 * map.ratio]);
-      this.rims(discs, colour, 1.2 + 3 * groups[i].share);
+      this.rims(discs, colours.ink, 1.2 + 3 * groups[i].share);
       context.lineWidth = (0.8 + 4 * groups[i].share) * map.ratio;
       context.beginPath();
       context.moveTo(x, y);
