@@ -24,10 +24,10 @@ those with the flips. AUROC, and the precision among as many as were flipped:
 The form of ours was chosen on other rows of five of these datasets and on CIFAR-10 and IMDB (`--seeds 100`), fixed, and
 then applied to the rows reported. The first step may run elsewhere, on a GPU:
 
-    python -m benchmarks.worth_labels embeddings --seeds 0 1
-    python -m benchmarks.worth_labels judge --seeds 0 1        # needs cleanlab and pyDVL
-    python -m benchmarks.worth_labels write --seeds 0 1
-    python -m benchmarks.worth_labels lists --seeds 0 1        # what `report.label_issues` lists, before and now
+    python -m benchmarks.worth_labels embeddings --seeds 0 1 2
+    python -m benchmarks.worth_labels judge --seeds 0 1 2        # needs cleanlab and pyDVL
+    python -m benchmarks.worth_labels write --seeds 0 1 2
+    python -m benchmarks.worth_labels lists --seeds 0 1 2        # what `report.label_issues` lists, before and now
 """
 
 from __future__ import annotations
