@@ -1,4 +1,7 @@
-"""The `dwac` command: one file per command. Internal: use the command. Needs the extra `dwac[cli]`."""
+"""The `dwac` command: options in commands/, the work of each command in a file here. Internal: use the command.
+
+Needs the extra `dwac[cli]`.
+"""
 
 from __future__ import annotations
 
