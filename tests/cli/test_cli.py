@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dwac
-from dwac import reading
+from dwac import reading, worth
 from dwac.cli import commands, early, main
 from dwac.cli import demo as demo_module
 from dwac.cli.app import COMMANDS, app, command
@@ -131,6 +131,11 @@ def test_wrong_arguments_are_refused_before_the_library_is_imported(tmp_path: Pa
         (["monitor", "model", "model", "--colour"], "No such option: --colour"),
         (["score", "model", "model", "-o", "out", "--engine", "ford"], "unknown engine 'ford'; choose local"),
         (["serve", "gone"], "gone must be a model folder"),
+        (["report", "model", "model", "--unlike", "x.csv"], "there is no file or folder 'x.csv'"),
+        (["worth", "model", "model", "--method", "guess"], "must be shapley, banzhaf or leave_one_out; got 'guess'"),
+        (["worth", "model", "model", "-o", "a.xls"], "the file name must end in"),
+        (["forget", "model", "7", "-o", "model"], "already holds a model"),
+        (["forget", "model", "7"], "say where: -o FOLDER"),
     ]
     code = "import sys; from dwac.cli import main\nfor words in eval(sys.argv[1]):\n"
     code += "    try: main(words)\n    except SystemExit as end: assert end.code in (1, 2)\n"
@@ -148,6 +153,7 @@ def test_names_that_are_checked_early_are_those_of_the_library() -> None:
     assert (early.FORMATS, early.KINDS, early.UNLABELLED) == (reading.FORMATS, reading.KINDS, reading.UNLABELLED)
     assert (early.TASKS, early.MANIFEST) == (reading.TASKS, MANIFEST)
     assert (tuple(ENGINES), FORMS) == (early.ENGINES, early.SCORED_FORMATS)
+    assert (early.METHODS, early.UTILITIES) == (worth.METHODS, worth.UTILITIES)
 
 
 @pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(commands.__path__)])

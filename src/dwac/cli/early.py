@@ -17,6 +17,8 @@ ENGINES = ("local", "ray", "dask", "spark")
 KINDS = ("numbers", "categories", "dates", "booleans")
 TASKS = ("classes", "ordered", "labels", "numbers")
 UNLABELLED = ("refuse", "drop")
+METHODS = ("shapley", "banzhaf", "leave_one_out")
+UTILITIES = ("probability", "log_probability", "accuracy")
 MANIFEST = "model.json"
 
 _FORMS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}

@@ -5,60 +5,29 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
-from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
 from dwac.cli.output import print_json, refuse_occupied
-from dwac.errors import IdError, InputError
+from dwac.errors import IdError
 from dwac.reading import Estimator, Model, load
 
 _SEEN = "the networks saw these rows and are as they were: only votes, calibration and records are gone"
 
 
 def forget(
-    model: ModelArgument,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="The ids of the rows to forget.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "--out", "-o", metavar="FOLDER", help="The model folder to write.")
-    ] = None,
-    exact: Annotated[
-        bool,
-        typer.Option(
-            "--exact",
-            help="Train again the networks that saw these rows, or rows forgotten before without --exact: the model is "
-            "then the one that training without them gives. For models trained with --shards.",
-        ),
-    ] = False,
-    certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --exact: write the certificate of the deletion, as JSON.")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
-    device: DeviceOption = "auto",
-    json: JsonOption = False,
+    *,
+    model: Path,
+    ids: list[str] | None,
+    output: Path,
+    exact: bool,
+    certificate: Path | None,
+    overwrite: bool,
+    device: str,
+    json: bool,
 ) -> None:
-    """Forget training rows: remove their votes and records, or with --exact every trace of them.
-
-    Removing votes and records takes no training: the networks, which saw the rows, stay as they are. With --exact,
-    those that saw them are trained again, and a certificate says from what. MODEL stays as it is: delete it, and its
-    copies, yourself.
-
-    Examples:
-
-    dwac forget model/ customer-7 -o model-2/
-
-    dwac train people.csv -t income --id name --shards 4 -o model/
-
-    dwac forget model/ ann ben -o model-2/ --exact --certificate deletion.json
-    """
-    if output is None:
-        raise InputError("forget writes a new model folder; say where: -o FOLDER")
-    if certificate is not None and not exact:
-        raise InputError("--certificate is for --exact: where networks stay as they are, there is nothing to certify")
-    if not ids and not exact:
-        raise InputError("forget needs at least one id; with --exact none, to make up for rows forgotten without it")
+    """The work of `dwac forget`; for its options see `dwac.cli.commands.forget`."""
     refuse_occupied(output, overwrite=overwrite)
     loaded, start = load(model, device=device), time.perf_counter()
     names = _names(loaded.clf, ids or [])
