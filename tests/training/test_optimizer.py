@@ -14,11 +14,16 @@ from dwac.training.optimizer import AdamW
 SETTINGS: dict[str, Any] = {"lr": 1e-2, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
 
 ALONE = """
-import sys, torch
+import sys, tempfile, torch
+import dwac
 from dwac.nn import WeightedAverage
 from dwac.training import train
 x, y = torch.randn(40, 3), torch.arange(40) % 2
 train(WeightedAverage(torch.nn.Linear(3, 4), 2), x[:30], y[:30], validation=(x[30:], y[30:]), epochs=2, rescale=True)
+for settings in ({"cross_fit": True}, {"cross_fit": False, "epochs": 1}):
+    with tempfile.TemporaryDirectory() as folder:
+        dwac.DWACClassifier(**settings, random_state=0, verbose=False).fit(x.numpy(), y.numpy()).save(f"{folder}/model")
+        dwac.load(f"{folder}/model")
 print("torch._dynamo" in sys.modules)
 """
 
@@ -56,7 +61,7 @@ def test_checkpoints_of_pytorchs_optimizer_can_be_resumed() -> None:
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_training_does_not_import_the_compiler() -> None:
+def test_neither_training_nor_loading_imports_the_compiler() -> None:
     source = Path(sys.modules[AdamW.__module__].__file__ or "").parents[2]
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, check=True)

@@ -195,9 +195,9 @@ class WideEnsemble(Ensemble):
         seen = torch.ones(size, 1, network.fan_in)
         seen[: size // 2, :, network.n_numbers :] = 0.0
         self.register_buffer("seen", seen, persistent=False)
-        weight = (
-            torch.randn(size, network.fan_in, len(network.bias)) / seen.sum(dim=2, keepdim=True).clamp_min(1).sqrt()
-        )
+        weight = torch.randn(size, network.fan_in, len(network.bias))
+        weight[: size // 2].div_(math.sqrt(max(network.n_numbers, 1)))
+        weight[size // 2 :].div_(math.sqrt(max(network.fan_in, 1)))
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(torch.randn(size, 1, len(network.bias)) / 2)
         del network.weight, network.bias  # it only knows the columns

@@ -543,6 +543,9 @@ def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
             raise StorageError(f"{name} must hold {'whole' if whole else 'finite'} numbers; it is of {value.dtype}")
 
 
+_SAME_SHAPE = ("mul", "__mul__", "__rmul__", "div", "__truediv__", "div_", "normal_", "uniform_")
+
+
 class _Rehearsal(TorchFunctionMode):
     """Counts the operations; constants (category counts, means) stay real, as a network may compute with them."""
 
@@ -555,6 +558,13 @@ class _Rehearsal(TorchFunctionMode):
         if self.calls > self.most:
             raise StorageError("its config describes a network of many more layers than are stored")
         kwargs = {"device": "cpu", **(kwargs or {})} if function is torch.tensor else kwargs or {}
+        # Computing without memory would import PyTorch's compiler: seconds of processor time, to find shapes.
+        if function in (torch.randn, torch.rand):
+            function = torch.empty
+        elif getattr(function, "__name__", "") in _SAME_SHAPE:
+            tensors = [value for value in args if isinstance(value, Tensor)]
+            if len(tensors) == 1 and tensors[0].is_meta:
+                return tensors[0]
         return function(*args, **kwargs)
 
 
