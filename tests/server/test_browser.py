@@ -800,6 +800,7 @@ def test_all_groups_are_listed_with_their_errors_and_lead_to_the_map(browser: An
     groups = crowd.points.references.groups
     with visit(browser, crowd) as seen:
         seen.open("all-groups")
+        seen.page.wait_for_selector("#all-groups li")
         rows = seen.page.locator("#all-groups li").all()
         assert sorted(int(row.get_attribute("data-size")) for row in rows) == sorted(groups.sizes.astype(int).tolist())
         assert sum(int(row.get_attribute("data-n")) for row in rows) == len(crowd.examples)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,9 @@ def run(
     if not address and torch.cuda.device_count() > 1:
         task = partial(_on_own_gpu, task)
     with ExitStack() as stack:
-        cluster = address or stack.enter_context(local_cluster(workers))
+        cluster = address or local_cluster(workers)
+        if not address:
+            stack.callback(_close, cluster)
         try:
             client = stack.enter_context(Client(cluster, set_as_default=False))
         except OSError as error:
@@ -59,6 +61,12 @@ def local_cluster(workers: int) -> LocalCluster:
             silence_logs=logging.CRITICAL,
             scheduler_kwargs={"allowed_failures": TRIES - 1},
         )
+
+
+def _close(cluster: LocalCluster) -> None:
+    """Close it; Dask fails to if a worker that died is just being started again, and that one ends with this process."""
+    with suppress(AssertionError):
+        cluster.close()
 
 
 def _without_trimming(variables: Mapping[str, Any]) -> dict[str, Any]:
