@@ -64,7 +64,7 @@ def local_cluster(workers: int) -> LocalCluster:
 
 
 def _close(cluster: LocalCluster) -> None:
-    """Close it; Dask fails to if a worker that died is just being started again, and that one ends with this process."""
+    """Close it; Dask fails to if a worker that died is just being started again: that one ends with this process."""
     with suppress(AssertionError):
         cluster.close()
 
