@@ -141,7 +141,8 @@ def sha256(text: str, tensors: Iterable[tuple[str, Tensor]]) -> str:
     found = hashlib.sha256(text.encode())
     for name, tensor in tensors:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        if tensor.numel():  # one without values has no bytes to view
+            found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 
