@@ -51,4 +51,38 @@ def test_forget_says_what_is_wrong(model: Path, tmp_path: Path) -> None:
     assert "'nobody' is not" in error_line("forget", model, "nobody", *to)
     assert "at least one id" in error_line("forget", model, *to)
     assert "nothing to certify" in error_line("forget", model, "ann", *to, "--certificate", tmp_path / "c.json")
+    exact = (*to, "--exact", "--certificate")
+    assert "there is no folder" in error_line("forget", model, "ann", *exact, tmp_path / "none" / "c.json")
+    assert "is a folder" in error_line("forget", model, "ann", *exact, tmp_path)
     assert not (tmp_path / "less").exists()
+
+
+def test_a_certificate_may_be_written_into_the_new_folder(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "less" / "certificate.json"
+    run("forget", model, "-o", tmp_path / "less", "--exact", "--certificate", file)
+    assert Certificate.read(file).verify(load(tmp_path / "less").clf)
+
+
+def test_forget_says_what_remains(model: Path, tmp_path: Path) -> None:
+    """Nothing of a calibration row; and of a model without its rows, that it cannot forget exactly."""
+    loaded = load(model)
+    held, voter = (str(ids[0]) for ids in (loaded.clf.calibration_ids_, loaded.clf.references_.ids))
+    shown = run("forget", model, held, "-o", tmp_path / "less").stdout
+    assert "no network saw these rows" in shown
+    assert "the networks saw these rows" not in shown
+    loaded.save(tmp_path / "private", include_examples=False)
+    shown = run("forget", tmp_path / "private", voter, "-o", tmp_path / "fewer").stdout
+    assert "only a model with all its rows and voters" in shown
+
+
+@pytest.mark.parametrize(
+    "option", [("--cross-fit",), ("--voters", "auto"), ("--ensemble-size", 2), ("--checkpoint", "c"), ("--nproc", 2)]
+)
+def test_shards_refuse_other_options_before_rows_are_read(model: Path, tmp_path: Path, option: tuple[object]) -> None:
+    asked = ("train", model.parent / "people.csv", "-t", "income", "-o", tmp_path / "new", "--shards", 2)
+    assert f"with --shards, leave out {option[0]}:" in error_line(*asked, *option)
+
+
+def test_shards_of_a_private_model_are_refused(model: Path, tmp_path: Path) -> None:
+    asked = ("train", model.parent / "people.csv", "-t", "income", "-o", tmp_path / "new", "--shards", 2)
+    assert "--private stores none" in error_line(*asked, "--private")

@@ -222,6 +222,19 @@ def test_every_kind_of_target_and_data(case: Callable[[], Any], tmp_path: Path) 
     clf.explain(X[:2], k=2)
 
 
+def test_a_model_without_held_out_rows_forgets_exactly() -> None:
+    X, y = table()
+    settings = QUICK | {"validation_size": 0, "calibration_size": 0}
+    clf = dwac.DWACClassifier(**settings).fit(X, y).forget(["row 7"], exact=True)
+    assert_same(clf, dwac.DWACClassifier(**settings).fit(X.drop("row 7"), y.drop("row 7")))
+
+
+def test_a_condensed_model_says_where_to_forget_exactly(saved: Path) -> None:
+    small = dwac.load(saved).condense(10)
+    with pytest.warns(UserWarning, match="in the model that was condensed, forget"):
+        small.forget([small.references_.ids[0]])
+
+
 def test_row_numbers_keep_their_rows() -> None:
     shard, role = deal(pd.RangeIndex(200), 3, 4, 0.1, 0.2)
     fewer, fewer_roles = deal(pd.Index([150, 7, 11]), 3, 4, 0.1, 0.2)

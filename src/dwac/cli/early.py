@@ -63,6 +63,15 @@ def refuse_occupied(folder: Path, *, overwrite: bool) -> None:
         raise InputError(f"{folder} cannot be written: no permission in {there}; choose another folder with -o FOLDER")
 
 
+def check_file(path: Path, option: str, *, made: Path | None = None) -> None:
+    """Refuse a file that cannot be written; made: a folder that will exist by then."""
+    if path.is_dir():
+        raise InputError(f"{option} must name a file; {path} is a folder; add a file name")
+    parent = path.absolute().parent
+    if not parent.is_dir() and (made is None or parent != made.absolute()):
+        raise InputError(f"{option}: there is no folder {path.parent}; create it first, or choose another")
+
+
 def form_of(path: Path) -> str:
     """The format that a file name ends in."""
     form = _FORMS.get(path.suffix.lower())

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 
 from dwac.cli.output import print_json, refuse_occupied
@@ -31,6 +32,7 @@ def forget(
     refuse_occupied(output, overwrite=overwrite)
     loaded, start = load(model, device=device), time.perf_counter()
     names = _names(loaded.clf, ids or [])
+    remains = _remains(loaded.clf, names)
     with Console(stderr=True).status("forgetting …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the votes are gone", UserWarning)  # which is said below
         loaded.clf.forget(names, exact=exact)
@@ -41,7 +43,7 @@ def forget(
     if json:
         print_json(found)
         return
-    for line in lines(found, certificate):
+    for line in lines(found, certificate, remains):
         Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -64,8 +66,19 @@ def facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) ->
     return found | {"forgotten": len(made.ids), "certificate": made.to_dict()}
 
 
-def lines(found: dict[str, Any], certificate: Path | None) -> list[str]:
-    """The same for people."""
+def _remains(clf: Estimator, names: list[Any]) -> str:
+    """What votes that go leave behind, and how that goes, too."""
+    if clf._shards is None:
+        return f"{_SEEN}; a model trained with --shards can forget them with --exact"
+    if clf._shards.rows is None or clf.references_.weighted:
+        return f"{_SEEN}; only a model with all its rows and voters, as dwac train wrote it, can forget with --exact"
+    if not clf._shards.rows.seen_by(pd.Index(names, tupleize_cols=False)):
+        return "no network saw these rows: only calibration heeded them, and it follows"
+    return f"{_SEEN}; dwac forget MODEL can forget them with --exact"
+
+
+def lines(found: dict[str, Any], certificate: Path | None, remains: str) -> list[str]:
+    """The same for people; remains: what is said of networks that are not trained again."""
     rows = f"{found['forgotten']:,} row{'s' * (found['forgotten'] != 1)}"
     said = [f"forgotten in {found['seconds']:.1f} s: {rows}; {found['voters']:,} vote"]
     if found["exact"]:
@@ -77,6 +90,5 @@ def lines(found: dict[str, Any], certificate: Path | None) -> list[str]:
             f"SHA-256 of the model: {made['after']}",
         ]
     else:
-        how = "a model trained with --shards" if found["shards"] is None else "dwac forget MODEL"
-        said.append(f"{_SEEN}; {how} can forget them with --exact")
+        said.append(remains)
     return [*said, *([f"certificate: {certificate}"] if certificate else []), f"written: {found['model']}"]

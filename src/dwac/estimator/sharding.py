@@ -221,9 +221,10 @@ class ShardedEstimator(DWACEstimator):
         if self._shards is not None:
             self._shards = self._shards.forgot(names)
         if saw:
+            how = "in the model that was condensed, forget" if self.references_.weighted else "forget"
             warnings.warn(
                 f"the votes are gone, but {len(saw)} of {self.shards} networks saw these rows and are as they were; "
-                "forget(…, exact=True) trains them again",
+                f"{how}(…, exact=True) trains them again",
                 UserWarning,
                 stacklevel=2,
             )

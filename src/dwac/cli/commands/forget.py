@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dwac.cli.early import check_model, refuse_occupied, work
+from dwac.cli.early import check_file, check_model, refuse_occupied, work
 from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
 from dwac.errors import InputError
 
@@ -56,4 +56,6 @@ def forget(
     if not ids and not exact:
         raise InputError("forget needs at least one id; with --exact none, to make up for rows forgotten without it")
     refuse_occupied(output, overwrite=overwrite)
+    if certificate is not None:
+        check_file(certificate, "--certificate", made=output)
     work("forget", asked)

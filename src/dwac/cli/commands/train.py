@@ -23,6 +23,7 @@ from dwac.cli.options import (
     TextOption,
     UnlabelledOption,
 )
+from dwac.errors import InputError
 
 
 def _voters(value: str | None) -> str | None:
@@ -35,6 +36,20 @@ def _task(value: str | None) -> str | None:
     if value is None or value in TASKS:
         return value
     raise typer.BadParameter(f"must be {', '.join(TASKS[:-1])} or {TASKS[-1]}; got {value!r}")
+
+
+def _refuse_beside_shards(asked: dict[str, bool], *, private: bool) -> None:
+    """Refuse options that --shards cannot be combined with."""
+    wrong = [name for name, given in asked.items() if given]
+    if wrong:
+        raise InputError(
+            f"with --shards, leave out {wrong[0]}: each shard has one network, trained alone, and all rows vote"
+        )
+    if private:
+        raise InputError(
+            "--shards is for `dwac forget --exact`, which needs the rows of the model, and --private stores none; "
+            "leave out one of them"
+        )
 
 
 def train(
@@ -204,4 +219,15 @@ def train(
     check_choice("format", form, FORMATS)
     kinds_of(kind)
     check_data(data)
+    if shards is not None:
+        _refuse_beside_shards(
+            {
+                "--cross-fit": cross_fit is True,
+                "--voters": voters not in (None, "all"),
+                "--ensemble-size": ensemble_size is not None,
+                "--checkpoint": checkpoint is not None,
+                "--nproc": nproc > 1,
+            },
+            private=private,
+        )
     work("train", asked)
