@@ -256,6 +256,9 @@ def test_predict_says_what_is_wrong(folder: Path, tmp_path: Path) -> None:
         "predict", folder / "model", folder / "new.csv", "-o", tmp_path / "no" / "a.csv"
     )
     assert "has no model.json" in error_line("predict", tmp_path, folder / "new.csv")
+    for command, name in (("predict", "a.csv"), ("worth", "a.csv"), ("report", "a.html")):  # before the model is read
+        found = error_line(command, tmp_path, folder / "new.csv", "-o", tmp_path / "no" / name)
+        assert "there is no folder" in found
     assert "(0, 1)" in run("predict", folder / "model", folder / "new.csv", "-e", "1.5", ends=2).stderr
 
 

@@ -69,7 +69,7 @@ def check_file(path: Path, option: str, *, made: Path | None = None) -> None:
         raise InputError(f"{option} must name a file; {path} is a folder; add a file name")
     parent = path.absolute().parent
     if not parent.is_dir() and (made is None or parent != made.absolute()):
-        raise InputError(f"{option}: there is no folder {path.parent}; create it first, or choose another")
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}; create it, or choose another")
 
 
 def form_of(path: Path) -> str:

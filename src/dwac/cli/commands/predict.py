@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dwac.cli.early import FORMATS, check_choice, check_data, check_model, form_of, work
+from dwac.cli.early import FORMATS, check_choice, check_data, check_file, check_model, form_of, work
 from dwac.cli.options import (
     DataArgument,
     DayFirstOption,
@@ -86,4 +86,5 @@ def predict(
     check_data(data)
     if output is not None:
         form_of(output)
+        check_file(output, "-o")
     work("predict", asked)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dwac.cli.early import FORMATS, check_choice, check_data, check_model, work
+from dwac.cli.early import FORMATS, check_choice, check_data, check_file, check_model, work
 from dwac.cli.options import (
     DataArgument,
     DayFirstOption,
@@ -99,4 +99,5 @@ def report(
     for source in (data, unlike, check_labels):
         if source is not None:
             check_data(source)
+    check_file(output, "-o")
     work("report", asked)

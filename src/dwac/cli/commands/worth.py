@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dwac.cli.early import FORMATS, METHODS, UTILITIES, check_choice, check_data, check_model, form_of, work
+from dwac.cli.early import FORMATS, METHODS, UTILITIES, check_choice, check_data, check_file, check_model, form_of, work
 from dwac.cli.options import (
     DataArgument,
     DayFirstOption,
@@ -106,4 +106,5 @@ def worth(
     check_data(data)
     if output is not None:
         form_of(output)
+        check_file(output, "-o")
     work("worth", asked)
