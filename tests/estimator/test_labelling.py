@@ -43,6 +43,8 @@ def test_expected_worth_is_the_mean_rise_of_the_log_probability() -> None:
 
 def test_votes_far_apart_keep_their_digits() -> None:
     votes = torch.tensor([[0.0, -1.0]]).double()
+    tiny = torch.linspace(-60, -20, 200)[None].double()
+    assert (expected_worth(tiny, torch.full((200, 2), 0.5).double(), votes) >= 0).all()
     found = expected_worth(torch.tensor([[-800.0, -20.0, 800.0]]).double(), torch.full((3, 2), 0.5).double(), votes)
     p = votes.softmax(dim=1)
     assert abs(float(found[0])) < 1e-15

@@ -98,7 +98,7 @@ def expected_worth(log_w: Tensor, p: Tensor, votes: Tensor) -> Tensor:
         after = stay * before.exp() + share
         rise = after * (after.log() - before) + stay * -torch.expm1(before) * log_stay
         found += p[:, label] * rise.mean(dim=0)
-    return found
+    return found.clamp(min=0)  # a divergence is not negative; rounded, it may be
 
 
 def _one_by_one(log_w: Tensor, p: Tensor, votes: Tensor, alike: Tensor, n: int) -> tuple[Tensor, Tensor]:
