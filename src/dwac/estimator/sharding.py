@@ -216,14 +216,15 @@ class ShardedEstimator(DWACEstimator):
         if exact:
             return self._forget_exactly(ids)
         names = self._forgettable(ids)
-        saw = set() if self._shards is None or self._shards.rows is None else self._shards.rows.seen_by(names)
+        shards = self._shards
+        saw = set() if shards is None or shards.rows is None else shards.rows.seen_by(names)
         super().forget(names)
-        if self._shards is not None:
-            self._shards = self._shards.forgot(names)
-        if saw:
+        if shards is not None:
+            self._shards = shards.forgot(names)
+        if shards is not None and saw:
             how = "in the model that was condensed, forget" if self.references_.weighted else "forget"
             warnings.warn(
-                f"the votes are gone, but {len(saw)} of {self.shards} networks saw these rows and are as they were; "
+                f"the votes are gone, but {len(saw)} of {shards.n} networks saw these rows and are as they were; "
                 f"{how}(…, exact=True) trains them again",
                 UserWarning,
                 stacklevel=2,
