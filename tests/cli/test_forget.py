@@ -83,6 +83,12 @@ def test_shards_refuse_other_options_before_rows_are_read(model: Path, tmp_path:
     assert f"with --shards, leave out {option[0]}:" in error_line(*asked, *option)
 
 
+def test_shards_want_ids_that_last(model: Path, tmp_path: Path) -> None:
+    asked = ("train", model.parent / "people.csv", "-t", "income", "--shards", 2, "--epochs", 1, "--device", "cpu")
+    assert "row numbers, which shift" in run(*asked, "-o", tmp_path / "numbered").stderr
+    assert "row numbers" not in run(*asked, "--id", "name", "-o", tmp_path / "named").stderr
+
+
 def test_shards_of_a_private_model_are_refused(model: Path, tmp_path: Path) -> None:
     asked = ("train", model.parent / "people.csv", "-t", "income", "-o", tmp_path / "new", "--shards", 2)
     assert "--private stores none" in error_line(*asked, "--private")

@@ -29,6 +29,9 @@ from dwac.reading import Estimator, Model, Rows, columns_of, is_dataset, read, r
 from dwac.training.launch import launch
 
 _SMALL = 4_000  # rows
+_NUMBERED = (
+    "--shards without --id: rows go by row numbers, which shift when one is taken out of the file; give --id COLUMN"
+)
 
 
 def train(
@@ -121,7 +124,8 @@ def train(
         batches.show_dataset(streamed, data, kinds, aside, console)
         kept, held = streamed.test, streamed.test
     if is_first():
-        print_notes(rows.notes)
+        numbered = shards is not None and ids is None and rows.kind != "image"  # images go by their paths
+        print_notes([*rows.notes, *([_NUMBERED] if numbered else [])])
         show_warnings(kept if streamed is None else rows)
     if fast and not json:
         console.print(tasks.quick_line(quick), highlight=False, soft_wrap=True)
