@@ -558,7 +558,9 @@ def test_a_model_is_pooled_as_sentence_transformers_does(tiny_bert: Path, tmp_pa
     (folder / "1_Pooling").mkdir()
     for asked, expected in (
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "first"),
+        ({"pooling_mode_mean_tokens": True, "include_prompt": True}, "mean"),  # as later versions write it
         ({"pooling_mode": "mean"}, "mean"),
+        ({"pooling_mode": "cls", "include_prompt": True}, "first"),
     ):
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(asked))
         encoder = HuggingFaceEncoder(folder).fit(TEXTS)
