@@ -505,6 +505,7 @@ def test_a_saved_hugging_face_encoder_needs_no_folder(tiny_bert: Path, tmp_path:
 
 def test_an_unfitted_hugging_face_encoder_is_copied_by_its_configuration(tiny_bert: Path) -> None:
     again = restored(HuggingFaceEncoder(tiny_bert, pooling="first"))
+    assert repr(again).startswith(f"HuggingFaceEncoder(name_or_folder={str(tiny_bert)!r}, pooling='first', max_length=")
     with pytest.raises(DwacError, match="call fit first"):
         again.transform(TEXTS)
     networks: list[Any] = [e.fit(TEXTS).network() for e in (again, HuggingFaceEncoder(tiny_bert))]

@@ -118,6 +118,9 @@ class HuggingFaceEncoder(Encoder):
         self._tokenizer: Any = None
         self._pretrained = False  # whether networks start from the pretrained weights
 
+    def __repr__(self) -> str:
+        return f"HuggingFaceEncoder({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Read the model's configuration and tokeniser, and learn the length of texts."""
         del y
