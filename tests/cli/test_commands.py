@@ -598,7 +598,9 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     assert "39 rows, 1 more not readable" in " ".join(shown.split())
     page = run("report", folder / "model", tmp_path / "bad.csv", "-o", tmp_path / "report.html", ends=3)
     assert "on 39 rows" in page.stderr
+    assert page.stderr.count("could not be read and are left out") == 1
     assert "could not be read and are left out" in (tmp_path / "report.html").read_text()
+    assert f"1 of 40 rows of {tmp_path}/bad.csv could not be read" in (tmp_path / "report.html").read_text()
     for command in ("evaluate", "report"):
         assert "line 5" in error_line(command, folder / "model", tmp_path / "bad.csv", "--strict")
 
@@ -746,3 +748,7 @@ def test_too_few_calibration_rows_are_noted_in_one_line(tmp_path: Path) -> None:
         shown = run(*words)
     (note,) = [line for line in shown.stderr.splitlines() if "epsilon" in line]
     assert note.startswith("dwac: note: at epsilon=0.05 a label can be left out only with at least 19")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        shown = run("report", tmp_path / "m", tmp_path / "a.csv", "-o", tmp_path / "report.html")
+    assert shown.stderr.count("a label can be left out only") == 1

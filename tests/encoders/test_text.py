@@ -505,6 +505,7 @@ def test_a_saved_hugging_face_encoder_needs_no_folder(tiny_bert: Path, tmp_path:
 
 def test_an_unfitted_hugging_face_encoder_is_copied_by_its_configuration(tiny_bert: Path) -> None:
     again = restored(HuggingFaceEncoder(tiny_bert, pooling="first"))
+    assert repr(again).startswith(f"HuggingFaceEncoder(name_or_folder={str(tiny_bert)!r}, pooling='first', max_length=")
     with pytest.raises(DwacError, match="call fit first"):
         again.transform(TEXTS)
     networks: list[Any] = [e.fit(TEXTS).network() for e in (again, HuggingFaceEncoder(tiny_bert))]
@@ -558,7 +559,9 @@ def test_a_model_is_pooled_as_sentence_transformers_does(tiny_bert: Path, tmp_pa
     (folder / "1_Pooling").mkdir()
     for asked, expected in (
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "first"),
+        ({"pooling_mode_mean_tokens": True, "include_prompt": True}, "mean"),  # as later versions write it
         ({"pooling_mode": "mean"}, "mean"),
+        ({"pooling_mode": "cls", "include_prompt": True}, "first"),
     ):
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(asked))
         encoder = HuggingFaceEncoder(folder).fit(TEXTS)

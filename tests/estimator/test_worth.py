@@ -98,6 +98,9 @@ def test_groups_are_worth_what_all_of_their_examples_bring_at_once(clf) -> None:
     assert table["worth"].sum() == pytest.approx(clf.worth(*NEW)["worth"].sum(), abs=2e-4)
     in_order = clf.worth(*NEW, groups=owner.loc[clf.references_.ids].tolist())
     pd.testing.assert_frame_equal(in_order, table)
+    pd.testing.assert_frame_equal(clf.worth(*NEW, groups=owner.to_dict()), table)
+    unknown = clf.worth(*NEW, groups=owner.where(owner != "bob", None))
+    pd.testing.assert_frame_equal(unknown.rename(index={"missing": "bob"}), table)
 
 
 def test_groups_may_be_a_column_of_the_training_data(clf) -> None:
@@ -165,6 +168,16 @@ def test_numbers_are_worth_the_squared_error_they_take_away() -> None:
     assert by_group["worth"].sum() == pytest.approx(table["worth"].sum(), abs=1e-3)
 
 
+def test_a_target_named_like_worth_leaves_worth_alone() -> None:
+    X, _ = rows(100, 4)
+    Y = pd.DataFrame({"worth": 50 + X["a"], "other": X["b"]})
+    reg = DWACRegressor(**QUICK).fit(X, Y)
+    table = reg.worth(*(part[:20] for part in (X, Y)))
+    assert table["worth_target"].tolist() == pytest.approx(Y["worth"].loc[table.index].tolist())
+    assert table["worth"].abs().max() < 1
+    assert list(table) == ["worth", "deviation", "standard_error", "worth_target", "other"]
+
+
 def test_representatives_are_players_with_the_votes_of_all_they_stand_for(clf) -> None:
     few = clf.condense(10)
     table = few.worth(*NEW)
@@ -181,6 +194,11 @@ def test_errors_say_what_to_do(clf, tmp_path) -> None:
         clf.worth(*NEW, groups=["ann"])
     with pytest.raises(IdError, match="none for"):
         clf.worth(*NEW, groups=pd.Series(["ann"], index=["nobody"]))
+    voters = clf.references_.ids.tolist()
+    with pytest.raises(IdError, match=f"'{voters[0]}' is there more than once"):
+        clf.worth(*NEW, groups=pd.Series("ann", index=[*voters, voters[0]]))
+    with pytest.raises(InputError, match="a column's name, a Series by id, or one name per voter; got 3"):
+        clf.worth(*NEW, groups=3)
     with pytest.raises(HeadError, match="softmax"):
         DWACClassifier(head="softmax", **QUICK).fit(*rows(150, 0)).worth(*NEW)
     with pytest.raises(PrivacyError, match="private"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -80,7 +80,7 @@ class _Group(typer.core.TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         with _in_one_line(), warnings.catch_warnings():
-            warnings.showwarning = _note
+            warnings.showwarning = _notes()
             return super().invoke(ctx)
 
 
@@ -113,9 +113,17 @@ def _usage(error: Any) -> str:
     return f"{message}{'' if message.endswith('?') else ';'} see {error.ctx.command_path} --help"
 
 
-def _note(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    if issubclass(category, UserWarning):  # other warnings are for programmers
-        typer.secho(f"dwac: note: {_one_line(message)}", fg="yellow", err=True)
+def _notes() -> Callable[..., None]:
+    """Print each warning once, from wherever it comes."""
+    printed: set[str] = set()
+
+    def note(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        line = _one_line(message)
+        if issubclass(category, UserWarning) and line not in printed:  # other warnings are for programmers
+            printed.add(line)
+            typer.secho(f"dwac: note: {line}", fg="yellow", err=True)
+
+    return note
 
 
 def _one_line(message: object) -> str:

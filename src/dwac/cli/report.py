@@ -59,13 +59,15 @@ def report(
     rows = read(data, like=loaded, labelled=True, sheet=sheet, **of)
     print_notes(rows.notes)
     hidden = private or loaded.clf.private_
+    given = len(rows)
     rows, bad = _readable(loaded.clf, rows, strict=strict)
     rows, note = fresh(loaded.clf, rows, data, private=hidden)
-    if bad:
-        note = f"{len(bad):,} rows of {data} could not be read and are left out" + (f"; {note}" if note else "")
     console = Console(stderr=True)
     if note:
         console.print(f"dwac: note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    if bad:  # said already on the terminal
+        left = f"{len(bad):,} of {given:,} rows of {data} could not be read and are left out"
+        note = f"{left}; {note}" if note else left
     strange = None
     if unlike is not None:
         others = read(unlike, like=loaded, labelled=False, **so)

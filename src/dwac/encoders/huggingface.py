@@ -118,6 +118,9 @@ class HuggingFaceEncoder(Encoder):
         self._tokenizer: Any = None
         self._pretrained = False  # whether networks start from the pretrained weights
 
+    def __repr__(self) -> str:
+        return f"HuggingFaceEncoder({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Read the model's configuration and tokeniser, and learn the length of texts."""
         del y
@@ -383,7 +386,8 @@ def _as_in_sentence_transformers(file: Callable[[str], Any]) -> tuple[str, int |
     length = length if isinstance(length, int) and length >= 3 else None
     places = [step["path"] for step in modules or () if str(step.get("type")).endswith(".Pooling")]
     pooling = (file(f"{places[0]}/config.json") if places else None) or {}
-    modes = [name.removeprefix("pooling_mode_") for name, asked in pooling.items() if asked is True]
+    given = (name for name, asked in pooling.items() if asked is True)  # also others, such as include_prompt
+    modes = [name.removeprefix("pooling_mode_") for name in given if name.startswith("pooling_mode_")]
     mode = " and ".join(modes) or pooling.get("pooling_mode", "mean")
     return {"mean_tokens": "mean", "cls_token": "first", "cls": "first"}.get(mode, mode), length
 

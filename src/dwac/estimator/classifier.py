@@ -488,7 +488,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             tolerance: what the absolute errors of all voters may sum to for one row.
             label: of several labels, this one alone.
             groups: what groups of voters are worth, each coming and going as one: the name of a column of the training
-                data, such as `groups="clinic"`; a Series by id; or the group of each voter, in their order.
+                data, such as `groups="clinic"`; a Series or dict by id; or the group of each voter, in their order.
             ids: the names of the rows of X. Those who vote take no part in the vote on themselves.
 
         Returns:

@@ -5,7 +5,7 @@ The values are those of `dwac.worth`; here is said what a vote is worth, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _UNREAD = "outcomes judge nobody"
+_COLUMNS = ("id", "worth", "deviation", "standard_error", "if_removed", "size")
 
 
 class Judges(NamedTuple):
@@ -236,23 +237,45 @@ def kept_column(model: Voting, column: str, name: str = "groups") -> pd.Series[A
     names = {str(each): each for each in frame.columns}
     if column not in names:
         raise InputError(f"{name} must name a column of the training data: {', '.join(names)}; got {column!r}")
-    values = frame[names[column]].reindex(model.references_.index_of_ids).astype(object)
-    return values.where(values.notna(), "missing")
+    return _or_missing(frame[names[column]].reindex(model.references_.index_of_ids).astype(object))
 
 
 def _grouped(groups: Any, model: Voting) -> pd.Series[Any]:
     """(m,): the group of each voter, given by id, by the name of a column, or in the order of the voters."""
     references = model.references_
     groups = kept_column(model, groups) if isinstance(groups, str) else groups
+    if isinstance(groups, Mapping):
+        groups = pd.Series(list(groups.values()), pd.Index(list(groups), tupleize_cols=False), dtype=object)
     if isinstance(groups, pd.Series):
-        missing = references.index_of_ids.difference(groups.index)
-        if len(missing):
-            raise IdError(f"groups must name the group of each voter by its id; none for {missing.tolist()[0]!r}")
-        return groups.loc[references.index_of_ids]
+        return _or_missing(_by_id(groups, references.index_of_ids))
+    if not isinstance(groups, Iterable):
+        raise InputError(f"groups must be a column's name, a Series by id, or one name per voter; got {groups!r}")
     named = list(groups)
     if len(named) != len(references):
         raise ShapeError(f"groups must have one name per voter: {len(references)}; got {len(named)}")
-    return pd.Series(named, dtype=object)
+    return _or_missing(pd.Series(named, dtype=object))
+
+
+def _by_id(groups: pd.Series[Any], ids: pd.Index[Any]) -> pd.Series[Any]:
+    missing = ids.difference(groups.index)
+    if len(missing):
+        raise IdError(f"groups must name the group of each voter by its id; none for {missing.tolist()[0]!r}")
+    found = groups[groups.index.isin(ids)]
+    if not found.index.is_unique:
+        twice = found.index[found.index.duplicated()].tolist()[0]
+        raise IdError(f"groups must name each voter once; {twice!r} is there more than once")
+    return found.loc[ids]
+
+
+def _or_missing(groups: pd.Series[Any]) -> pd.Series[Any]:
+    """Missing values are a group of their own."""
+    known = groups.notna()
+    return groups if known.all() else groups.astype(object).where(known, "missing")
+
+
+def _apart(name: str) -> str:
+    """A target's name, made unlike those of the other columns."""
+    return f"{name}_target" if name in _COLUMNS else name
 
 
 def _outcomes(model: Voting, references: ReferenceSet) -> dict[str, Any]:
@@ -261,7 +284,7 @@ def _outcomes(model: Voting, references: ReferenceSet) -> dict[str, Any]:
     if model.target_.kind == NUMBERS:
         assert references.targets is not None
         numbers = references.targets.cpu().numpy()
-        names = ["number"] if model.target_.single else [str(name) for name in model.target_.names]
+        names = ["number"] if model.target_.single else [_apart(str(name)) for name in model.target_.names]
         found |= {name: numbers[:, t] for t, name in enumerate(names)}
     else:
         found["label"] = model.target_.outcomes[references.labels.cpu().numpy()]
