@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Recipe
 from dwac.encoders.hf_tokenizer import MOST_TOKENS, encoded, numbers_of, required, restored, tokens_of
-from dwac.encoders.text import text_distances, texts_of
+from dwac.encoders.text import TextEncoder, text_distances, texts_of
 from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.nn import Ensemble
@@ -47,7 +47,7 @@ _DROPPED = re.compile(
 )
 _FEW = 2000  # texts: fewer are better served by fixed features
 _TOP, _DECAY = 0.1, 0.9  # learning rates: of the uppermost layer as a share of what is new, and from layer to layer
-_FINE_TUNED = Recipe(epochs=5, batch_size=64, learning_rate=5e-4, weight_decay=1e-2, patience=2, mixed_precision=True)
+_FINE_TUNED = Recipe(epochs=5, batch_size=64, learning_rate=5e-4, weight_decay=1e-2, patience=5, mixed_precision=True)
 _FIXED = Recipe(
     epochs=40,
     batch_size=128,
@@ -58,6 +58,8 @@ _FIXED = Recipe(
     ensemble_size=4,
     small=True,
 )
+_NGRAMS: dict[str, Any] = {"max_length": 800, "max_ngrams": 1200, "max_features": 2**18}  # read beside it
+_FASTER = 10.0  # the learning rate of networks over n-grams, as a multiple
 _POOLINGS = ("mean", "first")
 _TOGETHER = 4  # texts read together on a CPU: short ones take a third of the time
 _LARGEST = 2**24  # limit of any number in a configuration
@@ -87,6 +89,8 @@ class HuggingFaceEncoder(Encoder):
         max_length: only the first so many tokens of a text are read; None: as sentence-transformers does, else 256.
         trained_layers: how many of the upper layers are fine-tuned, or "all"; 0: none; "auto": all on a machine with a
             GPU if there are 2,000 texts or more, else none.
+        ngrams: whether networks over words and n-grams (`TextEncoder`) vote beside it: a pretrained model knows the
+            language, n-grams know the names, codes and turns of phrase of these texts.
         local_files_only: False allows downloading the model.
     """
 
@@ -99,10 +103,13 @@ class HuggingFaceEncoder(Encoder):
         pooling: str = "auto",
         max_length: int | None = None,
         trained_layers: int | str = "auto",
+        ngrams: bool | str = "auto",
         local_files_only: bool = True,
     ) -> None:
         if pooling not in ("auto", *_POOLINGS):
             raise InputError(f"unknown pooling {pooling!r}; choose 'auto', 'mean' or 'first'")
+        if ngrams not in (True, False, "auto"):
+            raise InputError(f"ngrams must be True, False or 'auto'; got {ngrams!r}")
         if trained_layers not in ("auto", "all"):
             checks.positive_int(trained_layers, "trained_layers", minimum=0)  # type: ignore[arg-type]
         self.settings: dict[str, Any] = {
@@ -110,12 +117,14 @@ class HuggingFaceEncoder(Encoder):
             "pooling": pooling,
             "max_length": None if max_length is None else checks.positive_int(max_length, "max_length", minimum=3),
             "trained_layers": trained_layers,
+            "ngrams": ngrams,
             "local_files_only": bool(local_files_only),
         }
         self._model: dict[str, Any] | None = None  # the architecture, as transformers describes it
         self._chosen: dict[str, Any] = {}  # how it is pooled, and how many layers are trained
         self._tokenizer_json = ""
         self._tokenizer: Any = None
+        self._beside: TextEncoder | None = None  # what reads words and n-grams
         self._pretrained = False  # whether networks start from the pretrained weights
 
     def __repr__(self) -> str:
@@ -123,7 +132,6 @@ class HuggingFaceEncoder(Encoder):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Read the model's configuration and tokeniser, and learn the length of texts."""
-        del y
         texts = texts_of(X)
         if not texts:
             raise ShapeError("at least 1 text is required; got 0")
@@ -158,6 +166,12 @@ class HuggingFaceEncoder(Encoder):
         if trained == "auto":
             trained = "all" if torch.cuda.is_available() and len(texts) >= _FEW else 0
         self._chosen = {"pooling": pooling, "trained_layers": trained}
+        ngrams = self.settings["ngrams"]
+        self._beside = None
+        if ngrams is True or (ngrams == "auto" and len(texts) >= _FEW):
+            self._beside = TextEncoder(**_NGRAMS).fit(texts, y)
+            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            self._chosen["ngram_networks"] = self._beside.recipe.networks_on(device)
         self._tokenizer_json, self._pretrained = backend.to_str(), True
         self._tokenizer = restored(
             self._tokenizer_json, self._n_words
@@ -165,15 +179,16 @@ class HuggingFaceEncoder(Encoder):
         return self
 
     def transform(self, X: Any) -> Inputs:
-        """input_ids and attention_mask, (n, length) int64 each."""
+        """input_ids and attention_mask, (n, length) int64 each; then what `TextEncoder` gives, if n-grams are read."""
         self._require_fit()
         if self._tokenizer is None:
             self._tokenizer = restored(self._tokenizer_json, self._n_words)
         try:
-            return tokens_of(self._tokenizer, texts_of(X), self._n_words, self._tokenizer_json)
+            tokens = tokens_of(self._tokenizer, texts_of(X), self._n_words, self._tokenizer_json)
         except InputError:
             self._tokenizer = None  # a panic may have left it broken
             raise
+        return tokens if self._beside is None else (*tokens, *self._beside.transform(X))
 
     def check(self) -> None:
         """Raise an error for a model that needs far more time or memory than its weights, or a broken tokeniser."""
@@ -181,6 +196,8 @@ class HuggingFaceEncoder(Encoder):
             most = next((most for ending, most in _MOST.items() if name.endswith(ending)), _LARGEST)
             if abs(value) > most:
                 raise InputError(f"the saved model's {name} must be at most {most:,}; got {value!r:.40}")
+        if self._beside is not None:
+            self._beside.check()
         self.transform(["a"])
 
     @property
@@ -190,12 +207,19 @@ class HuggingFaceEncoder(Encoder):
 
     def network(self) -> nn.Module:
         """The pretrained model; or, if restored from a config, a new one of the same architecture."""
-        return self.ensemble(1) if self._fixed else self._pooled()
+        return self._pooled() if self._beside is None and not self._fixed else self.ensemble(1)
 
     def ensemble(self, size: int) -> Ensemble:
-        """Several small networks over one pretrained model."""
+        """Several small networks over one pretrained model, and beside it those over n-grams."""
         pooled = self._pooled()
-        return SharedBackbone(pooled, [FeatureHead(pooled.width) for _ in range(size)], fixed=self._fixed)
+        heads = [FeatureHead(pooled.width) if self._fixed or size > 1 else nn.Identity() for _ in range(size)]
+        beside = () if self._beside is None else [self._beside.member() for _ in range(self.n_beside)]
+        return SharedBackbone(pooled, heads, fixed=self._fixed, beside=beside, n_inputs=2, rate=_FASTER)
+
+    @property
+    def n_beside(self) -> int:  # type: ignore[override]
+        """How many networks over n-grams vote beside it."""
+        return int(self._chosen.get("ngram_networks", 0))
 
     @property
     def _fixed(self) -> bool:
@@ -226,6 +250,7 @@ class HuggingFaceEncoder(Encoder):
             "chosen": dict(self._chosen),
             "model": self._model,
             "tokenizer": self._tokenizer_json,
+            "beside": None if self._beside is None else self._beside.config(),
         }
 
     @classmethod
@@ -240,6 +265,9 @@ class HuggingFaceEncoder(Encoder):
             encoder._model = _plain(config["model"])
         encoder._tokenizer_json = config["tokenizer"]
         encoder._chosen = _checked(config.get("chosen", {"pooling": config["settings"].get("pooling", "mean")}))
+        if (beside := config.get("beside")) is not None:
+            encoder._beside = TextEncoder.from_config(beside)
+            checks.positive_int(encoder._chosen.get("ngram_networks"), "ngram_networks")  # type: ignore[arg-type]
         return encoder
 
     def records(self, X: Any) -> pd.DataFrame:
