@@ -40,6 +40,20 @@ def _matches(path: Path, pattern: str) -> bool:
     return len(parts) == len(path.parts) and all(map(fnmatch.fnmatch, path.parts, parts))
 
 
+def test_the_source_distribution_has_what_the_tests_read() -> None:
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    read = {name for name in re.findall(r'ROOT / "([^"/]+)', tests) if (ROOT / name).exists()}
+    sent = set((ROOT / "MANIFEST.in").read_text().split()) | {
+        "src",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "MANIFEST.in",
+    }
+    assert {"docs", "Dockerfile", "deploy", "tools"} <= read
+    assert read <= sent
+
+
 def test_each_dependency_has_a_lowest_version_to_test() -> None:
     pins = list(LOWEST["pins"](PYPROJECT["project"]))
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+(;.*)?", pin) for pin in pins)
