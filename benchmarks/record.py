@@ -1,10 +1,11 @@
-"""Write the results of a benchmark: a JSON record with configuration, versions and machine, and a Markdown table."""
+"""Write the results of a benchmark: a JSON record with configuration, versions, machine and commit, and a table."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,24 @@ import sklearn
 import torch
 
 import dwac
+from dwac.paper.records import code, commit
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
+# Parts of the package that only these benchmarks run, by the beginning of their records' names.
+PARTS = {
+    "defaults": ("cli",),
+    "engines": ("reading", "scoring"),
+    "explorer": ("server",),
+    "label_issues": ("report",),
+    "label_lists": ("report",),
+    "map": ("report",),
+    "scoring": ("reading", "scoring"),
+    "service": ("server",),
+    "stragglers": ("scoring",),
+    "worth": ("worth",),
+    "worth_labels": ("report", "worth"),
+}
+STARTED = (commit(), code())  # both are cached: of the code that runs, not of what the checkout holds hours later
 
 
 def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) -> None:
@@ -36,6 +53,9 @@ def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) ->
             "threads": torch.get_num_threads(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "code": stamp(name),
+        "commit": commit(),
         "rows": table.to_dict("records"),
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -52,9 +72,28 @@ def page(name: str) -> None:
         f"<!-- written by benchmarks/, never by hand -->\n# {name}\n\n{record['claim']}\n\n"
         + f"{markdown(pd.DataFrame(record['rows']))}\n"
         + ", ".join(f"{key}: {value}" for key, value in circumstances.items())
-        + "\n"
+        + f"\n\n{made(record)}\n"
     )
     (RESULTS / f"{name}.md").write_text(text)
+
+
+def stamp(name: str) -> str:
+    """The stamp of the sources that can change the record of this name."""
+    parts = {part for start, parts in PARTS.items() if name.startswith(start) for part in parts}
+    return code(*sorted(parts))
+
+
+def stale(name: str, record: dict[str, Any]) -> bool:
+    """Whether a record was made by another version of the code; one without a stamp was."""
+    return record.get("code") != stamp(name)
+
+
+def made(record: dict[str, Any]) -> str:
+    """When and by which code a record was made."""
+    if "code" not in record:
+        return "Made before records named their code."
+    by = f"commit {record['commit']}" if record["commit"] else "code outside a checkout"
+    return f"Made on {record['date'][:10]} by {by}, stamp {record['code']}."
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -5,6 +5,7 @@ import re
 import runpy
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ import dwac
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "dwac"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LICENCES = runpy.run_path(str(ROOT / "tools" / "licences.py"))
 LOWEST = runpy.run_path(str(ROOT / "tools" / "lowest.py"))
 
 
@@ -40,6 +42,20 @@ def _matches(path: Path, pattern: str) -> bool:
     return len(parts) == len(path.parts) and all(map(fnmatch.fnmatch, path.parts, parts))
 
 
+def test_the_source_distribution_has_what_the_tests_read() -> None:
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    read = {name for name in re.findall(r'ROOT / "([^"/]+)', tests) if (ROOT / name).exists()}
+    sent = set((ROOT / "MANIFEST.in").read_text().split()) | {
+        "src",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "MANIFEST.in",
+    }
+    assert {"docs", "Dockerfile", "deploy", "tools"} <= read
+    assert read <= sent
+
+
 def test_each_dependency_has_a_lowest_version_to_test() -> None:
     pins = list(LOWEST["pins"](PYPROJECT["project"]))
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+(;.*)?", pin) for pin in pins)
@@ -52,3 +68,27 @@ def test_each_dependency_has_a_lowest_version_to_test() -> None:
 def test_a_dependency_without_a_lower_bound_is_refused() -> None:
     with pytest.raises(ValueError, match="give it a lower bound"):
         LOWEST["lowest"]("numpy<3")
+
+
+def test_licences_are_those_of_metadata_and_a_gpl_in_the_core_is_refused() -> None:
+    def package(name: str, licence: str, *needs: str, **more: list[str]) -> dict[str, Any]:
+        return {"name": name, "version": "1", "license_expression": licence, "requires_dist": list(needs), **more}
+
+    own = package("dwac", "Apache-2.0", "a", "c[more]; extra == 'big'", provides_extra=["big"])
+    others = [package("a", "MIT", "b>=1"), package("b", "BSD"), package("c", "GPL-3.0", "d; extra == 'more'")]
+    found = {about["name"]: about for about in [own, *others, package("d", "MPL-2.0")]}
+    core, _, extras = LICENCES["page"](found).partition("## Extras")
+    assert [name for name in "abcd" if f"\n| {name} | 1 |" in core] == ["a", "b"]
+    assert "| c | 1 | GPL-3.0 | big |\n| d | 1 | MPL-2.0 | big |" in extras
+    found["b"]["license_expression"] = "GPL-2.0-only"
+    with pytest.raises(SystemExit, match=r"no package under a GPL or without a licence; got b: GPL-2.0-only"):
+        LICENCES["page"](found)
+
+
+def test_the_page_of_licences_names_every_dependency_and_dataset() -> None:
+    page = (ROOT / "docs" / "licences.md").read_text()
+    extras = PYPROJECT["project"]["optional-dependencies"].values()
+    lines = [*PYPROJECT["project"]["dependencies"], *(line for extra in extras for line in extra)]
+    names = {re.split(r"[\[>=<;]", line)[0].lower() for line in lines} - {"dwac"}
+    assert len(names) > 40
+    assert {name for name in names | {*dwac.datasets.NAMES, "glove"} if f"\n| {name} |" not in page} == set()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dwac.explain import Explanation
     from dwac.reference import ReferenceSet
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 __all__ = [
     "DWACClassifier",

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from dwac.paper import accuracy, agreement, domain, explanations, fit, peers, pu
 from dwac.paper.cases import Case
 from dwac.paper.catalogue import wanted_by
 from dwac.paper.records import FIELDS, Records, default_folder
-from dwac.paper.report import _busy, write_report
+from dwac.paper.report import _busy, _commits, write_report
 from dwac.paper.rows import Library
 from dwac.paper.tables import STALE, Found
 from dwac.paper.tuning import Journal, hill_climb
@@ -247,6 +248,46 @@ def test_a_stale_record_is_marked_next_to_its_number(quick: Any, report: str, tm
     assert marked == [False, False, False, True, False, False, True]
 
 
+def test_the_report_says_which_commit_made_how_many_records() -> None:
+    first, second, peer = ({"commit": commit} for commit in ("a" * 40, "b" * 40, None))
+    assert _commits([{}, {}]) == "The records name no commit"
+    assert _commits([first, first]) == f"Made by the code of commit {'a' * 40}"
+    mixed = f"{'a' * 40} (2), {'b' * 40} (1), none named (1)"
+    assert _commits([first, second, first, peer]) == f"Records by the commit of their code: {mixed}"
+
+
+def test_a_record_names_its_commit_and_its_device(quick: Any, report: str) -> None:
+    made = {record["commit"] for record in Records(quick[1])}
+    assert made == {records.commit()}
+    assert (f"commit {records.commit()}." if records.commit() else "name no commit.") in report
+    assert "Measured on CPU (" in report
+
+
+def test_the_commit_is_that_of_the_checkout_or_the_given_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit(given: str = "") -> str | None:
+        monkeypatch.setenv("DWAC_COMMIT", given)
+        return records.commit.__wrapped__()
+
+    assert commit("0123abc") == "0123abc"
+    with pytest.raises(paper.PaperError, match=r"DWAC_COMMIT must be the hash of a commit, 7 to 40 .*; got 'main'"):
+        commit("main")
+    module = tmp_path / "src" / "dwac" / "paper" / "records.py"
+    module.parent.mkdir(parents=True)
+    module.touch()
+    monkeypatch.setattr(records, "__file__", str(module))
+    assert commit() is None
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "All"]):
+        subprocess.run([*git, *words], check=True)
+    head = commit()
+    assert head is not None
+    assert len(head) == 40
+    module.write_text("# changed")
+    assert commit() == f"{head}-dirty"
+
+
 def test_only_stale_records_are_repeated(quick: Any, patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = Records(tmp_path)
     cases = [Case("adult", "paper", head, embedding_size=2) for head in settings.HEADS]
@@ -273,17 +314,16 @@ def test_the_stamp_covers_every_source_that_can_change_a_result(
     shutil.copytree(package, copied, ignore=shutil.ignore_patterns("__pycache__", "static"))
     monkeypatch.setattr(records, "__file__", str(copied / "paper" / "records.py"))
 
-    def changed(name: str, added: str = "\n# changed\n") -> bool:
-        file, before = copied / name, stamp()
+    def changed(name: str, *also: str, peer: bool = False) -> bool:
+        before = records.code(*also, peer=peer)
+        file = copied / name
         text = file.read_text()
-        file.write_text(added + text)
-        after = stamp()
+        file.write_text("\n# changed\n" + text)
+        after = records.code.__wrapped__(*also, peer=peer)
         file.write_text(text)
-        return before != after
+        return bool(before != after)
 
-    def stamp() -> str:
-        records.code.cache_clear()
-        return records.code()
+    records.code.cache_clear()
 
     matters = {
         "estimator/classifier.py",
@@ -303,7 +343,12 @@ def test_the_stamp_covers_every_source_that_can_change_a_result(
     }
     tells = {"cli/paper.py", "report/words.py", "server/app.py", "paper/report.py", "paper/published.py"}
     tells |= {"paper/settings.py"}  # compared by value
+    tells |= {"__init__.py", "worth/__init__.py", "monitoring/__init__.py", "drawing/style.py"}
     assert {name for name in matters | tells if changed(name)} == matters
+    of_peers = {"metrics.py", "datasets/adult.py", *(f"paper/{name}.py" for name in ("fit", "peers", "tuning", "rows"))}
+    assert {name for name in matters | tells if changed(name, peer=True)} == of_peers
+    assert changed("server/app.py", "server")  # what a benchmark of the service runs
+    assert all((copied / part).exists() for part in (*records._APART, *records._OF_PEERS))
     for name in ("accuracy", "agreement", "dimension", "domain", "explanations", "maps", "sets", "tried"):
         text = (copied / "paper" / f"{name}.py").read_text()
         measured, reported = text.split(records.REPORT_BELOW)

@@ -173,8 +173,8 @@ def current(record: Record) -> bool:
 
 
 def stale(record: Record) -> bool:
-    """Whether a record was made by another version of the code, or with other settings."""
-    return record.get("code") != code() or not current(record)
+    """Whether a record was made by another version of the code that its model runs, or with other settings."""
+    return record.get("code") != code(peer=Case(**record["case"]).is_peer) or not current(record)
 
 
 @cache

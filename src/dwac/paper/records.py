@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Iterator
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from os import PathLike
@@ -144,25 +147,68 @@ def versions(*more: str) -> dict[str, str]:
     return found
 
 
-# What shows results and makes none, and what `dwac.paper.fit.current` compares by value.
-_APART = ("cli", "reading", "report", "server")
-_APART_OF_PAPER = ("figures.py", "published.py", "report.py", "settings.py", "tables.py", "variants.py")
+# What a fit of the paper never runs, and what `dwac.paper.fit.current` compares by value: `settings` and `variants`.
+_APART = (
+    "__init__.py",  # the public names and the version
+    *("cli", "monitoring", "reading", "report", "scoring", "server", "worth"),
+    *(f"drawing/{name}.py" for name in ("colours", "layout", "neighbors", "picture", "sheet", "style")),
+    *(f"paper/{name}.py" for name in ("figures", "published", "report", "settings", "tables", "variants")),
+)
+# All that fits a peer and measures it.
+_OF_PEERS = (
+    *("datasets", "metrics.py", "estimator/preparation.py"),
+    *(f"paper/{name}.py" for name in ("accuracy", "cases", "fit", "peers", "records", "rows", "runner", "tuning")),
+)
 REPORT_BELOW = "\n# The report\n"  # in an experiment's file, what follows only reports on records
 
 
 @cache
-def code() -> str:
-    """A hash of the package: it changes with any source that can change the content of a record."""
+def code(*also: str, peer: bool = False) -> str:
+    """The stamp: a hash of the sources that can change the content of a record.
+
+    also: parts that the paper never runs and a benchmark may, such as "server". peer: only what a peer's record needs.
+    """
     package = Path(__file__).parent.parent
+    apart = [part for part in _APART if part not in also]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        parts = path.relative_to(package).parts
-        if parts[0] in _APART or (parts[0] == "paper" and parts[-1] in _APART_OF_PAPER):
+        name = path.relative_to(package).as_posix()
+        if _within(name, apart) or (peer and not _within(name, _OF_PEERS)):
             continue
         text = path.read_text(encoding="utf-8")
-        text = text.partition(REPORT_BELOW)[0] if parts[0] == "paper" else text
-        digest.update("/".join(parts).encode() + b"\0" + text.encode() + b"\0")
+        text = text.partition(REPORT_BELOW)[0] if name.startswith("paper/") else text
+        digest.update(name.encode() + b"\0" + text.encode() + b"\0")
     return digest.hexdigest()[:12]
+
+
+def _within(name: str, parts: Iterable[str]) -> bool:
+    return any(name == part or name.startswith(f"{part}/") for part in parts)
+
+
+@cache
+def commit() -> str | None:
+    """The commit of the checkout that runs, with "-dirty" if its sources differ from it; None outside a checkout.
+
+    Where a checkout travels without its history, the variable DWAC_COMMIT names the commit.
+    """
+    if given := os.environ.get("DWAC_COMMIT"):
+        if not re.fullmatch("[0-9a-f]{7,40}(-dirty)?", given):
+            raise PaperError(
+                f"DWAC_COMMIT must be the hash of a commit, 7 to 40 hexadecimal digits; got {given!r}; "
+                "set it to what `git rev-parse HEAD` prints"
+            )
+        return given
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():  # an installed package; a repository around it is not its own
+        return None
+    try:
+        head, changes = (
+            subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "src", "benchmarks"])
+        )
+    except (OSError, subprocess.CalledProcessError):  # no git, or a checkout that it refuses to read
+        return None
+    return f"{head}-dirty" if changes else head
 
 
 def device_name(device: torch.device | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from os import PathLike
@@ -96,7 +96,8 @@ def _circumstances(found: Found, planned: int) -> str:
     old = len(found.stale)
     lines = [
         f"{len(records)} records of {planned} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
-        f"Measured on {'; '.join(sorted({record['device'] for record in records}))}.",
+        f"Measured on {'; '.join(sorted({_device(record) for record in records}))}.",
+        f"{_commits(records)}.",
         f"With {', '.join(' '.join([name, ' or '.join(sorted(of))]) for name, of in versions.items())}.",
         f"{old} of them are **stale**: made with another version of the code, or with other settings. {STALE} marks "
         f"every number that depends on one; figures in sections with {STALE} depend on them, too. "
@@ -108,13 +109,30 @@ def _circumstances(found: Found, planned: int) -> str:
     return "\n".join(f"- {line}" for line in lines if line)
 
 
+def _commits(records: Iterable[Record]) -> str:
+    """The one commit that made all records, or how many each made."""
+    counts = Counter(record.get("commit") or "" for record in records)
+    if set(counts) == {""}:
+        return "The records name no commit"
+    if len(counts) == 1:
+        return f"Made by the code of commit {next(iter(counts))}"
+    named = (f"{commit or 'none named'} ({n})" for commit, n in counts.most_common())
+    return f"Records by the commit of their code: {', '.join(named)}"
+
+
+def _device(record: Record) -> str:
+    """The device of a record: CPU or GPU, and its name."""
+    name = str(record["device"])
+    return name if name.startswith("CPU") else f"GPU ({name})"
+
+
 def times(found: Found) -> Section:
     """Seconds to fit and predict, by model and device; and the total for the paper's models of Table 2."""
     sums: dict[tuple[str, str, str, str], list[Value]] = defaultdict(list)
     for case, record in found.by_case.items():
         if case.plain:
             seconds = Value.of(_seconds(record), case in found.stale)
-            sums[case.dataset, case.setting, case.head, record["device"]].append(seconds)
+            sums[case.dataset, case.setting, case.head, _device(record)].append(seconds)
     order = [*DATASETS, *SETTINGS, *ALL_HEADS]
     rows = [
         [
@@ -141,7 +159,7 @@ def _totals(found: Found) -> Iterable[str]:
     by_device: dict[str, list[Record]] = defaultdict(list)
     for case in wanted:
         if (record := found.by_case.get(case)) is not None:
-            by_device[record["device"]].append(record)
+            by_device[_device(record)].append(record)
     old = any(case in found.stale for case in wanted)
     for device, records in sorted(by_device.items()):
         seconds, claim = [_seconds(record) for record in records], ""

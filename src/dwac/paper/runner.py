@@ -26,7 +26,7 @@ from dwac.paper.cases import ALL_HEADS, Case, chosen
 from dwac.paper.catalogue import EXPERIMENTS, wanted_by
 from dwac.paper.fit import current, fit
 from dwac.paper.fit import stale as is_stale
-from dwac.paper.records import Record, Records, code, default_folder, device_name, rounded, versions
+from dwac.paper.records import Record, Records, code, commit, default_folder, device_name, rounded, versions
 from dwac.paper.rows import Library
 from dwac.paper.tuning import Journal
 
@@ -85,6 +85,7 @@ def run(
     asked = chosen(experiments, EXPERIMENTS, "experiment")
     todo = select(asked, datasets=datasets, settings=settings, heads=heads, trials=trials, quick=quick)
     kept.require(quick=quick)
+    commit()  # of the code that is running, not of what the checkout holds hours later
     if stale:
         todo = [case for case in todo if (old := kept.read(case)) is not None and is_stale(old)]
     library, outcome = Library(quick=quick), Outcome(kept.folder)
@@ -98,7 +99,8 @@ def run(
             if not lacking & can:
                 outcome.kept += bool(have)
                 continue
-            journal = Journal(kept.journal(case), code(), partial(on_tried, case) if on_tried else None)
+            told = partial(on_tried, case) if on_tried else None
+            journal = Journal(kept.journal(case), code(peer=case.is_peer), told)
             record = _measured(case, library, can, device, journal)
             gc.collect()  # reference cycles in networks would hold GPU memory
             kept.write(case, record)
@@ -188,7 +190,8 @@ def _measured(case: Case, library: Library, experiments: set[str], device: str, 
         "settings": rounded(case.settings(quick=library.quick)),
         "seed": case.trial,
         "versions": versions(*getattr(fitted.model, "packages", ())),
-        "code": code(),
+        "code": code(peer=case.is_peer),
+        "commit": commit(),
         "device": device_name(None if case.is_peer else fitted.clf.model_.device),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
