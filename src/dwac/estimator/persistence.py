@@ -218,7 +218,7 @@ def encoder_of(config: Mapping[str, Any]) -> Encoder:
     if "shards" in learned and kind not in SHARDED:
         raise StorageError(f"an encoder for {kind!r} has no shards; restore the folder from a copy")
     encoder: Encoder = (SHARDED if "shards" in learned else ENCODERS)[kind].from_config(learned)
-    if isinstance(encoder, HuggingFaceEncoder):
+    if isinstance(encoder, HuggingFaceEncoder | ImageEncoder):
         encoder.settings["local_files_only"] = True  # a folder must not decide what is downloaded
     return encoder
 
