@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from dwac.paper import figures, published
-from dwac.paper.cases import ALL_HEADS, PaperError, plain_cases
+from dwac.paper.cases import ALL_HEADS, Case, PaperError, plain_cases
 from dwac.paper.catalogue import EXPERIMENTS
 from dwac.paper.fit import current, stale
 from dwac.paper.records import Record, Records, write_text
@@ -74,7 +74,7 @@ def header(found: Found) -> str:
         "best* are settings chosen on validation rows; exceptions are marked *not blind* next to the verdicts. With an "
         "official test set, trials differ only by seed; otherwise each trial draws a new tenth of the rows as its test "
         "set. All models of a trial use the same rows.",
-        _circumstances(found, len(select(quick=quick))),
+        _circumstances(found, select(quick=quick)),
         f"{len(other)} records were made with settings other than the current ones; run again: {', '.join(other)}."
         if other
         else "",
@@ -83,19 +83,20 @@ def header(found: Found) -> str:
     )
 
 
-def _circumstances(found: Found, planned: int) -> str:
+def _circumstances(found: Found, planned: list[Case]) -> str:
     if not found.by_case:
         return f"No records: everything is {NOT_RUN}."
     records = list(found.by_case.values())
     dates = sorted(record["date"][:10] for record in records)
-    absent = [source.title for name, source in SOURCES.items() if all(r["case"]["dataset"] != name for r in records)]
+    gone = {case.dataset for case in planned} - {record["case"]["dataset"] for record in records}
+    absent = [source.title for name, source in SOURCES.items() if name in gone]
     versions: dict[str, set[str]] = defaultdict(set)
     for record in records:
         for name, version in record["versions"].items():
             versions[name].add(version)
     old = len(found.stale)
     lines = [
-        f"{len(records)} records of {planned} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
+        f"{len(records)} records of {len(planned)} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
         f"Measured on {'; '.join(sorted({record['device'] for record in records}))}.",
         f"With {', '.join(' '.join([name, ' or '.join(sorted(of))]) for name, of in versions.items())}.",
         f"{old} of them are **stale**: made with another version of the code, or with other settings. {STALE} marks "
