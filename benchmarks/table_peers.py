@@ -44,7 +44,7 @@ from torch.nn import functional as F
 from benchmarks import record
 from dwac import DWACClassifier, metrics
 from dwac.paper import Case, Records, fit
-from dwac.paper.records import default_folder
+from dwac.paper.records import default_folder, device_name
 from dwac.paper.rows import Library, rows
 from dwac.paper.settings import SOURCES, estimator_settings
 
@@ -267,7 +267,9 @@ def run(name: str, seed: int, *, seconds: float, held_out: bool, few: int | None
         order = np.random.default_rng(seed).permutation(len(y))[:few]
         judged, kept = np.sort(order[: len(order) // 5]), np.sort(order[len(order) // 5 :])
         X, y, X_judged, y_judged = rows(X, kept), y[kept], rows(X, judged), y[judged]
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     base = {"data": SOURCES[name].title, "seed": seed, "rows": len(y), "judged": len(y_judged)}
+    base |= {"device": device_name(device), "torch": torch.__version__}
     values = estimator_settings(name, "best") | ({"epochs": 1} if few else {})
     clf = ours("dwac", values, seed).fit(X, y)
     yield base | {"model": "DWAC"} | scores(y_judged, np.log(clf.predict_proba(X_judged))) | _facts(clf)
@@ -276,12 +278,11 @@ def run(name: str, seed: int, *, seconds: float, held_out: bool, few: int | None
     if "twin" in which:
         twin = ours("softmax", values, seed).fit(X, y)
         yield base | {"model": "softmax twin"} | scores(y_judged, np.log(twin.predict_proba(X_judged))) | _facts(twin)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     for peer, (train, normal) in PEERS.items():
         if peer in which:
             torch.manual_seed(seed)
             held = clf.validation_ids_.to_numpy()
-            parts = encoded(X, y, held, X_judged, normal=normal, device=device)
+            parts = encoded(X, y, held, X_judged, normal=normal, device=device.type)
             log_p, facts = train(parts, len(trial.classes), large=len(y) >= 100_000, seconds=seconds)
             yield base | {"model": peer} | scores(y_judged, log_p.double().cpu().numpy()) | facts
     for peer in SOURCES[name].peers:
@@ -338,6 +339,7 @@ def page(found: pd.DataFrame, config: dict[str, Any]) -> None:
     table.insert(1, "± accuracy", grouped["accuracy"].std())
     table["seeds"] = grouped.size()
     table["out of time"] = grouped["ended"].agg(lambda of: int((of == "out of time").sum()))
+    config |= {f"measured with {what}": " or ".join(sorted(set(found[what]))) for what in ("device", "torch")}
     claim = "Networks for tables on the same rows, with their published default settings; means over seeds."
     record.write("table_peers", claim, config, table.reset_index())
 
