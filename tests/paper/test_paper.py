@@ -32,7 +32,7 @@ WORDS = ["red", "green", "blue", "fast", "slow", "old", "new", "good", "bad", "l
 HELD = ("lending_club", "amazon_beauty")  # nobody has these
 
 
-def made_up(name: str) -> datasets.Dataset:
+def made_up(name: str, **options: Any) -> datasets.Dataset:
     """A dataset of the right kind, with as many classes and the same parts as the real one."""
     if name in HELD:
         raise datasets.DatasetError(f"{name}.csv is not here; `dwac data get {name}` fetches it")
@@ -71,7 +71,8 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyP
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load", made_up)
         patch.setattr(datasets, "glove", lambda size=100: vectors)
-        patch.setitem(peers.FITTERS, "xgboost", other_trees)
+        for name in settings.PEERS["table"]:
+            patch.setitem(peers.FITTERS, name, other_trees)
         patch.setattr(peers, "why_missing", lambda peer: None)
         patch.setitem(settings.QUICK_ROWS, "image", (24, 12))  # the images of the paper take most of the time
         patch.setattr(settings, "QUICK_SAMPLE", 12)
@@ -390,7 +391,7 @@ def test_a_report_on_quick_and_full_records_is_refused(quick: Any, tmp_path: Pat
         ({"experiments": ["acuracy"]}, "unknown experiment 'acuracy'; choose accuracy, agreement, dimension, maps"),
         ({"datasets": ["adlt"]}, "unknown dataset 'adlt'; choose adult, covertype"),
         ({"settings": ["ours"]}, "unknown setting 'ours'; choose paper or best"),
-        ({"heads": ["linear"]}, "unknown head 'linear'; choose dwac, softmax, xgboost or svm"),
+        ({"heads": ["linear"]}, "unknown head 'linear'; choose dwac, softmax, xgboost, lightgbm, catboost or svm"),
     ],
 )
 def test_an_unknown_name_is_met_with_the_known_ones(wrong: Any, message: str, tmp_path: Path) -> None:
@@ -465,7 +466,7 @@ def test_without_xgboost_the_others_run(patched: pytest.MonkeyPatch, tmp_path: P
         patch.setattr(peers, "why_missing", lambda peer: "install dwac[bench]" if peer == "xgboost" else None)
         outcome = paper.run(["accuracy"], datasets=["adult"], settings=["best"], quick=True, records=tmp_path)
     assert outcome.missing == {"xgboost": "install dwac[bench]"}
-    assert outcome.fitted == ["adult-best-dwac-0", "adult-best-softmax-0"]
+    assert outcome.fitted == [f"adult-best-{head}-0" for head in ("dwac", "softmax", "lightgbm", "catboost")]
 
 
 # Rows
@@ -721,26 +722,30 @@ def test_the_svm_chooses_its_setting_on_training_rows(patched: pytest.MonkeyPatc
     assert metrics.accuracy(data.y_test, model.predict(data.X_test)) > 0.9
 
 
+@pytest.mark.parametrize("peer", settings.PEERS["table"])
 @pytest.mark.parametrize("name", ["adult", "covertype"])
-def test_xgboost_gives_margins_for_all_classes(name: str) -> None:
-    pytest.importorskip("xgboost")
+def test_boosted_trees_give_margins_for_all_classes(name: str, peer: str) -> None:
+    pytest.importorskip(peer)
     data = made_up(name) if settings.DATASETS[name].official else made_up(name).split()
     parts: list[Any] = [data.X_train, data.X_test]
     X, X_test = (part.astype({"job": "category"}) for part in parts)
-    model = peers.xgboost(X, data.y_train, 0, settings.peer_settings(name, "xgboost", quick=True))
+    X.loc[X.index[:9], "job"] = None  # as in Adult with all rows
+    model = getattr(peers, peer)(X, data.y_train, 0, settings.peer_settings(name, peer, quick=True))
     assert model.margins is not None
     assert model.margins(X_test).shape == (len(X_test), settings.DATASETS[name].n_classes)
     np.testing.assert_array_equal(model.margins(X_test).argmax(axis=1), model.predict(X_test))
     assert "n_estimators" in model.edges  # a quick run may have five rounds and wants more
 
 
-@pytest.mark.parametrize("name", ["adult", "covertype", "lending_club", "imdb", "stackoverflow"])
-def test_every_peer_has_room_on_both_sides_of_where_it_starts(name: str) -> None:
-    values = settings.peer_settings(name, str(settings.DATASETS[name].peer))
+@pytest.mark.parametrize(
+    ("name", "peer"), [(name, peer) for name in ("adult", "covertype", "imdb") for peer in settings.SOURCES[name].peers]
+)
+def test_every_peer_has_room_on_both_sides_of_where_it_starts(name: str, peer: str) -> None:
+    values = settings.peer_settings(name, peer)
     for setting, of in values["grid"].items():
         assert of == sorted(of)
         assert values["start"][setting] in of
-        if setting != "max_cat_to_onehot":
+        if "one" not in setting:  # one-hot for all categories is a limit
             assert of[0] < values["start"][setting] < of[-1]
 
 

@@ -11,12 +11,12 @@ from os import PathLike
 from pathlib import Path
 
 from dwac.paper import figures, published
-from dwac.paper.cases import ALL_HEADS, PaperError, plain_cases
+from dwac.paper.cases import ALL_HEADS, Case, PaperError, plain_cases
 from dwac.paper.catalogue import EXPERIMENTS
 from dwac.paper.fit import current, stale
 from dwac.paper.records import Record, Records, write_text
 from dwac.paper.runner import select
-from dwac.paper.settings import DATASETS, SETTINGS
+from dwac.paper.settings import DATASETS, SETTINGS, SOURCES
 from dwac.paper.tables import FIGURES, NOT_RUN, STALE, Found, Section, Value, mark, paragraphs, table, verdict
 
 
@@ -74,7 +74,7 @@ def header(found: Found) -> str:
         "best* are settings chosen on validation rows; exceptions are marked *not blind* next to the verdicts. With an "
         "official test set, trials differ only by seed; otherwise each trial draws a new tenth of the rows as its test "
         "set. All models of a trial use the same rows.",
-        _circumstances(found, len(select(quick=quick))),
+        _circumstances(found, select(quick=quick)),
         f"{len(other)} records were made with settings other than the current ones; run again: {', '.join(other)}."
         if other
         else "",
@@ -83,19 +83,20 @@ def header(found: Found) -> str:
     )
 
 
-def _circumstances(found: Found, planned: int) -> str:
+def _circumstances(found: Found, planned: list[Case]) -> str:
     if not found.by_case:
         return f"No records: everything is {NOT_RUN}."
     records = list(found.by_case.values())
     dates = sorted(record["date"][:10] for record in records)
-    absent = [source.title for name, source in DATASETS.items() if all(r["case"]["dataset"] != name for r in records)]
+    gone = {case.dataset for case in planned} - {record["case"]["dataset"] for record in records}
+    absent = [source.title for name, source in SOURCES.items() if name in gone]
     versions: dict[str, set[str]] = defaultdict(set)
     for record in records:
         for name, version in record["versions"].items():
             versions[name].add(version)
     old = len(found.stale)
     lines = [
-        f"{len(records)} records of {planned} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
+        f"{len(records)} records of {len(planned)} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
         f"Measured on {'; '.join(sorted({_device(record) for record in records}))}.",
         f"{_commits(records)}.",
         f"With {', '.join(' '.join([name, ' or '.join(sorted(of))]) for name, of in versions.items())}.",
@@ -133,10 +134,10 @@ def times(found: Found) -> Section:
         if case.plain:
             seconds = Value.of(_seconds(record), case in found.stale)
             sums[case.dataset, case.setting, case.head, _device(record)].append(seconds)
-    order = [*DATASETS, *SETTINGS, *ALL_HEADS]
+    order = [*SOURCES, *SETTINGS, *ALL_HEADS]
     rows = [
         [
-            DATASETS[name].title,
+            SOURCES[name].title,
             setting,
             head,
             device,
@@ -155,7 +156,8 @@ def times(found: Found) -> Section:
 
 def _totals(found: Found) -> Iterable[str]:
     """The total for the paper's models, by device, compared with our claim."""
-    wanted = [case for case in plain_cases(published.ACCURACY_TARGETS) if case.setting == "paper"]
+    available = [name for name in published.ACCURACY_TARGETS if name in DATASETS]
+    wanted = [case for case in plain_cases(available) if case.setting == "paper"]
     by_device: dict[str, list[Record]] = defaultdict(list)
     for case in wanted:
         if (record := found.by_case.get(case)) is not None:
@@ -169,7 +171,7 @@ def _totals(found: Found) -> Iterable[str]:
             judged = verdict(None if under and len(seconds) < len(wanted) else under, stale=old)
             claim = f"; under {published.MINUTES:.0f} minutes claimed: {judged}"
         yield (
-            f"The paper's models on the {len(published.ACCURACY_TARGETS)} available datasets, both heads, on {device}: "
+            f"The paper's models on the {len(available)} available datasets, both heads, on {device}: "
             f"{sum(seconds) / 60:.2f} minutes for {len(seconds)} of {len(wanted)} fits{claim}. "
             f"Parallel fits take longer: at least one was running during {_busy(records) / 60:.2f} minutes."
         )

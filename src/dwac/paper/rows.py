@@ -58,9 +58,11 @@ class Library:
     def load(self, name: str) -> datasets.Dataset:
         """A dataset; a `DatasetError` says what is missing and the command that gets it."""
         if name not in self._data:
-            if name in settings.DATASETS:  # done with the one before
+            if name in settings.SOURCES:  # done with the one before
                 self._data, self._trials = {}, {}
-            self._data[name] = datasets.load(name)
+            source = settings.SOURCES.get(name)
+            file, options = (name, {}) if source is None or source.options is None else source.options
+            self._data[name] = datasets.load(file, **options)
         return self._data[name]
 
     def vectors(self, name: str) -> Path:
@@ -83,7 +85,7 @@ class Library:
 
     def trial(self, case: Case) -> Trial:
         """The rows of a case."""
-        source = settings.DATASETS[case.dataset]
+        source = settings.SOURCES[case.dataset]
         mixed = case.variant is not None and TRIED[case.variant].mixed
         official = source.official and not mixed
         seed = 0 if official else case.trial  # an official split is always the same
