@@ -45,12 +45,14 @@ SUBSTITUTIONS = (  # the research code is github.com/dallascard/DWAC
     "words by their frequency; here all words have the same probability.)",
     "Out-of-distribution images are standardised like the training images, by the mean and standard deviation of each "
     "channel. The research code uses those of MNIST for its digits, and none for Tiny Images.",
-    "Texts are split into words by our own tokeniser, instead of spaCy's, and converted to lower case; at most the "
-    "first 400 words of a text are read (our best models: 800 for IMDB).",
-    "Word vectors are GloVe's with 100 dimensions and about 79,000 words, instead of 300 dimensions and 400,000 words; "
-    "words without a vector start uniformly at random.",
+    "Texts are split into words by our own tokeniser and converted to lower case. The research code uses spaCy's, "
+    "keeps upper case, removes tags, and gives every training word a vector of its own, however rare. Texts are read "
+    "whole, but for the longest in 1,000 (our best models: 800 words of IMDB's).",
+    "Word vectors are GloVe's with 100 dimensions and about 79,000 words, instead of 300 dimensions and 400,000 words: "
+    "without a, i, n't, 's and all numbers. Words without a vector start uniformly at random, in a narrower "
+    "range than the research code's.",
     "Without an official test set, each trial draws a new tenth of the rows. The research code takes every tenth "
-    "sentence of Subjectivity.",
+    "sentence of Subjectivity, in all trials: see *every tenth* below.",
     "AdamW without weight decay follows a one-cycle schedule up to the published learning rate, instead of Adam at "
     "that rate. Texts train to the end of the schedule (50 epochs, IMDB 12); CIFAR-10 has at most 30 epochs.",
     "The mean of ‖h‖² has a penalty of 0.001, and the scale of h (of the logits for a softmax) is fitted on validation "

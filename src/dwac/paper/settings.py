@@ -82,6 +82,10 @@ _ATTENTION: Values = {
     "patience": 50,  # no early stopping: the low rates at the end of the one-cycle schedule help
 }
 _LONG_ATTENTION: Values = {**_ATTENTION, "epochs": 12, "patience": 12}
+_WHOLE_TEXTS: Values = {
+    **_LONG_ATTENTION,
+    "encoder": {**_ATTENTION["encoder"], "max_length": 2500},
+}  # 1 in 1,000 is cut
 PAPER: dict[str, Values] = {
     "adult": _MLP,
     "covertype": _MLP,
@@ -90,7 +94,7 @@ PAPER: dict[str, Values] = {
     "cifar10": _RESNET,
     "subjectivity": _ATTENTION,
     "stackoverflow": _ATTENTION,
-    "imdb": _LONG_ATTENTION,
+    "imdb": _WHOLE_TEXTS,
     "amazon_beauty": _LONG_ATTENTION,
 }
 
