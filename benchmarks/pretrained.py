@@ -11,7 +11,7 @@ Rows are those of the paper's trials, so the figures stand beside those of docs/
 
     python -m benchmarks.pretrained --part validation     # to choose settings: a fifth of the training rows
     python -m benchmarks.pretrained --part test           # once
-    python -m benchmarks.pretrained --join FILE …         # the record, from lines that several processes wrote (--lines)
+    python -m benchmarks.pretrained --join FILE …         # the record, from lines that processes wrote (--lines)
 """
 
 from __future__ import annotations
@@ -142,14 +142,19 @@ def main() -> None:
             training, judge = parts(name, trial, options.part, options.rows)
             for way, measure in ways(options.model, name, options.ways).items():
                 about = {"dataset": name, "way": way, "trial": trial, "rows": len(training[1]), "part": options.part}
-                gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-                rows.append({**about, **measure(training, judge, trial), "gpu": gpu, "code": record.stamp("pretrained"), "commit": record.commit()})
+                rows.append({**about, **measure(training, judge, trial), **circumstances()})
                 print(rows[-1], flush=True)
                 if options.lines:
                     with options.lines.open("a") as file:
                         file.write(json.dumps(rows[-1], default=float) + "\n")
     if not options.lines:
         write(rows)
+
+
+def circumstances() -> dict[str, Any]:
+    """Where a line was measured, and by which code."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"gpu": gpu, "code": record.stamp("pretrained"), "commit": record.commit()}
 
 
 def write(rows: list[dict[str, Any]]) -> None:

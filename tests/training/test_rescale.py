@@ -180,7 +180,7 @@ def test_the_kind_of_network_that_knows_nothing_counts_little(head: Any, noisy: 
     y = torch.arange(900) % 3
     told, noise = torch.eye(3)[y] + 0.7 * torch.randn(900, 3), torch.randn(900, 3)
     x = (noise, told) if noisy == "members" else (told, noise)
-    backbone = SharedBackbone(torch.nn.Identity(), [torch.nn.Identity()], beside=[torch.nn.Identity()])
+    backbone = SharedBackbone(torch.nn.Identity(), [torch.nn.Identity()], beside=[torch.nn.Identity()], n_inputs=1)
     model = head(backbone, 3, n_features=3)
     with torch.no_grad():
         model.embedding.weight.copy_(2 * torch.eye(3).repeat(2, 1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -41,7 +42,6 @@ MODEL_TYPES = (
 )
 # fmt: on
 _NGRAMS: dict[str, Any] = {"max_length": 800, "max_ngrams": 1200, "max_features": 2**18}  # read beside it
-_FASTER = 10.0  # the learning rate of networks over n-grams, as a multiple
 _POOLINGS = ("mean", "first")
 _TOGETHER = 4  # texts read together on a CPU: short ones take a third of the time
 _MOST = {
@@ -176,8 +176,14 @@ class HuggingFaceEncoder(Encoder):
 
     @property
     def recipe(self) -> Recipe:  # type: ignore[override]
-        """Settings for fine-tuning, or for a small network over fixed features."""
-        return pretrained.FIXED if self._chosen.get("trained_layers", "all") == 0 else pretrained.FINE_TUNED
+        """Settings for fine-tuning, or for small networks over fixed features; those of `TextEncoder` for n-grams."""
+        fixed = self._chosen.get("trained_layers", "all") == 0
+        recipe = pretrained.FIXED if fixed else pretrained.FINE_TUNED
+        if self._beside is None:
+            return recipe
+        words = self._beside.recipe
+        recipe = replace(recipe, beta2=words.beta2, threads=words.threads)
+        return replace(recipe, epochs=words.epochs, batch_size=words.batch_size) if fixed else recipe
 
     def network(self) -> nn.Module:
         """The pretrained model; or, if restored from a config, a new one of the same architecture."""
@@ -187,8 +193,11 @@ class HuggingFaceEncoder(Encoder):
         """Several small networks over one pretrained model, and beside it those over n-grams."""
         pooled = self._pooled()
         heads = [FeatureHead(pooled.width) if self._fixed or size > 1 else nn.Identity() for _ in range(size)]
-        beside = () if self._beside is None else [self._beside.member() for _ in range(self.n_beside)]
-        return SharedBackbone(pooled, heads, fixed=self._fixed, beside=beside, n_inputs=2, rate=_FASTER)
+        if self._beside is None:
+            return SharedBackbone(pooled, heads, fixed=self._fixed)
+        beside = [self._beside.member() for _ in range(self.n_beside)]
+        rate = self._beside.recipe.learning_rate / self.recipe.learning_rate
+        return SharedBackbone(pooled, heads, fixed=self._fixed, beside=beside, n_inputs=2, rate=rate)
 
     @property
     def n_beside(self) -> int:  # type: ignore[override]

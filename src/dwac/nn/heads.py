@@ -143,7 +143,7 @@ class _Head(nn.Module):
 
     @torch.no_grad()
     def scale_members(self, factors: Tensor) -> None:
-        """Multiply what each network of an ensemble gives, h_m or its logits, by a factor of its own, (M,), in place."""
+        """Multiply what each network of an ensemble gives, h_m or logits, by a factor of its own, (M,), in place."""
         for parameter in self._last:
             parameter.view(self.ensemble_size, -1).mul_(factors.to(parameter)[:, None])
 

@@ -27,6 +27,7 @@ class SharedBackbone(Ensemble):
         fixed: whether f stays as it is.
         beside: networks that take other inputs, those after the `n_inputs` of f. They are members, too; the features of
             all are padded with zeros to one length.
+        n_inputs: how many inputs f takes; None: all.
         rate: the learning rate of those, as a multiple of the members'.
     """
 
@@ -37,7 +38,7 @@ class SharedBackbone(Ensemble):
         *,
         fixed: bool = False,
         beside: Iterable[nn.Module] = (),
-        n_inputs: int = 1,
+        n_inputs: int | None = None,
         rate: float = 1.0,
     ) -> None:
         super().__init__(members)
@@ -60,7 +61,7 @@ class SharedBackbone(Ensemble):
     def forward(self, *inputs: Tensor) -> Tensor:
         """(n, M, features)."""
         n = 1 if self.given else self.n_inputs
-        own, others = (inputs, ()) if not self.beside else (inputs[:n], inputs[n:])
+        own, others = inputs[:n], inputs[len(inputs) if n is None else n :]
         features = own[0] if self.given else features_of(self.shared(*own))
         parts = [member(features) for member in self.members]
         parts += [self._of_others(network, others) for network in self.beside]

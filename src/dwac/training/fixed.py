@@ -24,12 +24,12 @@ def fixed_features(model: Model, inputs: Inputs, *, show: bool | str = "auto") -
     if not isinstance(backbone, SharedBackbone) or not backbone.fixed:
         yield inputs
         return
-    done = 0
+    done, n = 0, len(inputs) if backbone.n_inputs is None else backbone.n_inputs
     with rows_bar("reading", len(inputs[0]), show=show) as tell:
 
         def features(part: Inputs) -> Tensor:
             nonlocal done
-            found: Tensor = backbone.shared(*part[: backbone.n_inputs])
+            found: Tensor = backbone.shared(*part[:n])
             done += len(found)
             tell(min(done, len(inputs[0])))
             return found
@@ -38,6 +38,6 @@ def fixed_features(model: Model, inputs: Inputs, *, show: bool | str = "auto") -
             found = apply(model, features, inputs)
     backbone.given = True
     try:
-        yield (found, *inputs[backbone.n_inputs :])
+        yield (found, *inputs[n:])
     finally:
         backbone.given = False
