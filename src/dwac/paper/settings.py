@@ -114,7 +114,12 @@ _LONG_TEXT: Values = {
 BEST: dict[str, Values] = {
     "adult": _CENSUS,
     "adult_all": _CENSUS,
-    "covertype": {"encoder": {"kind": "tabular", "width": 1024, "depth": 3, "dropout": 0.1}, "ensemble_size": 3},
+    "covertype": {
+        "encoder": {"kind": "tabular", "width": 1024, "depth": 3, "dropout": 0.1},
+        "ensemble_size": 3,
+        "epochs": 30,
+        "patience": 30,  # to the end of the schedule
+    },
     "lending_club": _TABLE | {"ensemble_size": 3},
     "fashion_mnist": _PICTURE | {"epochs": 20},
     "cifar10": _PICTURE | {"ensemble_size": 3, "epochs": 60},
