@@ -285,13 +285,27 @@ def run(name: str, seed: int, *, seconds: float, held_out: bool, few: int | None
             parts = encoded(X, y, held, X_judged, normal=normal, device=device.type)
             log_p, facts = train(parts, len(trial.classes), large=len(y) >= 100_000, seconds=seconds)
             yield base | {"model": peer} | scores(y_judged, log_p.double().cpu().numpy()) | facts
-    for peer in SOURCES[name].peers:
-        found = None if held_out or few else Records(default_folder()).read(Case(name, "best", peer, seed))
-        if found is not None:
-            kept_metrics = {
-                key: found["metrics"]["accuracy"][key] for key in ("accuracy", "log_loss", "calibration_error")
-            }
-            yield base | {"model": f"{peer}, from its record"} | kept_metrics | {"seconds": found["seconds"]["fit"]}
+
+
+def recorded(found: pd.DataFrame) -> list[dict[str, Any]]:
+    """The boosted trees of the same datasets and trials, from their records, where there are any."""
+    names = {source.title: name for name, source in SOURCES.items()}
+    trials = found[["data", "seed"]].drop_duplicates().itertuples(index=False, name=None)
+    rows = []
+    for data, seed in trials:
+        for peer in SOURCES[names[data]].peers:
+            if (kept := Records(default_folder()).read(Case(names[data], "best", peer, seed))) is not None:
+                scored = {
+                    what: kept["metrics"]["accuracy"][what] for what in ("accuracy", "log_loss", "calibration_error")
+                }
+                row = {
+                    "data": data,
+                    "seed": seed,
+                    "model": f"{peer}, from its record",
+                    "seconds": kept["seconds"]["fit"],
+                }
+                rows.append(row | scored)
+    return rows
 
 
 def ours(head: str, values: dict[str, Any], seed: int) -> DWACClassifier:
@@ -334,14 +348,15 @@ def neighbours(clf: DWACClassifier, X: pd.DataFrame, y: Ints) -> dict[str, Any]:
 
 def page(found: pd.DataFrame, config: dict[str, Any]) -> None:
     """Means over seeds, as docs/results/table_peers.json and .md."""
+    devices = {f"measured with {what}": " or ".join(sorted(set(found[what]))) for what in ("device", "torch")}
+    found = pd.concat([found, pd.DataFrame(recorded(found))]).sort_values("data", kind="stable")
     grouped = found.groupby(["data", "model"], sort=False)
     table = grouped[["accuracy", "log_loss", "calibration_error", "epochs", "seconds", "k"]].mean()
     table.insert(1, "± accuracy", grouped["accuracy"].std())
     table["seeds"] = grouped.size()
     table["out of time"] = grouped["ended"].agg(lambda of: int((of == "out of time").sum()))
-    config |= {f"measured with {what}": " or ".join(sorted(set(found[what]))) for what in ("device", "torch")}
     claim = "Networks for tables on the same rows, with their published default settings; means over seeds."
-    record.write("table_peers", claim, config, table.reset_index())
+    record.write("table_peers", claim, config | devices, table.reset_index())
 
 
 def main() -> None:

@@ -102,8 +102,8 @@ PAPER: dict[str, Values] = {
 # ensemble_size is set, as its default depends on the device.
 _TABLE: Values = {"encoder": {"kind": "tabular"}}
 _CENSUS: Values = {  # few epochs to the end of the schedule, instead of many that stop early
-    "encoder": {"kind": "tabular", "dropout": 0.3},
-    "ensemble_size": 4,
+    "encoder": {"kind": "tabular", "dropout": 0.5},
+    "ensemble_size": 8,
     "epochs": 10,
     "patience": 10,
     "auxiliary_weight": 1.0,
@@ -118,7 +118,12 @@ _LONG_TEXT: Values = {
 BEST: dict[str, Values] = {
     "adult": _CENSUS,
     "adult_all": _CENSUS,
-    "covertype": {"encoder": {"kind": "tabular", "width": 1024, "depth": 3}, "ensemble_size": 3},
+    "covertype": {
+        "encoder": {"kind": "tabular", "width": 1024, "depth": 3, "dropout": 0.1},
+        "ensemble_size": 3,
+        "epochs": 30,
+        "patience": 30,  # to the end of the schedule
+    },
     "lending_club": _TABLE | {"ensemble_size": 3},
     "fashion_mnist": _PICTURE | {"epochs": 20},
     "cifar10": _PICTURE | {"ensemble_size": 3, "epochs": 60},

@@ -24,6 +24,8 @@ _NARROWER = (2.0, 3.0, 4.0, 6.0)
 _LOUDER = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _ROWS = 64  # that are embedded at once on a CPU
 _PAIRS = 10**8  # of an example and a voter, for each of those
+_FEW, _MANY, _GPU_PAIRS = 1000, 5000, 5 * 10**9  # examples by which the scale is chosen
+_VOTERS = 8192  # on a CPU
 
 
 @torch.no_grad()
@@ -31,18 +33,22 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
 
     In training a batch of examples votes, in prediction all of them; this adjusts the probabilities to that. The factor
-    is 1 unless another one is better out of sample (`Judged.choose`), so a few examples cannot decide it. At most about
-    1,000 examples are used, and about 8,192 references vote on them. The factor becomes part of the embedding layer, so
-    weights, shares and explanations still add up. For a softmax it scales the logits: temperature scaling.
+    is 1 unless another one is better out of sample (`Judged.choose`), so a few examples cannot decide it. On a CPU at
+    most about 1,000 examples are used, and about 8,192 references vote on them; on a GPU up to 5,000, and all
+    references vote: of half a million the nearest are nearer than those of a sample, and a narrower kernel is better.
+    The factor becomes part of the embedding layer, so weights, shares and explanations still add up. For a softmax it
+    scales the logits: temperature scaling.
     """
     if isinstance(model, SoftmaxTwin) and model.targets is not None:
         return 1.0
     generator = torch.Generator().manual_seed(0)
-    rows = sample(y, 1000, generator)
+    many = model.device.type == "cuda"
+    n_voters = len(model.references) if isinstance(model, WeightedAverage) else 0
+    rows = sample(y, max(_FEW, min(_MANY, _GPU_PAIRS // max(n_voters, 1))) if many else _FEW, generator)
     x, y = tuple(part[rows.to(part.device)] for part in inputs_of(x)), y[rows.to(y.device)].to(model.device)
     voters = None
     if isinstance(model, WeightedAverage):
-        heard = sample(model.references.labels, 8192, generator)
+        heard = sample(model.references.labels, n_voters if many else _VOTERS, generator)
         voters = model.references.embeddings[heard], model.references.labels[heard]
     h = embed(model, x, batch_size=_together(model, y))
     factor = HeldOut(model, h, y, voters, vote_factors(model, class_weights)).best_scale(FINE_SCALES)
