@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ SHAPES = {
 }
 
 
+@lru_cache(maxsize=1)  # drawing them takes longer than many an answer on a GPU
 def inputs(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, references and labels: classes as overlapping Gaussian clouds."""
     rng = torch.Generator().manual_seed(SEED)

@@ -35,9 +35,9 @@ class Sweep(NamedTuple):
 
     log_class_weights: Tensor  # (n, K) float64; -inf for classes without references
     norms: Tensor  # (n,) float64: ‖q‖², of the centred queries
-    nearest: Tensor  # (n,) float64: squared distance of the nearest reference, up to rounding
+    nearest: Tensor | None  # (n,) float64: squared distance of the nearest reference, up to rounding; None if unknown
     blocks: Tensor  # (n, b) int64: the b blocks that contain the nearest references, nearest first
-    next_block: Tensor  # (n,) float64: squared distance of the nearest reference outside them; inf if none
+    next_block: Tensor | None  # (n,) float64: squared distance of the nearest reference outside them; inf if none
 
 
 class Backend(Protocol):
@@ -62,6 +62,8 @@ class Backend(Protocol):
         without references.
         """
 
+    # A backend may also have a `policy`, see `dwac.engine.precision`.
+
 
 class TorchBackend:
     """Tiles of plain PyTorch operations, on any device.
@@ -76,7 +78,10 @@ class TorchBackend:
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """See `Backend.sweep`."""
-        step = min(_QUERIES.get(queries.device.type, 256), _BLOCK_RESULTS // len(index.block_labels))
+        step = _QUERIES.get(queries.device.type, 256)
+        if queries.dtype != index.folded.dtype and index.doubled is index:
+            step *= 4  # the references are folded again for each part
+        step = min(step, _BLOCK_RESULTS // len(index.block_labels))
         many = len(index.block_labels) >= _MANY_BLOCKS * index.n_classes
         by_class = many and index.kernel.name == "gaussian"
         return in_parts(self._by_class if by_class else self._by_block, index, queries, n_blocks, step)
@@ -185,14 +190,16 @@ def in_parts(
     n, n_blocks = len(queries), min(n_blocks, len(index.block_labels))
     if n <= step:
         return chunk(index, queries, n_blocks)
-    floats = index.centre.new_empty
-    blocks = index.block_labels.new_empty(n, n_blocks)
-    result = Sweep(floats(n, index.n_classes), floats(n), floats(n), blocks, floats(n))
+    step = max(1, step)
+    first = chunk(index, queries[:step], n_blocks)
+    result = Sweep(*(None if field is None else field.new_empty(n, *field.shape[1:]) for field in first))  # type: ignore[arg-type]
     # Filled in place: small results allocated between large tiles would fragment the heap and keep it from shrinking.
-    for start in range(0, n, max(1, step)):
-        part = slice(start, start + max(1, step))
-        for field, values in zip(result, chunk(index, queries[part], n_blocks), strict=True):
-            field[part] = values
+    for start in range(0, n, step):
+        part = slice(start, start + step)
+        found = chunk(index, queries[part], n_blocks) if start else first
+        for field, values in zip(result, found, strict=True):
+            if field is not None and values is not None:
+                field[part] = values
     return result
 
 
@@ -211,19 +218,8 @@ def nearest_blocks(best: Tensor, norms: Tensor, n_blocks: int) -> tuple[Tensor, 
 
 
 def without_neighbours(log_class_weights: Tensor, norms: Tensor, index: Index) -> Sweep:
-    """A sweep without neighbours: `nearest` is then an upper bound on the distance of the nearest reference."""
-    # The nearest member of a class has at least the average weight of the class.
-    mean = log_class_weights - index.log_counts
-    if index.has_empty:
-        mean.nan_to_num_(nan=-torch.inf)
-    nearest = _squared(mean.amax(dim=1), index.kernel.name)
-    nowhere = index.block_labels.new_empty(len(nearest), 0)
-    return Sweep(log_class_weights, norms, nearest, nowhere, torch.full_like(nearest, torch.inf))
-
-
-def _squared(log_w: Tensor, kernel: str) -> Tensor:
-    """The squared distance at which a kernel gives a log-weight, which is at most 0."""
-    return {"gaussian": torch.neg, "laplace": torch.square}.get(kernel, lambda x: torch.expm1(-x))(log_w)
+    """A sweep without neighbours; `precision.nearest_bound` bounds their distance."""
+    return Sweep(log_class_weights, norms, None, index.block_labels.new_empty(len(norms), 0), None)
 
 
 def _chosen(index: Index, ones: Tensor, blocks: Tensor) -> Tensor:

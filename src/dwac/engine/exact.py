@@ -3,10 +3,10 @@
 Precision policy, for every backend. References in float32 are swept in float32. The squared distance of a
 query q to a point at distance d then has a rounding error of at most about r · u · (2‖q‖ + d)², u = 2⁻²⁴,
 r u = `_unit`, and the log of a sum a few units more. A query is swept again in float64 if that bound exceeds
-`_TOLERANCE`, if its two leading classes are closer than twice the bound (so a label never depends on rounding), or
-if the bound does not separate its k nearest from the next. Queries far away, which need it most, are always included.
-What even float64 leaves in doubt (ties across the k-th place; norms about 1e5 times the distances) is computed by
-direct differences.
+`precision.TOLERANCE`, if its two leading classes are closer than twice the bound (so a label never depends on
+rounding), or if the bound does not separate its k nearest from the next. Queries far away, which need it most, are
+always included. What even float64 leaves in doubt (ties across the k-th place; norms about 1e5 times the distances) is
+computed by direct differences.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dwac.engine.backends import Backend, Sweep
+from dwac.engine.backends import Backend, Sweep, squared_norms
 from dwac.engine.choice import choose_backend
 from dwac.engine.direct import by_difference
 from dwac.engine.index import Index
+from dwac.engine.precision import PLAIN, TOLERANCE, Policy
 from dwac.errors import InputError, ShapeError
 
-_TOLERANCE = 1e-4
-_GRADIENT_TOLERANCE = 1e-3
-_FAR = 1e3  # norm from which rounding exceeds 1: no float32 result is kept, not even a gradient of 0
 _SPARE = 8  # candidates kept beyond k, so that rounding rarely hides a neighbour
 _CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # ranked at once, and also the limit on bytes of those that are kept
 _COTANGENTS = 2**22  # log class weights differentiated at once
@@ -64,21 +62,43 @@ def query(index: Index, queries: Tensor, *, k: int = 0, backend: str = "auto") -
     if queries.requires_grad and torch.is_grad_enabled():
         answer = _Differentiable.apply(queries, index, chosen, k)  # type: ignore[no-untyped-call]
         return QueryResult(*cast(tuple[Tensor, Tensor, Tensor], answer))
-    return _query(index, queries, chosen, k)
+    return _query(index, queries, _centred(index, queries), chosen, k)
+
+
+def _centred(index: Index, queries: Tensor) -> Tensor:
+    """Queries minus the centre, subtracted in float64, in the precision of the first sweep."""
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, torch.float32), index.embeddings.dtype)
+    return (queries.detach() - index.centre).to(dtype if index.kernel.smooth else torch.float64)
 
 
 @torch.no_grad()
-def _query(index: Index, queries: Tensor, backend: Backend, k: int) -> QueryResult:
-    dtype = torch.promote_types(torch.promote_types(queries.dtype, torch.float32), index.embeddings.dtype)
-    if not index.kernel.smooth:
-        dtype = torch.float64
+def _query(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> QueryResult:
     if len(queries) == 0:
         return _empty(index, k)
-    centred = queries - index.centre  # in float64, as the centre is
-    result, unsure = _pass(index, queries, centred.to(dtype), backend, k)
+    if centred.dtype == torch.float64 or centred.device.type != "cpu":  # a GPU would wait longer than it sweeps
+        return _sweep(index, queries, centred, backend, k)
+    lost = squared_norms(centred).mul_(4).add_(16).mul_(_unit(centred.shape[1], centred.dtype, backend)) > TOLERANCE
+    if not lost.any():
+        return _sweep(index, queries, centred, backend, k)
+    # Their norms alone say that float32 is not enough, wherever the references are.
+    precise = _sweep(index, queries[lost], queries[lost] - index.centre, backend, k)
+    if lost.all():
+        return precise
+    result = QueryResult(*(field.new_empty(len(queries), *field.shape[1:]) for field in precise))
+    rest = _sweep(index, queries[~lost], centred[~lost], backend, k)
+    for field, here, there in zip(result, precise, rest, strict=True):
+        field[lost], field[~lost] = here, there
+    return result
+
+
+def _sweep(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> QueryResult:
+    """The answer in the precision of `centred`, and in more where that leaves doubt."""
+    result, unsure = _pass(index, queries, centred, backend, k)
+    if not unsure.any():
+        return result
     left = unsure.any(dim=1).nonzero()[:, 0]
-    if len(left) and dtype != torch.float64:
-        again, still = _pass(index, queries[left], centred[left], backend, k)
+    if centred.dtype != torch.float64:
+        again, still = _pass(index, queries[left], queries[left] - index.centre, backend, k)
         _replace(result, left, again, unsure[left])
         unsure[left] &= still
         left = left[unsure[left].any(dim=1)]
@@ -89,7 +109,7 @@ def _query(index: Index, queries: Tensor, backend: Backend, k: int) -> QueryResu
 
 def _replace(result: QueryResult, where: Tensor, better: QueryResult, unsure: Tensor) -> None:
     """Replace what was in doubt. Where only neighbours were, votes stay, so they do not depend on k."""
-    votes, neighbours = unsure.T
+    votes, neighbours = unsure[:, 0], unsure[:, -1]
     result.log_class_weights[where[votes]] = better.log_class_weights[votes]
     for field, values in zip(result[1:], better[1:], strict=True):
         field[where[neighbours]] = values[neighbours]
@@ -101,30 +121,28 @@ def _unit(d: int, dtype: torch.dtype, backend: Backend) -> float:
 
 
 def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> tuple[QueryResult, Tensor]:
-    """One sweep in the precision of `centred`, and where its rounding leaves votes and neighbours in doubt, (n, 2)."""
+    """One sweep in the precision of `centred`, and where its rounding leaves doubt: (n, 2), of votes and neighbours.
+
+    Without neighbours it is (n, 1).
+    """
     n_blocks = k + _SPARE if k else 0
     sweep = backend.sweep(index, centred, n_blocks)
     unit = _unit(centred.shape[1], centred.dtype, backend)
-    squares, nearest = sweep.norms, sweep.nearest
-    norms = squares.sqrt()
-    bound = nearest.sqrt().add_(norms, alpha=2).square_().add_(16).mul_(unit)
-    if not index.kernel.smooth:  # √ magnifies the error of a small squared distance
-        bound = bound / (nearest + bound).sqrt()
-    sure = bound <= _TOLERANCE  # False for NaN, where float32 overflows
-    if centred.dtype == torch.float64:  # differences are more precise only where much of the norms cancels
-        sure |= 16 * nearest >= squares
-    else:
-        close = sweep.log_class_weights.amax(dim=1).sub_(bound, alpha=2)  # the lead must be more than rounding
-        sure &= (sweep.log_class_weights >= close[:, None]).sum(dim=1) == 1
-    votes = ~sure
+    single = centred.dtype != torch.float64
+    votes = _policy(backend).unsure(index, sweep.log_class_weights, sweep.norms, sweep.nearest, unit, single)
     if k == 0:
-        no_doubt = torch.zeros_like(votes)
-        result = QueryResult(sweep.log_class_weights, sweep.blocks, bound.new_empty(len(queries), 0))
-        return result, torch.stack([votes, no_doubt], dim=1)
+        nothing = sweep.norms.new_empty(len(queries), 0)
+        return QueryResult(sweep.log_class_weights, sweep.blocks, nothing), votes[:, None]
     rows, squared, reach = _rank(index, queries, centred, sweep, backend, k)
     farthest = squared[:, -1]
-    neighbours = votes | (reach - unit * (2 * norms + farthest.sqrt()).square() <= farthest)
+    neighbours = votes | (reach - unit * (2 * sweep.norms.sqrt() + farthest.sqrt()).square() <= farthest)
     return QueryResult(sweep.log_class_weights, rows, squared), torch.stack([votes, neighbours], dim=1)
+
+
+def _policy(backend: Backend) -> Policy:
+    """The backend's own, or the one in plain operations."""
+    policy: Policy = getattr(backend, "policy", PLAIN)
+    return policy
 
 
 def _rank(
@@ -135,8 +153,9 @@ def _rank(
     The k nearest references lie in the k blocks whose nearest members are nearest. No reference that was
     skipped is nearer than `reach`, up to rounding.
     """
+    assert sweep.next_block is not None
     rows = sweep.blocks.new_empty(len(queries), k)
-    squared = sweep.nearest.new_empty(len(queries), k)
+    squared = sweep.norms.new_empty(len(queries), k)
     reach = sweep.next_block.clone()
     candidates = sweep.blocks.shape[1] * index.block_size
     kept = min(k + _SPARE, candidates)
@@ -175,9 +194,10 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, index: Index, backend: Backend, k: int) -> tuple[Tensor, ...]:
-        result = _query(index, queries, backend, k)
+        centred = _centred(index, queries)
+        result = _query(index, queries, centred, backend, k)
         ctx.index, ctx.backend = index, backend
-        ctx.save_for_backward(queries, result.log_class_weights)
+        ctx.save_for_backward(queries, centred, result.log_class_weights)
         ctx.mark_non_differentiable(result.rows, result.squared_distances)
         ctx.set_materialize_grads(False)
         return tuple(result)
@@ -185,52 +205,45 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        (queries, log_class_weights), cotangent = ctx.saved_tensors, grads[0]
+        (queries, centred, log_class_weights), cotangent = ctx.saved_tensors, grads[0]
         if cotangent is None:
             return None, None, None, None
         gradient = torch.empty_like(queries)
         step = max(1, _COTANGENTS // max(queries.shape[1], ctx.index.n_classes))
         for start in range(0, len(queries), step):
             part = slice(start, start + step)
-            gradient[part] = _gradient(ctx.index, queries[part], log_class_weights[part], cotangent[part], ctx.backend)
+            given = queries[part], centred[part], log_class_weights[part], cotangent[part]
+            _gradient(ctx.index, *given, ctx.backend, gradient[part])
         return gradient, None, None, None
 
 
-def _gradient(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: Tensor, backend: Backend) -> Tensor:
-    """∂/∂queries of Σ cotangent · log_class_weights, (n, d), in the precision that each query needs.
+def _gradient(
+    index: Index,
+    queries: Tensor,
+    centred: Tensor,
+    log_class_weights: Tensor,
+    cotangent: Tensor,
+    backend: Backend,
+    answer: Tensor,
+) -> None:
+    """Store ∂/∂queries of Σ cotangent · log_class_weights in `answer`, (n, d), in the precision that each query needs.
 
     Gaussian weights of float32 references are differentiated in float32, anything else in float64. The share of a
     reference in a class at distance r is off by a factor of exp(e), e the rounding of its squared distance,
     u (2‖q‖ + r)² as in a sweep. The mean of exp(e) - 1 over the classes, weighted by the pull of each cotangent, is
-    compared with `_GRADIENT_TOLERANCE`: queries above it, which are far away or pulled by far classes, are
+    compared with `precision.GRADIENT_TOLERANCE`: queries above it, which are far away or pulled by far classes, are
     differentiated again in float64.
     """
-    single = index.kernel.name == "gaussian" and queries.dtype != torch.float64 != index.embeddings.dtype
-    if index.has_empty:
-        cotangent = cotangent.masked_fill(index.empty, 0.0)  # a class without votes has no gradient
-    largest: Tensor = torch.linalg.vector_norm(cotangent, math.inf, dim=1, keepdim=True)
-    scaled = cotangent / largest.clamp_min(torch.finfo(largest.dtype).tiny)  # no loss is too small for float32
-    centred = queries - index.centre
-    gradient = backend.gradient(index, centred.float() if single else centred, log_class_weights, scaled)
-    if single:
-        strained = _strained(index, centred, log_class_weights, scaled, backend)
-        if strained.any():
-            left, gradient = strained.nonzero()[:, 0], gradient.double()
-            again = backend.sweep(index, centred[left], 0).log_class_weights  # so that far classes are precise too
-            gradient[left] = backend.gradient(index, centred[left], again, scaled[left])
-    return gradient * largest
-
-
-def _strained(index: Index, centred: Tensor, log_class_weights: Tensor, cotangent: Tensor, backend: Backend) -> Tensor:
-    """Which queries (n,) have a gradient that float32 cannot compute within the tolerance."""
-    sizes = cotangent.abs()
-    if index.has_empty:
-        log_class_weights = log_class_weights.masked_fill(index.empty, 0.0)
-    # W ≤ m exp(-r²), r the distance to the nearest reference of the class; the class pulls in proportion to r.
-    reach = (math.log(len(index.labels) + 1) - log_class_weights).sqrt_()
-    norms: Tensor = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
-    unit = 2 * _unit(centred.shape[1], torch.float32, backend)  # gradients never split long products
-    errors = (2 * norms + reach).square_().add_(16).mul_(unit).clamp_max_(100).expm1_()
-    pulls = sizes.mul_(reach)
-    kept = (pulls * errors).sum(dim=1) <= _GRADIENT_TOLERANCE * pulls.sum(dim=1)
-    return ~(kept & (norms[:, 0] <= _FAR))
+    single = index.kernel.name == "gaussian" and centred.dtype == torch.float32
+    if not single:
+        centred = queries - index.centre
+    # Gradients never split long products, so these round more.
+    unit = 2 * _unit(centred.shape[1], torch.float32, backend) if single else None
+    scaled, largest, strained = _policy(backend).scale(index, centred, log_class_weights, cotangent, unit)
+    gradient = backend.gradient(index, centred, log_class_weights, scaled)
+    if strained is not None and strained.any():
+        left, gradient = strained.nonzero()[:, 0], gradient.double()
+        precise = queries[left] - index.centre
+        again = backend.sweep(index, precise, 0).log_class_weights  # so that far classes are precise too
+        gradient[left] = backend.gradient(index, precise, again, scaled[left])
+    torch.mul(gradient, largest, out=answer)
