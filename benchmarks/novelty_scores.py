@@ -272,7 +272,8 @@ def _projected(features: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _with_logits(features: dict[str, Tensor], weight: Tensor, bias: Tensor) -> dict[str, Any]:
     """Logits; ViM, NNGuide and fDBD, high = strange."""
-    flat, found = {key: value.flatten(1) for key, value in features.items()}, {}
+    flat = {key: value.flatten(1) for key, value in features.items()}
+    found: dict[str, Any] = {}
     scorer = post_hoc.PostHoc(flat["train"], weight, bias)
     for key, value in flat.items():
         found[f"logits {key}"] = scorer.logits(value)

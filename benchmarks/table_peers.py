@@ -15,8 +15,8 @@ precision for ModernNCA. A fit may also end at --seconds, which its row then say
 mapped to normal quantiles), categories one-hot, a gap a category of its own.
 
 In the same run and on the same rows: DWAC with its frozen settings (`dwac.paper.settings.BEST`), its softmax twin, and
-k nearest neighbours of DWAC's embeddings, k chosen on validation rows. Peers stop on the validation rows of DWAC, and
-train on all others, also on those that DWAC keeps for calibration. Boosted trees: from their records.
+k nearest neighbours of DWAC's embeddings, k chosen on validation rows. Peers stop on validation rows of their own, a share
+of the training rows as in their papers. Boosted trees: from their records.
 
     python -m benchmarks.table_peers --datasets adult adult_all covertype --seeds 0 1 2 --seconds 300
     python -m benchmarks.table_peers --held-out     # judges on a fifth of the training rows; test rows are not used
@@ -50,6 +50,7 @@ from dwac.paper.settings import SOURCES, estimator_settings
 
 Ints = NDArray[np.int64]
 KS = (1, 3, 5, 10, 20, 50, 100, 200, 500)
+VALIDATION = 0.16  # of the training rows, for a peer to stop on
 AT_ONCE = 512  # rows that are judged together
 
 
@@ -281,7 +282,7 @@ def run(name: str, seed: int, *, seconds: float, held_out: bool, few: int | None
     for peer, (train, normal) in PEERS.items():
         if peer in which:
             torch.manual_seed(seed)
-            held = clf.validation_ids_.to_numpy()
+            held = np.sort(np.random.default_rng(seed).permutation(len(y))[: round(VALIDATION * len(y))])
             parts = encoded(X, y, held, X_judged, normal=normal, device=device.type)
             log_p, facts = train(parts, len(trial.classes), large=len(y) >= 100_000, seconds=seconds)
             yield base | {"model": peer} | scores(y_judged, log_p.double().cpu().numpy()) | facts

@@ -333,6 +333,18 @@ def vectors_file(path: Path, text: str) -> Path:
     return path
 
 
+def test_words_without_a_vector_start_as_widely_as_the_others_in_the_papers_network(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).normal(1.0, 3.0, size=50)
+    path = vectors_file(tmp_path / "v.txt", f"list {' '.join(map(str, numbers))}\n")
+    texts = [f"list {i} word{i}" for i in range(200)]
+    network = TextEncoder("paper", vectors=path, min_count=1).fit(texts).network()
+    assert isinstance(network, AttentionCNN)
+    weight = network.words.weight.detach()
+    assert weight[0].abs().sum() == 0
+    assert float(weight[1:].mean()) == pytest.approx(numbers.mean(), abs=0.1)
+    assert float(weight[1:].std()) == pytest.approx(numbers.std(), abs=0.1)
+
+
 def test_vectors_start_the_words_and_are_not_needed_again(tmp_path: Path) -> None:
     path = vectors_file(tmp_path / "v.txt", "list 1 2 3\nelephant 4 5 6\nlibrary 7 8 9e-1\nc++ -1 0 1\n")
     kept = {name: TextEncoder(name, vectors=path).fit(TEXTS[:5]) for name in NETWORKS}

@@ -582,6 +582,7 @@ def test_auroc_of_every_distance_is_that_of_a_plain_loop(fitted: dict[str, fit.F
 def test_post_hoc_scores_are_those_of_their_definitions(fitted: dict[str, fit.Fitted]) -> None:
     model = fitted["softmax"].clf.model_
     for twin in (model, SoftmaxTwin(Ensemble([torch.nn.Linear(4, 6) for _ in range(2)]), 3, n_features=6)):
+        assert isinstance(twin, SoftmaxTwin)
         weight, bias = post_hoc.last_layer(twin, twin.logits)
         f = torch.randn(40, weight.shape[1], generator=torch.Generator().manual_seed(0))
         scorer = post_hoc.PostHoc(f[:30], weight, bias)

@@ -303,6 +303,8 @@ class TextEncoder(Encoder):
         if places:
             vectors = np.stack([self._vectors[self.vocabulary[i]] for i in places])
             with torch.no_grad():
+                if self.settings["network"] == "paper":  # words without a vector start as widely, as in its code
+                    cnn.words.weight[UNKNOWN:].normal_(float(vectors.mean()), float(vectors.std()))
                 cnn.words.weight[torch.tensor(places) + UNKNOWN + 1] = torch.from_numpy(vectors).to(cnn.words.weight)
         return network
 

@@ -49,8 +49,7 @@ SUBSTITUTIONS = (  # the research code is github.com/dallascard/DWAC
     "keeps upper case, removes tags, and gives every training word a vector of its own, however rare. Texts are read "
     "whole, but for the longest in 1,000 (our best models: 800 words of IMDB's).",
     "Word vectors are GloVe's with 100 dimensions and about 79,000 words, instead of 300 dimensions and 400,000 words: "
-    "without a, i, n't, 's and all numbers. Words without a vector start uniformly at random, in a narrower "
-    "range than the research code's.",
+    "a, i, n't, 's and all numbers are among those that start at random.",
     "Without an official test set, each trial draws a new tenth of the rows. The research code takes every tenth "
     "sentence of Subjectivity, in all trials: see *every tenth* below.",
     "AdamW without weight decay follows a one-cycle schedule up to the published learning rate, instead of Adam at "

@@ -62,6 +62,11 @@ def effects(found: Found, name: str, setting: str) -> str:
     return "; ".join(effects) or NONE
 
 
+def gain(found: Found, name: str, variant: str) -> str:
+    """How many points of test accuracy a change gains over the setting, in the same trials."""
+    return _gain(*_measured(found, name, variant), "accuracy")
+
+
 def _row(found: Found, name: str, variant: str) -> list[str]:
     of, kinds = TRIED[variant], ("held_out", "accuracy")
     changed, frozen = _measured(found, name, variant)

@@ -25,7 +25,7 @@ class Variant:
     every_tenth: bool = False
 
 
-_READER: Values = {"kind": "text", "network": "paper", "vectors": "glove 100d"}
+_READER: Values = {"kind": "text", "network": "paper", "vectors": "glove 100d", "max_length": 2500}
 _TEXTS = ("subjectivity", "stackoverflow", "imdb")
 _SMALL = ("adult", "stackoverflow")
 TRIED = {
