@@ -18,8 +18,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from dwac.encoders.image import ImageEncoder
-from dwac.encoders.image_networks import Mirrored
+from dwac.encoders.image_networks import Averaged
 from dwac.errors import InputError, NonFiniteError, ShapeError
+from dwac.estimator import DWACClassifier
 from dwac.nn import WeightedAverage
 
 
@@ -430,7 +431,7 @@ def test_with_flip_an_image_and_its_mirror_image_are_one_in_evaluation(network):
 @pytest.mark.parametrize("settings", [{"network": "paper"}, {"augment": False}])
 def test_images_are_read_both_ways_only_where_training_mirrors_them(settings):
     network: Any = ImageEncoder(flip=True, **settings).fit(pixels(6, 12, 10, 3)).network()
-    assert not any(isinstance(module, Mirrored) for module in network.modules())
+    assert not any(isinstance(module, Averaged) for module in network.modules())
 
 
 def test_in_training_a_mirrored_network_is_the_plain_one():
@@ -463,9 +464,36 @@ def test_mirroring_is_the_mean_whatever_the_network():
             return images[:, :, 0, 0]
 
     images = torch.arange(2 * 3 * 2 * 4.0).reshape(2, 3, 2, 4)
-    mirrored = Mirrored(Left())
+    mirrored = Averaged(Left(), flip=True, moved=False)
     assert torch.equal(mirrored.train()(images), images[:, :, 0, 0])
     assert torch.equal(mirrored.eval()(images), (images[:, :, 0, 0] + images[:, :, 0, 3]) / 2)
+    moved = Averaged(Left(), flip=False, moved=True)
+    assert torch.equal(moved.train()(images), images[:, :, 0, 0])
+    assert torch.equal(moved.eval()(images), (images[:, :, 0, 0] + images[:, :, 1, 1]) / 2)  # both ends are reflected
+    both = Averaged(Left(), flip=True, moved=True).eval()
+    corners = images[:, :, 0, 0] + images[:, :, 0, 3] + images[:, :, 1, 1] + images[:, :, 1, 2]
+    assert torch.equal(both(images), corners / 4)
+    both.quick = True
+    assert torch.equal(both(images), mirrored(images))
+
+
+def test_between_epochs_few_views_are_read_and_after_training_all(monkeypatch):
+    seen, both_ways = [], Averaged._both_ways
+
+    def counted(self, images):
+        seen.append(self.quick)
+        return both_ways(self, images)
+
+    monkeypatch.setattr(Averaged, "_both_ways", counted)
+    X, y = pixels(40, 8, 8), np.arange(40) % 2
+    encoder = ImageEncoder(average_moved=True, width=4)
+    clf = DWACClassifier(encoder, epochs=1, random_state=0, verbose=False, device="cpu").fit(X, y)
+    assert set(seen) == {True, False}
+    del seen[:]
+    clf.predict(X[:1])
+    assert seen == [False] * 3
+    again = ImageEncoder.from_config(json.loads(json.dumps(clf.encoder_.config())))
+    assert repr(again) == repr(clf.encoder_)
 
 
 # Records

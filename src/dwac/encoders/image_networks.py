@@ -85,20 +85,47 @@ class _ChannelsLast(nn.Module):
         return x.contiguous(memory_format=torch.channels_last)
 
 
-class Mirrored(nn.Module):
-    """In evaluation, the mean of a network's features over each image and its mirror image."""
+class Averaged(nn.Module):
+    """In evaluation, the mean of a network's features over several views of each image.
 
-    def __init__(self, network: nn.Module) -> None:
+    Args:
+        network: (n, C, H, W) → (n, features).
+        flip: also its mirror image.
+        moved: also copies moved by a pixel, up to the left and down to the right. The two weigh as much as the image.
+    """
+
+    def __init__(self, network: nn.Module, *, flip: bool, moved: bool) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.flip, self.moved = network, flip, moved
+        self.quick = False  # between epochs of training: without the moved copies (`dwac.nn.batches.quick`)
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, C, H, W) → (n, features)."""
-        features: Tensor = self.network(images)
         if self.training:
+            features: Tensor = self.network(images)
             return features
-        mirrored: Tensor = self.network(images.flip(3))
-        return (features + mirrored) / 2
+        if self.quick or not self.moved:
+            return self._both_ways(images)
+        aside = self._both_ways(_aside(images, -1)) + self._both_ways(_aside(images, 1))
+        return (self._both_ways(images) + aside / 2) / 2
+
+    def _both_ways(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network(images)
+        return (features + self.network(images.flip(3))) / 2 if self.flip else features
+
+
+def _aside(images: Tensor, step: int) -> Tensor:
+    """Images moved along a diagonal; uncovered pixels show the reflected image."""
+    rows, columns = (
+        (side - 1) - ((side - 1) - (torch.arange(side, device=images.device) + step).abs()).abs()
+        for side in images.shape[2:]
+    )
+    return images[:, :, rows][:, :, :, columns]
+
+
+def averaged(network: nn.Module, *, flip: bool, moved: bool) -> nn.Module:
+    """The network, or the mean of its features over several views."""
+    return Averaged(network, flip=flip, moved=moved) if flip or moved else network
 
 
 class _Pool(nn.Module):
@@ -240,13 +267,23 @@ def from_timm(name: str, shape: Shape, *, pretrained: bool) -> nn.Module:
 
 
 def build(
-    name: str, shape: Shape, mean: Sequence[float], std: Sequence[float], *, width: int, pretrained: bool, flip: bool
+    name: str,
+    shape: Shape,
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    width: int,
+    pretrained: bool,
+    flip: bool,
+    moved: bool = False,
 ) -> nn.Module:
-    """The named network, after standardisation; with `flip`, it averages each image and its mirror image."""
+    """The named network, after standardisation; with `flip` or `moved`, it averages several views of each image."""
     if name.startswith("timm:"):
         body = from_timm(name.removeprefix("timm:"), shape, pretrained=pretrained)
     elif name == "default":
         body = default(shape, width)
     else:
         body = {"paper": paper, "resnet18": resnet18}[name](shape)
-    return nn.Sequential(Standardise(mean, std), Mirrored(body) if flip else body)
+    if name in ("default", "resnet18"):  # weights in the layout of the images, or they would be converted in each step
+        body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return nn.Sequential(Standardise(mean, std), averaged(body, flip=flip, moved=moved))

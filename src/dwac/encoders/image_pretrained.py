@@ -131,14 +131,14 @@ class PretrainedImages(nn.Module):
     Args:
         model: what `described` returned, with "trained_layers".
         low, high: the range of the pixels.
-        flip: average each image and its mirror image in evaluation.
+        flip, moved: average several views of each image in evaluation; see `image_networks.Averaged`.
         files: where the weights are; without it they are random, for a saved model's.
     """
 
     rows_at_once: ClassVar = {"cpu": 1, "cuda": 64}  # on a CPU, several at once take as long
 
     def __init__(
-        self, model: Mapping[str, Any], *, low: float, high: float, flip: bool, files: Files | None = None
+        self, model: Mapping[str, Any], *, low: float, high: float, flip: bool, moved: bool, files: Files | None = None
     ) -> None:
         super().__init__()
         span = (high - low) or 1.0
@@ -146,7 +146,7 @@ class PretrainedImages(nn.Module):
         self.fitted = _Fitted(model["input"], model["resize"], low, low + span)
         self.standardise = networks.Standardise([low + span * part for part in mean], [span * part for part in std])
         core = _loaded(model, files)
-        self.body = networks.Mirrored(core) if flip else core
+        self.body = networks.averaged(core, flip=flip, moved=moved)
         self.rates = pretrained.fine_tuned(self, model["trained_layers"])
 
     def forward(self, images: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ Processes that share a training (`dwac.nn.ranks`) divide the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -92,6 +93,19 @@ def _rows_at_once(model: Model, x: Inputs) -> int:
     usual = {"cpu": min(64, max(1, 4096 // numbers)), "cuda": min(1024, max(32, 2**20 // numbers))}
     chosen: dict[str, int] = getattr(model.first_network, "rows_at_once", usual)
     return chosen.get(model.device.type, 64)
+
+
+@contextmanager
+def quick(model: Model) -> Iterator[None]:
+    """Inside, networks that average many views of an example (`quick`) use few: to judge between epochs of training."""
+    parts: list[Any] = [part for part in model.modules() if getattr(part, "quick", None) is False]
+    for part in parts:
+        part.quick = True
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.quick = False
 
 
 def inputs_of(x: Any) -> Inputs:

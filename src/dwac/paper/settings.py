@@ -104,6 +104,7 @@ PAPER: dict[str, Values] = {
 # All other settings are the estimator's defaults. Chosen on rows held out from the training set: docs/decisions/0009.
 # ensemble_size is set, as its default depends on the device.
 _TABLE: Values = {"encoder": {"kind": "tabular"}}
+_PICTURE: Values = {"encoder": {"kind": "image", "flip": True, "average_moved": True}, "ensemble_size": 3}
 _CENSUS: Values = {  # few epochs to the end of the schedule, instead of many that stop early
     "encoder": {"kind": "tabular", "dropout": 0.5},
     "ensemble_size": 8,
@@ -111,7 +112,6 @@ _CENSUS: Values = {  # few epochs to the end of the schedule, instead of many th
     "patience": 10,
     "auxiliary_weight": 1.0,
 }
-_PICTURE: Values = {"encoder": {"kind": "image", "flip": True}, "ensemble_size": 2}
 _TEXT: Values = {"encoder": {"kind": "text", "vectors": "glove 100d", "dropout": 0.6}, "ensemble_size": 4}
 _LONG_TEXT: Values = {
     "encoder": {**_TEXT["encoder"], "dropout": 0.5, "max_length": 800, "max_ngrams": 1200, "max_features": 2**18},
@@ -128,8 +128,8 @@ BEST: dict[str, Values] = {
         "patience": 30,  # to the end of the schedule
     },
     "lending_club": _TABLE | {"ensemble_size": 3},
-    "fashion_mnist": _PICTURE | {"epochs": 20},
-    "cifar10": _PICTURE | {"ensemble_size": 3, "epochs": 60},
+    "fashion_mnist": _PICTURE | {"epochs": 40},
+    "cifar10": _PICTURE | {"encoder": {**_PICTURE["encoder"], "shift": 4, "cutout": 0.375}, "epochs": 60},
     "subjectivity": _TEXT,
     "stackoverflow": _TEXT | {"ensemble_size": 8},
     "imdb": _LONG_TEXT,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dwac.errors import InputError, NonFiniteError
-from dwac.nn.batches import Inputs, batches_of, embed
+from dwac.nn.batches import Inputs, batches_of, embed, quick
 from dwac.nn.heads import Model, WeightedAverage
 from dwac.training import checkpoint as checkpoints
 from dwac.training.optimizer import AdamW
@@ -145,7 +145,10 @@ class Run:
     def _embed(self, x: Inputs) -> Tensor:
         """h in the precision and in batches of training: a prediction is made of fewer rows at once, to round alike."""
         size = None if self.y.is_cuda else even_size(len(x[0]), self.settings.batch_size)
-        with torch.autocast(self.y.device.type, torch.bfloat16, enabled=self.settings.mixed_precision):
+        with (
+            quick(self.model),
+            torch.autocast(self.y.device.type, torch.bfloat16, enabled=self.settings.mixed_precision),
+        ):
             return embed(self.model, x, batch_size=size)
 
     def restore_best(self) -> None:
