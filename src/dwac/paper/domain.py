@@ -135,8 +135,9 @@ def _other_scores(fitted: Fitted, *queries: Any) -> dict[str, list[Floats]]:
     model = fitted.clf.model_
     if not isinstance(model, SoftmaxTwin):
         return {"typicality": [np.asarray(fitted.clf.conformal(X).typicality) for X in queries]}
-    features = fitted.library.sample(fitted.training_features[0], BANK, fitted.case.trial)
-    scorer = post_hoc.PostHoc(features, *post_hoc.last_layer(model, model.logits))
+    features = fitted.training_features[0]
+    bank = torch.as_tensor(fitted.library.sample(np.arange(len(features)), BANK, fitted.case.trial))
+    scorer = post_hoc.PostHoc(features[bank.to(features.device)], *post_hoc.last_layer(model, model.logits))
     found = [scorer.scores(fitted.features(X)) for X in queries]
     return {name: [by[name] for by in found] for name in ("knn", "vim", "fdbd", "nnguide")}
 

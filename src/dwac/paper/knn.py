@@ -12,6 +12,7 @@ from dwac.paper.fit import Fitted, Floats
 from dwac.paper.rows import Ints, rows
 
 KS = (1, 3, 5, 9, 15, 25, 51, 75, 101, 151, 201, 301, 501)  # odd: two classes never tie
+_ROWS = 4096  # whose neighbours are in memory with ids and distances
 
 
 def measure(fitted: Fitted) -> dict[str, Any]:
@@ -33,7 +34,8 @@ def _probabilities(fitted: Fitted, h: NDArray[np.float32]) -> dict[int, Floats]:
     """P (n, K) by k. One more neighbour is shared by all classes: a class without any has not a probability of 0."""
     references, n_classes = fitted.clf.references_, len(fitted.trial.classes)
     ks = [k for k in KS if k <= len(references)]
-    labels = references.nearest(h, ks[-1]).labels
+    parts = np.array_split(h, -(-len(h) // _ROWS))
+    labels = np.concatenate([references.nearest(part, ks[-1]).labels for part in parts])
     return {k: (_counts(labels[:, :k], n_classes) + 1 / n_classes) / (k + 1) for k in ks}
 
 
