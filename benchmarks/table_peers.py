@@ -15,8 +15,8 @@ precision for ModernNCA. A fit may also end at --seconds, which its row then say
 mapped to normal quantiles), categories one-hot, a gap a category of its own.
 
 In the same run and on the same rows: DWAC with its frozen settings (`dwac.paper.settings.BEST`), its softmax twin, and
-k nearest neighbours of DWAC's embeddings, k chosen on validation rows. Peers stop on validation rows of their own, 16 % of
-the training rows, about as many as in their papers. Boosted trees: from their records.
+k nearest neighbours of DWAC's embeddings, k chosen on validation rows. Peers stop on validation rows of their own, 16 %
+of the training rows, about as many as in their papers. Boosted trees: from their records.
 
     python -m benchmarks.table_peers --datasets adult adult_all covertype --seeds 0 1 2 --seconds 300
     python -m benchmarks.table_peers --held-out     # judges on a fifth of the training rows; test rows are not used
