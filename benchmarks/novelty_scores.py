@@ -39,7 +39,7 @@ from dwac.datasets.files import read
 from dwac.nn import batches
 from dwac.nn.ensemble import features_of
 from dwac.nn.heads import WeightedAverage
-from dwac.paper import settings
+from dwac.paper import post_hoc, settings
 from dwac.paper.fit import build_encoder
 from dwac.paper.rows import Library
 from dwac.paper.rows import rows as take
@@ -193,10 +193,9 @@ def train(name: str, head: str, folder: Path) -> None:
     if head == "dwac":
         vectors = {key: batches.embed(model, x) for key, x in inputs.items() if key != "train"}
         saved |= {f"votes {key}": batches.votes(model, value) for key, value in vectors.items()}
-    linear, logits = _linear(model, h)
-    if logits is not None:
-        saved |= {f"logits {key}": value for key, value in logits.items()}
-        saved |= _with_logits(features, logits, linear)
+    last = getattr(model, "auxiliary_head", None) if isinstance(model, WeightedAverage) else model.logits
+    if last is not None:  # of a DWAC, the logits that guide it
+        saved |= _with_logits(features, *post_hoc.last_layer(model, last))
     if head == "softmax":
         saved |= _neighbours("h", {key: value[:, None] for key, value in h.items()})
     saved |= _neighbours("f", features)
@@ -224,23 +223,6 @@ def _features(model: Any, x: Any) -> Tensor:
     size = batches._rows_at_once(model, x)
     found = batches._mapped(model, lambda part: features_of(model.backbone(*part)), x, size)
     return (found if found.ndim == 3 else found[:, None]).float()
-
-
-@torch.no_grad()
-def _linear(model: Any, h: dict[str, Tensor]) -> tuple[Tensor | None, dict[str, Tensor] | None]:
-    """The map from features to logits (K, M·f), without its bias, and the logits; of a DWAC, those that guide it."""
-    last = getattr(model, "auxiliary_head", None) if isinstance(model, WeightedAverage) else model.logits
-    if last is None:
-        return None, None
-    logits = {key: last(value.to(model.device)) for key, value in h.items()}
-    zero = last(torch.zeros_like(h["test"][:1]))
-    columns = model.embedding.weight.T.reshape(-1, model.ensemble_size, model.embedding_size // model.ensemble_size)
-    blocks = []
-    for member in range(model.ensemble_size):
-        joined = torch.zeros(len(columns), model.ensemble_size, columns.shape[2], device=zero.device)
-        joined[:, member] = columns[:, member] / model.ensemble_size**0.5
-        blocks.append((last(joined.flatten(1)) - zero).T)
-    return torch.cat(blocks, dim=1), logits
 
 
 def _normal(features: Tensor) -> Tensor:
@@ -288,36 +270,15 @@ def _projected(features: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _with_logits(features: dict[str, Tensor], logits: dict[str, Tensor], linear: Any) -> dict[str, Tensor]:
-    """ViM, NNGuide and fDBD, high = strange, from joined features (n, M·f)."""
-    flat = {key: value.flatten(1) / value.shape[1] for key, value in features.items()}
-    linear = linear * features["train"].shape[1]
-    train, found = flat["train"], {}
-    energy = {key: value.double().logsumexp(1) for key, value in logits.items()}
-    # ViM: the norm of the residual outside the principal space, scaled to the logits
-    width = train.shape[1]
-    kept = width // 2 if width < 1000 else 512
-    origin = train.mean(dim=0)
-    basis = torch.linalg.eigh((train - origin).double().T @ (train - origin).double()).eigenvectors[:, : width - kept]
-    residual = {key: ((value - origin).double() @ basis).norm(dim=1) for key, value in flat.items()}
-    alpha = logits["train"].amax(dim=1).double().mean() / residual["train"].mean()
-    # NNGuide: energy times the mean similarity to the 10 nearest, weighted by their energy
-    bank = torch.nn.functional.normalize(train, dim=1)
+def _with_logits(features: dict[str, Tensor], weight: Tensor, bias: Tensor) -> dict[str, Any]:
+    """Logits; ViM, NNGuide and fDBD, high = strange."""
+    flat, found = {key: value.flatten(1) for key, value in features.items()}, {}
+    scorer = post_hoc.PostHoc(flat["train"], weight, bias)
     for key, value in flat.items():
-        if key == "train":
-            continue
-        guided = []
-        for part in torch.nn.functional.normalize(value, dim=1).split(1000):
-            near = (part @ bank.T * energy["train"].float()).topk(10, dim=1)[0]
-            guided.append(near.mean(dim=1))
-        top = logits[key].argmax(dim=1)
-        gaps = logits[key].gather(1, top[:, None]) - logits[key]
-        norms = (linear[top][:, None] - linear[None]).norm(dim=2).clamp(min=1e-12)
-        others = torch.ones_like(gaps, dtype=torch.bool).scatter(1, top[:, None], False)
-        boundary = (gaps / norms)[others].view(len(top), -1).mean(dim=1)
-        found[f"rival vim {key}"] = alpha * residual[key] - energy[key]
-        found[f"rival nnguide {key}"] = -energy[key] * torch.cat(guided)
-        found[f"rival fdbd {key}"] = -boundary / (value - origin).norm(dim=1)
+        found[f"logits {key}"] = scorer.logits(value)
+        if key != "train":
+            scores = scorer.scores(value)
+            found |= {f"rival {name} {key}": -scores[name] for name in ("vim", "nnguide", "fdbd")}
     return found
 
 

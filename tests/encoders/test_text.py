@@ -537,6 +537,36 @@ def test_a_fixed_model_reads_each_text_once_and_stays_as_it_is(tiny_bert: Path, 
     np.testing.assert_allclose(dwac.load(tmp_path / "model").predict_proba(X), p, atol=1e-6)
 
 
+@pytest.mark.parametrize("layers", [0, "all"])
+def test_n_grams_vote_beside_a_pretrained_model(tiny_bert: Path, tmp_path: Path, layers: int | str) -> None:
+    X, y = [f"{text} {i}" for i, text in enumerate(TEXTS * 4)], np.arange(40) % 2
+    encoder = HuggingFaceEncoder(tiny_bert, trained_layers=layers, ngrams=True)
+    clf = DWACClassifier(encoder, epochs=2, random_state=0, verbose=False, device="cpu").fit(X, y)
+    backbone: Any = clf.model_.backbone
+    assert [len(part) for part in (backbone.members, backbone.beside)] == [4 if layers == 0 else 1, 1]
+    assert len(clf.encoder_.transform(X)) == 5
+    shares = {group["share"] for group in groups_of(clf.model_)}
+    assert {1.0, 5.0 if layers == 0 else 10.0} <= shares
+    p = clf.predict_proba(X)
+    np.testing.assert_array_equal(np.concatenate([clf.predict_proba([text]) for text in X[:6]]), p[:6])
+    np.testing.assert_array_equal(clf.predict_proba([X[3], X[0], X[3]]), p[[3, 0, 3]])
+    clf.save(tmp_path / "model")
+    np.testing.assert_allclose(dwac.load(tmp_path / "model").predict_proba(X), p, atol=1e-6)
+    again = restored(clf.encoder_)
+    assert same(again.transform(X), clf.encoder_.transform(X))
+    again._chosen["ngram_networks"] = 0
+    with pytest.raises(InputError, match="ngram_networks"):
+        restored(again)
+
+
+def test_n_grams_need_enough_texts_unless_asked_for(tiny_bert: Path) -> None:
+    few, many = TEXTS, [f"{text} {i}" for i, text in enumerate(TEXTS * 200)]
+    for texts, asked, expected in ((few, "auto", 2), (few, True, 5), (many, "auto", 5), (many, False, 2)):
+        assert len(HuggingFaceEncoder(tiny_bert, ngrams=asked).fit(texts).transform(few)) == expected
+    with pytest.raises(InputError, match="ngrams must be True, False or 'auto'; got 'words'"):
+        HuggingFaceEncoder(tiny_bert, ngrams="words")
+
+
 def test_lower_layers_learn_more_slowly_or_not_at_all(tiny_bert: Path) -> None:
     network: Any = HuggingFaceEncoder(tiny_bert, trained_layers=1).fit(TEXTS).network()
     learning = {name for name, part in network.named_parameters() if part.requires_grad}

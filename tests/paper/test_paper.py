@@ -13,13 +13,28 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.neighbors import KNeighborsClassifier
 from typer.testing import CliRunner
 
 from dwac import datasets, metrics, paper
 from dwac.cli.app import app
 from dwac.encoders import TabularEncoder
 from dwac.estimator.classifier import DWACClassifier
-from dwac.paper import accuracy, agreement, domain, explanations, fit, peers, published, records, sets, settings
+from dwac.nn import Ensemble, SoftmaxTwin
+from dwac.paper import (
+    accuracy,
+    agreement,
+    domain,
+    explanations,
+    fit,
+    knn,
+    peers,
+    post_hoc,
+    published,
+    records,
+    sets,
+    settings,
+)
 from dwac.paper.cases import Case
 from dwac.paper.catalogue import wanted_by
 from dwac.paper.records import FIELDS, Records, default_folder
@@ -32,7 +47,7 @@ WORDS = ["red", "green", "blue", "fast", "slow", "old", "new", "good", "bad", "l
 HELD = ("lending_club", "amazon_beauty")  # nobody has these
 
 
-def made_up(name: str) -> datasets.Dataset:
+def made_up(name: str, **options: Any) -> datasets.Dataset:
     """A dataset of the right kind, with as many classes and the same parts as the real one."""
     if name in HELD:
         raise datasets.DatasetError(f"{name}.csv is not here; `dwac data get {name}` fetches it")
@@ -71,7 +86,8 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyP
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load", made_up)
         patch.setattr(datasets, "glove", lambda size=100: vectors)
-        patch.setitem(peers.FITTERS, "xgboost", other_trees)
+        for name in settings.PEERS["table"]:
+            patch.setitem(peers.FITTERS, name, other_trees)
         patch.setattr(peers, "why_missing", lambda peer: None)
         patch.setitem(settings.QUICK_ROWS, "image", (24, 12))  # the images of the paper take most of the time
         patch.setattr(settings, "QUICK_SAMPLE", 12)
@@ -390,7 +406,7 @@ def test_a_report_on_quick_and_full_records_is_refused(quick: Any, tmp_path: Pat
         ({"experiments": ["acuracy"]}, "unknown experiment 'acuracy'; choose accuracy, agreement, dimension, maps"),
         ({"datasets": ["adlt"]}, "unknown dataset 'adlt'; choose adult, covertype"),
         ({"settings": ["ours"]}, "unknown setting 'ours'; choose paper or best"),
-        ({"heads": ["linear"]}, "unknown head 'linear'; choose dwac, softmax, xgboost or svm"),
+        ({"heads": ["linear"]}, "unknown head 'linear'; choose dwac, softmax, xgboost, lightgbm, catboost or svm"),
     ],
 )
 def test_an_unknown_name_is_met_with_the_known_ones(wrong: Any, message: str, tmp_path: Path) -> None:
@@ -465,7 +481,7 @@ def test_without_xgboost_the_others_run(patched: pytest.MonkeyPatch, tmp_path: P
         patch.setattr(peers, "why_missing", lambda peer: "install dwac[bench]" if peer == "xgboost" else None)
         outcome = paper.run(["accuracy"], datasets=["adult"], settings=["best"], quick=True, records=tmp_path)
     assert outcome.missing == {"xgboost": "install dwac[bench]"}
-    assert outcome.fitted == ["adult-best-dwac-0", "adult-best-softmax-0"]
+    assert outcome.fitted == [f"adult-best-{head}-0" for head in ("dwac", "softmax", "lightgbm", "catboost")]
 
 
 # Rows
@@ -548,7 +564,7 @@ def test_auroc_of_every_distance_is_that_of_a_plain_loop(fitted: dict[str, fit.F
     for one in fitted.values():
         scores = domain.measure(one)["scores"]
         h, y = (part.cpu().double().numpy() for part in one.training_h())
-        inside, _ = domain._inside(one)
+        inside = one.test_h[domain._inside(one)]
         outside = one.embed(domain._out_of_distribution(one))
         k = min(domain.K, len(h)) - 1
         near = [[-np.sort(((h - q) ** 2).sum(axis=1))[k] for q in part] for part in (inside, outside)]
@@ -561,6 +577,52 @@ def test_auroc_of_every_distance_is_that_of_a_plain_loop(fitted: dict[str, fit.F
         if one.case.head == "dwac":
             votes = [one.votes_of(part).max(axis=1) for part in (inside, outside)]
             assert scores["class_weight"]["auroc"] == pytest.approx(auroc(*votes))
+
+
+def test_post_hoc_scores_are_those_of_their_definitions(fitted: dict[str, fit.Fitted]) -> None:
+    model = fitted["softmax"].clf.model_
+    for twin in (model, SoftmaxTwin(Ensemble([torch.nn.Linear(4, 6) for _ in range(2)]), 3, n_features=6)):
+        weight, bias = post_hoc.last_layer(twin, twin.logits)
+        f = torch.randn(40, weight.shape[1], generator=torch.Generator().manual_seed(0))
+        scorer = post_hoc.PostHoc(f[:30], weight, bias)
+        logits = twin.logits(post_hoc.embeddings(twin, f)).detach().double().numpy()
+        np.testing.assert_allclose(scorer.logits(f).detach().numpy(), logits, atol=1e-5)
+        found, energy = scorer.scores(f[30:]), np.log(np.exp(logits).sum(axis=1))
+        F, W, b = (part.detach().double().numpy() for part in (f, weight, bias))
+        unit = F / np.linalg.norm(F, axis=1, keepdims=True)
+        origin = -np.linalg.pinv(W) @ b
+        values, vectors = np.linalg.eigh((F[:30] - origin).T @ (F[:30] - origin))
+        rest = np.linalg.norm((F - origin) @ vectors[:, np.argsort(-values)[F.shape[1] // 2 :]], axis=1)
+        alpha = logits[:30].max(axis=1).mean() / rest[:30].mean()
+        for i, q in enumerate(range(30, 40)):
+            top = logits[q].argmax()
+            others = [k for k in range(len(b)) if k != top]
+            gaps = [(logits[q, top] - logits[q, k]) / np.linalg.norm(W[top] - W[k]) for k in others]
+            expected = {
+                "msp": logits[q, top] - energy[q],
+                "energy": energy[q],
+                "knn": -max(((unit[:30] - unit[q]) ** 2).sum(axis=1)),  # fewer than 50: the farthest
+                "vim": energy[q] - alpha * rest[q],
+                "fdbd": np.mean(gaps) / np.linalg.norm(F[q] - F[:30].mean(axis=0)),
+                "nnguide": energy[q] * np.sort(unit[:30] @ unit[q] * energy[:30])[-10:].mean(),
+            }
+            for name, value in expected.items():
+                assert found[name][i] == pytest.approx(value, rel=1e-3, abs=1e-4), name
+
+
+def test_neighbours_by_the_same_embeddings_are_those_of_scikit_learn(fitted: dict[str, fit.Fitted]) -> None:
+    one = fitted["dwac"]
+    found, refs = knn.measure(one), one.clf.references_
+    held = np.asarray(one.clf.validation_ids_)
+    h_held, y_held = one.embed(one.trial.X.iloc[held]), one.trial.y[held]
+    ks = [k for k in knn.KS if k <= len(refs)]
+    models = [KNeighborsClassifier(k).fit(refs.embeddings.numpy(), refs.labels.numpy()) for k in ks]
+    scores = [model.score(h_held, y_held) for model in models]
+    assert found["k_accuracy"] == ks[int(np.argmax(scores))]
+    assert found["accuracy"] == models[int(np.argmax(scores))].score(one.test_h, one.trial.y_test)
+    p = models[ks.index(found["k_log_loss"])].predict_proba(one.test_h)
+    smooth = (p * found["k_log_loss"] + 1 / 6) / (found["k_log_loss"] + 1)
+    assert found["log_loss"] == pytest.approx(-np.log(smooth[np.arange(len(p)), one.trial.y_test]).mean(), rel=1e-6)
 
 
 def test_mahalanobis_takes_a_direction_without_spread() -> None:
@@ -704,6 +766,15 @@ def test_mixed_rows_are_drawn_anew_from_both_official_parts(patched: pytest.Monk
     assert set(mixed.X_test) != set(again.X_test)
 
 
+def test_every_tenth_row_is_tested_in_every_trial(patched: pytest.MonkeyPatch) -> None:
+    library, whole = Library(quick=False), made_up("subjectivity")
+    for trial in range(2):
+        rows = library.trial(Case("subjectivity", "paper", "dwac", trial, variant="every_tenth"))
+        assert rows.X_test == whole.X[::10]
+        np.testing.assert_array_equal(rows.y_test, whole.y[::10])
+        assert [text for i, text in enumerate(whole.X) if i % 10] == rows.X
+
+
 def test_records_hold_no_path_of_the_machine(quick: Any, tmp_path: Path) -> None:
     for path in quick[1].glob("*/*.json"):
         assert str(tmp_path.parents[1]) not in path.read_text()
@@ -721,26 +792,30 @@ def test_the_svm_chooses_its_setting_on_training_rows(patched: pytest.MonkeyPatc
     assert metrics.accuracy(data.y_test, model.predict(data.X_test)) > 0.9
 
 
+@pytest.mark.parametrize("peer", settings.PEERS["table"])
 @pytest.mark.parametrize("name", ["adult", "covertype"])
-def test_xgboost_gives_margins_for_all_classes(name: str) -> None:
-    pytest.importorskip("xgboost")
+def test_boosted_trees_give_margins_for_all_classes(name: str, peer: str) -> None:
+    pytest.importorskip(peer)
     data = made_up(name) if settings.DATASETS[name].official else made_up(name).split()
     parts: list[Any] = [data.X_train, data.X_test]
     X, X_test = (part.astype({"job": "category"}) for part in parts)
-    model = peers.xgboost(X, data.y_train, 0, settings.peer_settings(name, "xgboost", quick=True))
+    X.loc[X.index[:9], "job"] = None  # as in Adult with all rows
+    model = getattr(peers, peer)(X, data.y_train, 0, settings.peer_settings(name, peer, quick=True))
     assert model.margins is not None
     assert model.margins(X_test).shape == (len(X_test), settings.DATASETS[name].n_classes)
     np.testing.assert_array_equal(model.margins(X_test).argmax(axis=1), model.predict(X_test))
     assert "n_estimators" in model.edges  # a quick run may have five rounds and wants more
 
 
-@pytest.mark.parametrize("name", ["adult", "covertype", "lending_club", "imdb", "stackoverflow"])
-def test_every_peer_has_room_on_both_sides_of_where_it_starts(name: str) -> None:
-    values = settings.peer_settings(name, str(settings.DATASETS[name].peer))
+@pytest.mark.parametrize(
+    ("name", "peer"), [(name, peer) for name in ("adult", "covertype", "imdb") for peer in settings.SOURCES[name].peers]
+)
+def test_every_peer_has_room_on_both_sides_of_where_it_starts(name: str, peer: str) -> None:
+    values = settings.peer_settings(name, peer)
     for setting, of in values["grid"].items():
         assert of == sorted(of)
         assert values["start"][setting] in of
-        if setting != "max_cat_to_onehot":
+        if "one" not in setting:  # one-hot for all categories is a limit
             assert of[0] < values["start"][setting] < of[-1]
 
 

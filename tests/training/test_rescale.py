@@ -1,4 +1,4 @@
-"""What is fitted once the weights stand: the scale (test_loop.py) and raw features."""
+"""What is fitted once the weights stand: the scale (test_loop.py), raw features, and what counts how much."""
 
 from typing import Any
 
@@ -10,7 +10,9 @@ import torch
 import dwac
 from dwac import DWACClassifier, storage, training
 from dwac.errors import StorageError
-from dwac.nn import WeightedAverage
+from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.nn.shared_backbone import SharedBackbone
+from dwac.training.rescale import fit_balance
 from dwac.training.validation import HeldOut
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "device": "cpu", "random_state": 0, "verbose": False}
@@ -164,3 +166,36 @@ def test_class_weights_still_count_with_weight() -> None:
     plain, weighed = (DWACClassifier(**SETTINGS, class_weight=w).fit(X, y) for w in (None, {0: 1.0, 1: 5.0}))
     assert weight(weighed) > 0
     assert (weighed.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
+
+
+@torch.no_grad()
+def loss(model: Any, x: Any, y: torch.Tensor) -> float:
+    return float(-model(x).gather(1, y[:, None]).mean())
+
+
+@pytest.mark.parametrize("head", [WeightedAverage, SoftmaxTwin])
+@pytest.mark.parametrize("noisy", ["members", "beside"])
+def test_the_kind_of_network_that_knows_nothing_counts_little(head: Any, noisy: str) -> None:
+    torch.manual_seed(0)
+    y = torch.arange(900) % 3
+    told, noise = torch.eye(3)[y] + 0.7 * torch.randn(900, 3), torch.randn(900, 3)
+    x = (noise, told) if noisy == "members" else (told, noise)
+    backbone = SharedBackbone(torch.nn.Identity(), [torch.nn.Identity()], beside=[torch.nn.Identity()], n_inputs=1)
+    model = head(backbone, 3, n_features=3)
+    with torch.no_grad():
+        model.embedding.weight.copy_(2 * torch.eye(3).repeat(2, 1))
+        model.embedding.bias.zero_()
+    rows = slice(600)
+    model.remember([(tuple(part[rows] for part in x), y[rows])])
+    held = tuple(part[600:] for part in x)
+    before = loss(model.eval(), held, y[600:])
+    share = fit_balance(model, held, y[600:])
+    assert share < 0.5 if noisy == "beside" else share > 0.5
+    assert loss(model, held, y[600:]) < before
+    if isinstance(model, WeightedAverage):  # the references are embedded as queries are
+        torch.testing.assert_close(model.references.embeddings, model.embed(tuple(part[rows] for part in x)))
+
+
+def test_nothing_is_balanced_without_networks_beside() -> None:
+    model = WeightedAverage(torch.nn.Linear(2, 4), 2, n_features=4)
+    assert fit_balance(model, torch.randn(6, 2), torch.arange(6) % 2) == 0

@@ -39,7 +39,7 @@ def list_experiments(records: RecordsOption = None, quick: QuickOption = False) 
         cases = experiments.select([name], quick=quick)
         by_name.add_row(name, experiment.TITLE, f"{sum(name in done.get(case, {}) for case in cases)} of {len(cases)}")
     by_dataset = Table("dataset", "fits recorded", "stale")
-    for name in experiments.DATASETS:
+    for name in experiments.SOURCES:
         cases = experiments.select(datasets=[name], quick=quick)
         old = sum(case in stale for case in cases)
         by_dataset.add_row(name, f"{sum(case in done for case in cases)} of {len(cases)}", str(old))
@@ -56,7 +56,9 @@ def run(
         list[str] | None, typer.Option(help="One, or several separated by commas; all by default.")
     ] = None,
     settings: Annotated[list[str] | None, typer.Option(help="paper: the paper's models. best: our defaults.")] = None,
-    heads: Annotated[list[str] | None, typer.Option(help="dwac, softmax, xgboost or svm; all by default.")] = None,
+    heads: Annotated[
+        list[str] | None, typer.Option(help="dwac, softmax, xgboost, lightgbm, catboost or svm; all by default.")
+    ] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Run the first N trials of each.")] = None,
     trial: Annotated[
         list[int] | None, typer.Option(min=0, help="Run only this trial, counted from 0; may be repeated.")

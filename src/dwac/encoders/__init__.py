@@ -43,7 +43,8 @@ def choose(encoder: Any, X: Any) -> Encoder:
 
     "auto" looks at X: a DataFrame or 2-D array is a table; 3-D or 4-D arrays, image files and PIL images are images;
     strings are texts. "tabular", "image" and "text" name an encoder; "tabular:paper" or "image:resnet18" also one of
-    its networks; "huggingface:NAME" a pretrained model. An nn.Module or an `Encoder` object is used as it is.
+    its networks; "image:FOLDER" or "huggingface:NAME" a pretrained model. An nn.Module or an `Encoder` object is used
+    as it is.
     """
     if isinstance(encoder, ModuleEncoder):
         return copy.copy(encoder)  # with its module, which is code and therefore not in its config

@@ -53,6 +53,7 @@ class Encoder(ABC):
 
     kind: ClassVar[str]
     recipe: Recipe = Recipe()
+    n_beside: int = 0  # networks that vote beside those of an ensemble
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Self:

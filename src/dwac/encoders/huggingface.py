@@ -8,10 +8,8 @@ features = encoder.network()(input_ids, attention_mask)       # (n, hidden size)
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,9 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dwac import _checks as checks
+from dwac.encoders import pretrained
 from dwac.encoders.base import Encoder, Recipe
-from dwac.encoders.hf_tokenizer import MOST_TOKENS, encoded, numbers_of, required, restored, tokens_of
-from dwac.encoders.text import text_distances, texts_of
+from dwac.encoders.hf_tokenizer import MOST_TOKENS, encoded, restored, tokens_of
+from dwac.encoders.pretrained import FEW, FeatureHead, Files
+from dwac.encoders.text import TextEncoder, text_distances, texts_of
 from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.nn import Ensemble
@@ -41,26 +41,9 @@ MODEL_TYPES = (
     "xlm-roberta", "xlm-roberta-xl", "xmod",
 )
 # fmt: on
-# Dropped from a configuration: a user's path, foreign code, parts fetched from the hub, and labels.
-_DROPPED = re.compile(
-    r"_.*|.*implementation.*|.*backbone.*|auto_map|quantization_config|transformers_version|num_labels|id2label|label2id"
-)
-_FEW = 2000  # texts: fewer are better served by fixed features
-_TOP, _DECAY = 0.1, 0.9  # learning rates: of the uppermost layer as a share of what is new, and from layer to layer
-_FINE_TUNED = Recipe(epochs=5, batch_size=64, learning_rate=5e-4, weight_decay=1e-2, patience=2, mixed_precision=True)
-_FIXED = Recipe(
-    epochs=40,
-    batch_size=128,
-    learning_rate=1e-3,
-    weight_decay=1e-2,
-    patience=8,
-    penalty=1e-2,
-    ensemble_size=4,
-    small=True,
-)
+_NGRAMS: dict[str, Any] = {"max_length": 800, "max_ngrams": 1200, "max_features": 2**18}  # read beside it
 _POOLINGS = ("mean", "first")
 _TOGETHER = 4  # texts read together on a CPU: short ones take a third of the time
-_LARGEST = 2**24  # limit of any number in a configuration
 _MOST = {
     "layers": 256,
     "groups": 256,
@@ -87,6 +70,8 @@ class HuggingFaceEncoder(Encoder):
         max_length: only the first so many tokens of a text are read; None: as sentence-transformers does, else 256.
         trained_layers: how many of the upper layers are fine-tuned, or "all"; 0: none; "auto": all on a machine with a
             GPU if there are 2,000 texts or more, else none.
+        ngrams: whether networks over words and n-grams (`TextEncoder`) vote beside it: a pretrained model knows the
+            language, n-grams know the names, codes and turns of phrase of these texts.
         local_files_only: False allows downloading the model.
     """
 
@@ -99,23 +84,26 @@ class HuggingFaceEncoder(Encoder):
         pooling: str = "auto",
         max_length: int | None = None,
         trained_layers: int | str = "auto",
+        ngrams: bool | str = "auto",
         local_files_only: bool = True,
     ) -> None:
         if pooling not in ("auto", *_POOLINGS):
             raise InputError(f"unknown pooling {pooling!r}; choose 'auto', 'mean' or 'first'")
-        if trained_layers not in ("auto", "all"):
-            checks.positive_int(trained_layers, "trained_layers", minimum=0)  # type: ignore[arg-type]
+        if ngrams not in (True, False, "auto"):
+            raise InputError(f"ngrams must be True, False or 'auto'; got {ngrams!r}")
         self.settings: dict[str, Any] = {
             "name_or_folder": str(name_or_folder),
             "pooling": pooling,
             "max_length": None if max_length is None else checks.positive_int(max_length, "max_length", minimum=3),
-            "trained_layers": trained_layers,
+            "trained_layers": pretrained.check_layers(trained_layers),
+            "ngrams": ngrams,
             "local_files_only": bool(local_files_only),
         }
         self._model: dict[str, Any] | None = None  # the architecture, as transformers describes it
         self._chosen: dict[str, Any] = {}  # how it is pooled, and how many layers are trained
         self._tokenizer_json = ""
         self._tokenizer: Any = None
+        self._beside: TextEncoder | None = None  # what reads words and n-grams
         self._pretrained = False  # whether networks start from the pretrained weights
 
     def __repr__(self) -> str:
@@ -123,22 +111,21 @@ class HuggingFaceEncoder(Encoder):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Read the model's configuration and tokeniser, and learn the length of texts."""
-        del y
         texts = texts_of(X)
         if not texts:
             raise ShapeError("at least 1 text is required; got 0")
-        described = self._load("AutoConfig")
+        described = self._files.load("AutoConfig")
         if getattr(described, "is_encoder_decoder", False):
             raise InputError(
                 f"{self._name} is an encoder-decoder ({described.model_type}); choose an encoder, e.g. BERT"
             )
         _require_type(described.model_type, self._name)
-        tokenizer = self._load("AutoTokenizer")
+        tokenizer = self._files.load("AutoTokenizer")
         if not getattr(tokenizer, "is_fast", False) or tokenizer.pad_token_id is None:
             raise InputError(
                 f"{self._name} must have a fast tokeniser (tokenizer.json) with a padding token; choose another model"
             )
-        pooling, usual = _as_in_sentence_transformers(self._file)
+        pooling, usual = _as_in_sentence_transformers(self._files.json)
         pooling = pooling if self.settings["pooling"] == "auto" else self.settings["pooling"]
         if pooling not in _POOLINGS:
             raise InputError(f"{self._name} is pooled by {pooling}, which is not supported; choose 'mean' or 'first'")
@@ -153,11 +140,15 @@ class HuggingFaceEncoder(Encoder):
         backend.enable_truncation(length)
         backend.enable_padding(length=length, pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
         described = json.loads(described.to_json_string(use_diff=False))
-        self._model = _plain(described)
-        trained = self.settings["trained_layers"]
-        if trained == "auto":
-            trained = "all" if torch.cuda.is_available() and len(texts) >= _FEW else 0
+        self._model = pretrained.plain(described)
+        trained = pretrained.chosen_layers(self.settings["trained_layers"], len(texts))
         self._chosen = {"pooling": pooling, "trained_layers": trained}
+        ngrams = self.settings["ngrams"]
+        self._beside = None
+        if ngrams is True or (ngrams == "auto" and len(texts) >= FEW):
+            self._beside = TextEncoder(**_NGRAMS).fit(texts, y)
+            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            self._chosen["ngram_networks"] = self._beside.recipe.networks_on(device)
         self._tokenizer_json, self._pretrained = backend.to_str(), True
         self._tokenizer = restored(
             self._tokenizer_json, self._n_words
@@ -165,37 +156,53 @@ class HuggingFaceEncoder(Encoder):
         return self
 
     def transform(self, X: Any) -> Inputs:
-        """input_ids and attention_mask, (n, length) int64 each."""
+        """input_ids and attention_mask, (n, length) int64 each; then what `TextEncoder` gives, if n-grams are read."""
         self._require_fit()
         if self._tokenizer is None:
             self._tokenizer = restored(self._tokenizer_json, self._n_words)
         try:
-            return tokens_of(self._tokenizer, texts_of(X), self._n_words, self._tokenizer_json)
+            tokens = tokens_of(self._tokenizer, texts_of(X), self._n_words, self._tokenizer_json)
         except InputError:
             self._tokenizer = None  # a panic may have left it broken
             raise
+        return tokens if self._beside is None else (*tokens, *self._beside.transform(X))
 
     def check(self) -> None:
         """Raise an error for a model that needs far more time or memory than its weights, or a broken tokeniser."""
-        for name, value in numbers_of(self._require_fit()):
-            most = next((most for ending, most in _MOST.items() if name.endswith(ending)), _LARGEST)
-            if abs(value) > most:
-                raise InputError(f"the saved model's {name} must be at most {most:,}; got {value!r:.40}")
+        pretrained.check_numbers(self._require_fit(), _MOST)
+        if self._beside is not None:
+            self._beside.check()
         self.transform(["a"])
 
     @property
     def recipe(self) -> Recipe:  # type: ignore[override]
-        """Settings for fine-tuning, or for a small network over fixed features."""
-        return _FIXED if self._chosen.get("trained_layers", "all") == 0 else _FINE_TUNED
+        """Settings for fine-tuning, or for small networks over fixed features; those of `TextEncoder` for n-grams."""
+        fixed = self._chosen.get("trained_layers", "all") == 0
+        recipe = pretrained.FIXED if fixed else pretrained.FINE_TUNED
+        if self._beside is None:
+            return recipe
+        words = self._beside.recipe
+        recipe = replace(recipe, beta2=words.beta2, threads=words.threads)
+        return replace(recipe, epochs=words.epochs, batch_size=words.batch_size) if fixed else recipe
 
     def network(self) -> nn.Module:
         """The pretrained model; or, if restored from a config, a new one of the same architecture."""
-        return self.ensemble(1) if self._fixed else self._pooled()
+        return self._pooled() if self._beside is None and not self._fixed else self.ensemble(1)
 
     def ensemble(self, size: int) -> Ensemble:
-        """Several small networks over one pretrained model."""
+        """Several small networks over one pretrained model, and beside it those over n-grams."""
         pooled = self._pooled()
-        return SharedBackbone(pooled, [FeatureHead(pooled.width) for _ in range(size)], fixed=self._fixed)
+        heads = [FeatureHead(pooled.width) if self._fixed or size > 1 else nn.Identity() for _ in range(size)]
+        if self._beside is None:
+            return SharedBackbone(pooled, heads, fixed=self._fixed)
+        beside = [self._beside.member() for _ in range(self.n_beside)]
+        rate = self._beside.recipe.learning_rate / self.recipe.learning_rate
+        return SharedBackbone(pooled, heads, fixed=self._fixed, beside=beside, n_inputs=2, rate=rate)
+
+    @property
+    def n_beside(self) -> int:  # type: ignore[override]
+        """How many networks over n-grams vote beside it."""
+        return int(self._chosen.get("ngram_networks", 0))
 
     @property
     def _fixed(self) -> bool:
@@ -205,18 +212,9 @@ class HuggingFaceEncoder(Encoder):
     def _pooled(self) -> PooledModel:
         model_config = self._require_fit()
         if self._pretrained:
-            model = self._load("AutoModel", use_safetensors=True)
+            model = self._files.load("AutoModel", use_safetensors=True)
         else:
-            transformers = required("transformers")
-            options = {name: value for name, value in model_config.items() if name != "model_type"}
-            described = transformers.AutoConfig.for_model(model_config["model_type"], **options)
-            kind = transformers.MODEL_MAPPING[type(described)]
-            attention = (
-                "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
-            )  # other implementations may be downloaded
-            model = transformers.AutoModel.from_config(
-                described, trust_remote_code=False, attn_implementation=attention
-            )
+            model = pretrained.new_model(model_config)
         return PooledModel(model.float(), self._chosen["pooling"], self._chosen["trained_layers"])
 
     def config(self) -> dict[str, Any]:
@@ -226,6 +224,7 @@ class HuggingFaceEncoder(Encoder):
             "chosen": dict(self._chosen),
             "model": self._model,
             "tokenizer": self._tokenizer_json,
+            "beside": None if self._beside is None else self._beside.config(),
         }
 
     @classmethod
@@ -237,9 +236,12 @@ class HuggingFaceEncoder(Encoder):
         encoder = cls(**config["settings"])
         if config["model"] is not None:
             _require_type(config["model"].get("model_type"), "the saved model")
-            encoder._model = _plain(config["model"])
+            encoder._model = pretrained.plain(config["model"])
         encoder._tokenizer_json = config["tokenizer"]
         encoder._chosen = _checked(config.get("chosen", {"pooling": config["settings"].get("pooling", "mean")}))
+        if (beside := config.get("beside")) is not None:
+            encoder._beside = TextEncoder.from_config(beside)
+            checks.positive_int(encoder._chosen.get("ngram_networks"), "ngram_networks")  # type: ignore[arg-type]
         return encoder
 
     def records(self, X: Any) -> pd.DataFrame:
@@ -259,29 +261,9 @@ class HuggingFaceEncoder(Encoder):
         """The size of the network's vocabulary."""
         return checks.positive_int(self._require_fit().get("vocab_size"), "vocab_size")  # type: ignore[arg-type]
 
-    def _load(self, what: str, **options: Any) -> Any:
-        transformers = required("transformers")
-        local = self.settings["local_files_only"]
-        try:
-            with _quiet(transformers):
-                return getattr(transformers, what).from_pretrained(
-                    _source(self._name), local_files_only=local, trust_remote_code=False, **options
-                )
-        except (OSError, ValueError) as error:
-            hint = "; give a folder, or set local_files_only=False to download it" if local else ""
-            raise InputError(f"{self._name} must be a readable model; {what} failed: {error}{hint}") from None
-
-    def _file(self, name: str) -> Any:
-        """What a JSON file of the model holds; None if there is none."""
-        transformers = required("transformers")
-        absent = {f"_raise_exceptions_for_{why}": False for why in ("missing_entries", "connection_errors")}
-        try:
-            path = transformers.utils.cached_file(
-                _source(self._name), name, local_files_only=self.settings["local_files_only"], **absent
-            )
-            return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
+    @property
+    def _files(self) -> Files:
+        return Files(self._name, self.settings["local_files_only"])
 
     def _require_fit(self) -> dict[str, Any]:
         if self._model is None:
@@ -303,19 +285,7 @@ class PooledModel(nn.Module):
         pooler = getattr(model, "pooler", None)
         if isinstance(pooler, nn.Module):
             pooler.requires_grad_(False)  # unused: its weights would get no gradient
-        depths = self._depths()
-        for name, part in self.named_parameters():
-            if trained_layers != "all" and depths[name] >= int(trained_layers):
-                part.requires_grad_(False)
-        self.rates = {name: _TOP * _DECAY ** depths[name] for name in depths}
-
-    def _depths(self) -> dict[str, int]:
-        """How far below the top the layer of each parameter is: 0 in the uppermost layer and above it."""
-        names = [name for name, _ in self.named_parameters()]
-        layers = {name: int(found[1]) for name in names if (found := re.search(r"\blayers?\.(\d+)\.", name))}
-        n = max(layers.values(), default=-1) + 1
-        below = {name: n for name in names if "embedding" in name}
-        return dict.fromkeys(names, 0) | below | {name: n - 1 - layer for name, layer in layers.items()}
+        self.rates = pretrained.fine_tuned(self, trained_layers)
 
     @property
     def width(self) -> int:
@@ -349,36 +319,6 @@ class PooledModel(nn.Module):
         return weighted_sum(share, states)
 
 
-class FeatureHead(nn.Module):
-    """(n, width) → (n, width + hidden): standardised features of a pretrained network, and a layer over them.
-
-    In training, a fifth of the features is dropped: several such heads then differ, and vote better together.
-    """
-
-    def __init__(self, width: int, hidden: int = 256) -> None:
-        super().__init__()
-        self.standardise = nn.Sequential(nn.LayerNorm(width, elementwise_affine=False), nn.Dropout(0.2))
-        self.layer = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(0.3))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Both, side by side."""
-        features = self.standardise(features)
-        return torch.cat([features, self.layer(features)], dim=1)
-
-
-def _source(name: str) -> str:
-    """Where the files are: a folder, also one in an installed package of that name, or else the name for the hub."""
-    package = name.replace("-", "_")
-    if Path(name).is_dir() or not package.isidentifier():
-        return name
-    found = find_spec(package)
-    for place in (found and found.submodule_search_locations) or ():
-        for config in sorted(Path(place).rglob("config.json")):
-            if any(config.parent.glob("*.safetensors")):
-                return str(config.parent)
-    return name
-
-
 def _as_in_sentence_transformers(file: Callable[[str], Any]) -> tuple[str, int | None]:
     """How sentence-transformers pools the tokens of a model, and how many it reads; by default the mean, and None."""
     modules, read = file("modules.json"), file("sentence_bert_config.json")
@@ -405,28 +345,6 @@ def _checked(chosen: Any) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Without a progress bar for what takes a moment."""
-    log = transformers.utils.logging
-    shown = log.is_progress_bar_enabled()
-    log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            log.enable_progress_bar()
-
-
 def _require_type(model_type: Any, name: str) -> None:
     if model_type not in MODEL_TYPES:
         raise InputError(f"{name} is of type {model_type!r}; choose a text encoder: {', '.join(MODEL_TYPES)}")
-
-
-def _plain(described: Any) -> Any:
-    """A configuration without entries that are private or refer elsewhere, at every depth."""
-    if isinstance(described, list):
-        return [_plain(value) for value in described]
-    if not isinstance(described, dict):
-        return described
-    return {name: _plain(value) for name, value in described.items() if not _DROPPED.fullmatch(name)}

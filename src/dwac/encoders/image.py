@@ -29,10 +29,15 @@ from torch import Tensor, nn
 
 from dwac import _checks as checks
 from dwac.encoders import image_networks as networks
+from dwac.encoders import image_pretrained
 from dwac.encoders.base import Encoder, Recipe, array_of, require_one
+from dwac.encoders.image_pretrained import PretrainedImages
 from dwac.encoders.likeness import pixel_distances
+from dwac.encoders.pretrained import FINE_TUNED, FIXED, FeatureHead, Files, check_layers, chosen_layers
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
+from dwac.nn.shared_backbone import SharedBackbone
 
 Array = NDArray[Any]
 MOST_PIXELS = 50_000_000  # of an image file, about 8,000 × 6,000; a file of a few kilobytes can claim any number
@@ -65,6 +70,11 @@ class Seen:
         """The shape of one image in its layout."""
         return tuple(self.shape["CHW".index(axis)] for axis in self.layout)
 
+    @property
+    def bytes(self) -> bool:
+        """Whether 0 is black and 255 white. Whole numbers far below 255 (the 0 … 16 of digits) would all look black."""
+        return self.numbers == "uint8" and self.high >= 128
+
     def __str__(self) -> str:
         return f"(n, {', '.join(map(str, self.lengths))}) of {self.numbers} numbers {self.low:g} … {self.high:g}"
 
@@ -77,19 +87,32 @@ class ImageEncoder(Encoder):
     PIL images are turned upright, converted to one mode (grey if all are grey, RGBA if all have an alpha channel, else
     RGB) and resized to `size` without keeping their proportions.
 
+    A pretrained network is read from its own files, which say how large its images are and how they are normalised:
+    arrays of any size are resized on the device. Fixed, it reads each training image once, and small networks over its
+    features are trained in seconds, without a GPU. Fine-tuned, its lower layers learn more slowly than the upper ones,
+    and all more slowly than what is new. A saved model needs none of the files. Weights are read from safetensors files
+    only, and code that comes with a model is never run.
+
     Args:
-        network: "default", a short residual network; "paper", the paper's for Fashion-MNIST; "resnet18"; or
-            "timm:NAME", any network of the timm library.
+        network: "default", a short residual network; "paper", the paper's for Fashion-MNIST; "resnet18";
+            "timm:NAME", any network of the timm library; or a pretrained network of transformers or timm: a folder with
+            its config.json and safetensors files, an installed package that has such a folder, or its name on the
+            Hugging Face hub.
         augment: randomly vary training batches; "auto": for every network except the paper's.
         shift: move each image by up to this many pixels; by default a twelfth of the shorter side.
         flip: also mirror half of them left to right, and predict from each image and its mirror image. Off by default,
             because a mirrored digit or letter means something else. Turn it on for photographs, clothes, animals.
         cutout: also blank a square whose side is this share of the shorter side; by default 0.3 for images of at least
             16 pixels a side; 0 for none.
-        size: (height, width), or one number for both, for files and PIL images; by default that of the first image.
+        size: (height, width), or one number for both, for files and PIL images; by default that of the first image. A
+            pretrained network resizes any images to it; by default to the size it was trained with.
         channels: "last", "first" or "auto".
         width: channels of the default network's first stage; by default 64, or 32 for tiny images or few rows.
-        pretrained: download timm's weights. Otherwise, and when a saved model is restored, nothing is downloaded.
+        pretrained: download timm's weights for "timm:NAME". Otherwise, and when a saved model is restored, nothing is
+            downloaded.
+        trained_layers: how many of the upper layers of a pretrained network are fine-tuned, or "all"; 0: none; "auto":
+            all on a machine with a GPU if there are 2,000 images or more, else none.
+        local_files_only: False allows downloading a pretrained network from the hub.
 
     >>> encoder = ImageEncoder().fit(np.zeros((5, 28, 28), dtype=np.uint8))
     >>> encoder.transform(np.zeros((2, 28, 28), dtype=np.uint8))[0].shape
@@ -100,7 +123,7 @@ class ImageEncoder(Encoder):
 
     def __init__(
         self,
-        network: str = "default",
+        network: str | os.PathLike[str] = "default",
         *,
         augment: bool | str = "auto",
         shift: int | None = None,
@@ -110,9 +133,19 @@ class ImageEncoder(Encoder):
         channels: str = "auto",
         width: int | None = None,
         pretrained: bool = False,
+        trained_layers: int | str = "auto",
+        local_files_only: bool = True,
     ) -> None:
-        if network not in networks.NAMES and not str(network).startswith("timm:"):
-            raise InputError(f"unknown network {network!r}; choose {', '.join(networks.NAMES)} or timm:NAME")
+        network = os.fspath(network) if isinstance(network, os.PathLike) else str(network)
+        if trained_layers != "auto" and _is_built_in(network):
+            raise InputError(
+                f"trained_layers is for a pretrained network from a folder, package or hub; got network={network!r}"
+            )
+        if not _is_built_in(network) and not image_pretrained.is_place(network):
+            raise InputError(
+                f"unknown network {network!r}; choose {', '.join(networks.NAMES)} or timm:NAME, "
+                "or give the folder of a pretrained network"
+            )
         if cutout is not None and (
             isinstance(cutout, bool) or not isinstance(cutout, int | float) or not 0 <= cutout < 1
         ):
@@ -127,8 +160,11 @@ class ImageEncoder(Encoder):
             "channels": _choice(channels, "channels", "last", "first", "auto"),
             "width": None if width is None else checks.positive_int(width, "width"),
             "pretrained": _choice(pretrained, "pretrained", True, False),
+            "trained_layers": check_layers(trained_layers),
+            "local_files_only": _choice(local_files_only, "local_files_only", True, False),
         }
         self._seen: Seen | None = None
+        self._model: dict[str, Any] | None = None  # of a pretrained network: what its files say, and how it is trained
         self.recipe = _recipe(network, 0)
         self._restored = False
 
@@ -141,6 +177,8 @@ class ImageEncoder(Encoder):
         name, size = self.settings["network"], self.settings["size"]
         if name.startswith("timm:"):
             networks.find_timm(name)
+        model = None if _is_built_in(name) else image_pretrained.described(self._files, size)
+        size = size if model is None else model["input"][1:]
         data = pictures_of(X)
         if isinstance(data, list):
             array = _decoded(data, _mode(data), size)
@@ -150,7 +188,7 @@ class ImageEncoder(Encoder):
             _require_size(array.shape[1:])
         images = _tensor(array, layout, numbers)
         channels, height, wide = images.shape[1:]
-        if size not in (None, [height, wide]):
+        if model is None and size not in (None, [height, wide]):
             raise InputError(
                 f"size={size} only resizes files and PIL images; got arrays {array.shape}; resize them first"
             )
@@ -164,9 +202,12 @@ class ImageEncoder(Encoder):
         mean, std = _statistics(images)
         low, high = float(images.min()), float(images.max())
         width = self.settings["width"] or (32 if small else 64)
-        self._seen = Seen(layout, numbers, (channels, height, wide), mean, std, low, high, len(images), width)
-        self.recipe = _recipe(name, len(images))
-        self._restored = False
+        seen = Seen(layout, numbers, (channels, height, wide), mean, std, low, high, len(images), width)
+        if model is not None:
+            model["trained_layers"] = chosen_layers(self.settings["trained_layers"], len(images))
+            model["features"] = image_pretrained.features_of(self._pretrained(model, seen, self._files), seen.shape)
+        self._seen, self._model, self._restored = seen, model, False
+        self.recipe = _recipe(name, len(images), model)
         return self
 
     @property
@@ -197,6 +238,8 @@ class ImageEncoder(Encoder):
     def network(self) -> nn.Module:
         """A new backbone, (n, C, H, W) → (n, features); its first layer standardises."""
         seen = self.seen
+        if self._model is not None:
+            return self.ensemble(1) if self._fixed else self._pretrained(self._model, seen, self._new_files)
         # A restored encoder gets its weights from the saved model, so there is no need to download others.
         pretrained = self.settings["pretrained"] and not self._restored
         return networks.build(
@@ -209,6 +252,31 @@ class ImageEncoder(Encoder):
             flip=self.settings["flip"] and self._varies,
         )
 
+    def ensemble(self, size: int) -> Ensemble:
+        """Several new networks; of a pretrained one, several small networks over it."""
+        if self._model is None:
+            return super().ensemble(size)
+        shared = self._pretrained(self._model, self.seen, self._new_files)
+        return SharedBackbone(shared, [FeatureHead(self._model["features"]) for _ in range(size)], fixed=self._fixed)
+
+    def _pretrained(self, model: dict[str, Any], seen: Seen, files: Files | None) -> PretrainedImages:
+        low, high = (0.0, 255.0) if seen.bytes else (seen.low, seen.high)
+        return PretrainedImages(model, low=low, high=high, flip=self.settings["flip"] and self._varies, files=files)
+
+    @property
+    def _files(self) -> Files:
+        return Files(self.settings["network"], self.settings["local_files_only"])
+
+    @property
+    def _new_files(self) -> Files | None:
+        """Where a new network has its weights from; a restored encoder's come from the saved model."""
+        return None if self._restored else self._files
+
+    @property
+    def _fixed(self) -> bool:
+        """Whether a pretrained network stays as it is."""
+        return self._model is not None and self._model["trained_layers"] == 0
+
     @property
     def _varies(self) -> bool:
         """Whether training batches are varied."""
@@ -217,7 +285,7 @@ class ImageEncoder(Encoder):
 
     def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
         """The batch with each image moved, perhaps mirrored and partly blanked; see the arguments of the class."""
-        if not self._varies:
+        if not self._varies or self._fixed:  # a fixed network reads the images once, and its features are the inputs
             return inputs
         seen, shift = self.seen, self.settings["shift"]
         shift = max(1, round(min(seen.shape[1:]) / 12)) if shift is None else shift
@@ -229,18 +297,25 @@ class ImageEncoder(Encoder):
         """The settings, and under "seen" what fit learned (None before fit), as JSON values."""
         seen = None if self._seen is None else asdict(self._seen)
         plain = seen and {name: list(value) if isinstance(value, tuple) else value for name, value in seen.items()}
-        return {"kind": self.kind, **self.settings, "seen": plain}
+        return {"kind": self.kind, **self.settings, "seen": plain, "model": self._model}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Restore the encoder from its config; nothing is downloaded."""
-        settings = {name: value for name, value in config.items() if name not in ("kind", "seen")}
+        settings = {name: value for name, value in config.items() if name not in ("kind", "seen", "model")}
+        model = config.get("model")
+        if model is not None:  # its folder may be gone
+            image_pretrained.check(model)
+            settings = {**settings, "network": "default", "trained_layers": "auto"}
         try:
             encoder, seen = cls(**settings), config["seen"]
+            if model is not None:
+                encoder._model = model
+                encoder.settings |= {name: config[name] for name in ("network", "trained_layers")}
             if seen is not None:
                 listed = {name: tuple(seen[name]) for name in ("shape", "mean", "std")}
                 encoder._seen = Seen(**{**seen, **listed})
-                encoder.recipe = _recipe(settings["network"], encoder.seen.rows)
+                encoder.recipe = _recipe(config["network"], encoder.seen.rows, model)
         except (KeyError, TypeError) as error:
             raise InputError(f"not the config of an image encoder: {error}") from None
         encoder._restored = True
@@ -286,8 +361,7 @@ class ImageEncoder(Encoder):
     def _shown(self, images: Tensor) -> Tensor:
         """(n, 1, 3 or 4, H, W) uint8: images as a person sees them; of other numbers of channels, their mean."""
         seen = self.seen
-        # Whole numbers far below 255 (the 0 … 16 of scikit-learn's digits) would all look black.
-        if seen.numbers != "uint8" or seen.high < 128:
+        if not seen.bytes:
             scale = 255 / ((seen.high - seen.low) or 1.0)
             images = ((images.float() - seen.low) * scale).clamp(0, 255).round().to(torch.uint8)
         if seen.shape[0] not in _MODES:
@@ -315,7 +389,14 @@ class ImageEncoder(Encoder):
         return torch.from_numpy(pixels).movedim(-1, 1).contiguous()
 
 
-def _recipe(network: str, rows: int) -> Recipe:
+def _is_built_in(network: str) -> bool:
+    """Whether a network is one of ours or named by timm, not one with files of its own."""
+    return network in networks.NAMES or network.startswith("timm:")
+
+
+def _recipe(network: str, rows: int, model: dict[str, Any] | None = None) -> Recipe:
+    if model is not None:
+        return FIXED if model["trained_layers"] == 0 else FINE_TUNED
     if network == "paper":
         return Recipe(50, batch_size=128, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
     # The examples of a batch vote on each other, so batches are large; small data still get some 25 steps per epoch.

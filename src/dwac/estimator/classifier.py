@@ -69,7 +69,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
     Args:
         encoder: "auto" looks at X: a DataFrame or 2-D array is a table, 3-D or 4-D arrays and image files are images,
             strings are texts. Or name it: "tabular", "image", "text"; with a network: "tabular:paper",
-            "image:resnet18"; "huggingface:FOLDER". Or give an `Encoder` with its own settings, or any nn.Module.
+            "image:resnet18"; a pretrained one: "image:FOLDER", "huggingface:FOLDER". Or give an `Encoder` with its own
+            settings, or any nn.Module.
         head: "dwac", or "softmax": the same network with a softmax, for comparison.
         kernel: how votes fall with distance: "gaussian", "laplace" or "inverse_quadratic".
         embedding_size: |h|, for each network of the ensemble.

@@ -95,7 +95,9 @@ def pack(
         "ended": clf.history_.attrs.get("ended"),
         "raw_feature_weight": getattr(clf.model_, "raw_feature_weight", 0.0),
         "novelty": None,
-        "ensemble_size": 1 if isinstance(clf.encoder_, ModuleEncoder) else clf.model_.ensemble_size,
+        "ensemble_size": 1
+        if isinstance(clf.encoder_, ModuleEncoder)
+        else clf.model_.ensemble_size - clf.encoder_.n_beside,
         "without_record": [],
         "condensed": False,
         "agreement": None,
@@ -216,7 +218,7 @@ def encoder_of(config: Mapping[str, Any]) -> Encoder:
     if "shards" in learned and kind not in SHARDED:
         raise StorageError(f"an encoder for {kind!r} has no shards; restore the folder from a copy")
     encoder: Encoder = (SHARDED if "shards" in learned else ENCODERS)[kind].from_config(learned)
-    if isinstance(encoder, HuggingFaceEncoder):
+    if isinstance(encoder, HuggingFaceEncoder | ImageEncoder):
         encoder.settings["local_files_only"] = True  # a folder must not decide what is downloaded
     return encoder
 
@@ -270,7 +272,7 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     held = _stored_networks(tensors)
     if ensemble_size > 1 and ensemble_size != held:
         raise StorageError(f"its config has {ensemble_size} networks; {held} are stored")
-    joined = len(module) if isinstance(module, Ensemble) else ensemble_size
+    joined = len(module) if isinstance(module, Ensemble) else ensemble_size + encoder.n_beside
     # Not from the recipe, which may have changed since.
     asked = None if isinstance(encoder, Sharded) else config["settings"]["embedding_size"]
     size = asked or len(tensors["embedding.bias"]) // joined

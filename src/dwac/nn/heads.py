@@ -141,12 +141,23 @@ class _Head(nn.Module):
             raise InputError(f"factor must be a finite number above 0; got {factor!r}")
         self._scale(float(factor))
 
+    @torch.no_grad()
+    def scale_members(self, factors: Tensor) -> None:
+        """Multiply what each network of an ensemble gives, h_m or logits, by a factor of its own, (M,), in place."""
+        for parameter in self._last:
+            parameter.view(self.ensemble_size, -1).mul_(factors.to(parameter)[:, None])
+
+    @property
+    def _last(self) -> list[nn.Parameter]:
+        """The parameters of the last layer, which scales."""
+        return list(self.embedding.parameters())
+
     def _scale(self, factor: float) -> None:
         if isinstance(self.embedding, nn.LazyLinear):
             raise InputError(
                 "the embedding layer must have a size before it can be scaled; run one batch through the model first"
             )
-        for parameter in self.embedding.parameters():
+        for parameter in self._last:
             parameter.mul_(factor)
 
 
@@ -379,6 +390,17 @@ class WeightedAverage(_Head):
         if refs is not None and scaled is not None:
             refs._state = replace(refs._state, embeddings=scaled)  # in place: others may hold this very set
 
+    @torch.no_grad()
+    def scale_members(self, factors: Tensor) -> None:
+        """Multiply each network's h_m by a factor of its own, (M,), in place, and the references' with it."""
+        super().scale_members(factors)
+        self.references = self.references.replaced(embeddings=self.weighed(self.references.embeddings, factors))
+
+    def weighed(self, h: Tensor, factors: Tensor) -> Tensor:
+        """Embeddings in which each network's h_m is multiplied by its factor."""
+        each = factors.to(h).repeat_interleave(self.embedding_size // self.ensemble_size)
+        return h * F.pad(each, (0, h.shape[1] - len(each)), value=1.0)
+
     @property
     def references(self) -> ReferenceSet:
         """The references that vote. Editing them (add, remove, relabel) changes predictions at once."""
@@ -533,13 +555,10 @@ class SoftmaxTwin(_Head):
             return F.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(dim=-1)
         return (outputs - wanted).square().mean(dim=-1)
 
-    def _scale(self, factor: float) -> None:
-        last = list(self.logits.parameters())
-        if not last:
-            return super()._scale(factor)
-        for parameter in last:
-            parameter.mul_(factor)
-        return None
+    @property
+    def _last(self) -> list[nn.Parameter]:
+        """The parameters of the layer that makes the logits."""
+        return list(self.logits.parameters()) or super()._last
 
     def remember(self, loader: Iterable[Any]) -> None:
         """A softmax needs no references: this does nothing."""

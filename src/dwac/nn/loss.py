@@ -24,15 +24,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.kernels import full_precision, get_kernel, log_weights
 
 # Cells of the (n, m) matrix of log-weights held at a time: what fits the cache, what fits a GPU next to a network.
-_CELLS = {"cpu": 2**18}
+_CELLS = {"cpu": 2**17}
 _MOST_CELLS = 2**26
 _MARGIN = 20  # by which the log of the smallest share exceeds that of the smallest float, as shares are multiplied
+_FAINT = 1e-18  # weight of the own class, relative to the nearest voter, below which it is weighed by itself
 
 
 class Support(NamedTuple):
@@ -170,7 +170,7 @@ class _Voters(NamedTuple):
             ids = None  # all differ: only the diagonal must not vote, which is much cheaper to mask
         return _Voters(y, y, ids, ids)
 
-    def own(self, rows: slice) -> Tensor | None:
+    def own(self, rows: slice | Tensor) -> Tensor | None:
         """Which voters are the example itself, (rows, m); None if that is the diagonal."""
         return None if self.ids is None or self.ref_ids is None else self.ids[rows, None] == self.ref_ids
 
@@ -217,25 +217,21 @@ class _GaussianVote(torch.autograd.Function):
         losses, counted = [], []
         with full_precision(h.device):
             ref_h = h if extra is None else torch.cat([h, extra])
-            ref_h = ref_h - ref_h.mean(dim=0)
+            lifted = ref_h.new_ones(len(ref_h), ref_h.shape[1] + 1)  # (h_i, 1): the ones accumulate the sums of G
+            ref_h = torch.sub(ref_h, ref_h.mean(dim=0), out=lifted[:, :-1])
             squared = ref_h.square().sum(dim=1)
-            lifted = F.pad(ref_h, (0, 1), value=1.0)  # (h_i, 1): the ones accumulate the sums of G
             pulls = torch.zeros_like(lifted)  # Σ_i (G_ji + G_ij) (h_i, 1)
             step = max(1, _CELLS.get(h.device.type, _MOST_CELLS) // len(ref_h))
             for rows in (slice(start, min(start + step, n)) for start in range(0, n, step)):
-                log_w = masks.others(ref_h, squared, rows)
-                p, nearest = _shares(log_w)
                 if averaged is None:
-                    q, nearest_same = _shares(masks.same_class(log_w, rows))
-                    # log Σ w is the largest log w minus the log of its softmax, which is never below 1/m.
-                    losses.append(nearest - nearest_same + (q.amax(dim=1) / p.amax(dim=1)).log())
-                    difference, heard = p.sub_(q), nearest_same
+                    vote = masks.weigh if masks.classes is None else masks.vote
+                    loss, difference, has_voters = vote(ref_h, squared, rows)
                 else:
+                    p, nearest = _shares(masks.others(ref_h, squared, rows))
                     loss, difference = _averaged(p, averaged[voters.ref_y], averaged[voters.y[rows]])
-                    losses.append(loss)
-                    heard = nearest
-                has_voters = (heard > masks.silent / 2).to(h.dtype)
-                counted.append(has_voters if weights is None else has_voters * weights[rows])
+                    has_voters = nearest > masks.silent / 2
+                losses.append(loss)
+                counted.append(has_voters.to(h.dtype) if weights is None else has_voters * weights[rows])
                 if wanted:
                     counts = counted[-1][:, None]
                     pulls[rows].addcmul_(difference @ lifted, counts)
@@ -268,8 +264,13 @@ def _shares(log_w: Tensor) -> tuple[Tensor, Tensor]:
     """
     nearest = log_w.amax(dim=-1)
     if log_w.device.type == "cpu":
-        log_w = torch.maximum(log_w, nearest[..., None] + (math.log(torch.finfo(log_w.dtype).tiny) + _MARGIN))
+        log_w = torch.maximum(log_w, nearest[..., None] + _least(log_w.dtype))
     return torch.softmax(log_w, dim=-1), nearest
+
+
+def _least(dtype: torch.dtype) -> float:
+    """The log of the smallest share."""
+    return math.log(torch.finfo(dtype).tiny) + _MARGIN
 
 
 def _averaged(p: Tensor, ref_v: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -360,15 +361,56 @@ class _Masks:
         self.voters, self.log_likeness = voters, log_likeness
         self.silent = torch.finfo(dtype).min / 4
         self.barrier: Tensor | None = None
-        if voters.y.device.type == "cpu":  # there, adding rows of this is three times as fast as comparing and filling
-            names, self.codes = voters.ref_y.unique(return_inverse=True)
+        self.classes: Tensor | None = None
+        if voters.y.device.type == "cpu":  # there, copying rows of a table is three times as fast as comparing
+            names, self.codes, counts = _encoded(voters.ref_y)
             if log_likeness is not None:
                 self.barrier = log_likeness[names][:, voters.ref_y]
                 return
-            self.barrier = torch.full((len(names), len(self.codes)), self.silent, dtype=dtype)
-            self.barrier.scatter_(0, self.codes[None], 0.0)
+            self.classes = torch.zeros(len(names), len(self.codes), dtype=dtype)
+            self.classes.scatter_(0, self.codes[None], 1.0)
+            self.several = counts > 1
 
-    def others(self, ref_h: Tensor, squared: Tensor, rows: slice) -> Tensor:
+    def vote(self, ref_h: Tensor, squared: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Of rows j: the loss, its gradient P - Q in the logs of the weights, and whether others have j's label.
+
+        The weights of j's class are among those of all others, so one exponential per pair is enough. With the sums s
+        over the class and r over the rest, the loss is log(1 + r / s). P - Q is P in the rest, and -P r / s in the
+        class: precise, however small r is. Where s is so small that its terms may be too small for a float, the class
+        is weighed by itself (`weigh`).
+        """
+        assert self.classes is not None
+        w = self.others(ref_h, squared, rows)
+        w.sub_(w.amax(dim=1, keepdim=True)).clamp_min_(_least(w.dtype)).exp_()
+        same = self.classes.index_select(0, self.codes[rows])
+        own = self.voters.own(rows)
+        if own is None:
+            heard = self.several[self.codes[rows]]
+        else:
+            same.masked_fill_(own, 0.0)
+            heard = same.amax(dim=1) > 0
+        s = same.mul_(w).sum(dim=1).masked_fill_(~heard, 1.0)
+        rest = w.sub_(same)
+        r = rest.sum(dim=1)
+        ratio = r / s
+        difference = rest.addcmul_(same, ratio[:, None], value=-1).mul_((r + s).reciprocal_()[:, None])
+        losses = ratio.log1p()
+        faint = s < _FAINT
+        if faint.any():
+            few = faint.nonzero()[:, 0]
+            losses[few], difference[few], _ = self.weigh(ref_h, squared, few + rows.start)
+        return losses, difference, heard
+
+    def weigh(self, ref_h: Tensor, squared: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for any rows; voters for the own label have exponentials, and a unit, of their own."""
+        log_w = self.others(ref_h, squared, rows)
+        p, nearest = _shares(log_w)
+        q, nearest_same = _shares(self.same_class(log_w, rows))
+        # log Σ w is the largest log w minus the log of its softmax, which is never below 1/m.
+        losses = nearest - nearest_same + (q.amax(dim=1) / p.amax(dim=1)).log()
+        return losses, p.sub_(q), nearest_same > self.silent / 2
+
+    def others(self, ref_h: Tensor, squared: Tensor, rows: slice | Tensor) -> Tensor:
         """log w_ji + ‖h_j‖² where i ≠ j: (rows, m)."""
         # log w_ji = 2 h_j·h_i - ‖h_i‖² - ‖h_j‖², where the last term is the same for all i and cancels. Leaving it
         # out keeps small numbers small if j is far away. Squared distances ≥ 0 mean that the result is ≤ ‖h_j‖².
@@ -376,16 +418,27 @@ class _Masks:
         own = self.voters.own(rows)
         if own is not None:
             return log_w.masked_fill_(own, self.silent)
+        if isinstance(rows, Tensor):
+            return log_w.scatter_(1, rows[:, None], self.silent)
         log_w.diagonal(rows.start).fill_(self.silent)
         return log_w
 
-    def same_class(self, log_w: Tensor, rows: slice) -> Tensor:
+    def same_class(self, log_w: Tensor, rows: slice | Tensor) -> Tensor:
         """The same, in place, where i also has the label of j; with a likeness of labels, as far as i's is like it."""
         if self.barrier is not None:
             return log_w.add_(self.barrier.index_select(0, self.codes[rows]))
         if self.log_likeness is not None:
             return log_w.add_(self.log_likeness[self.voters.y[rows]].index_select(1, self.voters.ref_y))
         return log_w.masked_fill_(self.voters.y[rows, None] != self.voters.ref_y, self.silent)
+
+
+def _encoded(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Labels as numbers 0 … C-1: the label of each number, the number of each example, and how many have it."""
+    low, high = (int(end) for end in y.aminmax())
+    if low < 0 or high > len(y) + 64:
+        return y.unique(return_inverse=True, return_counts=True)  # type: ignore[no-any-return]
+    counts = torch.bincount(y)  # already such numbers, and few: no sorting
+    return torch.arange(len(counts)), y, counts
 
 
 @cache
@@ -451,7 +504,8 @@ def check_tensors(**tensors: Any) -> None:
 
 def check_finite(h: Tensor, name: str) -> None:
     """Raise on NaN or infinity; checked only on a CPU, because a GPU would have to wait."""
-    if h.device.type == "cpu" and not bool(torch.isfinite(h).all()):
+    # The sum is quick and tells nearly always. It may also be infinite if no number is.
+    if h.device.type == "cpu" and not math.isfinite(h.detach().sum()) and not bool(torch.isfinite(h).all()):
         raise NonFiniteError(f"{name} must be finite; got NaN or infinity; check the inputs and the learning rate")
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dwac.nn.ensemble import Ensemble, features_of
 
@@ -19,14 +20,36 @@ class SharedBackbone(Ensemble):
 
     With `fixed`, f stays as it is: it gets no gradients and is always in evaluation mode, so its features of a training
     set can be computed once, before training (`dwac.training.fixed_features`).
+
+    Args:
+        shared: f.
+        members: networks that take the features of f.
+        fixed: whether f stays as it is.
+        beside: networks that take other inputs, those after the `n_inputs` of f. They are members, too; the features of
+            all are padded with zeros to one length.
+        n_inputs: how many inputs f takes; None: all.
+        rate: the learning rate of those, as a multiple of the members'.
     """
 
-    def __init__(self, shared: nn.Module, members: Iterable[nn.Module], *, fixed: bool = False) -> None:
+    def __init__(
+        self,
+        shared: nn.Module,
+        members: Iterable[nn.Module],
+        *,
+        fixed: bool = False,
+        beside: Iterable[nn.Module] = (),
+        n_inputs: int | None = None,
+        rate: float = 1.0,
+    ) -> None:
         super().__init__(members)
-        self.shared, self.fixed = shared, fixed
-        self.given = False  # whether the inputs are the features of f
+        self.shared, self.fixed, self.beside = shared, fixed, nn.ModuleList(beside)
+        self.n_inputs, self.rate = n_inputs, rate
+        self.given = False  # whether the features of f are given, instead of its inputs
         if fixed:
             shared.requires_grad_(False).eval()
+
+    def __len__(self) -> int:
+        return len(self.members) + len(self.beside)
 
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for a fixed network."""
@@ -35,10 +58,26 @@ class SharedBackbone(Ensemble):
             self.shared.eval()
         return self
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor:
         """(n, M, features)."""
-        features = args[0] if self.given else features_of(self.shared(*args, **kwargs))
-        return torch.stack([member(features) for member in self.members], dim=1)
+        n = 1 if self.given else self.n_inputs
+        own, others = inputs[:n], inputs[len(inputs) if n is None else n :]
+        features = own[0] if self.given else features_of(self.shared(*own))
+        parts = [member(features) for member in self.members]
+        parts += [self._of_others(network, others) for network in self.beside]
+        width = max(part.shape[1] for part in parts)
+        return torch.stack([F.pad(part, (0, width - part.shape[1])) for part in parts], dim=1)
+
+    def _of_others(self, network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+        """The features of a network beside f; for predictions on a CPU row by row, so that each rounds as if alone."""
+        if self.training or inputs[0].is_cuda or len(inputs[0]) <= 1:
+            return features_of(network(*inputs))
+        _, places = torch.unique(torch.cat([part.double() for part in inputs], dim=1), dim=0, return_inverse=True)
+        firsts = places.new_full((int(places.max()) + 1,), len(places)).scatter_reduce(
+            0, places, torch.arange(len(places)), "amin"
+        )
+        alone = [features_of(network(*(part[i : i + 1] for part in inputs))) for i in firsts.tolist()]
+        return torch.cat(alone)[places]
 
     @property
     def first(self) -> Any:
@@ -47,5 +86,6 @@ class SharedBackbone(Ensemble):
 
     @property
     def rates(self) -> dict[str, float]:
-        """The learning rates of the shared network's parameters, as shares of the members'."""
-        return {f"shared.{name}": rate for name, rate in getattr(self.shared, "rates", {}).items()}
+        """The learning rates of its parameters, as shares of the members'."""
+        shared = {f"shared.{name}": rate for name, rate in getattr(self.shared, "rates", {}).items()}
+        return shared | {f"beside.{name}": self.rate for name, _ in self.beside.named_parameters()}

@@ -16,11 +16,12 @@ from dwac.paper.fit import current, stale
 from dwac.paper.records import Records, default_folder
 from dwac.paper.report import write_report
 from dwac.paper.runner import Outcome, run, select
-from dwac.paper.settings import DATASETS
+from dwac.paper.settings import DATASETS, SOURCES
 
 __all__ = [
     "DATASETS",
     "EXPERIMENTS",
+    "SOURCES",
     "Case",
     "Outcome",
     "PaperError",

@@ -10,7 +10,7 @@ from dwac.errors import InputError
 from dwac.paper import settings
 from dwac.paper.variants import TRIED
 
-ALL_HEADS = (*settings.HEADS, *settings.PEERS.values())
+ALL_HEADS = (*settings.HEADS, *(peer for peers in settings.PEERS.values() for peer in peers))
 
 
 class PaperError(InputError):
@@ -27,7 +27,7 @@ class Case:
 
     dataset: str
     setting: str  # "paper": the paper's model; "best": ours
-    head: str  # "dwac", "softmax", or a peer: "xgboost", "svm"
+    head: str  # "dwac", "softmax", or a peer: "xgboost", "lightgbm", "catboost", "svm"
     trial: int = 0
     embedding_size: int | None = None  # None: as in the setting
     without: int | None = None  # a class left out of training, counted from 0
@@ -53,9 +53,9 @@ class Case:
 
     @property
     def quick(self) -> bool:
-        """Whether a quick run includes it: one trial, a few embedding sizes, each variant on one dataset."""
+        """Whether a quick run includes it: the paper's data, one trial, few sizes, each variant on one dataset."""
         changed = self.variant is None or self.dataset == TRIED[self.variant].datasets[0]
-        return self.trial == 0 and self.embedding_size in (None, 2, 8) and changed
+        return self.dataset in settings.DATASETS and self.trial == 0 and self.embedding_size in (None, 2, 8) and changed
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields, as stored in the record."""
@@ -74,10 +74,10 @@ def plain_cases(
 ) -> Iterator[Case]:
     """The cells of Table 2 for these datasets: every setting, head and trial."""
     for name in names:
-        source = settings.DATASETS[name]
+        source = settings.SOURCES[name]
         for trial in range(source.trials):
-            for setting in settings.SETTINGS:
-                wanted = [*heads, *([source.peer] if peers and setting == "best" and source.peer else [])]
+            for setting in settings.SETTINGS if name in settings.DATASETS else ("best",):
+                wanted = [*heads, *(source.peers if peers and setting == "best" else ())]
                 yield from (Case(name, setting, head, trial) for head in wanted)
 
 
@@ -95,7 +95,7 @@ def chosen(given: Iterable[str] | str | None, known: Iterable[str], what: str) -
 
 def known(case: Case) -> None:
     """Raise `PaperError` if a name in the case is unknown."""
-    chosen(case.dataset, settings.DATASETS, "dataset")
+    chosen(case.dataset, settings.SOURCES, "dataset")
     chosen(case.setting, settings.SETTINGS, "setting")
     chosen(case.head, ALL_HEADS, "head")
     if case.variant is not None:

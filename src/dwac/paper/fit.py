@@ -17,8 +17,8 @@ from dwac import metrics
 from dwac.conformal import Calibration, nonconformity, true_label_scores
 from dwac.encoders import Encoder, ImageEncoder, TabularEncoder, TextEncoder
 from dwac.estimator.classifier import DWACClassifier
-from dwac.nn import WeightedAverage
-from dwac.paper import peers
+from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.paper import peers, post_hoc
 from dwac.paper.cases import Case
 from dwac.paper.records import Record, code, rounded
 from dwac.paper.rows import Ints, Library, Trial, rows
@@ -86,10 +86,22 @@ class Fitted:
         model = self.clf.model_
         if isinstance(model, WeightedAverage):
             return model.references.embeddings, model.references.labels
+        features, y = self.training_features
+        return post_hoc.embeddings(model, features), y
+
+    @cached_property
+    def training_features(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features (m, d) of a softmax classifier and labels of the rows that it was trained on."""
         held = np.union1d(self.clf.validation_ids_, self.clf.calibration_ids_)
         learned = np.setdiff1d(np.arange(len(self.trial.y)), held)
-        h = torch.as_tensor(self.embed(rows(self.trial.X, learned))).to(model.device)
-        return h, torch.as_tensor(self.trial.y[learned]).to(model.device)
+        features = self.features(rows(self.trial.X, learned))
+        return features, torch.as_tensor(self.trial.y[learned]).to(features.device)
+
+    def features(self, X: Any) -> torch.Tensor:
+        """What the last layer of a softmax classifier reads, (n, d)."""
+        model = self.clf.model_
+        assert isinstance(model, SoftmaxTwin)
+        return post_hoc.features(model, self.clf.encoder_.transform(X))
 
     def p_values(self, kind: str, votes: Floats, *, by_class: bool = False) -> Floats:
         """p-values (n, K) of any votes, by nonconformity "weights" or "probability"; `by_class`: class-conditional."""

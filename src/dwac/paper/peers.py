@@ -1,4 +1,4 @@
-"""The models that a user would otherwise choose: XGBoost for tables, a linear SVM on TF-IDF for texts.
+"""The models that a user would otherwise choose: boosted trees for tables, a linear SVM on TF-IDF for texts.
 
 Each is tuned on a fifth of the training rows (`dwac.paper.tuning`), then trained on all of them.
 """
@@ -13,11 +13,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from dwac.paper.settings import BOOSTED
 from dwac.paper.tuning import Journal, Scored, Tuned, Values, hill_climb
 
 Ints = NDArray[np.int64]
+Rows = tuple[Any, Ints]  # X and y
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class Peer:
 
 def why_missing(peer: str) -> str | None:
     """Why a peer cannot run and what to do; None if it can."""
-    if peer == "xgboost" and importlib.util.find_spec("xgboost") is None:
-        return "the peer xgboost needs the package of that name: pip install 'dwac[bench]'"
+    if peer in BOOSTED and importlib.util.find_spec(peer) is None:
+        return f"the peer {peer} needs the package of that name: pip install 'dwac[bench]'"
     return None
 
 
@@ -43,28 +46,103 @@ def xgboost(X: Any, y: Ints, seed: int, settings: Values, journal: Journal | Non
     """XGBoost with histograms; settings and number of rounds by the log loss on held-out rows."""
     import xgboost as xgb
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    fixed = {"tree_method": "hist", "enable_categorical": True, "random_state": seed, "n_jobs": cores}
-    fixed |= settings["fixed"]
+    fixed = {"tree_method": "hist", "enable_categorical": True, "random_state": seed, "n_jobs": _cores()}
+
+    def fit(values: Values, train: Rows, held: Rows | None) -> tuple[Any, Scored]:
+        stops = {} if held is None else {"early_stopping_rounds": settings["early_stopping"]}
+        model = xgb.XGBClassifier(**fixed, **values, **stops)
+        model.fit(*train, eval_set=None if held is None else [held], verbose=False)
+        found = {"loss": float(model.best_score), "n_estimators": int(model.best_iteration) + 1} if held else {}
+        return model, found
+
+    def margins(model: Any, X: Any) -> Any:
+        return model.predict(X, output_margin=True)
+
+    return _boosted(X, y, seed, settings, journal, fit, margins, ("xgboost", "xgboost-cpu"))
+
+
+def lightgbm(X: Any, y: Ints, seed: int, settings: Values, journal: Journal | None = None) -> Peer:
+    """LightGBM; settings and number of rounds by the log loss on held-out rows."""
+    import lightgbm as lgb
+
+    fixed = {"random_state": seed, "n_jobs": _cores(), "verbose": -1}
+
+    def fit(values: Values, train: Rows, held: Rows | None) -> tuple[Any, Scored]:
+        model = lgb.LGBMClassifier(**fixed, **values)
+        if held is None:
+            return model.fit(*train), {}
+        stop = lgb.early_stopping(settings["early_stopping"], verbose=False)
+        model.fit(*train, eval_X=held[0], eval_y=held[1], callbacks=[stop])
+        (loss,) = model.best_score_["valid_0"].values()
+        return model, {"loss": float(loss), "n_estimators": int(model.best_iteration_)}
+
+    def margins(model: Any, X: Any) -> Any:
+        return model.predict(X, raw_score=True)
+
+    return _boosted(X, y, seed, settings, journal, fit, margins, ("lightgbm",))
+
+
+def catboost(X: Any, y: Ints, seed: int, settings: Values, journal: Journal | None = None) -> Peer:
+    """CatBoost; settings and number of rounds by the log loss on held-out rows. A gap is a category of its own."""
+    import catboost as cat
+
+    categories = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
+    fixed = {"random_seed": seed, "thread_count": _cores(), "cat_features": categories}
+    fixed |= {"verbose": False, "allow_writing_files": False}
+
+    def named(X: Any) -> Any:
+        return X.astype(dict.fromkeys(categories, object)).fillna(dict.fromkeys(categories, "missing"))
+
+    def fit(values: Values, train: Rows, held: Rows | None) -> tuple[Any, Scored]:
+        model = cat.CatBoostClassifier(**fixed, **values)
+        if held is None:
+            return model.fit(named(train[0]), train[1]), {}
+        stop = settings["early_stopping"]
+        model.fit(named(train[0]), train[1], eval_set=(named(held[0]), held[1]), early_stopping_rounds=stop)
+        (loss,) = model.get_best_score()["validation"].values()
+        return model, {"loss": float(loss), "n_estimators": int(model.get_best_iteration()) + 1}
+
+    def margins(model: Any, X: Any) -> Any:
+        return model.predict(named(X), prediction_type="RawFormulaVal")
+
+    return _boosted(X, y, seed, settings, journal, fit, margins, ("catboost",))
+
+
+def _boosted(
+    X: Any,
+    y: Ints,
+    seed: int,
+    settings: Values,
+    journal: Journal | None,
+    fit: Callable[[Values, Rows, Rows | None], tuple[Any, Scored]],
+    margins: Callable[[Any, Any], Any],
+    packages: tuple[str, ...],
+) -> Peer:
+    """Trees that are added round by round: tuned on held-out rows, where they stop early, then trained on all rows.
+
+    fit: a model of these values, and its score if it stops on held-out rows. margins: of a model, for rows X.
+    """
     held, kept = _held_out(len(y), seed)
 
     def measure(values: Values) -> Scored:
-        stops = {"n_estimators": settings["rounds"], "early_stopping_rounds": settings["early_stopping"]}
-        model = xgb.XGBClassifier(**fixed, **values, **stops)
-        model.fit(X.iloc[kept], y[kept], eval_set=[(X.iloc[held], y[held])], verbose=False)
-        return {"loss": float(model.best_score), "n_estimators": int(model.best_iteration) + 1}
+        most = settings["fixed"] | values | {"n_estimators": settings["rounds"]}
+        return fit(most, (X.iloc[kept], y[kept]), (X.iloc[held], y[held]))[1]
 
     tuned = _tuned(settings, measure, journal)
     rounds = tuned.found["n_estimators"]
     edges = [*tuned.edges, *(["n_estimators"] if rounds > settings["rounds"] - settings["early_stopping"] else [])]
-    model = xgb.XGBClassifier(**fixed, **tuned.best, n_estimators=rounds).fit(X, y)
+    best = {**tuned.best, **settings["fixed"], "n_estimators": rounds}
+    model, _ = fit(best, (X, y), None)
 
-    def margins(X: Any) -> NDArray[np.float64]:
-        raw = np.asarray(model.predict(X, output_margin=True), dtype=np.float64)
+    def by_class(X: Any) -> NDArray[np.float64]:
+        raw = np.asarray(margins(model, X), dtype=np.float64)
         return raw if raw.ndim == 2 else np.stack([np.zeros_like(raw), raw], axis=1)
 
-    best = {**tuned.best, **settings["fixed"], "n_estimators": rounds}
-    return Peer(model.predict, margins, best, tuned.tried, edges, ("xgboost", "xgboost-cpu"))
+    return Peer(lambda X: by_class(X).argmax(axis=1), by_class, best, tuned.tried, edges, packages)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def svm(X: list[str], y: Ints, seed: int, settings: Values, journal: Journal | None = None) -> Peer:
@@ -105,4 +183,4 @@ def _held_out(n: int, seed: int) -> tuple[Ints, Ints]:
     return order[: n // 5], order[n // 5 :]
 
 
-FITTERS: dict[str, Callable[..., Peer]] = {"xgboost": xgboost, "svm": svm}
+FITTERS: dict[str, Callable[..., Peer]] = {"xgboost": xgboost, "lightgbm": lightgbm, "catboost": catboost, "svm": svm}

@@ -56,8 +56,9 @@ CREDIBILITY_OUTSIDE: Cells = {"covertype": {"softmax": 0.9, "dwac": 0.2}}
 
 # Our targets. Accuracy in the setting "best"; the paper's model at most this many points behind its softmax twin.
 ACCURACY_TARGETS = {
-    "adult": 0.870,
-    "covertype": 0.977,
+    "adult": 0.872,
+    "adult_all": 0.875,
+    "covertype": 0.979,
     "fashion_mnist": 0.950,
     "cifar10": 0.960,
     "stackoverflow": 0.915,

@@ -11,12 +11,12 @@ from os import PathLike
 from pathlib import Path
 
 from dwac.paper import figures, published
-from dwac.paper.cases import ALL_HEADS, PaperError, plain_cases
+from dwac.paper.cases import ALL_HEADS, Case, PaperError, plain_cases
 from dwac.paper.catalogue import EXPERIMENTS
 from dwac.paper.fit import current, stale
 from dwac.paper.records import Record, Records, write_text
 from dwac.paper.runner import select
-from dwac.paper.settings import DATASETS, SETTINGS
+from dwac.paper.settings import DATASETS, SETTINGS, SOURCES
 from dwac.paper.tables import FIGURES, NOT_RUN, STALE, Found, Section, Value, mark, paragraphs, table, verdict
 
 
@@ -45,12 +45,14 @@ SUBSTITUTIONS = (  # the research code is github.com/dallascard/DWAC
     "words by their frequency; here all words have the same probability.)",
     "Out-of-distribution images are standardised like the training images, by the mean and standard deviation of each "
     "channel. The research code uses those of MNIST for its digits, and none for Tiny Images.",
-    "Texts are split into words by our own tokeniser, instead of spaCy's, and converted to lower case; at most the "
-    "first 400 words of a text are read (our best models: 800 for IMDB).",
-    "Word vectors are GloVe's with 100 dimensions and about 79,000 words, instead of 300 dimensions and 400,000 words; "
-    "words without a vector start uniformly at random.",
+    "Texts are split into words by our own tokeniser and converted to lower case. The research code uses spaCy's, "
+    "keeps upper case, removes tags, and gives every training word a vector of its own, however rare. Texts are read "
+    "whole, but for the longest in 1,000 (our best models: 800 words of IMDB's).",
+    "Word vectors are GloVe's with 100 dimensions and about 79,000 words, instead of 300 dimensions and 400,000 words: "
+    "without a, i, n't, 's and all numbers. Words without a vector start uniformly at random, in a narrower "
+    "range than the research code's.",
     "Without an official test set, each trial draws a new tenth of the rows. The research code takes every tenth "
-    "sentence of Subjectivity.",
+    "sentence of Subjectivity, in all trials: see *every tenth* below.",
     "AdamW without weight decay follows a one-cycle schedule up to the published learning rate, instead of Adam at "
     "that rate. Texts train to the end of the schedule (50 epochs, IMDB 12); CIFAR-10 has at most 30 epochs.",
     "The mean of ‖h‖² has a penalty of 0.001, and the scale of h (of the logits for a softmax) is fitted on validation "
@@ -74,7 +76,7 @@ def header(found: Found) -> str:
         "best* are settings chosen on validation rows; exceptions are marked *not blind* next to the verdicts. With an "
         "official test set, trials differ only by seed; otherwise each trial draws a new tenth of the rows as its test "
         "set. All models of a trial use the same rows.",
-        _circumstances(found, len(select(quick=quick))),
+        _circumstances(found, select(quick=quick)),
         f"{len(other)} records were made with settings other than the current ones; run again: {', '.join(other)}."
         if other
         else "",
@@ -83,19 +85,20 @@ def header(found: Found) -> str:
     )
 
 
-def _circumstances(found: Found, planned: int) -> str:
+def _circumstances(found: Found, planned: list[Case]) -> str:
     if not found.by_case:
         return f"No records: everything is {NOT_RUN}."
     records = list(found.by_case.values())
     dates = sorted(record["date"][:10] for record in records)
-    absent = [source.title for name, source in DATASETS.items() if all(r["case"]["dataset"] != name for r in records)]
+    gone = {case.dataset for case in planned} - {record["case"]["dataset"] for record in records}
+    absent = [source.title for name, source in SOURCES.items() if name in gone]
     versions: dict[str, set[str]] = defaultdict(set)
     for record in records:
         for name, version in record["versions"].items():
             versions[name].add(version)
     old = len(found.stale)
     lines = [
-        f"{len(records)} records of {planned} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
+        f"{len(records)} records of {len(planned)} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
         f"Measured on {'; '.join(sorted({_device(record) for record in records}))}.",
         f"{_commits(records)}.",
         f"With {', '.join(' '.join([name, ' or '.join(sorted(of))]) for name, of in versions.items())}.",
@@ -133,10 +136,10 @@ def times(found: Found) -> Section:
         if case.plain:
             seconds = Value.of(_seconds(record), case in found.stale)
             sums[case.dataset, case.setting, case.head, _device(record)].append(seconds)
-    order = [*DATASETS, *SETTINGS, *ALL_HEADS]
+    order = [*SOURCES, *SETTINGS, *ALL_HEADS]
     rows = [
         [
-            DATASETS[name].title,
+            SOURCES[name].title,
             setting,
             head,
             device,
@@ -155,7 +158,8 @@ def times(found: Found) -> Section:
 
 def _totals(found: Found) -> Iterable[str]:
     """The total for the paper's models, by device, compared with our claim."""
-    wanted = [case for case in plain_cases(published.ACCURACY_TARGETS) if case.setting == "paper"]
+    available = [name for name in published.ACCURACY_TARGETS if name in DATASETS]
+    wanted = [case for case in plain_cases(available) if case.setting == "paper"]
     by_device: dict[str, list[Record]] = defaultdict(list)
     for case in wanted:
         if (record := found.by_case.get(case)) is not None:
@@ -169,7 +173,7 @@ def _totals(found: Found) -> Iterable[str]:
             judged = verdict(None if under and len(seconds) < len(wanted) else under, stale=old)
             claim = f"; under {published.MINUTES:.0f} minutes claimed: {judged}"
         yield (
-            f"The paper's models on the {len(published.ACCURACY_TARGETS)} available datasets, both heads, on {device}: "
+            f"The paper's models on the {len(available)} available datasets, both heads, on {device}: "
             f"{sum(seconds) / 60:.2f} minutes for {len(seconds)} of {len(wanted)} fits{claim}. "
             f"Parallel fits take longer: at least one was running during {_busy(records) / 60:.2f} minutes."
         )

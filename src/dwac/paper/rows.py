@@ -58,9 +58,11 @@ class Library:
     def load(self, name: str) -> datasets.Dataset:
         """A dataset; a `DatasetError` says what is missing and the command that gets it."""
         if name not in self._data:
-            if name in settings.DATASETS:  # done with the one before
+            if name in settings.SOURCES:  # done with the one before
                 self._data, self._trials = {}, {}
-            self._data[name] = datasets.load(name)
+            source = settings.SOURCES.get(name)
+            file, options = (name, {}) if source is None or source.options is None else source.options
+            self._data[name] = datasets.load(file, **options)
         return self._data[name]
 
     def vectors(self, name: str) -> Path:
@@ -83,15 +85,17 @@ class Library:
 
     def trial(self, case: Case) -> Trial:
         """The rows of a case."""
-        source = settings.DATASETS[case.dataset]
-        mixed = case.variant is not None and TRIED[case.variant].mixed
+        source = settings.SOURCES[case.dataset]
+        variant = TRIED.get(case.variant or "")
+        mixed, every_tenth = (variant.mixed, variant.every_tenth) if variant else (False, False)
         official = source.official and not mixed
-        seed = 0 if official else case.trial  # an official split is always the same
-        key = (case.dataset, seed, case.without, mixed)
+        seed = 0 if official or every_tenth else case.trial  # these splits are always the same
+        key = (case.dataset, seed, case.without, mixed, every_tenth)
         if key not in self._trials:
             self._trials = {known: kept for known, kept in self._trials.items() if known[:2] == key[:2]}
             data = self.load(case.dataset)
-            data = data if official else _drawn(data, seed)
+            if not official:
+                data = _every_tenth(data) if every_tenth else _drawn(data, seed)
             data = _few(data, source.kind, seed) if self.quick else data
             data, left_out = (data, None) if case.without is None else data.without(case.without)
             assert data.y_test is not None
@@ -109,6 +113,14 @@ def _drawn(data: datasets.Dataset, seed: int) -> datasets.Dataset:
     """A dataset with a test set drawn from all its rows: as large as the official one, or a tenth."""
     share = settings.TEST_SIZE if data.y_test is None else len(data.y_test) / len(data.y)
     return replace(data, X_train=data.X, y_train=data.y, X_test=None, y_test=None).split(share, seed=seed)
+
+
+def _every_tenth(data: datasets.Dataset) -> datasets.Dataset:
+    """A dataset whose test set is every tenth of its rows, from the first on."""
+    test, every = np.arange(0, len(data.y), 10), np.arange(len(data.y))
+    train = np.setdiff1d(every, test)
+    X, y = data.X, data.y
+    return replace(data, X_train=rows(X, train), y_train=y[train], X_test=rows(X, test), y_test=y[test])
 
 
 def _few(data: datasets.Dataset, kind: str, seed: int) -> datasets.Dataset:

@@ -70,9 +70,10 @@ def run(
 
     Args:
         experiments: names of `EXPERIMENTS`.
-        datasets: names of the paper's datasets; those whose files are missing are skipped and listed in the outcome.
+        datasets: names of the paper's datasets, or "adult_all"; those whose files are missing are skipped and listed
+            in the outcome.
         settings: "paper", "best".
-        heads: "dwac", "softmax", "xgboost", "svm".
+        heads: "dwac", "softmax", "xgboost", "lightgbm", "catboost", "svm".
         trials: a number means the first so many; a list means those.
         quick: a few rows, one epoch: tests that everything runs. Its records have their own folder.
         device: where the networks run.
@@ -136,7 +137,7 @@ def select(
 ) -> list[Case]:
     """The cases of experiments, without repetition, sorted by dataset and trial."""
     wanted = None if trials is None else set(range(trials) if isinstance(trials, int) else trials)
-    names = chosen(datasets, frozen.DATASETS, "dataset")
+    names = chosen(datasets, frozen.SOURCES, "dataset")
     which = chosen(settings, frozen.SETTINGS, "setting")
     who = chosen(heads, ALL_HEADS, "head")
     found = dict.fromkeys(

@@ -84,8 +84,8 @@ def _measured(found: Found, name: str, variant: str) -> tuple[Measured, Measured
     return changed, frozen
 
 
-def _marked(measured: dict[str, float], stale: bool) -> dict[str, float]:
-    return {what: Value.of(value, stale) for what, value in measured.items()}
+def _marked(measured: dict[str, Any], stale: bool) -> dict[str, float]:
+    return {what: Value.of(value, stale) for what, value in measured.items() if isinstance(value, float | int)}
 
 
 def _gain(changed: Measured, frozen: Measured, what: str) -> str:

@@ -17,7 +17,15 @@ Values = dict[str, Any]
 Scored = dict[str, Any]  # {"loss": …} and whatever else was found, such as rounds
 OnTried = Callable[[Values, Scored], None]
 # Values that no grid could go beyond: stumps, all columns, one-hot splits for all categories or for none.
-LIMITS: dict[str, tuple[Any, ...]] = {"max_depth": (1,), "colsample_bytree": (1.0,), "max_cat_to_onehot": (1, 100)}
+LIMITS: dict[str, tuple[Any, ...]] = {
+    "max_depth": (1,),
+    "colsample_bytree": (1.0,),
+    "max_cat_to_onehot": (1, 100),
+    "num_leaves": (2,),
+    "depth": (1,),
+    "rsm": (1.0,),
+    "one_hot_max_size": (2, 100),
+}
 
 
 class Journal:

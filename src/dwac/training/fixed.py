@@ -18,18 +18,18 @@ from dwac.training.progress import rows_bar
 def fixed_features(model: Model, inputs: Inputs, *, show: bool | str = "auto") -> Iterator[Inputs]:
     """Inside the context, what a model with a fixed backbone takes instead of inputs: the features of that backbone.
 
-    Other models take their inputs.
+    Inputs of networks beside it stay as they are. Other models take their inputs.
     """
     backbone = model.backbone
     if not isinstance(backbone, SharedBackbone) or not backbone.fixed:
         yield inputs
         return
-    done = 0
+    done, n = 0, len(inputs) if backbone.n_inputs is None else backbone.n_inputs
     with rows_bar("reading", len(inputs[0]), show=show) as tell:
 
         def features(part: Inputs) -> Tensor:
             nonlocal done
-            found: Tensor = backbone.shared(*part)
+            found: Tensor = backbone.shared(*part[:n])
             done += len(found)
             tell(min(done, len(inputs[0])))
             return found
@@ -38,6 +38,6 @@ def fixed_features(model: Model, inputs: Inputs, *, show: bool | str = "auto") -
             found = apply(model, features, inputs)
     backbone.given = True
     try:
-        yield (found,)
+        yield (found, *inputs[n:])
     finally:
         backbone.given = False

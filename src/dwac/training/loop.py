@@ -20,7 +20,7 @@ from dwac.errors import IdError, LabelError, ProcessError
 from dwac.nn.batches import Inputs, inputs_of, on
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.nn.ranks import sharing
-from dwac.training.rescale import fit_look_alikes, fit_raw_features, fit_scale, vote_factors
+from dwac.training.rescale import fit_balance, fit_look_alikes, fit_raw_features, fit_scale, vote_factors
 from dwac.training.run import Run, tables_of
 from dwac.training.settings import Settings, check_data, check_weights
 from dwac.training.shared_run import SharedRun
@@ -131,6 +131,7 @@ def train(
                 names = tuple(part[remembered] for part in names)
             run.remember(names)
             if rescale and held_out is not None:
+                fit_balance(model, *held_out, class_weights=class_weights)
                 fit_scale(model, *held_out, class_weights=class_weights)
                 if raw_features:
                     fit_raw_features(model, run.x, *held_out, class_weights=class_weights)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -11,11 +12,14 @@ from torch import Tensor
 from dwac.nn import Model, SoftmaxTwin, WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.ranks import over_ranks
+from dwac.nn.shared_backbone import SharedBackbone
 from dwac.training.order import even_size
 from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, sample
 
 _WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 _FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)
+_SHARES = (0.5, 0.1, 0.2, 0.35, 0.65, 0.8, 0.9)  # of networks beside a pretrained one
+_SCALES = tuple(1.2**step for step in range(-5, 9))
 _NARROWER = (2.0, 3.0, 4.0, 6.0)
 _LOUDER = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _ROWS = 64  # that are embedded at once on a CPU
@@ -44,6 +48,57 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     factor = HeldOut(model, h, y, voters, vote_factors(model, class_weights)).best_scale(FINE_SCALES)
     model.scale_embeddings(factor)
     return factor
+
+
+@torch.no_grad()
+def fit_balance(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
+    """How much the networks beside a pretrained one count: the share of ‖h - h_i‖² that suits held-out data best.
+
+    Both kinds count the same unless another share is better out of sample (`Judged.choose`). For a softmax, the share
+    of the logits.
+    """
+    backbone = model.backbone
+    if not isinstance(backbone, SharedBackbone) or not len(backbone.beside):
+        return 0.0
+    if isinstance(model, SoftmaxTwin) and model.targets is not None:
+        return 0.0
+    kinds = torch.tensor([len(backbone.members), len(backbone.beside)], device=model.device)
+    generator = torch.Generator().manual_seed(0)
+    rows = sample(y, 1000, generator)
+    x, y = tuple(part[rows.to(part.device)] for part in inputs_of(x)), y[rows.to(y.device)].to(model.device)
+    h = embed(model, x, batch_size=_together(model, y))
+    heard = sample(model.references.labels, 8192, generator) if isinstance(model, WeightedAverage) else None
+
+    def factors(share: float) -> Tensor:
+        parts = torch.tensor([1 - share, share], device=model.device) * len(backbone) / kinds
+        return (parts.sqrt() if isinstance(model, WeightedAverage) else parts).repeat_interleave(kinds)
+
+    def judge(share: float) -> Judged:
+        weights = vote_factors(model, class_weights)
+        if isinstance(model, WeightedAverage):
+            assert heard is not None
+            voters = model.weighed(model.references.embeddings[heard], factors(share))
+            labels = model.references.labels[heard]
+            return HeldOut(model, model.weighed(h, factors(share)), y, (voters, labels), weights).judge(_SCALES)
+        with _restored(model):
+            model.scale_members(factors(share))
+            again = embed(model, x, batch_size=_together(model, y))
+            return HeldOut(model, again, y, None, weights).judge(_SCALES)
+
+    tried = [(share, scale) for share in _SHARES for scale in _SCALES]
+    judged = Judged(*(torch.cat(part) for part in zip(*map(judge, _SHARES), strict=True)))
+    share = tried[judged.choose(tried.index((0.5, 1.0)), [0.0] * len(tried))][0]
+    model.scale_members(factors(share))
+    return share
+
+
+@contextmanager
+def _restored(model: Model) -> Iterator[None]:
+    """Afterwards the parameters are what they were."""
+    kept = [part.clone() for part in model.parameters() if part.requires_grad]
+    yield
+    for part, before in zip((part for part in model.parameters() if part.requires_grad), kept, strict=True):
+        part.copy_(before)
 
 
 @torch.no_grad()

@@ -143,11 +143,32 @@ class HeldOut(NamedTuple):
         """Σ_i w_i values_i of voters' values (m, B): (n, B), in units of the largest vote, for each factor."""
         assert self.voters is not None
         assert isinstance(self.model, WeightedAverage)
+        if self.model.kernel == "gaussian":
+            yield from _gaussian_sums(h, self.voters[0], values, factors)
+            return
         kernel, squared = get_kernel(self.model.kernel), squared_distances(h, self.voters[0])
         for factor in factors:
             log_w = kernel.log_weights(factor**2 * squared)
             with full_precision(h.device):
                 yield exp_(log_w.sub_(log_w.amax(dim=1, keepdim=True))) @ values.to(log_w)
+
+
+def _gaussian_sums(h: Tensor, ref_h: Tensor, values: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+    """`HeldOut._sums` of gaussian weights, in fewer passes: the nearest voter is the same at every scale."""
+    dtype = torch.promote_types(torch.promote_types(h.dtype, ref_h.dtype), torch.float32)
+    h, ref_h = h.to(dtype), ref_h.to(dtype)
+    with full_precision(h.device):
+        centre = ref_h.mean(dim=0)
+        ref_h = ref_h - centre
+        # ‖h‖² - ‖h - h_i‖²; ‖h‖² is the same for all voters, and the largest is subtracted anyway.
+        gains = torch.addmm(ref_h.square().sum(dim=1), h - centre, ref_h.mT, beta=-1, alpha=2)
+    gains.sub_(gains.amax(dim=1, keepdim=True))
+    log_w, values = gains if len(factors) == 1 else torch.empty_like(gains), values.to(dtype)
+    for factor in factors:
+        exp_(torch.mul(gains, factor**2, out=log_w))
+        with full_precision(h.device):
+            sums = log_w @ values
+        yield sums
 
 
 class Sampler:

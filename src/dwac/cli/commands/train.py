@@ -151,7 +151,7 @@ def train(
         typer.Option("--fast", help="Train one network for a few epochs: faster, and less accurate."),
     ] = False,
     encoder: Annotated[
-        str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, huggingface:FOLDER.")
+        str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, image:FOLDER, huggingface:FOLDER.")
     ] = "auto",
     seed: Annotated[int, typer.Option("--seed", "--random-state", min=0, max=2**32 - 1, help="Random seed.")] = 0,
     private: Annotated[

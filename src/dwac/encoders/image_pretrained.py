@@ -1,0 +1,269 @@
+"""Pretrained networks for images, of transformers or timm, from their own files: weights, input size, normalisation.
+
+model = described(Files("folder/with/model", local_only=True))     # plain values, which a saved model keeps
+network = PretrainedImages(model, shape, low, high, files=files)   # (n, C, H, W) → (n, features)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dwac import _checks as checks
+from dwac.encoders import image_networks as networks
+from dwac.encoders import pretrained
+from dwac.encoders.pretrained import Files
+from dwac.errors import DwacError, InputError
+
+# Models that transformers builds from the configuration alone: without another model, or code from the hub.
+# fmt: off
+MODEL_TYPES = (
+    "beit", "bit", "convnext", "convnextv2", "cvt", "data2vec-vision", "deit", "dinov2", "dinov2_with_registers",
+    "efficientnet", "focalnet", "hiera", "mobilenet_v1", "mobilenet_v2", "mobilevit", "mobilevitv2",
+    "poolformer", "pvt_v2", "regnet", "resnet", "segformer", "swin", "swinv2", "vit", "vit_msn",
+)
+# fmt: on
+_MEAN, _STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # of ImageNet, if a model's files do not say
+_SIDE = 224
+_MOST_SIDE = 2048  # pixels
+_MOST = {"layers": 256, "depths": 256, "depth": 256, "blocks": 256, "stages": 16}  # limits of what is repeated
+_PICKLED = (".pth", ".pt", ".bin", ".ckpt")
+_NOT_PASSED = ("pretrained", "checkpoint", "cache", "scriptable", "exportable", "no_jit", "num_classes", "in_chans")
+
+
+def is_place(name: str) -> bool:
+    """Whether a name may be that of a model: a folder, a file, an installed package, or a name on the hub."""
+    return "/" in name or Path(name).exists() or name.endswith(_PICKLED) or bool(Files(name, local_only=True).packages)
+
+
+def described(files: Files, size: Sequence[int] | None = None) -> dict[str, Any]:
+    """Library, architecture and input of a model, by its files, as plain values.
+
+    size: (height, width) at which it reads images; by default that of its training.
+    """
+    _refuse_pickle(files)
+    config = files.json("config.json")
+    if not isinstance(config, dict):
+        raise InputError(f"{files.name} must be a model with a config.json; there is none{files.hint}")
+    found = _of_timm(config) if "architecture" in config else _of_transformers(files)
+    if size is not None:
+        found["input"] = [found["input"][0], *size]
+    return found
+
+
+def _of_timm(config: dict[str, Any]) -> dict[str, Any]:
+    """timm's own layout: {"architecture": …, "model_args": {…}, "pretrained_cfg": {"mean": …, "input_size": …}}."""
+    model = {"architecture": config["architecture"], "model_args": config.get("model_args") or {}}
+    usual = vars(_timm(model)).get("pretrained_cfg") or {}
+    told = {**usual, **{name: value for name, value in config.items() if name in usual}}
+    told |= config.get("pretrained_cfg") or {}
+    return {
+        "library": "timm",
+        "model": model,
+        "mean": [float(value) for value in told.get("mean") or _MEAN],
+        "std": [float(value) for value in told.get("std") or _STD],
+        "input": [int(value) for value in told.get("input_size") or (3, _SIDE, _SIDE)],
+        "resize": "bicubic" if told.get("interpolation") == "bicubic" else "bilinear",
+    }
+
+
+def _of_transformers(files: Files) -> dict[str, Any]:
+    config = files.load("AutoConfig")
+    _require_type(config.model_type, files.name)
+    model = pretrained.plain(json.loads(config.to_json_string(use_diff=False)))
+    told = files.json("preprocessor_config.json") or {}
+    channels = int(getattr(config, "num_channels", 3))
+    normal = told.get("do_normalize", True)
+    return {
+        "library": "transformers",
+        "model": model,
+        "mean": [float(value) for value in (told.get("image_mean") or _MEAN)] if normal else [0.0] * channels,
+        "std": [float(value) for value in (told.get("image_std") or _STD)] if normal else [1.0] * channels,
+        "input": [channels, *_sides(told, getattr(config, "image_size", None))],
+        "resize": "bicubic" if told.get("resample") == 3 else "bilinear",
+    }
+
+
+def _sides(told: Mapping[str, Any], usual: Any) -> list[int]:
+    """(height, width) of what a model of transformers reads: after cropping, else resizing, else as configured."""
+    for size in (told.get("crop_size") if told.get("do_center_crop", True) else None, told.get("size"), usual):
+        if isinstance(size, Mapping):
+            size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
+        if size:
+            return [int(side) for side in (size if isinstance(size, list | tuple) else (size, size))]
+    return [_SIDE, _SIDE]
+
+
+def check(model: Any) -> None:
+    """Raise an error for a stored description, perhaps of unknown origin, that `described` cannot have written."""
+    try:
+        channels, height, width = (checks.positive_int(side, "input") for side in model["input"])
+        scales = [*model["mean"], *model["std"]]
+        right = len(model["mean"]) == len(model["std"]) == channels and min(model["std"]) > 0
+        if not right or not all(type(value) in (int, float) and abs(value) < 1e6 for value in scales):
+            raise InputError(f"a finite mean and a positive deviation per channel are required; got {scales!r:.100}")
+        if max(channels, height, width) > _MOST_SIDE or model["resize"] not in ("bilinear", "bicubic"):
+            raise InputError(f"its input must have at most {_MOST_SIDE} pixels per side; got {model['input']!r:.100}")
+        checks.positive_int(model["features"], "features")
+        pretrained.check_layers(model["trained_layers"], chosen=True)
+        pretrained.check_numbers(model["model"], _MOST)
+        if model["library"] == "transformers":
+            _require_type(model["model"].get("model_type"), "the saved model")
+        elif model["library"] != "timm":
+            raise InputError(f"its library must be timm or transformers; got {model['library']!r:.40}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"not the description of a pretrained network: {error!r:.200}") from None
+
+
+class PretrainedImages(nn.Module):
+    """Images (n, C, H, W) of any size → (n, features) of a pretrained network, which reads them as it was trained to.
+
+    Pixels are stretched from low … high to 0 … 1, resized and normalised on the device. One channel is repeated, a
+    fourth one (alpha) left out.
+
+    Args:
+        model: what `described` returned, with "trained_layers".
+        low, high: the range of the pixels.
+        flip: average each image and its mirror image in evaluation.
+        files: where the weights are; without it they are random, for a saved model's.
+    """
+
+    rows_at_once: ClassVar = {"cpu": 1, "cuda": 64}  # on a CPU, several at once take as long
+
+    def __init__(
+        self, model: Mapping[str, Any], *, low: float, high: float, flip: bool, files: Files | None = None
+    ) -> None:
+        super().__init__()
+        span = (high - low) or 1.0
+        mean, std = ([float(value) for value in model[name]] for name in ("mean", "std"))
+        self.fitted = _Fitted(model["input"], model["resize"], low, low + span)
+        self.standardise = networks.Standardise([low + span * part for part in mean], [span * part for part in std])
+        core = _loaded(model, files)
+        self.body = networks.Mirrored(core) if flip else core
+        self.rates = pretrained.fine_tuned(self, model["trained_layers"])
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, features)."""
+        features: Tensor = self.body(self.standardise(self.fitted(images)))
+        return features
+
+
+class _Fitted(nn.Module):
+    """Images with the channels and of the size that a network takes, as float32."""
+
+    def __init__(self, wanted: Sequence[int], mode: str, low: float, high: float) -> None:
+        super().__init__()
+        self.channels, self.size, self.mode = wanted[0], tuple(wanted[1:]), mode
+        self.low, self.high = low, high
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = images.float()
+        if images.shape[1] != self.channels:
+            images = images[:, :1].expand(-1, self.channels, -1, -1) if images.shape[1] == 1 else images[:, :3]
+        if images.shape[2:] == self.size:
+            return images
+        images = F.interpolate(images, self.size, mode=self.mode, antialias=True, align_corners=False)
+        return images.clamp(self.low, self.high) if self.mode == "bicubic" else images  # it overshoots at edges
+
+
+class _Pooled(nn.Module):
+    """A network of transformers and one vector per image: pooled as it does itself, or else the first token.
+
+    A pooler with a linear layer, such as ViT's, belongs to the task of its pretraining: the first token is used.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        pooler = getattr(model, "pooler", None)
+        self.token = isinstance(pooler, nn.Module) and any(isinstance(part, nn.Linear) for part in pooler.modules())
+        if self.token and isinstance(pooler, nn.Module):
+            pooler.requires_grad_(False)  # unused: its weights would get no gradient
+
+    def forward(self, images: Tensor) -> Tensor:
+        found = self.model(pixel_values=images)
+        pooled = None if self.token else getattr(found, "pooler_output", None)
+        if pooled is not None:
+            return torch.as_tensor(pooled).flatten(1)
+        states: Tensor = found.last_hidden_state
+        return states[:, 0] if states.ndim == 3 else states.mean(dim=(2, 3))
+
+
+def _loaded(model: Mapping[str, Any], files: Files | None) -> nn.Module:
+    """The network, with the weights of its files if they are given."""
+    if model["library"] == "transformers":
+        if files is not None:
+            return _Pooled(files.load("AutoModel", use_safetensors=True).float())
+        return _Pooled(pretrained.new_model(model["model"]))
+    network = _timm(model["model"])
+    if files is not None:
+        path = files.path("model.safetensors")
+        if path is None:
+            raise InputError(f"{files.name} must have weights in model.safetensors; there are none{files.hint}")
+        try:
+            weights = load_file(path)
+            missing = network.load_state_dict(weights, strict=False).missing_keys  # the classifier's are left over
+        except Exception as error:  # a damaged file, or other shapes
+            raise InputError(f"{path} does not hold the weights of {model['model']['architecture']}: {error}") from None
+        if missing:
+            raise InputError(
+                f"{path} does not hold the weights of {model['model']['architecture']}: {len(missing)} are missing, "
+                f"such as {missing[0]}; convert them with timm, or name another architecture in config.json"
+            )
+    return network.float()
+
+
+def _timm(model: Mapping[str, Any]) -> nn.Module:
+    """A network of timm with random weights and without its classifier; nothing is downloaded."""
+    name, options = model["architecture"], model["model_args"]
+    timm = networks.find_timm(f"timm:{name}")
+    if not isinstance(options, dict) or any(key.startswith(_NOT_PASSED) for key in options):
+        raise InputError(f"model_args may not hold {', '.join(_NOT_PASSED)}; got {options!r:.200}")
+    try:
+        network: nn.Module = timm.create_model(name, pretrained=False, num_classes=0, **options)
+    except Exception as error:  # timm may raise anything
+        raise InputError(f"timm cannot build {name!r}: {error}; install another version of timm") from error
+    return network
+
+
+def features_of(network: PretrainedImages, shape: networks.Shape) -> int:
+    """How many features a network returns for images of this shape; an error if it does not take them."""
+    channels = network.fitted.channels
+    if shape[0] not in (1, channels, channels + 1):
+        raise InputError(f"the network takes images with {channels} channels; got {shape[0]}; give images with 1 or 3")
+    try:
+        with torch.no_grad():
+            found = network.eval()(torch.zeros(1, *shape))
+    except Exception as error:  # networks may raise anything
+        raise InputError(f"the network does not read images of that size: {error}; leave out size=…") from error
+    if found.ndim != 2:
+        raise DwacError(f"the network must return one vector per image; got shape {tuple(found.shape)}")
+    return int(found.shape[1])
+
+
+def _require_type(model_type: Any, name: str) -> None:
+    if model_type not in MODEL_TYPES:
+        raise InputError(f"{name} is of type {model_type!r}; choose an image model: {', '.join(MODEL_TYPES)}")
+
+
+def _refuse_pickle(files: Files) -> None:
+    """Raise an error for weights in a format that could run code."""
+    place = Path(files.source)
+    found = [place] if place.suffix in _PICKLED else []
+    for folder in [place] if place.is_dir() else files.packages:
+        if not any(folder.rglob("*.safetensors")):
+            found += sorted(path for path in folder.rglob("*") if path.suffix in _PICKLED)
+    if found:
+        raise InputError(
+            f"{found[0]} must be a safetensors file in a folder with the model's config.json: pickled weights can run "
+            "code; convert them: from torch import load; from safetensors.torch import save_file; "
+            f"weights = load({found[0].name!r}, weights_only=True); "
+            "save_file({name: part.contiguous() for name, part in weights.items()}, 'model.safetensors')"
+        )
