@@ -32,14 +32,14 @@ from dwac.kernels import get_kernel
 
 logger = logging.getLogger(__name__)
 
-_PROGRAMS = 2112  # sixteen for each multiprocessor of a large GPU
+_PROGRAMS = 4224  # thirty-two for each multiprocessor of a large GPU
 _RESULTS = 2**24  # most float32 numbers that one launch stores, 64 MB; for sums twice that
 
 
 # By padded width, measured on an H200: both parts of both factors must fit a multiprocessor. Other GPUs have less
 # shared memory.
 SHAPES = {
-    16: Shape(64, 128, 4, 3),
+    16: Shape(64, 128, 4, 3, 128),
     32: Shape(64, 128, 4, 3),
     64: Shape(64, 128, 4, 3),
     128: Shape(128, 128, 8, 2),
