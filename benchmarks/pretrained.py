@@ -37,6 +37,7 @@ from benchmarks import record
 from dwac.encoders import HuggingFaceEncoder
 from dwac.metrics import calibration_error
 from dwac.paper.cases import Case
+from dwac.paper.records import commit
 from dwac.paper.rows import Library
 
 PENALTIES = (0.003, 0.01, 0.03, 0.1, 0.3)
@@ -154,7 +155,7 @@ def main() -> None:
 def circumstances() -> dict[str, Any]:
     """Where a line was measured, and by which code."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"gpu": gpu, "code": record.stamp("pretrained"), "commit": record.commit()}
+    return {"gpu": gpu, "code": record.stamp("pretrained"), "commit": commit()}
 
 
 def write(rows: list[dict[str, Any]]) -> None:

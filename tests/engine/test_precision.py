@@ -41,6 +41,8 @@ def test_the_fused_policy_decides_as_the_plain_one(d, n_classes, unit):
     cotangent[0], cotangent[1] = 0.0, cotangent[1] * 1e-60
     pulls = index, centred, query(index, queries, backend="torch").log_class_weights, cotangent, unit
     wanted, found = PLAIN.scale(*pulls), fused.policy.scale(*pulls)
+    assert wanted.strained is not None
+    assert found.strained is not None
     assert torch.equal(wanted.strained, found.strained)
     assert 0 < wanted.strained.sum() < 24
     torch.testing.assert_close(found.cotangent, wanted.cotangent, rtol=1e-14, atol=0)
