@@ -167,11 +167,9 @@ def write(rows: list[dict[str, Any]], *, joined: bool = False) -> None:
     mean = by[["accuracy", "log-loss", "calibration error", "seconds"]].mean()
     mean.insert(0, "trials", by.size())
     mean.insert(2, "deviation", by["accuracy"].std())
-    softmax = {
-        key[:1] + (key[1].replace("votes", "softmax"),) + key[2:]: key for key in mean.index if "votes" in key[1]
-    }
-    behind = {ours: mean.accuracy[ours] - mean.accuracy[twin] for twin, ours in softmax.items() if twin in mean.index}
-    mean["points above softmax"] = 100 * pd.Series(behind)
+    twins = {(name, way, n): (name, way.replace("votes", "softmax"), n) for name, way, n in mean.index}
+    above = {ours: mean.accuracy[ours] - mean.accuracy[twin] for ours, twin in twins.items() if twin in mean.index}
+    mean["points above softmax"] = 100 * pd.Series(above)
     (gpu,) = {row["gpu"] for row in rows}
     record.write(
         f"pretrained_{part}_{'gpu' if gpu else 'cpu'}",
