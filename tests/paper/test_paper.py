@@ -91,6 +91,10 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyP
         patch.setattr(peers, "why_missing", lambda peer: None)
         patch.setitem(settings.QUICK_ROWS, "image", (24, 12))  # the images of the paper take most of the time
         patch.setattr(settings, "QUICK_SAMPLE", 12)
+        patch.setitem(settings.QUICK, "table", {"epochs": 1, "ensemble_size": 2})
+        for name, small in (("covertype", {"width": 64}), ("fashion_mnist", {"width": 8}), ("cifar10", {"width": 8})):
+            values = settings.BEST[name]
+            patch.setitem(settings.BEST, name, values | {"encoder": values["encoder"] | small})
         yield patch
 
 
