@@ -7,7 +7,7 @@ BIN := .venv/bin
 # One more than there are cores: many tests wait for other processes.
 JOBS := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
-.PHONY: demo test types tests docs test-engines test-lowest build bench clean
+.PHONY: demo test types tests docs test-triton test-engines test-lowest build bench clean
 
 demo: .venv/demo
 	$(BIN)/dwac demo
@@ -23,6 +23,11 @@ types: .venv/test
 
 tests: .venv/test
 	$(BIN)/pytest -n $(JOBS)
+	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) and not every_width" \
+		tests/engine tests/nn/test_loss.py
+
+# All that the kernels are tested by, interpreted: two minutes; `make test` runs the core of it.
+test-triton: .venv/test
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \
 		tests/engine tests/nn/test_loss.py
 
