@@ -1,5 +1,6 @@
 # make demo: set up and run the main job.   make test: set up and run every check.
 # make docs: builds the site into site/, to be read offline from site/index.html.
+# make test-triton: all interpreted tests of the kernels, of which make test runs the core.
 # make test-engines: the tests on Dask, Ray, Spark (which needs Java 17) and an object store.
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
 PYTHON ?= python3
@@ -26,7 +27,6 @@ tests: .venv/test
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) and not every_width" \
 		tests/engine tests/nn/test_loss.py
 
-# All that the kernels are tested by, interpreted: two minutes; `make test` runs the core of it.
 test-triton: .venv/test
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \
 		tests/engine tests/nn/test_loss.py
