@@ -1,5 +1,6 @@
-# make demo: set up and run the main job.   make test: set up and run every check.
+# make demo: set up and run the main job.   make test: set up and run the checks.
 # make docs: builds the site into site/, to be read offline from site/index.html.
+# make test-slow: what takes much data or many fits, and make test leaves out.
 # make test-triton: all interpreted tests of the kernels, of which make test runs the core.
 # make test-engines: the tests on Dask, Ray, Spark (which needs Java 17) and an object store.
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
@@ -8,7 +9,7 @@ BIN := .venv/bin
 # One more than there are cores: many tests wait for other processes.
 JOBS := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
-.PHONY: demo test types tests docs test-triton test-engines test-lowest build bench clean
+.PHONY: demo test types tests docs test-slow test-triton test-engines test-lowest build bench clean
 
 demo: .venv/demo
 	$(BIN)/dwac demo
@@ -23,9 +24,13 @@ types: .venv/test
 	$(BIN)/mypy
 
 tests: .venv/test
-	$(BIN)/pytest -n $(JOBS)
-	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) and not every_width" \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS)
+	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) and not every_width and not any_" \
 		tests/engine tests/nn/test_loss.py
+
+# Promises that take much data or many fits to check.
+test-slow: .venv/test
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m slow
 
 test-triton: .venv/test
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \
@@ -38,7 +43,7 @@ docs: .venv/docs
 # Ray and Spark are large (0.7 GB installed): `make test` runs these tests on Dask alone. Here none may be skipped.
 test-engines: .venv/engines
 	@java -version 2>/dev/null || { echo "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"; exit 1; }
-	DWAC_ENGINES=all $(BIN)/pytest -n0 tests/scoring/engines tests/training/test_trainers.py
+	DWAC_ENGINES=all $(BIN)/pytest -n0 -m "" tests/scoring/engines tests/training/test_trainers.py
 
 # The tests that versions of dependencies touch most. Deprecations are those of old packages among new ones.
 # torch 2.6 for Linux brings its CUDA libraries: 5 minutes and 6 GB of disk, once. The tests take 6 minutes of

@@ -25,6 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.slow
 def test_a_folder_of_parquet_is_trained_on_in_batches(folder: Path, tmp_path: Path) -> None:
     options = ["--target", "label", "--id", "id", "--epochs", "1", "--device", "cpu", "--test-size", "500"]
     options += ["--voters", "30", "--encoder", "tabular:paper", "--json"]

@@ -368,6 +368,7 @@ def test_cross_p_values_and_guarantee_are_those_of_cross_calibration() -> None:
     assert by_group.guarantee(0.1) == min(part.guarantee(0.1) for part in parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [20, 60])
 def test_cross_conformal_intervals_cover_as_they_should(n: int) -> None:
     # The model of a fold votes with the targets outside it, equally: all new rows have the same interval.

@@ -14,10 +14,14 @@ GUIDE = sorted(
     for path in DOCS.rglob("*.md")
     if path.relative_to(DOCS).parts[0] not in {"decisions", "notes", "results", "RESULTS.md"} and blocks(path)
 )
+SLOW = {DOCS / name for name in ("concepts/groups.md", "how-to/deletion.md", "how-to/imbalance.md", "how-to/report.md")}
 TASK = re.compile(r"^\| (\d+) \| (.+?) \| \[(.+?)\]\((.+?)\) \|$", re.M)
 
 
-@pytest.mark.parametrize("path", GUIDE, ids=lambda path: str(path.relative_to(DOCS)))
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path in SLOW), id=str(path.relative_to(DOCS))) for path in GUIDE],
+)
 def test_a_page_can_be_followed(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")

@@ -216,6 +216,7 @@ def test_series_differ_without_colour() -> None:
     assert len({tuple(style.point(series).values()) for series in range(56)}) == 56
 
 
+@pytest.mark.slow
 def test_pictures_leave_no_global_state() -> None:
     script = "import sys, dwac.report; from tests.drawing.test_drawing import a_history; a_history().svg(); "
     script += "assert 'matplotlib.pyplot' not in sys.modules"

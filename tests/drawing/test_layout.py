@@ -78,6 +78,7 @@ def test_areas_show_the_sizes_given() -> None:
     assert np.allclose(found.radii**2 / found.radii[0] ** 2, np.arange(1, 10))
 
 
+@pytest.mark.slow
 def test_a_map_is_the_same_to_the_bit_on_any_number_of_threads() -> None:
     script = (
         "import hashlib; from tests.drawing.test_layout import clouds; from dwac.drawing.layout import layout; "

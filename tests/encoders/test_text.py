@@ -575,8 +575,10 @@ def test_n_grams_need_enough_texts_unless_asked_for(tiny_bert: Path) -> None:
     few, many = TEXTS, [f"{text} {i}" for i, text in enumerate(TEXTS * 200)]
     for texts, asked, expected in ((few, "auto", 2), (few, True, 5), (many, "auto", 5), (many, False, 2)):
         assert len(HuggingFaceEncoder(tiny_bert, ngrams=asked).fit(texts).transform(few)) == expected
-    with pytest.raises(InputError, match="ngrams must be True, False or 'auto'; got 'words'"):
-        HuggingFaceEncoder(tiny_bert, ngrams="words")
+    wrong: Any
+    for wrong in ("words", 1):
+        with pytest.raises(InputError, match=f"ngrams must be True, False or 'auto'; got {wrong!r}"):
+            HuggingFaceEncoder(tiny_bert, ngrams=wrong)
 
 
 def test_lower_layers_learn_more_slowly_or_not_at_all(tiny_bert: Path) -> None:

@@ -371,6 +371,7 @@ print(building - built, peak(lambda: query_within(cells, queries, 0.1))[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
 @pytest.mark.parametrize(("m", "d"), [(400_000, 2), (200_000, 30)])
 def test_neither_building_nor_querying_takes_much_memory(m: int, d: int) -> None:

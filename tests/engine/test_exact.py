@@ -796,12 +796,14 @@ def peak_mebibytes(n: int, m: int, k: int) -> float:
 linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
 
 
+@pytest.mark.slow
 @linux
 def test_two_thousand_queries_against_a_million_references_stay_under_a_gigabyte():
     # The matrix of log-weights alone would take 8 GB.
     assert peak_mebibytes(2_000, 1_000_000, 0) < 1000
 
 
+@pytest.mark.slow
 @linux
 def test_neighbours_stay_under_the_same_limit():
     assert peak_mebibytes(2_000, 200_000, 10) < 400

@@ -373,6 +373,7 @@ print(status("VmHWM") - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
 def test_loss_and_gradient_never_hold_the_matrix():
     source = f"import os; os.environ['OMP_NUM_THREADS'] = '1'\n{MEMORY}"

@@ -234,6 +234,7 @@ def test_table_of_categories_alone_and_of_rare_labels_is_cross_fitted() -> None:
     assert np.isfinite(clf.predict_proba(X[["colour"]])).all()
 
 
+@pytest.mark.slow
 def test_prediction_sets_of_small_tables_keep_their_coverage() -> None:
     """About 1 - ε, more than is certain, over 8 tables of 100 rows; and typicality keeps to its law."""
     covered, atypical = [], []
@@ -261,6 +262,7 @@ def test_class_conditional_sets_hold_within_each_class() -> None:
         assert sets[own, label].mean() > 0.8 - 3.3 * np.sqrt(0.16 * (1 / n + 1 / own.sum()))
 
 
+@pytest.mark.slow
 def test_typicality_of_small_tables_with_long_tails_keeps_its_promise() -> None:
     """New rows often exceed the range of a few training rows; so would these, had they been left out."""
     atypical, tables = [], 10

@@ -25,6 +25,7 @@ QUICK: dict[str, Any] = {
     "verbose": False,
 }
 LEVELS = (0.05, 0.1, 0.2)
+LARGER = (load_wine, load_breast_cancer)
 
 
 def drawn(kind: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +55,10 @@ def law(n_calibration: int, n_test: int, epsilon: float) -> Any:
 
 
 @pytest.mark.parametrize("nonconformity", ["weights", "probability"])
-@pytest.mark.parametrize(("kind", "n"), [("zipf", 400), ("zipf", 1500), ("equal", 100), ("equal", 400)])
+@pytest.mark.parametrize(
+    ("kind", "n"),
+    [("zipf", 400), pytest.param("zipf", 1500, marks=pytest.mark.slow), ("equal", 100), ("equal", 400)],
+)
 def test_coverage_follows_its_law_with_rare_classes(kind: str, n: int, nonconformity: str) -> None:
     X_test, y_test = drawn(kind, 1000, 10_000)
     hits = {epsilon: [0.0, 0.0, 0.0] for epsilon in LEVELS}
@@ -145,6 +149,7 @@ def test_a_row_scores_the_same_alone_as_among_others(kind: str, head: str) -> No
         np.testing.assert_array_equal(explained, clf.predict_proba(X)[:9])
 
 
+@pytest.mark.slow
 def test_calibration_rows_tie_with_themselves_when_asked_alone() -> None:
     X, y = load_digits(return_X_y=True)
     settings: dict[str, Any] = {
@@ -220,7 +225,12 @@ def test_expected_sets_are_those_that_come() -> None:
 # 27 seeds that were tried, 18 would fail: these show it most clearly.
 @pytest.mark.parametrize(
     ("load", "seeds"),
-    [(load_iris, (2, 6)), (load_wine, (0, 3, 7)), (load_breast_cancer, (0, 2, 4, 5)), (load_digits, (1,))],
+    [
+        (load_iris, (2, 6)),
+        (load_wine, (0, 3, 7)),
+        pytest.param(load_breast_cancer, (0, 2, 4, 5), marks=pytest.mark.slow),
+        pytest.param(load_digits, (1,), marks=pytest.mark.slow),
+    ],
 )
 def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: Sequence[int]) -> None:
     X, y = (part[:600] for part in load(return_X_y=True))
@@ -241,7 +251,7 @@ def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: Seq
         assert losses[0] <= 1.5 * losses[1] + 1e-3, f"seed {seed}: {losses}"
 
 
-@pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer])
+@pytest.mark.parametrize("load", [load_iris, *(pytest.param(load, marks=pytest.mark.slow) for load in LARGER)])
 def test_scale_of_out_of_fold_votes_does_not_hurt_over_several_splits(load: Any) -> None:
     """Over splits, not in each: out-of-fold votes rightly expect mistakes, and a lucky test part has none."""
     X, y = load(return_X_y=True)

@@ -377,6 +377,7 @@ print(clf.references_.sizes.sum(), peak[0] - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 def test_memory_is_bounded_whatever_the_number_of_rows(tmp_path: Path) -> None:
     """The rows alone take 192 MB in memory, and an in-memory fit some times that: half of it must do."""

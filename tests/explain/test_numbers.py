@@ -426,6 +426,7 @@ def test_private_intervals_are_never_narrower(low: float, width: float, step: fl
     assert privacy.interval([-np.inf, np.inf], step).tolist() == [-np.inf, np.inf]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
 def test_a_little_move_hardly_changes_a_private_answer(seed: int) -> None:

@@ -188,7 +188,7 @@ def aurocs(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
 # Who was among the training examples?
 
 
-@pytest.mark.parametrize("surface", SURFACES)
+@pytest.mark.parametrize("surface", [*SURFACES[:3], pytest.param("explorer", marks=pytest.mark.slow), "commands"])
 def test_no_number_reveals_membership(surface: str, folder: Path, groups: Groups, tmp_path: Path) -> None:
     given = {who: all_numbers(answers(surface, folder, rows, tmp_path)) for who, rows in vars(groups).items()}
     for who, rows in vars(groups).items():
@@ -220,6 +220,7 @@ def test_no_number_reveals_who_represents_others(clf: DWACClassifier, groups: Gr
             assert abs(number * 100 - round(number * 100)) < 1e-9, (path, number)
 
 
+@pytest.mark.slow
 def test_a_network_that_memorised_its_training_rows_reveals_none() -> None:
     digits = load_digits()
     images, y = digits.images, digits.target

@@ -35,6 +35,7 @@ def most_false_alarms(streams: int) -> float:
     return float(binom.ppf(0.999, streams, 0.01))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [100, 1000])
 def test_false_alarms_are_at_most_one_in_a_hundred_for_ever(n: int) -> None:
     _, first = peaks(n, ROWS)

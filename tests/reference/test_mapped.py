@@ -176,6 +176,7 @@ sys.stdout.write(str(peak() - before))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
 def test_asking_takes_the_memory_of_a_block_and_not_of_the_set(tmp_path: Path) -> None:
     rows = 400_000

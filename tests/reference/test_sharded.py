@@ -108,6 +108,7 @@ def test_groups_novelty_single_votes_and_bounds_are_those_of_the_whole_set(examp
     assert torch.equal(votes.isinf(), exact.isinf())
 
 
+@pytest.mark.slow
 @relaxed
 @given(examples(targets=True))
 def test_distributions_of_shards_are_those_of_the_whole_set(example: Any) -> None:

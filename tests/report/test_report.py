@@ -137,6 +137,7 @@ def test_the_report_is_one_safe_file_that_reads_well(page: str) -> None:
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 def test_the_report_is_the_same_every_time(clf: DWACClassifier, tmp_path: Path) -> None:
     X, y = table(60, seed=1)
     one, two = (report.write(clf, X, y, tmp_path / name).read_bytes() for name in "ab")
@@ -205,6 +206,7 @@ def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
 # Groups
 
 
+@pytest.mark.slow
 def test_the_report_counts_groups_as_explanations_do(clf: DWACClassifier, page: str) -> None:
     X, y = table(200, seed=1)
     found, text = ClassFindings.of(clf, X, y), Reader(page).words
@@ -336,6 +338,7 @@ def test_a_private_report_holds_labels_and_rounded_shares_alone(clf: DWACClassif
         assert "share of the vote" in text
 
 
+@pytest.mark.slow
 def test_a_private_report_on_images_and_texts_shows_none(tmp_path: Path) -> None:
     digits = load_digits()
     images, y = digits.images[:300], digits.target[:300]
@@ -358,6 +361,7 @@ def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> Non
     assert "It always gives one answer, however doubtful" in text
 
 
+@pytest.mark.slow
 def test_calibration_by_class_is_reported_too(tmp_path: Path) -> None:
     clf = DWACClassifier(epochs=1, class_conditional=True, random_state=0, device="cpu").fit(*table())
     text = check_safe(report.write(clf, *table(80, seed=1), tmp_path / "r.html").read_text()).words
@@ -376,6 +380,7 @@ def test_what_cannot_be_reported_on_is_refused_with_a_reason(clf: DWACClassifier
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_model_of_20_000_references_has_a_report_under_3_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(140, 64, 64, 3), dtype=np.uint8)  # noise: nothing to compress
@@ -404,6 +409,7 @@ def test_rows_of_training_are_known_again_and_others_with_their_numbers_are_not(
     assert not report.seen(clf, others.index, clf.embed(others)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_report_on_training_rows_says_so(clf: DWACClassifier, tmp_path: Path) -> None:
     text = Reader(report.write(clf, *table(), tmp_path / "r.html").read_text()).words
@@ -495,6 +501,7 @@ def mislabelled() -> tuple[pd.DataFrame, Any, Any]:
     return X, np.where(wrong, np.where(y == "yes", "no", "yes"), y), wrong
 
 
+@pytest.mark.slow
 def test_wrong_labels_are_found_out_of_fold_among_all_rows_given(tmp_path: Path) -> None:
     X, y, wrong = mislabelled()
     clf = DWACClassifier(epochs=15, random_state=0, device="cpu", checkpoint=tmp_path / "c").fit(X, y)
@@ -585,6 +592,7 @@ def test_the_report_says_who_judged_the_labels(clf: DWACClassifier, page: str, t
     assert words.UNSEEN not in Reader(page).words
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_command_checks_labels_out_of_fold(tmp_path: Path) -> None:
     X, y, wrong = mislabelled()

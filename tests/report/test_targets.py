@@ -99,6 +99,7 @@ def test_the_largest_errors_are_explained_as_wrong(reg: DWACRegressor) -> None:
     assert len(set(chosen)) == len(chosen) == 9
 
 
+@pytest.mark.slow
 def test_several_numbers_are_reported_one_by_one(tmp_path: Path) -> None:
     X, y = table(200, 0)
     both = pd.DataFrame({"price": y, EVIL: X["noise"] * 2}, index=X.index)

@@ -72,6 +72,7 @@ def test_removing_one_changes_exactly_what_the_list_says(asked: tuple[Reader, An
     assert page.get("worth") == found
 
 
+@pytest.mark.slow
 def test_without_known_labels_training_examples_judge_by_the_votes_of_others(ordered: DWACClassifier) -> None:
     for page in reading(Explorer.of(ordered, NEW)):
         found = page.get("worth")

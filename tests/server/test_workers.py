@@ -48,6 +48,7 @@ def workers_of(process: Any) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_workers_share_a_port_add_up_their_rows_and_end_together(folder: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     command: list[Any] = [DWAC, "serve", folder, "--port", "0", "--workers", "2", "--threads", "1"]

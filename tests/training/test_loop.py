@@ -58,6 +58,16 @@ def test_early_stopping_restores_the_best_weights(head: type[Model]) -> None:
     assert len(history) == history["validation_loss"].to_numpy().argmin() + 1 + 3 < 40
 
 
+@pytest.mark.parametrize("head", HEADS)
+def test_without_patience_all_epochs_run_and_the_last_weights_are_kept(head: type[Model]) -> None:
+    model, validation = model_of(head), clusters(60, seed=1)
+    history = train(model, *clusters(), validation=validation, epochs=10, batch_size=16, learning_rate=0.3, patience=0)
+    losses = history["validation_loss"].tolist()
+    assert evaluate(model, *validation)[0] == pytest.approx(losses[-1], rel=1e-5)
+    assert len(losses) == 10
+    assert min(losses) < losses[-1]
+
+
 def test_references_carry_the_given_ids() -> None:
     model = model_of(WeightedAverage)
     assert isinstance(model, WeightedAverage)
@@ -107,6 +117,7 @@ def test_a_last_batch_of_one_joins_the_one_before(head: type[Model]) -> None:
     assert len(train(model, x, y, epochs=2, batch_size=16)) == 2
 
 
+@pytest.mark.slow
 def test_training_cannot_run_away() -> None:
     # The ends of each range of the record, which has the whole grid and the twin's accuracy.
     ends: dict[str, Any] = {
@@ -123,6 +134,7 @@ def test_training_cannot_run_away() -> None:
     assert table["max |h| dwac"].max() < 100
 
 
+@pytest.mark.slow
 def test_an_epsilon_inside_the_log_loses_what_ours_keeps() -> None:
     # Unscaled inputs: embeddings start so far apart that an epsilon hides an example's own class.
     ours, theirs = (stability.run(head, stability.WIDE, size=4, rate=1e-2, depth=1) for head in ("dwac", "epsilon"))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from dwac.training.checkpoint import flatten_optimizer, restore_optimizer
@@ -61,6 +62,7 @@ def test_checkpoints_of_pytorchs_optimizer_can_be_resumed() -> None:
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_neither_training_nor_loading_imports_the_compiler() -> None:
     source = Path(sys.modules[AdamW.__module__].__file__ or "").parents[2]
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}

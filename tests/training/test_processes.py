@@ -131,6 +131,7 @@ def test_the_process_at_fault_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         launch(ended("sys.exit(4) if rank else time.sleep(600)"), 2)
 
 
+@pytest.mark.slow
 def test_the_command_trains_over_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
     monkeypatch.setattr("dwac.cli.train.launch", partial(launch, timeout=400))

@@ -81,6 +81,7 @@ def test_a_row_far_from_all_others_is_not_typical(near: DWACClassifier) -> None:
     assert far < 0.05 < usual
 
 
+@pytest.mark.slow
 def test_explanations_add_up_with_weight(near: DWACClassifier) -> None:
     X, _ = chess_board(seed=2)
     explained = near.explain(X.iloc[:3], k=len(near.references_))

@@ -89,7 +89,7 @@ class HuggingFaceEncoder(Encoder):
     ) -> None:
         if pooling not in ("auto", *_POOLINGS):
             raise InputError(f"unknown pooling {pooling!r}; choose 'auto', 'mean' or 'first'")
-        if ngrams not in (True, False, "auto"):
+        if not (isinstance(ngrams, bool) or ngrams == "auto"):
             raise InputError(f"ngrams must be True, False or 'auto'; got {ngrams!r}")
         self.settings: dict[str, Any] = {
             "name_or_folder": str(name_or_folder),

@@ -86,7 +86,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         batch_size: rows per training step; they vote on one another.
         learning_rate: the peak of the one-cycle schedule.
         weight_decay: AdamW's weight decay.
-        patience: how many epochs without a lower validation loss end the training.
+        patience: how many epochs without a lower validation loss end the training, which keeps the best weights. With 0
+            all epochs run, and the last weights are kept.
         validation_size: share or number of rows for early stopping; 0 for none. By default 10 % of the rows up to 1,000
             rows, then 5 % up to 5,000.
         calibration_size: share or number of rows for conformal prediction. By default the same, but up to 10,000, and

@@ -54,7 +54,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name in _WHOLE:
         if settings[name] is not None:  # in a batch of one there is nobody to vote
             alone = name == "batch_size" and settings["head"] == "dwac"
-            checks.positive_int(settings[name], name, minimum=2 if alone else 1)
+            checks.positive_int(settings[name], name, minimum=2 if alone else int(name != "patience"))
     for name in _RATES:
         if settings.get(name) is not None:
             _check_rate(name, settings[name])

@@ -123,7 +123,7 @@ BEST: dict[str, Values] = {
     "adult_all": _CENSUS,
     "covertype": {
         "encoder": {"kind": "tabular", "width": 1024, "depth": 3, "dropout": 0.1},
-        "ensemble_size": 3,
+        "ensemble_size": 5,
         "epochs": 30,
         "patience": 30,  # to the end of the schedule
     },

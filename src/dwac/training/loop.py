@@ -51,9 +51,9 @@ def train(
     """Train a model on tensors x (n, …) and y (n,), leave it remembering them, and return the history.
 
     With validation data, training stops after `patience` epochs without a lower validation loss, and the best weights
-    are restored. Without it, all epochs run. The history has one row per epoch: training loss, seconds, and validation
-    loss and accuracy. For validation at most a few thousand examples vote, a new sample in each epoch; with `rescale`
-    the embeddings are taken at the best of a few scales.
+    are restored. Without it, or with a patience of 0, all epochs run and the last weights are kept. The history has one
+    row per epoch: training loss, seconds, and validation loss and accuracy. For validation at most a few thousand
+    examples vote, a new sample in each epoch; with `rescale` the embeddings are taken at the best of a few scales.
 
     Ctrl-C ends training and keeps the best weights so far; without validation data, the current weights.
     `history.attrs["ended"]` says why it ended: "finished", "stopped early" or "interrupted".
@@ -85,10 +85,10 @@ def train(
         settings: epochs: the maximum number of passes (50). batch_size: examples per step; for `WeightedAverage` they
             vote on one another (128). learning_rate: the peak of AdamW's one-cycle schedule (1e-3). weight_decay:
             AdamW's (1e-4). beta2: AdamW's, for the running mean of squares; lower if most features are rare (0.999).
-            patience: epochs without improvement before stopping (10). mixed_precision: compute the backbone in bfloat16
-            (False). compiled: on a GPU, record a step once and replay it as a CUDA graph; the backbone's control flow
-            must not depend on its input (False). seed: for shuffling and augmentation; seed torch for initial weights
-            and dropout (0).
+            patience: epochs without improvement before stopping; 0: never (10). mixed_precision: compute the backbone
+            in bfloat16 (False). compiled: on a GPU, record a step once and replay it as a CUDA graph; the backbone's
+            control flow must not depend on its input (False). seed: for shuffling and augmentation; seed torch for
+            initial weights and dropout (0).
     """
     unknown = set(settings) - set(Settings.__dataclass_fields__)
     if unknown:

@@ -74,7 +74,7 @@ class Run:
     def epochs(self, on_batch: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
         """Train epoch by epoch until the end; the history's rows."""
         for epoch in range(len(self.rows) + 1, self.settings.epochs + 1):
-            if self.waited >= self.settings.patience:
+            if 0 < self.settings.patience <= self.waited:
                 self.ended = "stopped early"
                 return
             start = time.perf_counter()
@@ -84,7 +84,7 @@ class Run:
                 if not tables_of(self.model):  # a label is either right or wrong
                     row["validation_accuracy"] = accuracy
                 self.waited += 1
-                if row["validation_loss"] < self.best_loss:
+                if self.settings.patience == 0 or row["validation_loss"] < self.best_loss:
                     self.best_loss, self.waited = row["validation_loss"], 0
                     self.best = {name: part.detach().clone() for name, part in state_of(self.model)}
             row["seconds"] = time.perf_counter() - start

@@ -34,8 +34,8 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "patience"):
-            checks.positive_int(getattr(self, name), name)
+        for name, least in {"epochs": 1, "batch_size": 1, "patience": 0}.items():
+            checks.positive_int(getattr(self, name), name, minimum=least)
         rates: tuple[Any, ...] = (self.learning_rate, self.weight_decay)
         numbers = all(isinstance(rate, int | float | np.number) and not isinstance(rate, bool) for rate in rates)
         if not numbers or not 0 < self.learning_rate < math.inf or not 0 <= self.weight_decay < math.inf:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -11,12 +12,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dwac.engine.backends import exp_
-from dwac.kernels import full_precision, get_kernel, squared_distances
-from dwac.nn import Model, SoftmaxTwin, WeightedAverage
+from dwac.kernels import Kernel, full_precision, get_kernel, squared_distances
+from dwac.nn import Model, SoftmaxTwin
 from dwac.nn.ranks import over_ranks, shared
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
 FINE_SCALES = tuple(1.1**step for step in range(-15, 16))  # 0.24 … 4.2
+_Votes = Callable[[Tensor, Sequence[float]], Iterator[Tensor]]
 _CELLS = {"cpu": 2**18, "cuda": 2**26}  # votes in memory at once; on a CPU, in its cache
 
 
@@ -99,26 +101,14 @@ class HeldOut(NamedTuple):
 
     def _judge(self, h: Tensor, y: Tensor, factors: Sequence[float], size: int) -> Tensor:
         """`Judged` of some rows, (n, 3, C), so many rows at a time."""
-        judge = self._judge_averages if getattr(self.model, "averaged", None) is not None else self._judge_classes
+        averaged: Tensor | None = getattr(self.model, "averaged", None)
+        votes = self._votes(averaged)
+        judge = judge_votes if averaged is None else partial(_judge_averages, averaged=averaged)
         parts = [
-            torch.stack(list(judge(*rows, factors)), dim=1) for rows in zip(h.split(size), y.split(size), strict=True)
+            torch.stack([judge(found, labels) for found in votes(some, factors)], dim=1)
+            for some, labels in zip(h.split(size), y.split(size), strict=True)
         ]
         return torch.cat(parts, dim=2).permute(2, 0, 1)
-
-    def _judge_classes(self, h: Tensor, y: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
-        """`Judged`, (3, n), for each factor."""
-        return (judge_votes(votes, y) for votes in self._votes(h, factors))
-
-    def _judge_averages(self, h: Tensor, y: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
-        """The same where values are averaged: without the votes for each label, of which there may be many."""
-        assert isinstance(self.model, WeightedAverage)
-        assert self.model.averaged is not None
-        assert self.voters is not None
-        values = torch.cat([self.model.averaged, torch.ones_like(self.model.averaged[:, :1])], dim=1)
-        for sums in self._sums(h, values[self.voters[1]] * self.class_weights[self.voters[1], None], factors):
-            missed = sums[:, :-1] / sums[:, -1:] - self.model.averaged[y]
-            losses = missed.square().sum(dim=1).double()
-            yield torch.stack([losses, torch.zeros_like(losses), torch.zeros_like(losses)])
 
     def best_scale(self, factors: Sequence[float]) -> float:
         """The factor with the lowest loss, if it is also better out of sample; else 1.
@@ -129,46 +119,67 @@ class HeldOut(NamedTuple):
         prior = [math.log(factor) ** 2 / (2 * 0.5**2) for factor in factors]
         return factors[self.judge(factors).choose(factors.index(1.0), prior)]
 
-    def _votes(self, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
-        """The votes for each class, (n, K), in units of the largest vote, for each factor."""
+    def _votes(self, averaged: Tensor | None) -> _Votes:
+        """What gives the votes for each class, (n, K), of rows (n, d), in units of the largest vote, for each factor.
+
+        Where values are averaged: the sums of those, (n, B), and of the votes. There may be many labels.
+        """
         if isinstance(self.model, SoftmaxTwin):
-            logits = self.model.logits(h).float()
-            yield from (torch.softmax(factor * logits, dim=1) for factor in factors)
-            return
+            return partial(_softmax_votes, self.model)
         assert self.voters is not None
-        labels = F.one_hot(self.voters[1], self.model.n_classes) * self.class_weights
-        yield from self._sums(h, labels, factors)
-
-    def _sums(self, h: Tensor, values: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
-        """Σ_i w_i values_i of voters' values (m, B): (n, B), in units of the largest vote, for each factor."""
-        assert self.voters is not None
-        assert isinstance(self.model, WeightedAverage)
+        ref_h, labels = self.voters
+        if averaged is None:
+            values = F.one_hot(labels, self.model.n_classes) * self.class_weights
+        else:
+            values = torch.cat([averaged, torch.ones_like(averaged[:, :1])], dim=1)[labels]
+            values *= self.class_weights[labels, None]
         if self.model.kernel == "gaussian":
-            yield from _gaussian_sums(h, self.voters[0], values, factors)
-            return
-        kernel, squared = get_kernel(self.model.kernel), squared_distances(h, self.voters[0])
-        for factor in factors:
-            log_w = kernel.log_weights(factor**2 * squared)
-            with full_precision(h.device):
-                yield exp_(log_w.sub_(log_w.amax(dim=1, keepdim=True))) @ values.to(log_w)
+            return _GaussianSums(ref_h, values, torch.promote_types(self.h.dtype, ref_h.dtype))
+        return partial(_sums, get_kernel(self.model.kernel), ref_h, values)
 
 
-def _gaussian_sums(h: Tensor, ref_h: Tensor, values: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
-    """`HeldOut._sums` of gaussian weights, in fewer passes: the nearest voter is the same at every scale."""
-    dtype = torch.promote_types(torch.promote_types(h.dtype, ref_h.dtype), torch.float32)
-    h, ref_h = h.to(dtype), ref_h.to(dtype)
-    with full_precision(h.device):
-        centre = ref_h.mean(dim=0)
-        ref_h = ref_h - centre
-        # ‖h‖² - ‖h - h_i‖²; ‖h‖² is the same for all voters, and the largest is subtracted anyway.
-        gains = torch.addmm(ref_h.square().sum(dim=1), h - centre, ref_h.mT, beta=-1, alpha=2)
-    gains.sub_(gains.amax(dim=1, keepdim=True))
-    log_w, values = gains if len(factors) == 1 else torch.empty_like(gains), values.to(dtype)
+def _judge_averages(sums: Tensor, y: Tensor, *, averaged: Tensor) -> Tensor:
+    """`Judged`, (3, n), of sums of values and of votes, (n, B + 1)."""
+    losses = (sums[:, :-1] / sums[:, -1:] - averaged[y]).square().sum(dim=1).double()
+    return torch.stack([losses, torch.zeros_like(losses), torch.zeros_like(losses)])
+
+
+def _softmax_votes(model: SoftmaxTwin, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+    logits = model.logits(h).float()
+    return (torch.softmax(factor * logits, dim=1) for factor in factors)
+
+
+def _sums(kernel: Kernel, ref_h: Tensor, values: Tensor, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+    """Σ_i w_i values_i of voters' values (m, B): (n, B), in units of the largest vote, for each factor."""
+    squared = squared_distances(h, ref_h)
     for factor in factors:
-        exp_(torch.mul(gains, factor**2, out=log_w))
+        log_w = kernel.log_weights(factor**2 * squared)
         with full_precision(h.device):
-            sums = log_w @ values
-        yield sums
+            yield exp_(log_w.sub_(log_w.amax(dim=1, keepdim=True))) @ values.to(log_w)
+
+
+class _GaussianSums:
+    """`_sums` of gaussian weights, in fewer passes: the nearest voter is the same at every scale."""
+
+    def __init__(self, ref_h: Tensor, values: Tensor, dtype: torch.dtype) -> None:
+        dtype = torch.promote_types(dtype, torch.float32)
+        ref_h = ref_h.to(dtype)
+        with full_precision(ref_h.device):
+            self.centre = ref_h.mean(dim=0)
+        self.ref_h, self.values = ref_h - self.centre, values.to(dtype)
+        self.norms = self.ref_h.square().sum(dim=1)
+
+    def __call__(self, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+        with full_precision(h.device):
+            # ‖h‖² - ‖h - h_i‖²; ‖h‖² is the same for all voters, and the largest is subtracted anyway.
+            gains = torch.addmm(self.norms, h.to(self.ref_h) - self.centre, self.ref_h.mT, beta=-1, alpha=2)
+        gains.sub_(gains.amax(dim=1, keepdim=True))
+        log_w = gains if len(factors) == 1 else torch.empty_like(gains)
+        for factor in factors:
+            exp_(torch.mul(gains, factor**2, out=log_w))
+            with full_precision(h.device):
+                sums = log_w @ self.values
+            yield sums
 
 
 class Sampler:

@@ -96,6 +96,7 @@ def test_each_spark_task_computes_on_the_gpu_that_it_was_given(
 # On engines
 
 
+@pytest.mark.slow
 def test_dask_answers_as_score_does(engine_model: Path, rows: Path, dask_cluster: Any) -> None:
     import dask.dataframe as dd
     from distributed import Client

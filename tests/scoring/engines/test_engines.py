@@ -69,6 +69,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
 def test_a_piece_that_kills_every_worker_is_named_and_the_others_are_done(name: str) -> None:
     pieces: list[Any] = [SimpleNamespace(number=number, file=f"{number}.csv") for number in range(8)]

@@ -73,7 +73,7 @@ def pulls(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: T
             queries.contiguous(), leading, rest, norms, index.class_starts, index.block_labels,
             log_class_weights.contiguous(), cotangent.contiguous(), answer, n, n_tiles, step, index.n_classes,
             d=d, D=leading.shape[1], ROWS=rows, COLUMNS=columns, PER_BLOCK=index.block_size // columns,
-            STAGES=shape.stages, **shape.options,
+            STAGES=shape.stages, num_warps=shape.warps,
         )  # fmt: skip
     return answer.sum(dim=0)[:, :d]
 

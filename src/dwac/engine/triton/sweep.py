@@ -39,7 +39,7 @@ _RESULTS = 2**24  # most float32 numbers that one launch stores, 64 MB; for sums
 # By padded width, measured on an H200: both parts of both factors must fit a multiprocessor. Other GPUs have less
 # shared memory.
 SHAPES = {
-    16: Shape(64, 128, 4, 3, 128),
+    16: Shape(64, 128, 4, 3),
     32: Shape(64, 128, 4, 3),
     64: Shape(64, 128, 4, 3),
     128: Shape(128, 128, 8, 2),
@@ -140,12 +140,12 @@ def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None
             width = leading.shape[1]
             _by_products[(tiles, parts)](
                 queries.contiguous(), norms, leading, rest, ref_norms, *common,
-                d=d, D=width, CHUNK=min(width, 64), STAGES=shape.stages, **cut, **shape.options,
+                d=d, D=width, CHUNK=min(width, 64), STAGES=shape.stages, **cut, num_warps=shape.warps,
             )  # fmt: skip
         else:
             _by_differences[(tiles, parts)](
                 (queries + index.centre).contiguous(), norms, index.embeddings, index.rows, *common,
-                D=d, **cut, **shape.options,
+                D=d, **cut, num_warps=shape.warps,
             )  # fmt: skip
         log_sums = norms.new_empty(n, n_classes)
         some = min(64, power_of_two(n))
@@ -229,24 +229,18 @@ def _products(
 ):  # fmt: skip
     """(‖q‖² - ‖q - g‖²) log₂e, (ROWS, COLUMNS); if IN_UNITS, minus the unit of each row, (ROWS,).
 
-    CHUNK dimensions at a time: longer products round more. Up to 16 dimensions, products are added to the norms and the
-    unit, instead of these to them: one operation less per pair. Tensor cores round sums towards zero, so that longer
-    products would round too much (64 dimensions: 6.4 units, instead of 2.5).
+    CHUNK dimensions at a time: longer products round more.
     """
     tile = (columns * D)[:, None] + tl.arange(0, CHUNK)[None, :]
     log_w = tl.zeros((ROWS, COLUMNS), tl.float32)
-    if IN_UNITS and D == 16:
-        log_w -= unit[:, None]
-    if norms is not None and D == 16:
-        log_w += tl.load(norms + columns)[None, :]
     log_w = product(log_w, q1, q2, tl.trans(tl.load(first_g + tile)), tl.trans(tl.load(second_g + tile)))
     for chunk in tl.static_range(CHUNK, D, CHUNK):
         q1, q2 = query_parts(queries, rows, n, chunk, d, CHUNK, norms is None)
         g1, g2 = tl.load(first_g + tile + chunk), tl.load(second_g + tile + chunk)
         log_w += product(tl.zeros((ROWS, COLUMNS), tl.float32), q1, q2, tl.trans(g1), tl.trans(g2))
-    if norms is not None and D > 16:
+    if norms is not None:
         log_w += tl.load(norms + columns)[None, :]
-    if IN_UNITS and D > 16:
+    if IN_UNITS:
         log_w -= unit[:, None]
     return log_w
 

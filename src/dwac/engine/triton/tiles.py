@@ -21,21 +21,12 @@ _ROOM = 200 * 2**10  # bytes of shared memory that a program needs for the shape
 
 
 class Shape(NamedTuple):
-    """The shape of a program: queries, references processed at a time, warps, and pipeline stages.
-
-    registers: the most that a thread may use, where a few less let one more program run on a multiprocessor.
-    """
+    """The shape of a program: queries, references processed at a time, warps, and pipeline stages."""
 
     rows: int
     columns: int
     warps: int
     stages: int
-    registers: int | None = None
-
-    @property
-    def options(self) -> dict[str, int]:
-        """What the compiler is told."""
-        return {"num_warps": self.warps} | ({} if self.registers is None else {"maxnreg": self.registers})
 
 
 @cache
