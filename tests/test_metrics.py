@@ -183,8 +183,8 @@ def constant_rates(n: int, n_classes: int) -> tuple[NDArray[np.int64], NDArray[n
     return y, np.tile(np.bincount(y, minlength=n_classes) / n, (n, 1))
 
 
-@pytest.mark.parametrize("n_classes", [2, 5, 20])
-@pytest.mark.parametrize("n", [60, 600, 6000])
+@pytest.mark.parametrize("n_classes", [2, pytest.param(5, marks=pytest.mark.slow), 20])
+@pytest.mark.parametrize("n", [60, 600, pytest.param(6000, marks=pytest.mark.slow)])
 def test_calibrated_probabilities_are_almost_never_called_miscalibrated(n: int, n_classes: int) -> None:
     seeds = range(100, 140 if n < 6000 else 106)
     tests = [metrics.calibration_test(*draw_probabilities(seed, n, n_classes), n_draws=200) for seed in seeds]

@@ -720,6 +720,7 @@ def test_a_command_without_arguments_helps() -> None:
     assert "Commands" not in run("fly", ends=2).output
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is full")
 def test_a_full_disk_behind_the_pipe_is_reported_in_one_line(folder: Path) -> None:
     words: list[Path | str] = [DWAC, "predict", folder / "model", folder / "new.csv"]

@@ -230,6 +230,7 @@ def test_a_picture_shows_itself_in_a_notebook() -> None:
 HOSTILE = ["$\\frac{", "$x$ and $y$", "_hidden", "<script>alert(1)</script>", "a\x00b\ud800", "日本語", "x" * 500, ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_any_name_can_be_drawn(name: str) -> None:
     records = [{name: name, "b": 1}, {name: "other", "b": 1}, None, {name: name, "b": 2}]

@@ -57,7 +57,11 @@ def law(n_calibration: int, n_test: int, epsilon: float) -> Any:
 @pytest.mark.parametrize("nonconformity", ["weights", "probability"])
 @pytest.mark.parametrize(
     ("kind", "n"),
-    [("zipf", 400), pytest.param("zipf", 1500, marks=pytest.mark.slow), ("equal", 100), ("equal", 400)],
+    [
+        ("zipf", 400),
+        ("equal", 100),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("zipf", 1500), ("equal", 400))),
+    ],
 )
 def test_coverage_follows_its_law_with_rare_classes(kind: str, n: int, nonconformity: str) -> None:
     X_test, y_test = drawn(kind, 1000, 10_000)
@@ -232,6 +236,7 @@ def test_expected_sets_are_those_that_come() -> None:
         pytest.param(load_digits, (1,), marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: Sequence[int]) -> None:
     X, y = (part[:600] for part in load(return_X_y=True))
     for seed in seeds:
@@ -251,6 +256,7 @@ def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: Seq
         assert losses[0] <= 1.5 * losses[1] + 1e-3, f"seed {seed}: {losses}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [load_iris, *(pytest.param(load, marks=pytest.mark.slow) for load in LARGER)])
 def test_scale_of_out_of_fold_votes_does_not_hurt_over_several_splits(load: Any) -> None:
     """Over splits, not in each: out-of-fold votes rightly expect mistakes, and a lucky test part has none."""

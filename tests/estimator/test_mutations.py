@@ -205,7 +205,7 @@ def use(folder: Path, X: Any) -> str:
 
 
 @pytest.mark.usefixtures("little_memory")
-@pytest.mark.parametrize("kind", [*KINDS[:3], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[3:])])
+@pytest.mark.parametrize("kind", [*KINDS[:2], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[2:])])
 def test_a_changed_folder_works_or_is_refused_on_purpose(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
     X, refused = queries(kind)[:2], 0
     for number in range(60):

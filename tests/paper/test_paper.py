@@ -26,6 +26,7 @@ from dwac.paper import (
     agreement,
     domain,
     explanations,
+    figures,
     fit,
     knn,
     peers,
@@ -95,6 +96,8 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyP
         for name, small in (("covertype", {"width": 64}), ("fashion_mnist", {"width": 8}), ("cifar10", {"width": 8})):
             values = settings.BEST[name]
             patch.setitem(settings.BEST, name, values | {"encoder": values["encoder"] | small})
+        values = settings.PAPER["cifar10"]  # a ResNet-18 takes as long as all the others
+        patch.setitem(settings.PAPER, "cifar10", values | {"encoder": values["encoder"] | {"network": "paper"}})
         yield patch
 
 
@@ -109,6 +112,12 @@ def quick(patched: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory)
 def report(quick: tuple[paper.Outcome, Path]) -> str:
     folder = quick[1]
     return write_report(folder, folder / "RESULTS.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take most of the time of a report. Those of `report` are drawn: it is made before this."""
+    monkeypatch.setattr(figures, "save", lambda figure, path: None)
 
 
 # A whole run
@@ -232,6 +241,7 @@ def test_a_record_of_other_settings_is_repeated_and_named_in_the_report(
         assert paper.run(["accuracy"], **asked).fitted == []
 
 
+@pytest.mark.slow
 def test_a_record_of_another_recipe_is_repeated(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Keener(TabularEncoder):
         def fit(self, X: Any, y: Any = None) -> Any:

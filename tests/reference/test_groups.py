@@ -355,6 +355,7 @@ def assert_follows(few: ReferenceSet, model: Model) -> None:
 EDITS = st.lists(st.tuples(st.sampled_from(["add", "remove", "relabel"]), st.integers(0, 10**6)), max_size=5)
 
 
+@pytest.mark.slow
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(edits=EDITS, kernel=st.sampled_from(sorted(KERNELS)))
 def test_any_series_of_edits_equals_condensing_the_edited_examples(edits, kernel):

@@ -281,6 +281,7 @@ def test_nothing_in_the_data_becomes_html(tmp_path: Path) -> None:
     assert "\x00" not in reader.words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["text", "huggingface-like"])
 def test_texts_cannot_break_out_either(encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{EVIL} good film {i}" if i % 2 else f"bad </p></article> film {i}" for i in range(120)]
@@ -351,6 +352,7 @@ def test_a_private_report_on_images_and_texts_shows_none(tmp_path: Path) -> None
 # Models that lack something
 
 
+@pytest.mark.slow
 def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> None:
     X, y = table(120)
     clf = DWACClassifier(epochs=1, validation_size=0, calibration_size=0, random_state=0, device="cpu").fit(X, y)
@@ -580,6 +582,7 @@ def test_y_and_rows_need_what_they_refer_to(clf: DWACClassifier) -> None:
         report.label_issues(clf, X, y, folds=1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_report_says_who_judged_the_labels(clf: DWACClassifier, page: str, tmp_path: Path) -> None:
     X, y = table(100, seed=1)

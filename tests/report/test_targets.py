@@ -122,6 +122,7 @@ def test_a_private_report_on_numbers_names_nobody(reg: DWACRegressor, tmp_path: 
     Reader(page)
 
 
+@pytest.mark.slow
 def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Path) -> None:
     X, _ = table(150, 1)
     page = written(tmp_path, clf, X, moods(X), epsilon=0.1)
@@ -153,6 +154,7 @@ def test_wrong_cases_of_labels_are_the_most_wrong(clf: DWACClassifier) -> None:
     assert all(found.wrong[row] == 0 for row in found.cases(3)["typical"])
 
 
+@pytest.mark.slow
 def test_a_private_report_on_labels_names_nobody(clf: DWACClassifier, tmp_path: Path) -> None:
     X, _ = table(150, 1)
     page = written(tmp_path, clf, X, moods(X), private=True, epsilon=0.1)

@@ -220,6 +220,7 @@ def test_an_object_store_is_read_and_written(folder_of: Folders, tmp_path: Path)
         store.rm("/store", recursive=True)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bytes(folder_of: Folders, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(30):

@@ -170,7 +170,7 @@ def edit_query(seen: Visit, kind: str) -> None:
     seen.page.wait_for_selector("#what-result table")
 
 
-@pytest.mark.parametrize("kind", ["table", "image", "text"])
+@pytest.mark.parametrize("kind", ["table", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("image", "text"))])
 def test_a_person_looks_slides_edits_removes_undoes_and_exports(
     browser: Any, explorers: dict[str, Explorer], kind: str
 ) -> None:
@@ -296,6 +296,7 @@ def crowd() -> Explorer:
     return Explorer.of(clf, PEOPLE[200:], AGED[200:], title="crowd")
 
 
+@pytest.mark.slow
 def test_where_few_examples_explain_nothing_the_page_shows_groups_that_open(browser: Any, crowd: Explorer) -> None:
     wanted = crowd.clf.explain(crowd.examples.row(1), k=5)[0]
     with visit(browser, crowd) as seen:
@@ -330,6 +331,7 @@ def test_where_few_examples_explain_nothing_the_page_shows_groups_that_open(brow
         seen.wait(f"window.explorer.answer.id === {json.dumps(wanted.groups[0].members[0].id)}")
 
 
+@pytest.mark.slow
 def test_a_disc_of_the_map_says_what_it_is_and_lists_its_members(browser: Any, crowd: Explorer) -> None:
     groups = crowd.points.references.groups
     disc = int(groups.leaf_sizes.argmax())
@@ -369,6 +371,7 @@ def test_a_disc_of_the_map_says_what_it_is_and_lists_its_members(browser: Any, c
         seen.page.wait_for_selector("#group:not([hidden])")
 
 
+@pytest.mark.slow
 def test_a_condensed_model_shows_representatives_and_how_many_each_votes_for(
     browser: Any, table: DWACClassifier
 ) -> None:
@@ -390,6 +393,7 @@ def test_a_condensed_model_shows_representatives_and_how_many_each_votes_for(
         assert f"representative of {few.references_.sizes[place]:.0f}" in seen.page.locator("#example h2").inner_text()
 
 
+@pytest.mark.slow
 def test_search_and_keys_lead_where_the_mouse_does(browser: Any, explorers: dict[str, Explorer]) -> None:
     explorer = explorers["table"]
     with visit(browser, explorer) as seen:
@@ -415,6 +419,7 @@ def test_search_and_keys_lead_where_the_mouse_does(browser: Any, explorers: dict
         seen.wait("window.explorer.chosen !== null")
 
 
+@pytest.mark.slow
 def test_the_histogram_filters_the_map(browser: Any, explorers: dict[str, Explorer]) -> None:
     explorer = explorers["image"]
     trust: Any = explorer.first.predictions.conformal
@@ -438,6 +443,7 @@ def test_the_histogram_filters_the_map(browser: Any, explorers: dict[str, Explor
         assert int(seen.page.locator("#kept").get_attribute("data-kept")) == inside.sum()
 
 
+@pytest.mark.slow
 def test_suspicious_labels_and_disagreements_lead_to_their_examples(browser: Any) -> None:
     # Twenty labels of people who are clearly old or young are wrong.
     sure = np.flatnonzero((PEOPLE["age"][:200] - 50).abs() > 12)[:20]
@@ -537,7 +543,10 @@ _STRUCTURE = """() => ({
 })"""
 
 
-@pytest.mark.parametrize(("kind", "scheme"), [("table", "dark"), ("image", "light"), ("text", "light")])
+@pytest.mark.parametrize(
+    ("kind", "scheme"),
+    [("table", "dark"), *(pytest.param(kind, "light", marks=pytest.mark.slow) for kind in ("image", "text"))],
+)
 def test_everything_has_contrast_and_a_name(
     browser: Any, explorers: dict[str, Explorer], kind: str, scheme: str
 ) -> None:
@@ -569,7 +578,7 @@ def test_the_checks_of_contrast_and_names_can_fail(browser: Any) -> None:
     page.close()
 
 
-@pytest.mark.parametrize("kind", ["table", "image", "text"])
+@pytest.mark.parametrize("kind", ["table", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("image", "text"))])
 def test_a_phone_shows_everything_without_scrolling_sideways(
     browser: Any, explorers: dict[str, Explorer], kind: str
 ) -> None:
@@ -592,6 +601,7 @@ def test_the_theme_can_be_turned(browser: Any, explorers: dict[str, Explorer]) -
         assert seen.page.evaluate("window.explorer.map.background") != light
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_points_are_all_drawn_while_the_map_moves(browser: Any) -> None:
     n = 100_000  # benchmarks/explorer.py measures 600,000
     rng = np.random.default_rng(0)
@@ -635,6 +645,7 @@ def drag(seen: Visit, corners: list[tuple[float, float]]) -> None:
     seen.page.mouse.up()
 
 
+@pytest.mark.slow
 def test_a_lasso_selects_what_is_inside_and_a_link_shows_the_same(browser: Any, explorers: dict[str, Explorer]) -> None:
     explorer = explorers["table"]
     with visit(browser, explorer) as seen:
@@ -675,6 +686,7 @@ def test_a_lasso_selects_what_is_inside_and_a_link_shows_the_same(browser: Any, 
         assert other.input_value("#colour") == "typicality"
 
 
+@pytest.mark.slow
 def test_points_can_be_coloured_by_anything_and_the_legend_says_what(
     browser: Any, explorers: dict[str, Explorer]
 ) -> None:
@@ -727,6 +739,7 @@ def test_points_can_be_coloured_by_anything_and_the_legend_says_what(
         assert elsewhere < told
 
 
+@pytest.mark.slow
 def test_a_change_shows_its_result_beside_the_form_and_edits_stay_in_view(
     browser: Any, explorers: dict[str, Explorer]
 ) -> None:
@@ -757,6 +770,7 @@ def test_a_change_shows_its_result_beside_the_form_and_edits_stay_in_view(
         page.wait_for_selector("#effect", state="hidden")
 
 
+@pytest.mark.slow
 def test_words_have_their_influence_and_new_texts_find_their_nearest(
     browser: Any, explorers: dict[str, Explorer]
 ) -> None:
@@ -796,6 +810,7 @@ def test_an_image_is_uploaded_and_its_nearest_are_shown(
         assert seen.page.locator("#voters img, #groups img").count() >= 2
 
 
+@pytest.mark.slow
 def test_all_groups_are_listed_with_their_errors_and_lead_to_the_map(browser: Any, crowd: Explorer) -> None:
     groups = crowd.points.references.groups
     with visit(browser, crowd) as seen:

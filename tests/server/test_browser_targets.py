@@ -71,6 +71,7 @@ def test_the_map_of_numbers_has_a_scale_and_filters_by_error(numbers_page: Visit
     assert int(page.locator("#kept").get_attribute("data-kept")) == len(NEW)
 
 
+@pytest.mark.slow
 def test_a_training_example_gets_another_number_by_keyboard_and_undo_takes_it_back(numbers_page: Visit) -> None:
     first, page = numbers_page.explorer.points.n_training, numbers_page.page
     numbers_page.choose(first)
@@ -99,6 +100,7 @@ def test_who_matters_most_can_be_selected_from_the_list(numbers_page: Visit, num
     page.wait_for_selector(f'#example h2:has-text("{most.id}")')
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dwac.errors.CalibrationWarning")
 def test_a_label_is_chosen_by_its_bar_and_its_vote_is_shown(tags_page: Visit, tags: DWACClassifier) -> None:
     first, page = tags_page.explorer.points.n_training, tags_page.page
@@ -124,6 +126,7 @@ def test_numbers_on_a_phone_in_the_dark_do_not_overflow(browser: Any, numbers: D
         assert "Load rows of data" in visited.page.locator("#sets-now").inner_text()
 
 
+@pytest.mark.slow
 def test_who_harms_most_is_removed_from_the_list_with_exactly_that_effect(numbers_page: Visit) -> None:
     page, points = numbers_page.page, numbers_page.explorer.points
     page.locator("#worth summary").focus()

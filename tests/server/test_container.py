@@ -97,6 +97,7 @@ def test_the_compose_file_starts_a_service_that_cannot_write_to_itself() -> None
     assert (ROOT / "deploy" / service["build"]).resolve() == ROOT
 
 
+@pytest.mark.slow
 def test_the_command_of_the_container_serves_and_its_health_check_knows(folder: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])

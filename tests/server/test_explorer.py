@@ -478,7 +478,7 @@ def test_the_disc_of_a_representative_lists_all_it_stands_for(represented: Reade
         assert [(member["id"], member["size"]) for member in points] == [(refs.ids[disc], refs.sizes[disc])]
 
 
-@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("saved", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("training", [False, True])
 def test_edits_of_representatives_equal_a_recount_from_scratch(
     condensed: DWACClassifier, saved: bool, training: bool, tmp_path: Path
@@ -741,6 +741,7 @@ def test_every_module_it_imports_is_there() -> None:
 # Commands and notebooks
 
 
+@pytest.mark.slow
 def test_the_command_serves_the_page_until_it_is_stopped(table: DWACClassifier, tmp_path: Path) -> None:
     table.save(tmp_path / "people")
     AGES[200:].to_csv(tmp_path / "new.csv", index_label="who")

@@ -139,6 +139,7 @@ def test_a_private_page_of_numbers_names_nobody_and_takes_no_edits(numbers: DWAC
         assert page.ask("GET", "issues").status == 409
 
 
+@pytest.mark.slow
 def test_several_numbers_are_shown_and_edited_together(two_numbers: DWACRegressor) -> None:
     both = pd.DataFrame({"pay": TRUE, "months": 12.0 * NEW["age"]})
     for page in reading(Explorer.of(two_numbers, NEW, both)):
@@ -151,6 +152,7 @@ def test_several_numbers_are_shown_and_edited_together(two_numbers: DWACRegresso
         assert page.ask("POST", "edits", {"action": "relabel", "point": 4, "label": 1.0}).status == 422
 
 
+@pytest.mark.slow
 def test_two_models_of_numbers_are_compared_and_of_different_targets_refused(
     numbers: DWACRegressor, tags: DWACClassifier
 ) -> None:

@@ -211,7 +211,7 @@ def models() -> dict[str, DWACClassifier]:
     return {"full": full, "condensed": full.condense(12)}
 
 
-@pytest.mark.parametrize("which", ["full", "condensed"])
+@pytest.mark.parametrize("which", [pytest.param("full", marks=pytest.mark.slow), "condensed"])
 @pytest.mark.parametrize("members", [False, True], ids=["alone", "with members"])
 def test_groups_are_the_same_in_python_folder_command_and_service(
     which: str, members: bool, models: dict[str, DWACClassifier], tmp_path: Path

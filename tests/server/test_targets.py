@@ -255,6 +255,7 @@ def test_sets_of_ordered_labels_have_no_gaps_and_classes_keep_their_order(ordere
 @pytest.mark.parametrize(
     "kind", ["numbers", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("two_numbers", "tags", "ordered"))]
 )
+@pytest.mark.slow
 def test_requests_made_from_its_own_schema_are_answered_as_it_says(kind: str, request: pytest.FixtureRequest) -> None:
     calm = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     statuses: set[int] = set()

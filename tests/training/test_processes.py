@@ -46,27 +46,32 @@ def close(first: dict[str, Tensor], second: dict[str, Tensor], within: float) ->
         assert torch.allclose(part.double(), second[name].double(), rtol=within, atol=within), name
 
 
+@pytest.mark.slow
 def test_loss_and_gradient_are_those_of_the_joined_batch(found: Found) -> None:
     differences = {name: float(value) for name, value in found("losses").items()}
     assert len(differences) == 4 * len(sharing.heads())
     assert {name: value for name, value in differences.items() if not value < 1e-12} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["votes", "averages", "softmax"])
 def test_two_processes_train_the_model_of_one(found: Found, name: str) -> None:
     close(found(f"trained {name}"), sharing.trained(name), within=1e-6)
 
 
+@pytest.mark.slow
 def test_all_ranks_end_with_the_same_numbers(found: Found) -> None:
     for name in ("trained votes", "blocks", "resumed by two", "interrupted", "fitted", "without a seed"):
         close(found(name), found(name, 1), within=0)
 
 
+@pytest.mark.slow
 def test_blocks_of_a_file_are_shared_too(found: Found) -> None:
     close(found("blocks"), sharing.trained("votes", block_rows=4), within=1e-6)
     assert not torch.allclose(found("blocks")["ref_h"], found("trained votes")["ref_h"], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_another_number_of_processes_resumes(found: Found) -> None:
     whole = sharing.trained("votes")
     close(found("resumed by two"), whole, within=1e-6)
@@ -77,10 +82,12 @@ def test_another_number_of_processes_resumes(found: Found) -> None:
     assert not checkpoint.exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_one_rank_stops_all_after_the_same_step(found: Found) -> None:
     assert len(found("interrupted")["history"]) == 2 < sharing.OPTIONS["epochs"]
 
 
+@pytest.mark.slow
 def test_a_classifier_is_calibrated_and_represented_as_by_one(found: Found) -> None:
     alone = sharing.fitted()
     assert int(alone["voters"]) == 40
@@ -88,12 +95,14 @@ def test_a_classifier_is_calibrated_and_represented_as_by_one(found: Found) -> N
     close(found("cross-fitted"), sharing.cross_fitted(random_state=0), within=1e-4)
 
 
+@pytest.mark.slow
 def test_ranks_with_different_rows_are_refused(found: Found) -> None:
     for rank in (0, 1):
         [message] = found("refusal", rank)
         assert "rank 0 has 45 rows, rank 1 46" in message
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_training_with_a_checkpoint(found: Found) -> None:
     folder: Path = found.folder  # type: ignore[attr-defined]
     said = (folder / "said").read_text()

@@ -50,6 +50,7 @@ def killed_once(task: Callable[[Any], Any], marks: Path, numbers: set[int]) -> C
     return run_or_die
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")  # of engines
 def test_a_killed_worker_loses_nothing_and_shards_have_the_same_bytes(
     name: str, engine_model: Path, rows: Path, tmp_path: Path, request: pytest.FixtureRequest

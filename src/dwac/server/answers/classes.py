@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from dwac.conformal import label_sets, smallest_calibration
@@ -67,7 +68,12 @@ class ClassAnswers(Answers):
         columns = (reasons, trust.confidence.tolist(), trust.credibility.tolist(), typicality, sets)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def _note(self, epsilon: float) -> str | None:
+    @cached_property
+    def _note(self) -> Callable[[float], str | None]:
+        """What to expect of sets at an ε: the same for every request."""
+        return lru_cache(maxsize=64)(self._noted)
+
+    def _noted(self, epsilon: float) -> str | None:
         """What to expect of sets at this ε, if calibration can exclude few labels or none."""
         if len(self.model.calibration_y_) == 0:
             return None
