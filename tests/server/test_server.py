@@ -478,7 +478,7 @@ def test_a_full_queue_refuses_at_once_and_recovers(digits: DWACClassifier, monke
 
 def test_an_answer_that_takes_too_long_is_given_up(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow(monkeypatch)
-    with served(create_app(digits, limits=Limits(seconds=0.3))) as client:
+    with served(create_app(digits, limits=Limits(seconds=2))) as client:
         slow.go.clear()
         late = client.post("/v1/predict", {"rows": rows_of(1)})
         slow.go.set()
@@ -663,8 +663,8 @@ def test_all_bodies_together_are_bounded(digits: DWACClassifier) -> None:
 
 
 def test_slow_bodies_and_slow_heads_are_let_go(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "HEAD_SECONDS", 0.5)
-    with served(create_app(digits, limits=Limits(seconds=0.5))) as client:
+    monkeypatch.setattr(running, "HEAD_SECONDS", 1.5)
+    with served(create_app(digits, limits=Limits(seconds=1.5))) as client:
         slow = [client.raw(HEAD + b"content-length: 100\r\n\r\n{") for _ in range(20)]
         headless = [client.raw(start) for start in (b"", b"POST /v1/pre", HEAD) for _ in range(10)]
         assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200  # meanwhile
@@ -700,8 +700,8 @@ def read_raw(sock: socket.socket) -> Answer:
 def test_every_refusal_has_one_form_and_keeps_a_browser_safe(
     digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "HEAD_SECONDS", 0.3)
-    with served(create_app(digits, token=TOKEN, limits=Limits(seconds=0.3, body_bytes=1000))) as client:
+    monkeypatch.setattr(running, "HEAD_SECONDS", 1.5)
+    with served(create_app(digits, token=TOKEN, limits=Limits(seconds=1.5, body_bytes=1000))) as client:
         right = {"authorization": f"Bearer {TOKEN}"}
         head = HEAD + f"authorization: Bearer {TOKEN}\r\n".encode()
         refused = {
