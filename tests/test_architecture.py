@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -80,6 +81,7 @@ def floor(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@cache
 def imported(source: str) -> set[str]:
     """The modules of dwac that a module's source imports, wherever it does: each as near to the file as it is named."""
     found = set()
