@@ -354,6 +354,7 @@ def test_explain_shows_groups_where_no_few_examples_explain(crowd: Path) -> None
 # condense
 
 
+@pytest.mark.slow
 def test_condense_writes_a_small_model_and_says_how_often_it_agrees(crowd: Path, tmp_path: Path) -> None:
     shown = run("condense", crowd / "model", "-o", tmp_path / "small", "--size", "20").stdout
     full, small = load(crowd / "model"), load(tmp_path / "small")

@@ -215,6 +215,7 @@ def test_numbers_are_predicted_with_intervals_that_keep_their_promise() -> None:
     assert reg.references_.sizes.sum() == N - 700
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sampled")
 def test_texts_are_read_in_batches() -> None:
     rng = np.random.default_rng(0)

@@ -179,6 +179,7 @@ def test_private_intervals_hold_the_exact_ones_and_are_hardly_wider(reg: DWACReg
         assert abs(rounded.prediction - exact.prediction) <= step / 2
 
 
+@pytest.mark.slow
 def test_no_number_reveals_membership(reg: DWACRegressor) -> None:
     voters = X.loc[list(reg.references_.ids)[:50]]
     given = {"training": voters, "unseen": UNSEEN}

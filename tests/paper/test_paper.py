@@ -123,6 +123,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 # A whole run
 
 
+@pytest.mark.slow
 def test_every_experiment_leaves_records_and_a_section_with_its_figures(quick: Any, report: str) -> None:
     records = list(Records(quick[1]))
     assert {name for record in records for name in record["metrics"]} == set(paper.EXPERIMENTS)
@@ -134,6 +135,7 @@ def test_every_experiment_leaves_records_and_a_section_with_its_figures(quick: A
         assert (quick[1] / picture).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_each_record_holds_what_every_experiment_wants_and_its_circumstances(quick: Any) -> None:
     for record in Records(quick[1]):
         case = Case(**record["case"])
@@ -143,6 +145,7 @@ def test_each_record_holds_what_every_experiment_wants_and_its_circumstances(qui
         assert 0 <= record["accuracy"] <= 1
 
 
+@pytest.mark.slow
 def test_a_second_run_fits_and_loads_nothing(quick: Any, patched: pytest.MonkeyPatch) -> None:
     outcome, folder = quick
     with pytest.MonkeyPatch.context() as patch:
@@ -151,6 +154,7 @@ def test_a_second_run_fits_and_loads_nothing(quick: Any, patched: pytest.MonkeyP
     assert (again.fitted, again.kept) == ([], len(outcome.fitted))
 
 
+@pytest.mark.slow
 def test_missing_datasets_are_not_run_and_say_so(quick: Any, report: str) -> None:
     outcome = quick[0]
     assert set(outcome.missing) == set(HELD)
@@ -161,6 +165,7 @@ def test_missing_datasets_are_not_run_and_say_so(quick: Any, report: str) -> Non
     assert "Not run at all: Lending Club, Amazon Beauty." in report
 
 
+@pytest.mark.slow
 def test_the_report_says_that_a_run_was_quick(report: str) -> None:
     assert "quick run on little data" in report.split("##")[0]
 
@@ -173,6 +178,7 @@ def numbers_in(value: Any) -> Iterator[float]:
         yield value
 
 
+@pytest.mark.slow
 def test_every_mean_over_trials_in_the_report_is_in_the_records(quick: Any, report: str) -> None:
     # With one trial a mean is the number itself.
     known = {f"{number:.4f}" for record in Records(quick[1]) for number in numbers_in(record["metrics"])}
@@ -181,6 +187,7 @@ def test_every_mean_over_trials_in_the_report_is_in_the_records(quick: Any, repo
     assert set(shown) <= known
 
 
+@pytest.mark.slow
 def test_published_numbers_stand_in_the_report(report: str) -> None:
     for cells in (published.ACCURACY, published.CALIBRATION):
         for cell in cells.values():
@@ -263,6 +270,7 @@ def test_a_record_of_another_recipe_is_repeated(patched: pytest.MonkeyPatch, tmp
     fit._recipe.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_stale_record_is_marked_next_to_its_number(quick: Any, report: str, tmp_path: Path) -> None:
     assert "stale" not in report
     assert STALE not in report
@@ -286,6 +294,7 @@ def test_the_report_says_which_commit_made_how_many_records() -> None:
     assert _commits([first, second, first, peer]) == f"Records by the commit of their code: {mixed}"
 
 
+@pytest.mark.slow
 def test_a_record_names_its_commit_and_its_device(quick: Any, report: str) -> None:
     made = {record["commit"] for record in Records(quick[1])}
     assert made == {records.commit()}
@@ -318,6 +327,7 @@ def test_the_commit_is_that_of_the_checkout_or_the_given_one(tmp_path: Path, mon
     assert commit() == f"{head}-dirty"
 
 
+@pytest.mark.slow
 def test_only_stale_records_are_repeated(quick: Any, patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = Records(tmp_path)
     cases = [Case("adult", "paper", head, embedding_size=2) for head in settings.HEADS]
@@ -387,6 +397,7 @@ def test_the_stamp_covers_every_source_that_can_change_a_result(
     records.code.cache_clear()
 
 
+@pytest.mark.slow
 def test_quick_and_full_records_never_mix(quick: Any, patched: pytest.MonkeyPatch) -> None:
     with pytest.raises(paper.PaperError, match="holds records of quick runs, and this is a full run"):
         paper.run(["accuracy"], records=quick[1])
@@ -400,6 +411,7 @@ def test_time_that_fits_shared_is_counted_once() -> None:
     assert _busy(made) == _busy(made[::-1]) == 150.0
 
 
+@pytest.mark.slow
 def test_a_report_on_quick_and_full_records_is_refused(quick: Any, tmp_path: Path) -> None:
     copied = list(Records(quick[1]))[:2]
     for record, kind in zip(copied, (True, False), strict=True):
@@ -686,6 +698,7 @@ def test_an_example_with_a_slur_is_passed_over(fitted: dict[str, fit.Fitted], mo
         assert all(job not in str(shown["record"]) for shown in (kind, *kind["neighbors"]))
 
 
+@pytest.mark.slow
 def test_the_report_quotes_no_slur_of_an_old_record(
     quick: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -721,6 +734,7 @@ def test_class_conditional_coverage_is_that_of_a_plain_loop(fitted: dict[str, fi
     assert found["by_class"]["n_test"] == np.bincount(y, minlength=6).tolist()
 
 
+@pytest.mark.slow
 def test_coverage_is_judged_by_its_law_trial_by_trial_and_class_by_class(quick: Any, report: str) -> None:
     assert "Adult | DWAC weights" in report
     record = Records(quick[1]).read(Case("adult", "best", "dwac"))
@@ -737,6 +751,7 @@ def test_coverage_is_judged_by_its_law_trial_by_trial_and_class_by_class(quick: 
     assert sets._promise_row(Found([changed]), "adult", "best", "DWAC weights")[4] == "not in this record"
 
 
+@pytest.mark.slow
 def test_verdicts_that_answered_test_rows_are_called_not_blind(report: str) -> None:
     for name in ("covertype", "cifar10"):
         start = f"| {settings.DATASETS[name].title} | {published.ACCURACY[name]['softmax']:.3f}"
@@ -745,6 +760,7 @@ def test_verdicts_that_answered_test_rows_are_called_not_blind(report: str) -> N
     assert "chosen after seeing results on test rows" in report
 
 
+@pytest.mark.slow
 def test_published_deviations_are_used_once_they_are_there(quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Found(Records(quick[1]))
     assert "not available" in accuracy.report(found).text
@@ -754,12 +770,14 @@ def test_published_deviations_are_used_once_they_are_there(quick: Any, monkeypat
     assert "| 12.30 |" in text
 
 
+@pytest.mark.slow
 def test_accuracy_of_a_case_is_that_of_its_labels(quick: Any) -> None:
     record = Records(quick[1]).read(Case("imdb", "best", "svm"))
     assert record is not None
     assert record["metrics"]["accuracy"] == {"accuracy": record["accuracy"]}  # an SVM has no probabilities
 
 
+@pytest.mark.slow
 def test_a_variant_is_shown_next_to_its_setting(quick: Any, report: str) -> None:
     kept = Records(quick[1])
     frozen, changed = (kept.read(Case("adult", "paper", "dwac", variant=name)) for name in (None, "no_penalty"))
@@ -790,6 +808,7 @@ def test_every_tenth_row_is_tested_in_every_trial(patched: pytest.MonkeyPatch) -
         assert [text for i, text in enumerate(whole.X) if i % 10] == rows.X
 
 
+@pytest.mark.slow
 def test_records_hold_no_path_of_the_machine(quick: Any, tmp_path: Path) -> None:
     for path in quick[1].glob("*/*.json"):
         assert str(tmp_path.parents[1]) not in path.read_text()
@@ -963,6 +982,7 @@ def test_means_are_over_the_trials_of_one_cell() -> None:
 # The command
 
 
+@pytest.mark.slow
 def test_the_command_lists_and_reports(quick: Any, patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
     options = ["--records", str(quick[1])]
     shown = CliRunner().invoke(app, ["paper", "list", "--quick", *options], env={"COLUMNS": "120"})

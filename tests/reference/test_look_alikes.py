@@ -128,6 +128,7 @@ def test_representatives_have_no_look_alikes() -> None:
         ReferenceSet(H, Y, look_alikes=NEAR, weights=np.full(40, 2.0))
 
 
+@pytest.mark.slow
 def test_certificates_hold() -> None:
     """The set that flips a label is the smallest, by trying them all; few votes decide whatever the others are."""
     h, y = H[:9], Y[:9]

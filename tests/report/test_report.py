@@ -240,6 +240,7 @@ def test_with_many_test_rows_a_sample_is_said_to_be_one(clf: DWACClassifier) -> 
     assert "200 of the 250 test examples, evenly spread" in sentence
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_condensed_model_says_how_many_represent_how_many_and_how_well(clf: DWACClassifier, tmp_path: Path) -> None:
     few = clf.condense(12)
@@ -469,6 +470,7 @@ def test_relabelled_examples_are_the_first_suspects(clf: DWACClassifier, tmp_pat
     assert (issues["log_odds"] > 0).all()
 
 
+@pytest.mark.slow
 def test_suspicious_labels_are_those_that_the_votes_of_all_others_make_noise() -> None:
     X, y = table(250)
     y = np.where(np.arange(250) % 12 == 0, np.where(y == "yes", "no", "yes"), y)
@@ -559,6 +561,7 @@ def test_votes_out_of_fold_that_the_model_has_are_used(clf: DWACClassifier, monk
     assert report.label_issues(clf).attrs["judged"] == "in sample"
 
 
+@pytest.mark.slow
 def test_a_cross_fitted_model_judges_labels_out_of_fold_at_no_cost() -> None:
     rng = np.random.default_rng(0)
     y = np.arange(500) % 2
@@ -754,6 +757,7 @@ def test_from_a_csv_to_a_report_in_two_commands(tmp_path: Path) -> None:
     assert "Out-of-distribution" in read
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_where_no_row_is_new_the_command_reports_on_calibration_rows_and_says_so(tmp_path: Path) -> None:
     X, y = table(300)

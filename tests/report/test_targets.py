@@ -51,6 +51,7 @@ def written(path: Path, model: Any, X: Any, y: Any, **options: Any) -> str:
     return report.write(model, X, y, path / "report.html", cases=1, k=3, **options).read_text()
 
 
+@pytest.mark.slow
 def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWACRegressor, tmp_path: Path) -> None:
     X, y = table(150, 1)
     page = written(tmp_path, reg, X, y, unlike=X.assign(x=50.0), epsilon=0.1)
@@ -112,6 +113,7 @@ def test_several_numbers_are_reported_one_by_one(tmp_path: Path) -> None:
     assert "<script" not in page
 
 
+@pytest.mark.slow
 def test_a_private_report_on_numbers_names_nobody(reg: DWACRegressor, tmp_path: Path) -> None:
     X, y = table(150, 1)
     page = written(tmp_path, reg, X, y, private=True)

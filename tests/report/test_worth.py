@@ -96,6 +96,7 @@ def test_a_private_report_names_nobody_who_helps_or_harms(clf) -> None:
     assert worth_section(ClassFindings.of(clf, NEW, TRUE, private=True)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*an interval is finite only:dwac.errors.CalibrationWarning")
 def test_errors_of_numbers_rise_without_those_who_help() -> None:
     X, _ = patients(90, 0)

@@ -182,6 +182,7 @@ def test_some_training_examples_can_be_asked_about_their_labels(table: DWACClass
 # Edits
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_edits_give_what_a_set_without_them_would_give(data: st.DataObject) -> None:
@@ -584,6 +585,7 @@ def test_without_data_the_training_examples_are_loaded(table: DWACClassifier) ->
         assert page.get(f"points/{point}")["editable"]
 
 
+@pytest.mark.slow
 def test_images_can_be_moved_and_made_brighter() -> None:
     clf = fitted(DIGITS.images[:400], DIGITS.target[:400])
     for page in reading(Explorer.of(clf, DIGITS.images[400:450], DIGITS.target[400:450])):

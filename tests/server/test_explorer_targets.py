@@ -218,6 +218,7 @@ def test_labels_that_others_vote_against_are_listed_the_most_improbable_first(ta
     assert set(rows[0]) >= {"labels", "predicted", "probability_old", "decision_old", "set"}
 
 
+@pytest.mark.slow
 def test_ordered_labels_keep_their_order_on_the_page(ordered: DWACClassifier) -> None:
     for page in reading(Explorer.of(ordered)):
         start = page.get("start")
@@ -247,6 +248,7 @@ def test_discs_of_a_group_are_those_of_its_members(page: Reader, tagged: Reader,
     assert len(groups) < numbers.target_.n_codes  # of those who vote alike, not of bins
 
 
+@pytest.mark.slow
 def test_representatives_of_numbers_are_explained_listed_and_removed(numbers: DWACRegressor) -> None:
     few = numbers.condense(30)
     for page in reading(Explorer.of(few, NEW, TRUE)):

@@ -119,6 +119,7 @@ def test_only_texts_have_words(page: Reader) -> None:
     assert page.ask("GET", "points/0/words").code == "invalid_input"
 
 
+@pytest.mark.slow
 def test_an_uploaded_picture_is_read_as_the_training_images_were() -> None:
     clf = fitted(DIGITS.images[:200], DIGITS.target[:200])
     digit = DIGITS.images[250]
@@ -151,6 +152,7 @@ def test_a_private_explorer_gives_no_columns_words_or_records(table: DWACClassif
         assert page.ask("POST", "words", {"row": "red"}).code == "not_available"
 
 
+@pytest.mark.slow
 def test_selections_of_numbers_and_of_several_labels(
     numbers: DWACRegressor, two_numbers: DWACRegressor, tags: DWACClassifier
 ) -> None:

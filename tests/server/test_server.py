@@ -212,7 +212,7 @@ def models() -> dict[str, DWACClassifier]:
 
 
 @pytest.mark.parametrize("which", [pytest.param("full", marks=pytest.mark.slow), "condensed"])
-@pytest.mark.parametrize("members", [False, True], ids=["alone", "with members"])
+@pytest.mark.parametrize("members", [pytest.param(False, marks=pytest.mark.slow), True], ids=["alone", "with members"])
 def test_groups_are_the_same_in_python_folder_command_and_service(
     which: str, members: bool, models: dict[str, DWACClassifier], tmp_path: Path
 ) -> None:

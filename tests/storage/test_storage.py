@@ -831,6 +831,7 @@ def kill_at_random(path: Path) -> None:
     sys.stdout.write("survived random moments")
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment(tmp_path):
     """At every operation, and at random: both in one process, which takes seconds to start."""
     code = "from pathlib import Path; from tests.storage import test_storage as t; "
