@@ -373,6 +373,7 @@ def test_condense_writes_a_small_model_and_says_how_often_it_agrees(crowd: Path,
     assert "votes for" in explained
 
 
+@pytest.mark.slow
 def test_condense_chooses_by_validation_rows_and_tells_programs(crowd: Path, tmp_path: Path) -> None:
     facts = json.loads(run("condense", crowd / "model", "-o", tmp_path / "small", "--json").stdout)
     model, small = load(crowd / "model").clf, load(tmp_path / "small").clf
@@ -736,12 +737,14 @@ def installed(*words: Any, given: bytes = b"") -> subprocess.CompletedProcess[by
     return subprocess.run([DWAC, *map(str, words)], input=given, capture_output=True, check=True, env=environment)
 
 
+@pytest.mark.slow
 def test_the_installed_command_pipes(folder: Path) -> None:
     done = installed("predict", folder / "model", "-", "--json", given=(folder / "new.csv").read_bytes())
     assert done.stderr == b""
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()][:2] == ["p200", "p201"]
 
 
+@pytest.mark.slow
 def test_too_few_calibration_rows_are_noted_in_one_line(tmp_path: Path) -> None:
     people(40).to_csv(tmp_path / "a.csv", index=False)
     words = ("train", tmp_path / "a.csv", "-t", "income", "-o", tmp_path / "m", "--epochs", "1", "--test-size", "8")

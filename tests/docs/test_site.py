@@ -109,6 +109,7 @@ def notebooks_are_shown_with_their_pictures(site: Path) -> None:
         assert page.count("data:image/png") == path.read_text().count('"image/png"')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_is_in_the_gallery(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -198,6 +198,7 @@ def test_a_different_picture_looks_different(draw: Callable[[], Any], other: Cal
     assert apart(draw().png(DPI), other().png(DPI)) > 2 * APART
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
 def test_a_picture_is_the_same_every_time_and_holds_no_foreign_address(draw: Callable[[], Any]) -> None:
     drawn = draw().svg()

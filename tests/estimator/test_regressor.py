@@ -31,6 +31,7 @@ EXPECTED = {
 QUICK: dict[str, Any] = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-2, "random_state": 0, "device": "cpu"}
 
 
+@pytest.mark.slow
 @parametrize_with_checks([DWACRegressor(**QUICK)], expected_failed_checks=lambda _: EXPECTED)  # type: ignore[untyped-decorator]
 @pytest.mark.filterwarnings("ignore")
 def test_follows_the_rules_of_scikit_learn(estimator, check) -> None:

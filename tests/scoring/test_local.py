@@ -33,6 +33,7 @@ def pieces(n: int) -> list[Piece]:
     return [Piece(number, f"part-{number}", f"file{number}", f"file{number}", "csv") for number in range(n)]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_loses_nothing(tmp_path: Path) -> None:
     before = set(multiprocessing.active_children())
     found = {done.piece: done for done in run(Deadly(str(tmp_path)), pieces(6), 2, {})}

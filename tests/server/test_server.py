@@ -894,10 +894,8 @@ def condensed(models: dict[str, DWACClassifier]) -> DWACClassifier:
     return models["condensed"]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["digits", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("table", "texts", "pictures", "condensed"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["digits", "table", "texts", "pictures", "condensed"])
 def test_requests_made_from_its_own_schema_are_answered_as_it_says(kind: str, request: pytest.FixtureRequest) -> None:
     calm = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     # No schema can tell a picture from other base64, or pixels that a network bears from those it does not.
