@@ -384,6 +384,7 @@ def test_the_wrong_kind_of_x_is_a_clear_error(case: Case, fitted: Encoder, wrong
 # From training to the disk and back
 
 
+@pytest.mark.slow
 def test_a_saved_classifier_predicts_and_explains_the_same(case: Case, tmp_path: Path) -> None:
     encoder = case.new()
     clf = dwac.DWACClassifier(

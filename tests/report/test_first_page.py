@@ -32,6 +32,7 @@ from tests.report.test_report import Reader, check_safe
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
 
+pytestmark = pytest.mark.slow  # five models, and a report on each
 KINDS = ("table", "image", "text", "number", "labels")
 JARGON = (
     r"calibrat|coverage|conformal|typicality|credib|epsilon|ε|auc\b|roc\b|f1\b|recall|precision|quantile|embedding|"
