@@ -30,9 +30,11 @@ from dwac.report.summaries import class_summary, label_summary, number_summary
 from dwac.report.words import percent
 from tests.report.test_report import Reader, check_safe
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
+pytestmark = [
+    pytest.mark.slow,  # five models, and a report on each
+    pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning"),
+]
 
-pytestmark = pytest.mark.slow  # five models, and a report on each
 KINDS = ("table", "image", "text", "number", "labels")
 JARGON = (
     r"calibrat|coverage|conformal|typicality|credib|epsilon|ε|auc\b|roc\b|f1\b|recall|precision|quantile|embedding|"
