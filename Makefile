@@ -1,6 +1,6 @@
 # make demo: set up and run the main job.   make test: set up and run the checks.
 # make docs: builds the site into site/, to be read offline from site/index.html.
-# make test-slow: what takes much data or many fits, and make test leaves out.
+# make test-slow: the tests that take long, and that make test leaves out.
 # make test-triton: all interpreted tests of the kernels, of which make test runs the core.
 # make test-engines: the tests on Dask, Ray, Spark (which needs Java 17) and an object store.
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
@@ -28,7 +28,7 @@ tests: .venv/test
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) and not every_width and not any_" \
 		tests/engine tests/nn/test_loss.py
 
-# Promises that take much data or many fits to check.
+# Much data, many fits, other processes or a browser.
 test-slow: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m slow
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar
 
 from dwac.conformal import label_sets, smallest_calibration
@@ -42,7 +41,7 @@ class ClassAnswers(Answers):
             {"label": labels[code], "probability": row[code], "probabilities": self._by_class(row), **trust}
             for code, row, trust in zip(*columns, strict=True)
         ]
-        return {"epsilon": ask.epsilon, "note": self._note(ask.epsilon), "predictions": rows}
+        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "predictions": rows}
 
     def sets(self, predicted: Predictions, ask: Any) -> dict[str, Any]:
         """Prediction set and p-values of each row."""
@@ -52,7 +51,7 @@ class ClassAnswers(Answers):
             )
         columns = (self._trust(predicted, ask.epsilon), predicted.conformal.p_values.tolist())
         rows = [{**trust, "p_values": self._by_class(p)} for trust, p in zip(*columns, strict=True)]
-        return {"epsilon": ask.epsilon, "note": self._note(ask.epsilon), "sets": rows}
+        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "sets": rows}
 
     def _by_class(self, row: list[float]) -> dict[str, float]:
         return dict(zip(self._names[1], row, strict=True))
@@ -68,12 +67,7 @@ class ClassAnswers(Answers):
         columns = (reasons, trust.confidence.tolist(), trust.credibility.tolist(), typicality, sets)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    @cached_property
-    def _note(self) -> Callable[[float], str | None]:
-        """What to expect of sets at an ε: the same for every request."""
-        return lru_cache(maxsize=64)(self._noted)
-
-    def _noted(self, epsilon: float) -> str | None:
+    def _note(self, epsilon: float) -> str | None:
         """What to expect of sets at this ε, if calibration can exclude few labels or none."""
         if len(self.model.calibration_y_) == 0:
             return None

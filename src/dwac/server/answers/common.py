@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -127,6 +128,15 @@ class Answers(ABC):
     def sets(self, predicted: Any, ask: Any) -> dict[str, Any]:
         """The answer to /sets, where there are sets."""
         raise NotImplementedError
+
+    @cached_property
+    def note(self) -> Callable[[float], str | None]:
+        """What calibration does not allow at an ε, found once for each: it takes longer than all else in an answer."""
+        return lru_cache(maxsize=64)(self._note)
+
+    @abstractmethod
+    def _note(self, epsilon: float) -> str | None:
+        """What calibration does not allow at this ε; None if nothing is to be said."""
 
     @abstractmethod
     def _target(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class LabelAnswers(Answers):
             {"labels": self._held([p >= 0.5 for p in row]), "probabilities": self._by_label(row), **trust}
             for row, trust in zip(*columns, strict=True)
         ]
-        return {"epsilon": ask.epsilon, "note": self._note(ask.epsilon), "predictions": rows}
+        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "predictions": rows}
 
     def sets(self, predicted: LabelPredictions, ask: Any) -> dict[str, Any]:
         """Decisions, p-values and set of each row."""
@@ -79,7 +79,7 @@ class LabelAnswers(Answers):
             {**row, "p_yes": self._by_label(yes), "p_no": self._by_label(no)}
             for row, yes, no in zip(*columns, strict=True)
         ]
-        return {"epsilon": ask.epsilon, "note": self._note(ask.epsilon), "sets": rows}
+        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "sets": rows}
 
     def _held(self, row: list[bool]) -> list[Any]:
         return [label for label, there in zip(self._names[0], row, strict=True) if there]

@@ -79,7 +79,7 @@ class NumberAnswers(Answers):
             {**self._numbers(predicted, row, ask.quantiles), "unreadable": why, "typicality": typical}
             for row, why, typical in zip(range(n), reasons_of(predicted, n), typicality, strict=True)
         ]
-        return {"epsilon": ask.epsilon, "note": self._note(ask.epsilon), "predictions": rows}
+        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "predictions": rows}
 
     def _numbers(self, predicted: NumberVotes, row: int, levels: list[float]) -> dict[str, Any]:
         each = [_estimate(predicted, row, t, levels) for t in range(predicted.prediction.shape[1])]
