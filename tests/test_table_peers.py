@@ -4,29 +4,45 @@ import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks.table_peers import ModernNCA, Shared, TabM, encoded
+from benchmarks.table_peers import ModernNCA, Shape, TabM, encoded
+
+SHAPE = Shape(blocks=2, width=8, dropout=0.1, embedding=4, bins=6, rate=1e-3, decay=0, batch=16)
 
 
-def test_each_network_of_tabm_is_a_linear_map_of_its_own() -> None:
-    torch.manual_seed(0)
-    layer = Shared(3, 4, 2, r=torch.randn(3, 4))
-    layer.s.data.normal_()
-    x = torch.randn(5, 3, 4)
-    for member in range(3):
-        weight = layer.s[member, :, None] * layer.weight * layer.r[member]
-        torch.testing.assert_close(layer(x)[:, member], x[:, member] @ weight.T + layer.bias[member])
-
-
-def test_tabm_starts_as_different_networks_and_pieces_bend_its_lines() -> None:
+def test_networks_of_tabm_differ_in_one_scale_per_column_and_in_their_outputs() -> None:
     torch.manual_seed(0)
     x, z = torch.randn(50, 2), torch.ones(50, 3)
-    x[:, 1] = 0.0  # a column of ties has no bins
-    model = TabM(x, 3, 4, k=5, width=8).eval()
+    model = TabM(torch.quantile(x, torch.linspace(0, 1, 7), dim=0).T, [1, 2], 3, SHAPE, k=5).eval()
+    assert model.scales.shape == (5, 2 * 4 + 3)
+    assert bool((model.scales[:, 0] == model.scales[:, 3]).all())
+    assert bool((model.scales[:, 9] == model.scales[:, 10]).all())
+    found = model(x, z)
+    assert found.shape == (50, 5, 3)
+    for member in range(5):
+        h = torch.cat([(x[..., None] * model.line + model.start).flatten(1), z], dim=1) * model.scales[member]
+        for layer in model.layers:
+            h = torch.relu(layer(h))
+        torch.testing.assert_close(found[:, member], h @ model.last[member] + model.bias[member])
+
+
+def test_networks_of_tabm_may_see_rows_of_their_own() -> None:
+    torch.manual_seed(0)
+    x, z = torch.randn(50, 2), torch.rand(50, 3)
+    model = TabM(torch.quantile(x, torch.linspace(0, 1, 7), dim=0).T, [3], 3, SHAPE, k=5).eval()
+    order = torch.rand(50, 5).argsort(dim=0)
+    own = model(x[order], z[order])
+    torch.testing.assert_close(own[:, 2], model(x, z)[order[:, 2], 2])
+
+
+def test_pieces_bend_the_lines_of_tabm_and_a_column_of_ties_has_none() -> None:
+    torch.manual_seed(0)
+    x, z = torch.randn(50, 2), torch.ones(50, 3)
+    x[:, 1] = 0.0
+    model = TabM(torch.quantile(x, torch.linspace(0, 1, 7), dim=0).T, [1, 1, 1], 4, SHAPE, k=5).eval()
     before = model(x, z).detach()
-    assert before.shape == (50, 5, 4)
-    assert float(before.std(dim=1).min()) > 0
+    model.pieces.data[1] = 1.0
+    torch.testing.assert_close(model(x, z), before)
     model.pieces.data[0, 0] = 1.0
-    assert bool(torch.isfinite(model(x, z)).all())
     assert not torch.equal(model(x, z), before)
 
 
@@ -46,3 +62,4 @@ def test_gaps_and_categories_become_columns_of_0_and_1_by_training_rows() -> Non
     assert (z.tolist(), y.tolist()) == ([[1, 0, 0], [0, 0, 1], [0, 1, 0]], [0, 1, 0])
     torch.testing.assert_close(x[:, 0], torch.tensor([-1.2247449, 0.0, 1.2247449]))
     torch.testing.assert_close(parts.judged[0][0, 0], x[0, 0])
+    assert parts.sections == [3]
