@@ -12,7 +12,7 @@ import pytest
 from dwac import DWACClassifier, DWACRegressor, load
 from dwac.errors import CalibrationError, InputError, StorageError
 from dwac.estimator.evaluation import predict
-from dwac.estimator.watching import observe, predictions_from
+from dwac.estimator.watching import nearest_groups, observe, predictions_from
 from dwac.monitoring import Monitor, merged
 
 QUICK: dict[str, Any] = {"epochs": 4, "random_state": 0, "device": "cpu", "verbose": False}
@@ -115,6 +115,22 @@ def test_batches_make_no_difference(clf: DWACClassifier) -> None:
         parts.update(X[start:end])
     assert whole.state.log_evidence == parts.state.log_evidence
     assert whole.state.detectors == parts.state.detectors
+
+
+def test_rows_that_come_one_by_one_are_counted_together(clf: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, whole, single = people(70, 4), Monitor(clf), Monitor(clf)
+    asked: list[int] = []
+
+    def nearest(clf: Any, h: Any) -> Any:
+        asked.append(len(h))
+        return nearest_groups(clf, h)
+
+    monkeypatch.setattr("dwac.estimator.watching.nearest_groups", nearest)
+    whole.update(X)
+    for row in range(len(X)):
+        single.update(X[row : row + 1])
+    assert single.moved(0.999) == whole.moved(0.999) != []
+    assert asked == [70, 50, 20]
 
 
 def test_a_batch_without_rows_changes_nothing(clf: DWACClassifier) -> None:
@@ -283,6 +299,7 @@ def test_an_edited_model_needs_a_new_monitor(clf: DWACClassifier, folder: Path) 
     edited.references_.remove([edited.references_.ids[0]])
     with pytest.raises(InputError, match=r"was edited or recalibrated .* begin a new Monitor"):
         monitor.update(people(10, 1))
+    assert monitor.moved() == []
 
 
 # Several at once

@@ -22,7 +22,7 @@ from dwac.monitoring.gauges import Change, changes
 from dwac.monitoring.martingale import Bets
 from dwac.monitoring.players import Players, Watched
 from dwac.monitoring.record import Block, History, Latest
-from dwac.monitoring.sources import Sources, columns_of
+from dwac.monitoring.sources import Seen, Sources, columns_of
 from dwac.monitoring.state import FORMAT, Alarm, Detector, State
 from dwac.storage.files import read_file, replace_file
 
@@ -86,6 +86,7 @@ class Monitor:
         self._lock = threading.RLock()
         self._alarm: Alarm | None = None
         self._peaks: Floats = np.zeros(0)
+        self._waiting: list[Seen] = []  # rows that gauges have yet to count
         self._version, self._fingerprint = watching.version_of(clf), watching.fingerprint(clf)
         self._sources = Sources(clf, ignore, self.random_state, self.private)
         self._players = Players(self._sources.watched, self.random_state)
@@ -117,23 +118,52 @@ class Monitor:
         if ids is not None and len(ids) != n:
             raise InputError(f"ids must have one entry per row: {n} required, got {len(ids)}")
         with self._lock:
-            if any(a is not b for a, b in zip(self._version, watching.version_of(self.clf), strict=True)):
+            if self._edited():
                 raise InputError(
                     "the model was edited or recalibrated since the monitor began, so its scores are others; begin a "
                     "new Monitor(clf)"
                 )
             frame = self._sources.frame(observed)
             bins = self._players.bins(self._sources.scores(observed, frame), self._players.draws(self._bets.rows, n))
-            values, now = self._sources.values(observed, frame), time.time() if now is None else now
-            place = np.concatenate([[0], np.cumsum(observed.rows.readable)]).tolist()
+            readable, now = observed.rows.readable, time.time() if now is None else now
+            seen = Seen(frame, observed.evidence.votes[readable], observed.h)
+            counted = self._counted(seen, n)
+            place = np.concatenate([[0], np.cumsum(readable)]).tolist()
             for start in range(0, n, _PART):
                 part = slice(start, min(start + _PART, n))
-                tallies = self._sources.tallies(values, slice(place[part.start], place[part.stop]))
-                self._latest.add(tallies, self._bets.rows, part.stop - part.start)
-                unreadable = ~observed.rows.readable[part]
+                if counted is not None:
+                    tallies = self._sources.tallies(counted, slice(place[part.start], place[part.stop]))
+                    self._latest.add(tallies, self._bets.rows, part.stop - part.start)
+                unreadable = ~readable[part]
                 self._bet(bins[part], unreadable, None if ids is None else ids[part], now)
                 self._remember(unreadable, predicted, part, now)
             return self.state
+
+    def _counted(self, seen: Seen, n: int) -> list[Any] | None:
+        """What gauges count of n rows; None if the rows are few, and wait for others to be counted with.
+
+        The nearest voters of 50 rows are found about as fast as those of one.
+        """
+        if n < _PART:
+            if not self._waiting:
+                self._waits_from = self._bets.rows
+            self._waiting.append(seen)
+            if self._bets.rows + n - self._waits_from >= _PART:
+                self._count(self._bets.rows + n)
+            return None
+        self._count(self._bets.rows)
+        return self._sources.values([seen])
+
+    def _count(self, end: int) -> None:
+        """Count the rows that wait, the last before row `end`; not after an edit, which may change the groups."""
+        if self._waiting and not self._edited():
+            readable = sum(len(seen.votes) for seen in self._waiting)
+            tallies = self._sources.tallies(self._sources.values(self._waiting), slice(0, readable))
+            self._latest.add(tallies, self._waits_from, end - self._waits_from)
+        self._waiting = []
+
+    def _edited(self) -> bool:
+        return any(a is not b for a, b in zip(self._version, watching.version_of(self.clf), strict=True))
 
     def _bet(
         self, bins: NDArray[np.int64], unreadable: NDArray[np.bool_], ids: Sequence[Hashable] | None, now: float
@@ -213,6 +243,7 @@ class Monitor:
         are corrected for their number. Unlike the alarm, they hold for one look, not for one after every row.
         """
         with self._lock:
+            self._count(self._bets.rows)
             since = 0 if self._alarm is None else self._alarm.since
             return changes(self._sources.gauges, self._latest.since(since), level)
 
@@ -224,12 +255,14 @@ class Monitor:
             self._alarm = None
             self._unreadable = 0
             self._history, self._latest = History(), Latest(self._sources.gauges)
+            self._waiting, self._waits_from = [], 0
 
     # Files
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state as JSON: counts, no rows. `load` goes on from it."""
         with self._lock:
+            self._count(self._bets.rows)
             state = {
                 "format": FORMAT,
                 "model": self._fingerprint,

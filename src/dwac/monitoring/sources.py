@@ -6,12 +6,14 @@ new rows as long as no model is asked. A model that keeps no training rows has n
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.encoders import TabularEncoder
@@ -28,6 +30,14 @@ from dwac.nn import WeightedAverage
 Floats = NDArray[np.float64]
 
 _TRAINING_ROWS = 2000  # that columns are compared with, drawn at random
+
+
+class Seen(NamedTuple):
+    """What gauges count of rows that could be read: the rows as a table if columns are watched, their votes and h."""
+
+    frame: pd.DataFrame | None
+    votes: Floats
+    h: Tensor
 
 
 class Sources:
@@ -172,21 +182,23 @@ class Sources:
             found.append(values)
         return found
 
-    def values(self, observed: watching.Observed, frame: pd.DataFrame | None) -> list[Any]:
-        """For each gauge, what it counts of the rows that could be read."""
-        if not observed.rows.readable.any():
+    def values(self, seen: Sequence[Seen]) -> list[Any]:
+        """For each gauge, what it counts of these rows."""
+        votes = np.concatenate([each.votes for each in seen])
+        if len(votes) == 0:
             return [[] for _ in self.gauges]
+        frames = [each.frame for each in seen if each.frame is not None]
+        frame = pd.concat(frames, ignore_index=True) if frames else None
         values: list[Any] = []
         for column in self._columns:
             assert frame is not None
             series, numeric = frame[column.name], column.kind != "categorical"
             values.append(measures.column_numbers(series, column.name, column.kind) if numeric else series.tolist())
         if self._predicts:
-            votes = observed.evidence.votes[observed.rows.readable]
             codes = watching.votes_scores(self.clf, votes)[watching.PREDICTION]
             values.append(self._labels(codes) if self.clf.target_.kind == CLASSES else codes)
         if self._groups:
-            values.append(watching.nearest_groups(self.clf, observed.h))
+            values.append(watching.nearest_groups(self.clf, torch.cat([each.h for each in seen])))
         return values
 
     def tallies(self, values: list[Any], part: slice) -> list[Tally]:
