@@ -446,7 +446,7 @@ def test_keys_are_readable_and_distinct() -> None:
     assert Case("adult", "paper", "dwac", embedding_size=2).key == "adult-paper-dwac-h2-0"
     assert Case("covertype", "paper", "softmax", without=6).key == "covertype-without7-paper-softmax-0"
     keys = {case.key for case in cases}
-    assert {"covertype-best-xgboost-4", "imdb-best-svm-0", "covertype-without7-best-dwac-4"} <= keys
+    assert {"covertype-best-xgboost-2", "imdb-best-svm-0", "covertype-without7-best-dwac-2"} <= keys
     assert not {"cifar10-paper-dwac-3", "adult-paper-xgboost-0", "fashion_mnist-best-svm-0"} & keys
 
 
