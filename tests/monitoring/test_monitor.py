@@ -133,6 +133,27 @@ def test_rows_that_come_one_by_one_are_counted_together(clf: DWACClassifier, mon
     assert asked == [70, 50, 20]
 
 
+def test_rows_that_wait_may_hold_the_same_column_in_different_types(clf: DWACClassifier, tmp_path: Path) -> None:
+    X, single, one_by_one = people(20, 4), Monitor(clf), Monitor(clf)
+    other: dict[str, Any] = {"age": int, "job": "category", "member": object}
+    for row in range(len(X)):
+        some = X[row : row + 1]
+        single.update(some.astype(other) if row % 2 else some)
+        one_by_one.update(some)
+        one_by_one.moved()  # nothing waits after this
+    single.update(X[:1].assign(age="many"))
+    assert (single.alarm, single.state.rows, single.state.unreadable) == (None, 21, 1)
+    assert _counts(single, tmp_path) == _counts(one_by_one, tmp_path)
+
+
+def _counts(monitor: Monitor, folder: Path) -> list[Any]:
+    """What the gauges have counted, by gauge."""
+    monitor.save(folder / "state.json")
+    ((_, _, tallies),) = json.loads((folder / "state.json").read_text())["latest"]
+    assert tallies
+    return [counts for counts, _ in tallies]
+
+
 def test_a_batch_without_rows_changes_nothing(clf: DWACClassifier) -> None:
     monitor = Monitor(clf)
     assert monitor.update(people(0, seed=1)).rows == 0

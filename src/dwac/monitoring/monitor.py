@@ -126,8 +126,7 @@ class Monitor:
             frame = self._sources.frame(observed)
             bins = self._players.bins(self._sources.scores(observed, frame), self._players.draws(self._bets.rows, n))
             readable, now = observed.rows.readable, time.time() if now is None else now
-            seen = Seen(frame, observed.evidence.votes[readable], observed.h)
-            counted = self._counted(seen, n)
+            counted = self._counted(self._sources.seen(observed, frame), n)
             place = np.concatenate([[0], np.cumsum(readable)]).tolist()
             for start in range(0, n, _PART):
                 part = slice(start, min(start + _PART, n))

@@ -7,6 +7,7 @@ new rows as long as no model is asked. A model that keeps no training rows has n
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,9 +34,9 @@ _TRAINING_ROWS = 2000  # that columns are compared with, drawn at random
 
 
 class Seen(NamedTuple):
-    """What gauges count of rows that could be read: the rows as a table if columns are watched, their votes and h."""
+    """What gauges count of rows that could be read: the values of each watched column, the votes and h."""
 
-    frame: pd.DataFrame | None
+    columns: list[Any]
     votes: Floats
     h: Tensor
 
@@ -182,18 +183,26 @@ class Sources:
             found.append(values)
         return found
 
+    def seen(self, observed: watching.Observed, frame: pd.DataFrame | None) -> Seen:
+        """What there is to count of the rows that could be read; `values` finds the rest, for many rows at once."""
+        columns: list[Any] = []
+        for column in self._columns:
+            if frame is None:  # no row could be read
+                break
+            series, numeric = frame[column.name], column.kind != "categorical"
+            columns.append(measures.column_numbers(series, column.name, column.kind) if numeric else series.tolist())
+        return Seen(columns, observed.evidence.votes[observed.rows.readable], observed.h)
+
     def values(self, seen: Sequence[Seen]) -> list[Any]:
         """For each gauge, what it counts of these rows."""
-        votes = np.concatenate([each.votes for each in seen])
-        if len(votes) == 0:
+        seen = [each for each in seen if len(each.votes)]
+        if not seen:
             return [[] for _ in self.gauges]
-        frames = [each.frame for each in seen if each.frame is not None]
-        frame = pd.concat(frames, ignore_index=True) if frames else None
-        values: list[Any] = []
-        for column in self._columns:
-            assert frame is not None
-            series, numeric = frame[column.name], column.kind != "categorical"
-            values.append(measures.column_numbers(series, column.name, column.kind) if numeric else series.tolist())
+        votes = np.concatenate([each.votes for each in seen])
+        values: list[Any] = [
+            np.concatenate(parts) if isinstance(parts[0], np.ndarray) else list(chain.from_iterable(parts))
+            for parts in zip(*(each.columns for each in seen), strict=True)
+        ]
         if self._predicts:
             codes = watching.votes_scores(self.clf, votes)[watching.PREDICTION]
             values.append(self._labels(codes) if self.clf.target_.kind == CLASSES else codes)
