@@ -1,6 +1,7 @@
 # make demo: set up and run the main job.   make test: set up and run the checks.
 # make docs: builds the site into site/, to be read offline from site/index.html.
 # make test-slow: the tests that take long, and that make test leaves out.
+# make fuzz MINUTES=10: draws new cases for the property tests until the minutes are over, and keeps those that fail.
 # make test-triton: all interpreted tests of the kernels, of which make test runs the core.
 # make test-engines: the tests on Dask, Ray, Spark (which needs Java 17) and an object store.
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
@@ -9,7 +10,9 @@ BIN := .venv/bin
 # One more than there are cores: many tests wait for other processes.
 JOBS := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
-.PHONY: demo test types tests docs test-slow test-triton test-engines test-lowest build bench clean
+MINUTES ?= 10
+
+.PHONY: demo test types tests docs test-slow fuzz test-triton test-engines test-lowest build bench clean
 
 demo: .venv/demo
 	$(BIN)/dwac demo
@@ -24,13 +27,16 @@ types: .venv/test
 	$(BIN)/mypy
 
 tests: .venv/test
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS)
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) and not every_width and not any_" \
 		tests/engine tests/nn/test_loss.py
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --durations=20
 
 # Much data, many fits, other processes or a browser.
 test-slow: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m slow
+
+fuzz: .venv/test
+	$(BIN)/python -m tools.fuzz $(MINUTES)
 
 test-triton: .venv/test
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \

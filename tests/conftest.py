@@ -1,9 +1,36 @@
-"""One thread a test process: small tensors gain nothing from more, and two processes share two cores."""
+"""What all tests share: one thread, and the same random numbers in every run."""
 
+import random
 import signal
 
+import numpy as np
+import pytest
 import torch
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
+# Small tensors gain nothing from more threads, and two processes share two cores.
 torch.set_num_threads(1)
 # A process started in the background ignores Ctrl-C; tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# `make test` draws the same cases everywhere, and no clock judges them; `make fuzz` draws new ones (tools/fuzz.py).
+CALM = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("test", derandomize=True, deadline=None, database=None, suppress_health_check=CALM)
+settings.register_profile(
+    "fuzz",
+    derandomize=False,
+    deadline=None,
+    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("test")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Start every test, and the fixtures that it makes, from the same state of all global generators."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)

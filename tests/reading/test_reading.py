@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import given as given_
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from dwac import DWACClassifier
@@ -384,7 +384,7 @@ def test_a_subset_of_rows_knows_its_origin(given: Any) -> None:
     assert rows.where(0).endswith("a.csv line 4")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given_(
     data=st.binary(max_size=60) | st.text('ab,"\n\r\t;{}[]:\\1.-é\x00 ', max_size=60).map(str.encode),
     form=st.sampled_from(["csv", "tsv", "jsonl", "parquet", "text"]),

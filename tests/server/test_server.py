@@ -47,6 +47,7 @@ from dwac.server.answers import Answers
 from dwac.server.answers.common import Votes
 from dwac.server.batching import Batcher
 from dwac.server.gate import HEADERS
+from tests.drawn import TIMES
 
 DWAC = Path(sys.executable).parent / "dwac"
 TOKEN = "correct-horse-battery-staple"
@@ -895,9 +896,10 @@ def condensed(models: dict[str, DWACClassifier]) -> DWACClassifier:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 @pytest.mark.parametrize("kind", ["digits", "table", "texts", "pictures", "condensed"])
 def test_requests_made_from_its_own_schema_are_answered_as_it_says(kind: str, request: pytest.FixtureRequest) -> None:
-    calm = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    calm = settings(max_examples=10 * TIMES, suppress_health_check=list(HealthCheck))
     # No schema can tell a picture from other base64, or pixels that a network bears from those it does not.
     checks = CHECKS if kind in ("digits", "pictures") else [*CHECKS, positive_data_acceptance]
     statuses: set[int] = set()

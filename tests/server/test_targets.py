@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from dwac import DWACClassifier, DWACRegressor, load
 from dwac.server import Limits, create_app
+from tests.drawn import TIMES
 from tests.server.conftest import PAID, QUICK, SIZES, TAGS
 from tests.server.test_server import CHECKS, Client, served
 
@@ -256,8 +257,9 @@ def test_sets_of_ordered_labels_have_no_gaps_and_classes_keep_their_order(ordere
     "kind", ["numbers", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("two_numbers", "tags", "ordered"))]
 )
 @pytest.mark.slow
+@pytest.mark.drawn
 def test_requests_made_from_its_own_schema_are_answered_as_it_says(kind: str, request: pytest.FixtureRequest) -> None:
-    calm = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    calm = settings(max_examples=6 * TIMES, suppress_health_check=list(HealthCheck))
     statuses: set[int] = set()
 
     def check(case: Any) -> None:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
@@ -635,8 +635,9 @@ def picture(value: Any) -> Any:
     return type(value), getattr(value, "dtype", None), repr(value), extra
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(LABELS)
+@example(np.str_("a\0"))
 def test_labels_and_ids_survive_json(value):
     text = json.dumps(encode_value(value), allow_nan=False, ensure_ascii=False)
     back = decode_value(json.loads(text.encode().decode()))

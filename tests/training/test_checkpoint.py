@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
@@ -286,7 +286,7 @@ def test_missing_truncated_altered_foreign_and_newer_files_are_reported(tmp_path
         load_checkpoint(path)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(st.data())
 def test_no_flipped_byte_goes_unnoticed(tmp_path, data):
     path = tmp_path / "c.safetensors"

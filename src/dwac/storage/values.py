@@ -176,7 +176,7 @@ def _decode_timestamp(body: list[Any]) -> Any:
 def _encode_numpy(value: Any) -> list[Any]:
     name = value.dtype.name
     if isinstance(value, np.str_):
-        return ["str", encode_value(str(value))]
+        return ["str", encode_value("".join(value))]  # str() drops a NUL at the end
     if isinstance(value, np.bytes_):
         return ["bytes", encode_value(bytes(value))]
     if not _NUMPY.fullmatch(name):
