@@ -12,6 +12,7 @@ import pytest
 from dwac import DWACClassifier, DWACRegressor, load
 from dwac.errors import CalibrationError, InputError, StorageError
 from dwac.estimator.evaluation import predict
+from dwac.estimator.readable import Partial
 from dwac.estimator.watching import nearest_groups, observe, predictions_from
 from dwac.monitoring import Monitor, merged
 
@@ -80,6 +81,7 @@ def test_the_column_that_moved_is_named_first(clf: DWACClassifier, given: dict[s
     state = monitor.update(people(300, 2, **given), ids=[f"p{i}" for i in range(300)])
     assert state.alarm is not None
     assert 200 <= state.alarm.row < 350
+    assert state.alarm.since is not None
     assert 150 <= state.alarm.since <= state.alarm.row
     assert state.alarm.id == f"p{state.alarm.row - 200}"
     assert state.alarm.moved
@@ -184,6 +186,36 @@ def test_rows_that_cannot_be_read_are_strange(clf: DWACClassifier) -> None:
     for row in range(60):
         singly.update(bad.iloc[[row]])
     assert singly.state.log_evidence == state.log_evidence
+
+
+def test_unreadable_rows_alone_do_not_tell_since_when(clf: DWACClassifier) -> None:
+    bad = people(30, 6).assign(age="?")
+    monitor = Monitor(clf)
+    for row in range(30):
+        state = monitor.update(Partial(None, {0: "unreadable"}) if row % 2 else Partial(bad.iloc[[row]], {}))
+    assert state.alarm is not None
+    assert state.alarm.since is None
+    assert state.to_dict()["alarm"]["since"] is None
+    assert "unknown" in str(state)
+
+
+def test_a_change_from_the_first_row_on_may_be_older_than_the_monitor(clf: DWACClassifier, tmp_path: Path) -> None:
+    monitor = Monitor(clf)
+    alarm = monitor.update(people(300, 8, age=80.0)).alarm
+    assert alarm is not None
+    assert alarm.since is None
+    assert alarm.moved
+    monitor.save(tmp_path / "monitor.json")
+    assert Monitor.load(tmp_path / "monitor.json", clf).alarm == alarm
+
+
+def test_truth_values_that_are_none_are_unreadable_and_the_monitor_goes_on(clf: DWACClassifier) -> None:
+    monitor, X = Monitor(clf), people(60, 9).astype({"member": object})
+    X.loc[::2, "member"] = -5
+    state = monitor.update(X)
+    assert (state.rows, state.unreadable) == (60, 30)
+    assert monitor.update(people(20, 10)).rows == 80
+    assert monitor.moved() is not None
 
 
 def test_a_column_can_be_ignored(clf: DWACClassifier) -> None:

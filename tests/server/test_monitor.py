@@ -79,6 +79,16 @@ def test_rows_that_cannot_be_read_are_counted(client: Client) -> None:
     assert (found["rows"], found["unreadable"]) == (6, 1)
 
 
+def test_a_number_in_a_column_of_truth_values_is_unreadable_and_the_monitor_goes_on(client: Client) -> None:
+    rows = rows_of(people(60, 1))
+    answer = client.post("/v1/predict", {"rows": [{**row, "member": -5} for row in rows]}).json["predictions"]
+    assert all("member" in each["unreadable"] and "-5" in each["unreadable"] for each in answer)
+    client.post("/v1/predict", {"rows": [{**row, "member": int(row["member"])} for row in rows]})
+    found = client.get("/v1/monitor").json
+    assert (found["rows"], found["unreadable"]) == (120, 60)
+    assert found["alarm"]["since"] is None
+
+
 def test_numbers_beyond_all_bounds_do_not_stop_the_monitor(client: Client) -> None:
     rows = [{"age": 1e308, "pay": -1e308, "job": "\x00", "member": None}] * 3
     assert client.post("/v1/predict", {"rows": rows}).status == 200

@@ -167,6 +167,12 @@ def pictures() -> DWACClassifier:
 
 
 @pytest.fixture(scope="module")
+def guarded(digits: DWACClassifier) -> Iterator[Client]:
+    with served(create_app(digits, token=TOKEN, limits=Limits(body_bytes=10_000))) as asked:
+        yield asked
+
+
+@pytest.fixture(scope="module")
 def client(digits: DWACClassifier) -> Iterator[Client]:
     with served(create_app(digits)) as asked:
         yield asked
@@ -696,6 +702,59 @@ def read_raw(sock: socket.socket) -> Answer:
     answer = Answer(response.status, dict(response.getheaders()), response.read())
     sock.close()
     return answer
+
+
+@pytest.mark.parametrize("expect", [b"", b"expect: 100-continue\r\n"])
+@pytest.mark.parametrize(
+    ("line", "headers", "status"),
+    [
+        (b"POST /v1/predict", b"", 401),
+        (b"POST /v1/predict", b"authorization: Bearer " + TOKEN.encode() + b"\r\ncontent-type: text/plain\r\n", 415),
+        (b"POST /v1/nosuch", b"authorization: Bearer " + TOKEN.encode() + b"\r\n", 404),
+        (b"PUT /v1/predict", b"authorization: Bearer " + TOKEN.encode() + b"\r\n", 405),
+        (b"GET /v1/health/live", b"", 200),
+    ],
+)
+def test_a_request_answered_before_its_body_is_answered_once(
+    guarded: Client, line: bytes, headers: bytes, status: int, expect: bytes
+) -> None:
+    head = line + b" HTTP/1.1\r\nhost: localhost\r\n" + headers + expect
+    sock = guarded.raw(head + b"content-length: 200000\r\n\r\n")
+    received = sock.recv(2**16)
+    assert received.startswith(b"HTTP/1.1 %d" % status)
+    with suppress(ConnectionError):  # the service may close at any time now
+        sock.sendall(b" " * 200_000 + b"GET /v1/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        while more := sock.recv(2**16):
+            received += more
+    sock.close()
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in received
+
+
+@pytest.mark.parametrize("expect", [b"", b"expect: 100-continue\r\n"])
+def test_a_body_that_is_too_large_is_refused_once(guarded: Client, expect: bytes) -> None:
+    head = HEAD + b"authorization: Bearer " + TOKEN.encode() + b"\r\n" + expect
+    sock = guarded.raw(head + b"content-length: 400000\r\n\r\n")
+    with suppress(ConnectionError):
+        if not expect:  # whoever expects an answer first gets it
+            sock.sendall(b" " * 20_000)
+        received = sock.recv(2**16)
+        sock.sendall(b" " * 380_000 + b"GET /v1/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        while more := sock.recv(2**16):
+            received += more
+    sock.close()
+    assert received.startswith(b"HTTP/1.1 413")
+    assert received.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_body_that_came_with_its_refused_head_does_not_end_the_connection(guarded: Client) -> None:
+    head = b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}"
+    sock = guarded.raw(head + b"GET /v1/health/live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    received = b""
+    while more := sock.recv(2**16):
+        received += more
+    sock.close()
+    assert [part[:3] for part in received.split(b"HTTP/1.1 ")] == [b"", b"401", b"200"]
 
 
 def test_every_refusal_has_one_form_and_keeps_a_browser_safe(

@@ -156,7 +156,7 @@ def _example(clf: Estimator, name: Any) -> str:
 def _digits(values: pd.Series[Any]) -> int:
     """Behind the point, in hundredths: so many that the largest has three."""
     largest = 100 * float(values.abs().max())
-    return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 2
+    return max(0, 2 - math.floor(math.log10(largest))) if 0 < largest < math.inf else 2
 
 
 def _points(value: float, digits: int | None = None) -> str:

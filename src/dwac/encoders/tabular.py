@@ -243,7 +243,8 @@ class TabularEncoder(Encoder):
     """Tables as tensors: a DataFrame, a 2-D array or a list of rows; any column may have missing values.
 
     Columns of a DataFrame are matched by name; those of an array or list by position. Fit finds whether each is
-    numeric, boolean, datetime (UTC if it has no time zone) or categorical. Missing numbers are filled with the
+    numeric, boolean, datetime (UTC if it has no time zone) or categorical; of booleans, rows with other numbers than 0
+    and 1 cannot be read. Missing numbers are filled with the
     training median, and flagged if training had some too; missing categories are a category of their own.
     Categories that were rare or absent in training share one index. Columns that do not vary are ignored.
 
@@ -592,7 +593,11 @@ def kind_of(series: pd.Series[Any]) -> str:
 def parts_of(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:
     """The numbers of a column, (n,) each, NaN where missing: one, or a date's time, month, weekday and hour."""
     if kind != "datetime":
-        return [_numbers(series, name)]
+        x = _numbers(series, name)
+        neither = ~(np.isnan(x) | (x == 0) | (x == 1))
+        if kind == "boolean" and neither.any():
+            _refuse(series[neither], name, pd.isna, "true or false, or 1 or 0", of=int(series.notna().sum()))
+        return [x]
     times = _times(series, name)
     seconds = (times - pd.Timestamp(0, tz="UTC").as_unit("s")).dt.total_seconds()  # seconds hold distant dates too
     parts = (seconds, times.dt.month, times.dt.day_of_week, times.dt.hour)

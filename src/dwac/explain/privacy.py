@@ -125,7 +125,9 @@ def percent(value: float, steps: int = STEPS) -> str:
     >>> percent(0.0), percent(0.07), percent(1.0), percent(0.0, COARSE), percent(0.15, COARSE)
     ('< 1 %', '7 %', '> 99 %', '< 5 %', '15 %')
     """
-    whole, least = round(value * STEPS), STEPS // steps
+    if not math.isfinite(value):
+        return "–"
+    whole, least = round(min(max(value, 0.0), 1.0) * STEPS), STEPS // steps
     return f"< {least} %" if whole == 0 else f"> {STEPS - least} %" if whole == STEPS else f"{whole} %"
 
 

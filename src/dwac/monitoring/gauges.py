@@ -139,8 +139,8 @@ class Numbers(Gauge):
         return f"{self.name}: {_percent(shares[1][cell])} {range_}, was {_percent(shares[0][cell])}"
 
     def _written(self, value: float) -> str:
-        if self._form == "datetime":
-            return str(pd.Timestamp(value, unit="s").date())
+        if self._form == "datetime" and abs(value) < 1e15:  # numpy's dates go beyond those of pandas
+            return str(np.datetime64(math.floor(value), "s").astype("datetime64[D]"))
         return amount(value)
 
 
@@ -276,5 +276,5 @@ def _percent(share: float) -> str:
     ('12 %', '0.4 %', '0 %')
     """
     value = 100 * float(share)
-    digits = 0 if value == 0 or value >= 1 else min(3, -math.floor(math.log10(value)))
+    digits = min(3, -math.floor(math.log10(value))) if 0 < value < 1 else 0
     return f"{value:.{digits}f} %"

@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 READABILITY = "readability"  # raised the alarm: rows could not be read
 
 _PART = 50  # rows that are counted together
+_BEFORE = 10  # readable rows that must come before a change, so that it is known to be one
 _NAMING = 200  # rows after an alarm that still tell what moved
 _LARGEST = 2**26  # bytes of a file with a monitor's state
 
@@ -177,14 +178,19 @@ class Monitor:
                 # A row that cannot be read is strange to every player: no column is to blame.
                 name = READABILITY if unreadable[row] else self._players.watched[best].name
                 since = int(self._bets.since[best])
-                self._alarm = Alarm(number, None if ids is None else ids[row], now, name, since)
+                before = since - self._unreadable - int(unreadable[:row].sum())  # readable rows, at least so many
+                # Rows that cannot be read have no scores that tell a time; and what was there first may be older.
+                began = None if unreadable[row] or before < _BEFORE else since
+                self._alarm = Alarm(number, None if ids is None else ids[row], now, name, began)
         if self._alarm is not None and self._bets.rows <= self._alarm.row + _NAMING:
             self._alarm = self._alarm.named(self.moved())
 
     def _remember(self, unreadable: NDArray[np.bool_], predicted: Any, part: slice, now: float) -> None:
         n, bad = len(unreadable), int(unreadable.sum())
         trust = (predicted.typicality, getattr(getattr(predicted, "conformal", None), "credibility", None))
-        typicality, credibility = (None if values is None else float(np.mean(values[part])) for values in trust)
+        typicality, credibility = (
+            None if values is None else float(np.nan_to_num(values[part].astype(np.float64)).mean()) for values in trust
+        )
         self._unreadable += bad
         evidence = float(self._evidence().max() / np.log(10))
         self._history.add(Block(self._bets.rows - n, n, bad, now, now, typicality, credibility, evidence))
@@ -243,7 +249,7 @@ class Monitor:
         """
         with self._lock:
             self._count(self._bets.rows)
-            since = 0 if self._alarm is None else self._alarm.since
+            since = 0 if self._alarm is None else self._alarm.since or 0
             return changes(self._sources.gauges, self._latest.since(since), level)
 
     def reset(self) -> None:

@@ -24,7 +24,7 @@ class Alarm:
     id: Hashable | None
     time: float  # seconds since 1970
     by: str  # what raised it: "typicality", "certainty", "prediction", "readability" or the name of a column
-    since: int  # the number of the row with which the change probably began, judged by the score that raised it
+    since: int | None  # the row with which the change probably began, by the score that raised it; None: unknown
     moved: tuple[Change, ...] | None = None  # what had moved by then, most first
 
     def named(self, moved: Sequence[Change]) -> Alarm:
@@ -41,7 +41,8 @@ class Alarm:
     def of(cls, found: dict[str, Any]) -> Alarm:
         """From `to_dict`."""
         moved = tuple(Change(**change) for change in found["moved"])
-        return cls(int(found["row"]), found["id"], float(found["time"]), str(found["by"]), int(found["since"]), moved)
+        since = None if found["since"] is None else int(found["since"])
+        return cls(int(found["row"]), found["id"], float(found["time"]), str(found["by"]), since, moved)
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,10 @@ class State:
         if self.alarm is None:
             return f"{text}; no alarm: evidence of a change {_short(self.log_peak)} at most, {limit} is enough"
         where = f"row {self.alarm.row:,}" + ("" if self.alarm.id is None else f" (id {self.alarm.id})")
+        since = "since when is unknown" if self.alarm.since is None else f"probably since row {self.alarm.since:,}"
         lines = [
-            f"{text}; ALARM at {where}: {self.alarm.by} is no longer as before, probably since row "
-            f"{self.alarm.since:,} (evidence of a change {_short(self.log_peak)}, {limit} is enough)"
+            f"{text}; ALARM at {where}: {self.alarm.by} is no longer as before, {since} (evidence of a change "
+            f"{_short(self.log_peak)}, {limit} is enough)"
         ]
         lines += [f"  {change}" for change in (self.alarm.moved or ())[:_NAMED]]
         return "\n".join(lines)

@@ -148,7 +148,7 @@ def points(values: Any) -> Callable[[float], str]:
     ('+1.23', '−0.10', '0')
     """
     largest = float(np.nanmax(np.abs(np.asarray(values, dtype=np.float64)), initial=0.0))
-    digits = 2 if largest == 0 else max(0, 2 - math.floor(math.log10(100 * largest)))
+    digits = max(0, 2 - math.floor(math.log10(100 * largest))) if 0 < 100 * largest < math.inf else 2
 
     def say(value: float) -> str:
         text = f"{100 * value:+.{digits}f}"

@@ -129,7 +129,7 @@ class TableReader(Reader):
         """Every column must be present; null means unknown."""
         kinds: dict[str, Schema] = {
             "numeric": {"type": ["number", "boolean", "null"]},
-            "boolean": {"type": ["boolean", "number", "null"]},
+            "boolean": {"type": ["boolean", "integer", "null"], "minimum": 0, "maximum": 1},
             "datetime": {"type": ["string", "null"], "format": "date-time"},
         }
         each = [

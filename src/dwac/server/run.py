@@ -31,7 +31,8 @@ CONNECTIONS = 512  # open at once
 STALL_SECONDS = 30.0  # for which a client may stop reading its answer
 END_SECONDS = 2.0  # the same during shutdown, and for the last bytes to be sent before a connection is closed
 GRACE_SECONDS = 4  # for requests in flight at shutdown
-_MOST_IGNORED = 2**20  # bytes ignored after a refusal
+_MOST_IGNORED = 2**23  # bytes ignored after a refusal
+_CLOSE = (b"connection", b"close")
 _MALFORMED = b"Invalid HTTP request received."  # the text that uvicorn sends
 
 
@@ -49,16 +50,32 @@ class Doors:
         if door is None:
             await self.app(scope, receive, send)
             return
-        started = False
+        started, headers = False, dict(scope["headers"])
+        unread = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+
+        async def receive_on() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = unread and bool(message.get("more_body"))
+            return message
 
         async def send_on(message: Message) -> None:
             nonlocal started
+            if unread and not started and b"expect" not in headers:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0):  # what has arrived already
+                        while unread:
+                            await receive_on()
+            if unread and not started:
+                # The rest of the body would be taken for the next request, or a next request for the rest.
+                message["headers"] = [*(each for each in message["headers"] if each != _CLOSE), _CLOSE]
+                door.ignore()
             started = True
             await send(message)
 
         door.begin()
         try:
-            await self.app(scope, receive, send_on)
+            await self.app(scope, receive_on, send_on)
         except asyncio.CancelledError:
             if not self.ending:
                 raise
@@ -154,10 +171,21 @@ class Connection(asyncio.Protocol):
         self._head = bytearray()
         self._start("head", HEAD_SECONDS, self._too_late)
 
+    def ignore(self) -> None:
+        """Ignore what else comes, and close once the answer is sent."""
+        self._refused = True
+
     def hurry(self) -> None:
         """Give up soon on a client that does not read."""
         if "stall" in self._clocks:
             self._start("stall", END_SECONDS, self._transport.abort)
+
+    def finish(self) -> None:
+        """Close; if more may come, only after a short time: closing with unread bytes would discard the answer."""
+        if self._refused:
+            self._start("refused", END_SECONDS / 4, self.close)
+        else:
+            self.close()
 
     def close(self) -> None:
         """Close after the last bytes are sent, or after a short time."""
@@ -175,8 +203,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, refusal: RefusalError) -> None:
         self._refused = True
         self._transport.write(written(refusal))
-        # Closing with unread bytes would discard the refusal.
-        self._start("refused", END_SECONDS / 4, self.close)
+        self.finish()
 
     def _start(self, name: str, seconds: float, then: Callable[[], None]) -> None:
         self._stop(name)
@@ -204,7 +231,7 @@ class _Line:
         self._transport.write(data)
 
     def close(self) -> None:
-        self._connection.close()
+        self._connection.finish()
 
 
 def written(refusal: RefusalError) -> bytes:

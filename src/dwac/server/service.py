@@ -159,6 +159,9 @@ class Service:
                 "unsupported_media_type",
                 f"the content-type must be application/json; got {kind or 'no content-type'!r:.60}",
             )
+        length = request.headers.get("content-length", "")
+        if "expect" in request.headers and length.isdecimal() and int(length) > self.limits.body_bytes:
+            raise self._too_large()  # before it is sent
         body = bytearray()
         try:
             async with asyncio.timeout(self.limits.seconds):

@@ -121,7 +121,7 @@ class Alarmed(BaseModel):
     id: Any = None
     time: float = Field(description="Seconds since 1970.")
     by: str = Field(description="typicality, certainty, prediction, or the name of a column")
-    since: int = Field(description="The row with which the change probably began.")
+    since: int | None = Field(description="The row with which the change probably began; null if that is unknown.")
     moved: list[Changed] = Field(description="Most first.")
 
 

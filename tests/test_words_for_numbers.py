@@ -1,0 +1,44 @@
+"""Numbers in words for people: no number, however strange, raises an error while a page is written."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dwac import _checks as checks
+from dwac.cli import output
+from dwac.cli.worth import _digits
+from dwac.estimator.evaluation import common
+from dwac.explain import privacy, rendering
+from dwac.monitoring import gauges
+from dwac.report import card, parts, words, worthy
+
+
+def date(seconds: float) -> str:
+    return gauges.Numbers("day", gauges.COLUMN, np.array([0.0]), "datetime")._written(seconds)
+
+
+def digits(value: float) -> str:
+    return str(_digits(pd.Series([value])))
+
+
+WRITERS = [
+    gauges._percent, date, digits, checks.percent, common.amount, common.share, words.percent, words.of_100,
+    rendering.percent, privacy.percent, card.number, parts.number, parts.share, output.number,
+    lambda value: worthy.points([value])(value),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@given(value=st.floats())
+@example(value=-5.0)
+@example(value=0.0)
+@example(value=float("nan"))
+@example(value=float("inf"))
+@example(value=5e-324)
+@example(value=253402300800.0)
+def test_every_number_can_be_written(write: Callable[[float], str], value: float) -> None:
+    assert write(value)
