@@ -793,6 +793,16 @@ def test_cross_conformal_sets_say_what_is_certain() -> None:
     assert few.guarantee(0.1) <= 1 - 2 * 0.1
 
 
+def test_what_is_certain_of_each_class_is_what_the_examples_of_the_worst_class_allow() -> None:
+    folds, labels = np.arange(200) % 5, np.arange(200) >= 186  # 186 examples of one class, 14 of the other
+    all_together = CrossCalibration(np.arange(200.0), folds)
+    by_class = CrossCalibration(np.arange(200.0), folds, labels.astype(int))
+    assert all_together.guarantee(0.1) == pytest.approx(0.761, abs=5e-4)
+    assert by_class.guarantee(0.1) == CrossCalibration(np.arange(14.0), folds[labels]).guarantee(0.1)
+    assert by_class.guarantee(0.1) == pytest.approx(0.693, abs=5e-4)
+    assert percent(by_class.guarantee(0.1)) in str(by_class.expected_sets(0.1))
+
+
 @pytest.mark.parametrize(
     ("asked", "options"), [(np.zeros(4), {}), (np.zeros((4, 1)), {}), (np.zeros((4, 2)), {"smoothed": True})]
 )

@@ -17,8 +17,12 @@ from torch import nn
 
 import dwac
 import dwac.estimator.evaluation
-from dwac import DWACRegressor
+from dwac import DWACRegressor, ReferenceSet
 from dwac.errors import CalibrationError, HeadError, InputError, LabelError, NonFiniteError, ShapeError
+from dwac.estimator.folds import Folds
+from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.intervals import calibrated, intervals
+from dwac.training.cross_fit import FOLDS
 
 REASON = (
     "a row of weight 2 weighs twice in the loss but votes once, and two equal rows may fall into different parts, so "
@@ -143,6 +147,34 @@ def test_intervals_by_group_are_calibrated_within_each() -> None:
         assert np.isinf(reg.predict_interval(X[:1], 0.2, groups=["unknown"])).all()
     with pytest.raises(ShapeError, match="one name per row"):
         reg.predict_interval(X[:3], 0.2, groups=["calm"])
+
+
+def cross_fitted_coverage(rng: np.random.Generator, n: int, epsilon: float, kinds: int = 1) -> tuple[Any, Any, Any]:
+    """Numbers (n, 2), intervals of 100 new rows and whether they hold the truth, by votes that need no training."""
+    h = torch.as_tensor(np.repeat(2 * rng.normal(size=(n + 100, 1)), FOLDS, axis=1))
+    y = h.numpy()[:, :2] + rng.normal(size=(n + 100, 2))
+    ids, groups = pd.Index(np.arange(n)), (np.arange(n + 100) % kinds).tolist()
+    voters = ReferenceSet(h[:n], np.zeros(n, dtype=int), ids.tolist(), targets=y[:n])
+    folds = Folds(ids, rng.permutation(np.arange(n) % FOLDS), FOLDS)
+    rows = HeldOutRows(h[:n], h[:n, :0], np.zeros(n, dtype=np.int64), ids, y[:n])
+    found = intervals(voters, h[n:], calibrated(voters, rows, folds, groups[:n]), epsilon, folds, groups[n:])
+    return y[:n], found, (found[..., 0] <= y[n:]) & (y[n:] <= found[..., 1])
+
+
+def test_cross_fitted_intervals_can_leave_the_range_of_training_numbers() -> None:
+    y, found, _ = cross_fitted_coverage(np.random.default_rng(0), 21, 0.05)
+    for t in range(2):  # at so small an ε one row decides, and the row with the largest number is beyond all others
+        low, high = y[:, t].min(), y[:, t].max()
+        assert found[:, t, 0].min() < low - 0.01 * (high - low)
+        assert found[:, t, 1].max() > high + 0.01 * (high - low)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "epsilon", "kinds"), [(21, 0.05, 1), (63, 0.05, 3), (100, 0.01, 1)])
+def test_cross_fitted_intervals_cover_as_asked_however_few_rows_may_be_missed(n, epsilon, kinds) -> None:
+    rng = np.random.default_rng(0)
+    covered = [cross_fitted_coverage(rng, n, epsilon, kinds)[2].mean() for _ in range(100)]
+    assert np.mean(covered) > 1 - epsilon - 3 * np.std(covered) / 10
 
 
 def test_groups_need_groups_in_fit(split) -> None:

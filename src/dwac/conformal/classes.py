@@ -215,14 +215,18 @@ class CrossCalibration(Calibration):
         values = checks.scores(scores, "calibration scores", ndim=1)
         self.folds = checks.class_labels(folds, "folds", n=len(values))
         y = None if labels is None else np.asarray(labels)
+        self._folds_by_class = [self.folds] if y is None else [self.folds[y == k] for k in np.unique(y)]
         self._parts = [
             None if not own.any() else Calibration(values[own], None if y is None else y[own], tolerance=tolerance)
             for own in (self.folds == fold for fold in range(int(self.folds.max()) + 1))
         ]
 
     def guarantee(self, epsilon: float) -> float:
-        """The coverage that sets at error rate ε have at least, on average over draws of the data."""
-        return cross_guarantee(epsilon, self.folds)
+        """The coverage that sets at error rate ε have at least, on average over draws of the data.
+
+        If class-conditional, that of the worst class: a class of few examples is certain of less than all together.
+        """
+        return min(cross_guarantee(epsilon, folds) for folds in self._folds_by_class)
 
     def p_values(
         self, scores: ArrayLike, *, finite_sample: bool = True, smoothed: bool = False, random_state: Any = None

@@ -48,7 +48,11 @@ def cross_guarantee(epsilon: float, folds: NDArray[np.int64]) -> float:
     """The coverage that cross-conformal sets have at least, on average over draws of the data.
 
     1 - 2ε - min{2 (1 - 1/F) / (n/F + 1), (1 - F/n) / (F + 1)} for n examples in F folds (Vovk 2015; Barber, Candès,
-    Ramdas and Tibshirani 2021, theorem 4). folds: (n,) the fold of each example.
+    Ramdas and Tibshirani 2021, theorem 4). folds: (n,) the fold of each example; where p-values compare within
+    a class or a group, of those in it.
+
+    >>> [round(cross_guarantee(0.1, np.arange(n) % 5), 3) for n in (14, 200)]
+    [0.693, 0.761]
     """
     n, n_folds = len(folds), len(np.unique(folds))
     less = min(2 * (1 - 1 / n_folds) / (n / n_folds + 1), (1 - n_folds / n) / (n_folds + 1))

@@ -33,10 +33,14 @@ _ROUNDING = 1e-7  # scores closer than this may be one score: rounding differs b
 _ENDS = 2**22  # of a row and a calibration row, at once
 
 
-def scores_of(votes: VoteDistribution, exact: Floats, ends: Floats) -> Floats:
-    """(n, T): how badly the numbers (n, T) fit the votes. ends: (2, T), the range of all voters' numbers."""
-    at_most, at_least = map(as_numpy, votes.tails(exact))
-    return tail_scores(at_most, at_least, distance_beyond(exact, ends[0], ends[1]))
+def scores_of(voters: ReferenceSet, h: Tensor, exact: Floats) -> Floats:
+    """(n, T): how badly the numbers (n, T) of rows with embeddings h (n, d) fit the votes.
+
+    A number outside all of these voters' numbers is measured against their range. In a cross-fitted model they are the
+    voters of the row's own fold: a row that sets the range of all could not be beyond it, and new rows can be.
+    """
+    at_most, at_least = map(as_numpy, voters.distribution(h).tails(exact))
+    return tail_scores(at_most, at_least, distance_beyond(exact, *range_of(voters)))
 
 
 def calibrated(
@@ -44,16 +48,15 @@ def calibrated(
 ) -> IntervalCalibrations:
     """The calibration of each number that is predicted; groups: of the rows, for a guarantee within each."""
     rows.require()
-    ends = range_of(references)
     if folds is None:
-        scores = scores_of(references.distribution(rows.h), rows.exact, ends)
+        scores = scores_of(references, rows.h, rows.exact)
         return [IntervalCalibration(column, groups, tolerance=_ROUNDING) for column in scores.T]
     scores, of = np.empty_like(rows.exact), np.maximum(folds.numbers(rows.ids), 0)
     for fold, voters in enumerate(folds.sets(references)):
         here = np.flatnonzero(of == fold)
         if len(here):
             h = part_of(rows.h[torch.as_tensor(here, device=rows.h.device)], fold, folds.members)
-            scores[here] = scores_of(voters.distribution(h), rows.exact[here], ends)
+            scores[here] = scores_of(voters, h, rows.exact[here])
     return [CrossIntervalCalibration(column, of, groups, tolerance=_ROUNDING) for column in scores.T]
 
 
@@ -73,9 +76,8 @@ def intervals(
     groups: Sequence[Hashable] | None,
 ) -> Floats:
     """(n, T, 2): the intervals at ε of rows with embeddings h (n, d). groups: of the rows."""
-    ends = range_of(references)
     if folds is None:
-        votes = references.distribution(h)
+        votes, ends = references.distribution(h), range_of(references)
         found = []
         for t, calibration in enumerate(calibrations):
             assert isinstance(calibration, IntervalCalibration)
@@ -87,7 +89,7 @@ def intervals(
     parts = []
     for start in range(0, len(h), size):
         named = None if groups is None else groups[start : start + size]
-        parts.append(_crossed(references, h[start : start + size], calibrations, epsilon, folds, named, ends))
+        parts.append(_crossed(references, h[start : start + size], calibrations, epsilon, folds, named))
     return np.concatenate(parts) if parts else np.empty((0, len(calibrations), 2))
 
 
@@ -98,10 +100,10 @@ def _crossed(
     epsilon: float,
     folds: Folds,
     groups: Sequence[Hashable] | None,
-    ends: Floats,
 ) -> Floats:
     """The same for a cross-fitted model: each calibration row gives an interval by the model that left it out."""
-    votes = [voters.distribution(part_of(h, fold, folds.members)) for fold, voters in enumerate(folds.sets(references))]
+    sets = folds.sets(references)
+    votes = [voters.distribution(part_of(h, fold, folds.members)) for fold, voters in enumerate(sets)]
     found = []
     for t, calibration in enumerate(calibrations):
         assert isinstance(calibration, CrossIntervalCalibration)
@@ -109,7 +111,7 @@ def _crossed(
         for fold in range(FOLDS):
             here = np.flatnonzero(calibration.folds == fold)
             scores = np.broadcast_to(calibration.scores[here], (len(h), len(here)))
-            lows[:, here], highs[:, here] = _sets(votes[fold], scores, t, ends)
+            lows[:, here], highs[:, here] = _sets(votes[fold], scores, t, range_of(sets[fold]))
         found.append(calibration.ends(lows, highs, epsilon, groups))
     return np.stack(found, axis=1)
 
