@@ -27,6 +27,7 @@ from dwac.errors import (
 )
 from dwac.kernels import KERNELS
 from tests import oracle
+from tests.named import refuses
 
 RNG = np.random.default_rng(0)
 EMBEDDINGS = RNG.normal(size=(20, 3)).astype(np.float32)
@@ -403,7 +404,7 @@ def test_numpy_whole_numbers_name_the_same_examples_as_pythons():
     assert refs.positions(np.array([3, 1])).tolist() == refs.positions([np.int32(3), 1]).tolist() == [3, 1]
     with pytest.raises(IdError, match="taken"):
         refs.add(QUERIES[:1], [0], ids=[np.int64(3)])
-    with pytest.raises(IdError, match="not in it: '3';"):
+    with refuses(IdError, "3"):
         refs.positions(["3"])  # a string is another id than a number
 
 
@@ -482,9 +483,9 @@ def test_an_invalid_set_is_rejected(changes, error, message):
 def test_a_value_that_is_not_finite_is_reported_with_its_position(bad, convert):
     spoilt = EMBEDDINGS.copy()
     spoilt[13, 2] = spoilt[15, 0] = bad
-    with pytest.raises(NonFiniteError, match=f"embeddings.*{bad}.*row 13, column 2"):
+    with refuses(NonFiniteError, "embeddings", 13, 2):
         ReferenceSet(convert(spoilt), LABELS)
-    with pytest.raises(NonFiniteError, match=r"queries.*row 13, column 2"):
+    with refuses(NonFiniteError, "queries", 13, 2):
         example().probabilities(convert(spoilt))
 
 

@@ -36,6 +36,7 @@ from dwac.datasets import (
 )
 from dwac.datasets.files import Contents, File
 from dwac.errors import InputError
+from tests.named import refuses
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 TEXT = b"some lines\n" * 1000
@@ -143,9 +144,9 @@ def test_cifar_planes_become_pixels() -> None:
     X, y = cifar.parse(records, "batch", n_classes=10)
     np.testing.assert_array_equal(X, images)
     assert y.tolist() == [3, 9]
-    with pytest.raises(DatasetError, match="must hold labels 0 … 8"):
+    with refuses(DatasetError, "labels", 0, 8):
         cifar.parse(records, "batch", n_classes=9)
-    with pytest.raises(DatasetError, match="records of 3,073 bytes"):
+    with refuses(DatasetError, "3,073"):
         cifar.parse(records[:-1], "batch", n_classes=10)
 
 
@@ -164,7 +165,7 @@ def test_titles_are_one_a_line() -> None:
     X, y = texts.parse_stackoverflow("Qt: 5 \u2028 things\nWhy, Haskell?\n".encode(), b"16\n19\n")
     assert X == ["Qt: 5 \u2028 things", "Why, Haskell?"]
     assert texts.TAGS[y].tolist() == ["qt", "haskell"]
-    with pytest.raises(DatasetError, match="2 titles and 1 labels"):
+    with refuses(DatasetError, 2, 1, "titles", "labels"):
         texts.parse_stackoverflow(b"a\nb\n", b"1\n")
 
 
@@ -184,13 +185,13 @@ def test_reviews_are_ordered_by_class_and_number() -> None:
 
 def test_too_few_reviews_are_counted(home: Path) -> None:
     put(home, "imdb", "aclImdb_v1.tar.gz", archive({"aclImdb/train/neg/0_1.txt": b"bad"}))
-    with pytest.raises(DatasetError, match=r"12,500 negative .* found 1 and 0; `dwac data get imdb`"):
+    with refuses(DatasetError, "12,500", 1, 0, "dwac data get imdb"):
         datasets.load("imdb")
 
 
 def test_a_review_that_is_no_text_is_altered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(home, "imdb", "aclImdb_v1.tar.gz", archive({"aclImdb/train/neg/0_1.txt": b"\xff\xfe"}))
-    with pytest.raises(DatasetError, match=r"aclImdb_v1\.tar\.gz is altered: reviews in UTF-8 .* `dwac data get imdb`"):
+    with refuses(DatasetError, "aclImdb_v1.tar.gz", "UTF-8", "dwac data get imdb"):
         datasets.load("imdb")
 
 
@@ -244,7 +245,7 @@ def test_a_bad_review_is_named_with_its_file_and_line(home: Path, line: bytes) -
 
 def test_too_few_reviews_of_beauty_are_counted(home: Path) -> None:
     put(home, "amazon-beauty", "reviews_Beauty_5.json.gz", gzip.compress(reviews(REVIEWS)))
-    with pytest.raises(DatasetError, match=r"198,502 reviews required, 4 found; `dwac data get amazon_beauty`"):
+    with refuses(DatasetError, "198,502", 4, "dwac data get amazon_beauty"):
         datasets.load("amazon_beauty")
 
 
@@ -356,7 +357,7 @@ def test_damaged_loans_are_named_with_the_fault_and_the_page(home: Path, name: s
 
 def test_loans_without_a_complete_row_are_not_an_empty_dataset(home: Path) -> None:
     put(home, "lending-club", "loan.csv", loans([row | {"tot_cur_bal": ""} for row in LOANS]))
-    with pytest.raises(DatasetError, match="complete=False keeps incomplete rows"):
+    with refuses(DatasetError, "complete=False"):
         datasets.load("lending_club")
 
 
@@ -384,7 +385,7 @@ def test_glove_is_unpacked_once_from_its_archive(home: Path) -> None:
 
 def test_truncated_vectors_are_noticed(home: Path) -> None:
     put(home, "glove", "glove.6B.50d.txt", VECTORS[:-30])
-    with pytest.raises(DatasetError, match="its last line must be a word and 50 numbers"):
+    with refuses(DatasetError, 50, "last line"):
         datasets.glove(50)
 
 
@@ -393,14 +394,14 @@ def test_an_archive_of_vectors_with_a_fault_inside_is_named(home: Path, cut: int
     data = bytearray(zipped({"glove.6B.50d.txt": np.random.default_rng(0).bytes(1000)}))
     data[cut : cut + 20] = bytes(20)
     put(home, "glove", "glove.6B.zip", bytes(data))
-    with pytest.raises(DatasetError, match=r"glove\.6B\.zip is truncated or damaged .* `dwac data get glove`"):
+    with refuses(DatasetError, "glove.6B.zip", "dwac data get glove"):
         datasets.glove(50)
     assert [path.name for path in (home / "glove").iterdir()] == ["glove.6B.zip"]
 
 
 def test_a_damaged_archive_of_vectors_leaves_nothing_behind(home: Path) -> None:
     put(home, "glove", "glove.6B.zip", b"PK no archive")
-    with pytest.raises(DatasetError, match=r"glove.6B.zip is truncated or damaged .* 862,182,613 bytes"):
+    with refuses(DatasetError, "glove.6B.zip", "862,182,613"):
         datasets.glove(50)
     assert [path.name for path in (home / "glove").iterdir()] == ["glove.6B.zip"]
     with pytest.raises(DatasetError, match="50, 100, 200, 300 numbers; got 64"):
@@ -436,9 +437,9 @@ def test_split_follows_its_seed_alone() -> None:
 
 
 def test_an_official_split_is_not_split_again() -> None:
-    with pytest.raises(DatasetError, match="letters has an official test part"):
+    with refuses(DatasetError, "letters", "official"):
         dataset([1, 2], 2, test=True).split()
-    with pytest.raises(DatasetError, match="strictly between 0 and 1; got 1"):
+    with refuses(DatasetError, 0, 1):
         dataset([1, 2], 2).split(1)
 
 
@@ -465,13 +466,13 @@ def test_a_class_may_be_held_out_before_a_split() -> None:
 
 @pytest.mark.parametrize("label", ["d", 3, -1, True, 1.0, None])
 def test_an_unknown_class_lists_the_known_ones(label: Any) -> None:
-    with pytest.raises(DatasetError, match=f"letters has no class {label!r}; choose a number 0 … 2, or a, b, c"):
+    with refuses(DatasetError, "letters", repr(label), 2, "a, b, c"):
         dataset([0, 1, 2], 3).without(label)
 
 
 def test_the_last_class_cannot_be_held_out() -> None:
     data = dataset([0, 1, 2], 3).without("a")[0].without("b")[0]
-    with pytest.raises(DatasetError, match=r"at least 2 classes .* got 1"):
+    with refuses(DatasetError, 2, 1):
         data.without("c")
 
 
@@ -536,7 +537,7 @@ def test_a_folder_in_place_of_a_file_is_an_error(home: Path, name: str) -> None:
     path.mkdir(parents=True)
     uses: list[Any] = [datasets.check] if name == "glove" else [datasets.load, datasets.get, datasets.check]
     for use in uses:
-        with pytest.raises(DatasetError, match=rf"{re.escape(str(path))} must be a file .* it is a folder; remove it"):
+        with refuses(DatasetError, path, "folder", "remove"):
             use(name)
     assert datasets.found(name) == []
 
@@ -570,7 +571,7 @@ def test_an_archive_lacking_what_its_loader_needs_is_not_intact(home: Path) -> N
 def test_images_of_cifar100_that_are_cut_name_their_archive(home: Path) -> None:
     members = {"cifar-100-binary/test.bin": bytes(100), "cifar-100-binary/fine_label_names.txt": b"apple\n"}
     path = put(home, "cifar100", "cifar-100-binary.tar.gz", archive(members))
-    with pytest.raises(DatasetError, match=rf"test.bin in {re.escape(str(path))} must hold .*`dwac data get cifar100`"):
+    with refuses(DatasetError, "test.bin", path, "dwac data get cifar100"):
         datasets.load("cifar100")
 
 
@@ -615,7 +616,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(home: Path, monkeypat
 
     path = put(home, "mnist", "x.gz", gzip.compress(TEXT))
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(DatasetError, match=rf"{re.escape(str(path))}: Permission denied; check its permissions"):
+    with refuses(DatasetError, path, "Permission denied"):
         files.read(File("mnist", "x.gz", ()))
 
 
@@ -646,11 +647,11 @@ def test_a_whole_archive_gives_its_members(home: Path) -> None:
 
 
 def test_unknown_names_and_options_are_refused() -> None:
-    with pytest.raises(DatasetError, match="unknown dataset 'iris'; choose adult, covertype"):
+    with refuses(DatasetError, "iris", "adult", "covertype"):
         datasets.load("iris")
-    with pytest.raises(DatasetError, match="mnist takes no options; got complete"):
+    with refuses(DatasetError, "mnist", "complete"):
         datasets.load("mnist", complete=True)
-    with pytest.raises(DatasetError, match=r"dwac\.datasets\.glove\(\)"):
+    with refuses(DatasetError, "dwac.datasets.glove("):
         datasets.load("glove")
 
 
@@ -750,9 +751,7 @@ def test_an_interrupted_transfer_resumes_where_it_stopped(server: Server) -> Non
 
 def test_a_later_call_resumes(server: Server, home: Path) -> None:
     server.breaks = [1000, 1000, 1000]
-    with pytest.raises(
-        DatasetError, match=r"stopped at 3,000 of 11,000 bytes; try again later \(the partial download is kept"
-    ):
+    with refuses(DatasetError, "3,000", "11,000", "kept"):
         download.fetch(server.file())
     assert left(home) == ["x.txt.part"]
     assert download.fetch(server.file()).read_bytes() == TEXT
@@ -786,13 +785,13 @@ def test_an_altered_download_is_refused_and_removed(server: Server, home: Path, 
         download.fetch(server.file(digest=digest))
     with pytest.raises(DatasetError, match=r"SHA-256 .* required"):
         download.fetch(server.file(b"S" + TEXT[1:]))
-    with pytest.raises(DatasetError, match="12 bytes required, 11,000 found"):
+    with refuses(DatasetError, 12, "11,000"):
         download.fetch(server.file(size=12))
     assert left(home) == []
 
 
 def test_an_absent_file_is_named_with_its_address(server: Server, home: Path) -> None:
-    with pytest.raises(DatasetError, match=r"http://127\S+/gone: HTTP 404 Not Found; .* put the file at .*x\.txt"):
+    with refuses(DatasetError, "gone", 404, "x.txt"):
         download.fetch(server.file(TEXT, "/gone"))
     assert left(home) == []
 
@@ -812,13 +811,13 @@ def test_no_connection_is_an_error(server: Server) -> None:
 def test_a_folder_that_cannot_be_written_is_named(server: Server, home: Path) -> None:
     home.parent.mkdir(exist_ok=True)
     home.write_text("a file where the folder should be")
-    with pytest.raises(DatasetError, match=r"could not be written to .*set \$DWAC_DATA"):
+    with refuses(DatasetError, "$DWAC_DATA"):
         download.fetch(server.file())
 
 
 def test_a_folder_is_not_overwritten(server: Server, home: Path) -> None:
     (home / "adult" / "x.txt").mkdir(parents=True)
-    with pytest.raises(DatasetError, match=r"x\.txt must be a file \(11,000 bytes .* it is a folder; remove it"):
+    with refuses(DatasetError, "x.txt", "11,000", "folder", "remove"):
         download.fetch(server.file())
     assert server.asked == []
 
@@ -827,7 +826,7 @@ def test_a_download_that_cannot_be_opened_is_refused(server: Server, home: Path)
     def opens(path: Path) -> None:
         raise DatasetError(f"{path} has no reviews; `dwac data get adult` downloads it again")
 
-    with pytest.raises(DatasetError, match=r"could not be downloaded: .* has no reviews; try again later"):
+    with refuses(DatasetError, "reviews"):
         download.fetch(server.file(opens=opens))
     assert left(home) == []
 

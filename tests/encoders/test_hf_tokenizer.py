@@ -12,6 +12,7 @@ from dwac.encoders import HuggingFaceEncoder
 from dwac.encoders.hf_tokenizer import restored, tokens_of
 from dwac.errors import InputError, StorageError
 from tests.encoders.test_encoders import tiny_bert
+from tests.named import refuses
 
 pytest.importorskip("tokenizers")
 TEXTS = ["sort a list", "parse json", "a python list", "sort json"] * 10
@@ -141,9 +142,7 @@ def test_a_panic_at_predict_names_the_row(described: dict[str, Any]) -> None:
         changed(described, {"pre_tokenizer": split("(b+)+$")}), 10
     )  # not met by the texts it is tried on
     hard = "b" * 60 + "!"
-    with pytest.raises(
-        InputError, match=r"row 1: the tokeniser cannot read this text .*retry-limit.*; drop or shorten"
-    ):
+    with refuses(InputError, 1, "retry-limit"):
         tokens_of(tokenizer, ["sort", hard, "list"], 10)
     assert tokens_of(tokenizer, ["sort", "list"], 10)[0].shape == (2, tokenizer.padding["length"])
 
@@ -156,5 +155,5 @@ def test_ordinary_tokenisers_are_built_as_they_are(described: dict[str, Any]) ->
 
 
 def test_an_unfitted_encoder_has_no_tokeniser_to_check() -> None:
-    with pytest.raises(dwac.errors.DwacError, match="call fit first"):
+    with refuses(dwac.errors.DwacError, "fit"):
         HuggingFaceEncoder("any").check()

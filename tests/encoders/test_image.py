@@ -22,6 +22,7 @@ from dwac.encoders.image_networks import Averaged
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.estimator import DWACClassifier
 from dwac.nn import WeightedAverage
+from tests.named import refuses
 
 
 def pixels(*shape, seed=0):
@@ -73,7 +74,7 @@ def test_ambiguous_channels_are_last_by_default():
 
 def test_unusual_channel_counts_must_be_given():
     X = pixels(4, 8, 9, 2)
-    with pytest.raises(ShapeError, match=r'no axis of \(4, 8, 9, 2\).*channels="first"'):
+    with refuses(ShapeError, (4, 8, 9, 2), 'channels="first"'):
         ImageEncoder().fit(X)
     encoder = ImageEncoder(channels="last").fit(X)
     assert only(encoder, X).shape == (4, 2, 8, 9)
@@ -168,7 +169,7 @@ def test_pictures_are_resized_to_the_first_or_to_the_setting(files):
 
 def test_missing_and_broken_files_are_named_before_anything_is_done(files, tmp_path):
     paths, _ = files
-    with pytest.raises(InputError, match=r"row 6: there is no file .*gone\.png"):
+    with refuses(InputError, 6, "gone.png"):
         ImageEncoder().fit([*paths, tmp_path / "gone.png"])
     text, cut = tmp_path / "text.png", tmp_path / "cut.png"
     text.write_text("no image")
@@ -176,9 +177,9 @@ def test_missing_and_broken_files_are_named_before_anything_is_done(files, tmp_p
     encoder = ImageEncoder().fit(paths)
     for bad in (text, cut):
         for read in (ImageEncoder().fit, encoder.transform):
-            with pytest.raises(InputError, match=rf"row 6: the image .*{bad.name}' cannot be read.*repair or drop"):
+            with refuses(InputError, 6, bad.name):
                 read([*paths, bad])
-    with pytest.raises(InputError, match="row 0: the image given as bytes cannot be read"):
+    with refuses(InputError, 0, "bytes"):
         encoder.transform([b"no image"])
 
 
@@ -188,7 +189,7 @@ def test_a_pixel_that_is_not_finite_names_its_row(value):
     encoder = ImageEncoder().fit(X)
     X[3, 2, 1] = value
     for read in (ImageEncoder().fit, encoder.transform):
-        with pytest.raises(NonFiniteError, match="row 3 holds NaN or infinity"):
+        with refuses(NonFiniteError, 3, "NaN"):
             read(X)
 
 
@@ -220,21 +221,21 @@ def test_what_cannot_be_images_is_refused_with_advice(X, error, message):
 def test_other_shapes_and_numbers_than_fitted_are_refused():
     grey, colour = ImageEncoder().fit(pixels(4, 8, 8)), ImageEncoder().fit(pixels(4, 8, 9, 3))
     real = ImageEncoder().fit(pixels(4, 8, 8) / 255)
-    with pytest.raises(ShapeError, match=r"\(n, 8, 8\) of uint8 numbers .*; got shape \(4, 9, 9\)"):
+    with refuses(ShapeError, "(n, 8, 8)", "uint8", (4, 9, 9)):
         grey.transform(pixels(4, 9, 9))
     with pytest.raises(ShapeError, match=r"\(n, 8, 9, 3\) .*; got shape \(4, 3, 8, 9\)"):
         colour.transform(pixels(4, 3, 8, 9))
-    with pytest.raises(InputError, match=r"uint8 numbers .*got float64"):
+    with refuses(InputError, "uint8", "float64"):
         grey.transform(pixels(4, 8, 8) / 255)
-    with pytest.raises(InputError, match=r"float numbers .*; got uint8"):
+    with refuses(InputError, "float", "uint8"):
         real.transform(pixels(4, 8, 8))
-    with pytest.raises(InputError, match="got pictures; convert them"):
+    with refuses(InputError, "pictures"):
         real.transform([Image.new("L", (8, 8))])
-    with pytest.raises(InputError, match="row 2 holds numbers outside"):
+    with refuses(InputError, 2):
         grey.transform(np.arange(3)[:, None, None] * np.full((8, 8), 200))
-    with pytest.raises(InputError, match="is not fitted"):
+    with refuses(InputError):
         ImageEncoder().transform(pixels(4, 8, 8))
-    with pytest.raises(InputError, match="resize them first"):
+    with refuses(InputError, "resize"):
         ImageEncoder(size=12).fit(pixels(4, 8, 8))
 
 
@@ -258,11 +259,11 @@ def test_settings_are_checked(settings, message):
 
 def test_absent_libraries_are_named_with_the_command_that_installs_them(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(InputError, match=r"network='timm:resnet10t' needs .* pip install timm"):
+    with refuses(InputError, "timm:resnet10t", "pip install timm"):
         ImageEncoder("timm:resnet10t").fit(pixels(4, 8, 8))
     for module in ("PIL", "PIL.Image", "PIL.ImageOps"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=r"pip install 'dwac\[image\]'"):
+    with refuses(InputError, "pip install 'dwac[image]'"):
         ImageEncoder().fit([b"some image"])
     encoder = ImageEncoder().fit(pixels(4, 8, 8))  # arrays need no Pillow, nor do records
     assert encoder.records(pixels(4, 8, 8))["image"][0].startswith(b"\x89PNG")
@@ -279,7 +280,7 @@ def test_an_unfitted_config_comes_back_and_a_foreign_one_is_refused():
     assert (again.settings, repr(again)) == (encoder.settings, repr(encoder))
     configs: list[dict[str, object]] = [{}, {"seen": {}}, {"columns": []}]
     for config in configs:
-        with pytest.raises(InputError, match="not the config"):
+        with refuses(InputError, "config"):
             ImageEncoder.from_config(config)
 
 
@@ -299,7 +300,7 @@ def test_a_restored_timm_encoder_downloads_nothing(monkeypatch):
     assert [options["pretrained"] for _, options in asked] == [True, False, True]
     assert asked[0] == ("tiny", {"pretrained": True, "num_classes": 0, "in_chans": 3})
     small = ImageEncoder("timm:tiny").fit(pixels(4, 2, 2))
-    with pytest.raises(InputError, match="no network 'tiny' that takes images of 2×2"):
+    with refuses(InputError, "tiny", "2×2"):
         small.network()
 
 
@@ -369,7 +370,7 @@ def test_the_papers_network_is_not_augmented_unless_asked():
 def test_networks_take_every_size_forward_and_backward(network, shape):
     X = pixels(1, *shape)  # one image is a batch too, whatever batch norm says
     if network == "paper" and min(shape[:2]) < 6:
-        with pytest.raises(ShapeError, match="needs at least 6×6 pixels; got 2×9"):
+        with refuses(ShapeError, "6×6", "2×9"):
             ImageEncoder(network).fit(X)
         return
     encoder = ImageEncoder(network).fit(X)
@@ -585,7 +586,7 @@ def test_a_small_file_of_many_pixels_is_refused_undecoded(of_pictures, image, me
 
 
 def test_a_warning_of_pillow_that_is_an_error_is_the_same_refusal(of_pictures) -> None:
-    with pytest.raises(InputError, match=r"row 0: .* too many pixels; at most 50,000,000"):
+    with refuses(InputError, 0, "50,000,000"):
         of_pictures.transform([file(Image.new("1", (12_000, 12_000)))])
 
 
@@ -618,7 +619,7 @@ def test_pictures_that_are_no_single_picture_are_refused(of_pictures) -> None:
 
 def test_images_too_large_to_learn_from_are_refused_before_all_are_read() -> None:
     large = np.broadcast_to(np.uint8(1), (2, 6000, 6000, 3))
-    with pytest.raises(InputError, match=r"images of 6000 × 6000 × 3 numbers are too large; .* size=\(height, width\)"):
+    with refuses(InputError, "6000 × 6000 × 3", "size="):
         ImageEncoder().fit(large)
     with pytest.raises(InputError, match="too large"):
         ImageEncoder().fit([file(Image.new("RGB", (6000, 6000)))] * 2)

@@ -21,6 +21,7 @@ from dwac.encoders.image_pretrained import PretrainedImages
 from dwac.errors import InputError
 from dwac.nn import WeightedAverage
 from dwac.training.run import groups_of
+from tests.named import refuses
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (40, 12, 10, 3), dtype=np.uint8)
@@ -98,7 +99,7 @@ def test_grey_images_and_other_ranges_are_read_like_their_bytes_in_colour(tiny_v
             found.append(encoder.network().eval()(*encoder.transform(images)))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-3, atol=1e-4)
-    with pytest.raises(InputError, match="takes images with 3 channels; got 2"):
+    with refuses(InputError, 3, 2, "channels"):
         ImageEncoder(tiny_vit, channels="last").fit(X[..., :2])
 
 
@@ -128,7 +129,7 @@ def test_a_fixed_network_reads_each_image_once_and_is_saved_with_the_model(
     encoder: Any = again.encoder_
     assert repr(encoder) == repr(clf.encoder_)
     assert str(folder) not in json.dumps(encoder.config()["model"])
-    with pytest.raises(InputError, match="local_files_only=False"):
+    with refuses(InputError, "local_files_only=False"):
         encoder.fit(X)
 
 
@@ -159,23 +160,23 @@ def test_wrong_files_are_refused_with_what_to_do(tiny_timm: Path, tiny_vit: Path
     pickled.mkdir()
     (pickled / "net.pth").write_bytes(b"")
     for place in (pickled, pickled / "net.pth"):
-        with pytest.raises(InputError, match=r"can run code; convert them: .*load\('net.pth', weights_only=True"):
+        with refuses(InputError, "load('net.pth', weights_only=True"):
             ImageEncoder(place).fit(X)
-    with pytest.raises(InputError, match=r"must be a model with a config.json.*local_files_only=False"):
+    with refuses(InputError, "config.json", "local_files_only=False"):
         ImageEncoder("nobody/nothing").fit(X)
     save_file({"stem.weight": torch.zeros(6, 3, 3, 3)}, tiny_timm / "model.safetensors")
-    with pytest.raises(InputError, match=r"weights of tiny: 5 are missing, such as stem.bias"):
+    with refuses(InputError, "tiny", 5, "stem.bias"):
         ImageEncoder(tiny_timm).fit(X)
     (tiny_timm / "config.json").write_text('{"architecture": "tiny", "model_args": {"checkpoint_path": "x.pth"}}')
-    with pytest.raises(InputError, match="model_args may not hold"):
+    with refuses(InputError, "model_args"):
         ImageEncoder(tiny_timm).fit(X)
     other = shutil.copytree(tiny_vit, tmp_path / "bert")
     (other / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(InputError, match="'bert'; choose an image model: beit"):
+    with refuses(InputError, "bert", "beit"):
         ImageEncoder(other).fit(X)
-    with pytest.raises(InputError, match=r"does not read images of that size.*leave out size"):
+    with refuses(InputError, "size"):
         ImageEncoder(tiny_vit, size=20).fit(X)
-    with pytest.raises(InputError, match="trained_layers is for a pretrained network"):
+    with refuses(InputError, "trained_layers"):
         ImageEncoder("resnet18", trained_layers=0)
 
 

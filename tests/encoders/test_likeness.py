@@ -17,6 +17,7 @@ from dwac.errors import DwacError, InputError, ShapeError
 from dwac.estimator.preparation import take
 from dwac.storage.examples import pack_examples, unpack_examples
 from tests.encoders.test_encoders import Case, N, case, fitted, restored, rows  # noqa: F401 (fixtures)
+from tests.named import refuses
 
 
 def stored(records: pd.DataFrame) -> pd.DataFrame:
@@ -55,7 +56,7 @@ def test_stored_records_are_compared_like_the_examples(case: Case, fitted: Encod
 
 
 def test_only_one_example_at_a_time_is_compared(case: Case, fitted: Encoder) -> None:  # noqa: F811
-    with pytest.raises(ShapeError, match="exactly one example; got 2"):
+    with refuses(ShapeError, "one", 2):
         fitted.input_distances(rows(case.X, 0, 1), case.X)
 
 

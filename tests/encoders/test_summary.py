@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dwac.encoders import TabularEncoder, summary
 from dwac.encoders.summary import Counts, TableSummary
 from dwac.errors import InputError, KindError
+from tests.named import refuses
 
 N = 4_000
 
@@ -112,7 +113,7 @@ def test_very_many_categories_are_counted_by_a_sketch_and_said(monkeypatch: pyte
 
 def test_batches_of_other_columns_or_kinds_are_refused() -> None:
     found = summarised(pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))
-    with pytest.raises(InputError, match="must have the columns 'a', 'b'"):
+    with refuses(InputError, "a", "b"):
         found.update(pd.DataFrame({"a": [1.0]}))
-    with pytest.raises(KindError, match="numeric in some batches and categorical in others"):
+    with refuses(KindError, "numeric", "categorical"):
         found.update(pd.DataFrame({"a": ["z"], "b": ["x"]}))

@@ -15,6 +15,7 @@ from dwac.errors import IdError, InputError, KernelError, LabelError, NonFiniteE
 from dwac.kernels import KERNELS
 from dwac.nn import loss as losses
 from dwac.nn.loss import Support, leave_one_out_loss
+from tests.named import refuses
 
 
 def weight(a: Tensor, b: Tensor, kernel: str) -> Tensor:
@@ -172,18 +173,18 @@ def test_bad_batches_are_named() -> None:
         leave_one_out_loss(h, y, ids=torch.arange(4), support=support._replace(y=support.y[:2]))
     with pytest.raises(ShapeError, match="ids"):
         leave_one_out_loss(h, y, ids=torch.arange(3))
-    with pytest.raises(InputError, match="y must be a tensor; got list"):
+    with refuses(InputError, "y", "tensor", "list"):
         leave_one_out_loss(h, y.tolist())  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="ids must be a tensor; got list"):
+    with refuses(InputError, "ids", "tensor", "list"):
         leave_one_out_loss(h, y, ids=[0, 1, 2, 3])  # type: ignore[arg-type]
     with pytest.raises(NonFiniteError, match="support's embeddings"):
         leave_one_out_loss(h, y, ids=torch.arange(4), support=support._replace(h=torch.full((3, 2), torch.nan)))
-    with pytest.raises(ShapeError, match=r"weights .* \(4,\) required, got \(3,\)"):
+    with refuses(ShapeError, "weights", "(4,)", "(3,)"):
         leave_one_out_loss(h, y, weights=torch.ones(3))
-    with pytest.raises(InputError, match="weights must be a tensor; got list"):
+    with refuses(InputError, "weights", "tensor", "list"):
         leave_one_out_loss(h, y, weights=[1.0] * 4)  # type: ignore[arg-type]
     for wrong in (-1.0, torch.nan, torch.inf):
-        with pytest.raises(InputError, match="finite numbers of at least 0"):
+        with refuses(InputError, 0):
             leave_one_out_loss(h, y, weights=torch.tensor([1.0, 1.0, wrong, 1.0]))
 
 
@@ -565,7 +566,7 @@ def test_members_far_apart_keep_a_finite_gradient() -> None:
 
 def test_members_with_own_batches_take_no_ids() -> None:
     h, y = torch.zeros(2, 3, 1), torch.zeros(2, 3, dtype=torch.int64)
-    with pytest.raises(InputError, match="neither ids nor support"):
+    with refuses(InputError, "ids", "support"):
         leave_one_out_loss(h, y, ids=torch.arange(3))
     with pytest.raises(ShapeError, match=r"labels \(M, n\)"):
         leave_one_out_loss(h, y[0])

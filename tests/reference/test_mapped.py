@@ -15,6 +15,7 @@ import torch
 from dwac import ReferenceSet
 from dwac.errors import DwacError, EmptyReferenceError, IdError, InputError, ShapeError, StorageError
 from dwac.reference import ReferenceWriter, mapped, merge, novelty, open_references
+from tests.named import refuses
 
 RNG = np.random.default_rng(0)
 M, K = 700, 3
@@ -80,7 +81,7 @@ def test_labels_of_a_set_on_disk_can_be_changed_in_memory_and_voters_stay(tmp_pa
         refs.relabel([5, 600], [0, 0])
     np.testing.assert_allclose(found.log_class_weights(QUERIES), want.log_class_weights(QUERIES), rtol=1e-9)
     for edit in (lambda: again.remove([5]), lambda: again.add(POINTS[:1], [0], ids=[M], targets=TARGETS[:1])):
-        with pytest.raises(InputError, match=r"read from its files.*in_memory"):
+        with refuses(InputError, "in_memory"):
             edit()
     assert len(again) == M
 
@@ -94,10 +95,10 @@ def test_a_set_on_disk_is_complete_or_absent(tmp_path: Path) -> None:
     with pytest.raises(ShapeError):
         fill()
     assert not (tmp_path / "set").exists()
-    with pytest.raises(EmptyReferenceError, match="none was added"), ReferenceWriter(tmp_path / "set", K):
+    with refuses(EmptyReferenceError, "none"), ReferenceWriter(tmp_path / "set", K):
         pass
     write(tmp_path / "set")
-    with pytest.raises(StorageError, match="holds a reference set"):
+    with refuses(StorageError):
         write(tmp_path / "set")
     assert len(open_references(tmp_path / "set")) == M
 
@@ -157,7 +158,7 @@ def test_damaged_folders_are_refused_by_name(tmp_path: Path, harm: Any) -> None:
 def test_a_file_that_goes_away_while_in_use_is_named(tmp_path: Path) -> None:
     found = open_references(write(tmp_path / "set"))
     (tmp_path / "set" / "embeddings.safetensors").unlink()
-    with pytest.raises(StorageError, match=r"embeddings.safetensors can no longer be read"):
+    with refuses(StorageError, "embeddings.safetensors"):
         found.log_class_weights(QUERIES)
 
 

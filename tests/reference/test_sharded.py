@@ -17,6 +17,7 @@ from dwac.kernels import KERNELS
 from dwac.reference import merge, novelty
 from dwac.reference.parts import MeanPart
 from tests import oracle
+from tests.named import refuses
 from tests.reference.test_distribution import each, wanted
 
 relaxed = settings(deadline=None, derandomize=True, max_examples=8)
@@ -228,7 +229,7 @@ def test_impossible_divisions_are_refused(shards: Any, error: type[DwacError]) -
 def test_more_shards_than_references_are_as_many_as_there_are() -> None:
     shards = ReferenceSet([[0.0], [1.0]], [0, 1]).sharded(5)
     assert [len(shard) for shard in shards.shards] == [1, 1]
-    with pytest.raises(InputError, match="k must lie in"):
+    with refuses(InputError, "k"):
         shards.nearest([[0.0]], k=3)
-    with pytest.raises(EmptyReferenceError, match="at least one part"):
+    with refuses(EmptyReferenceError, "one"):
         merge([])

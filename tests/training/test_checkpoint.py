@@ -25,6 +25,7 @@ from dwac.training.checkpoint import (
     rng_state,
     save_checkpoint,
 )
+from tests.named import refuses
 
 X = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -160,9 +161,9 @@ def test_an_optimizer_of_another_kind_or_shape_is_rejected():
     run.train(1)
     tensors, facts = flatten_optimizer(run.optimizer)
     parameters = list(run.network.parameters())
-    with pytest.raises(InputError, match="class 'AdamW' was saved, got 'SGD'"):
+    with refuses(InputError, "AdamW", "SGD"):
         restore_optimizer(SGD(parameters), tensors, facts)
-    with pytest.raises(InputError, match=r"shapes .* was saved"):
+    with refuses(InputError, "shapes"):
         restore_optimizer(AdamW(parameters), tensors, facts)
     with pytest.raises(InputError, match="cannot be restored"):
         restore_optimizer(run.optimizer, {}, facts)
@@ -184,7 +185,7 @@ def test_random_numbers_continue():
 
 def test_missing_and_wrong_random_states_are_reported():
     states = rng_state("cpu")
-    with pytest.raises(InputError, match=r"rng\.generator\.mine"):
+    with refuses(InputError, "rng.generator.mine"):
         restore_rng(states, "cpu", mine=torch.Generator())
     with pytest.raises(InputError, match=r"rng\.cpu"):
         restore_rng({}, "cpu")
@@ -262,7 +263,7 @@ def test_facts_too_large_for_the_header_are_rejected(tmp_path):
 
 def test_missing_truncated_altered_foreign_and_newer_files_are_reported(tmp_path):
     path = tmp_path / "c.safetensors"
-    with pytest.raises(StorageError, match=r"could not read .*c\.safetensors"):
+    with refuses(StorageError, "c.safetensors"):
         load_checkpoint(path)
     with pytest.raises(StorageError, match="could not read"):
         load_checkpoint(tmp_path)
@@ -270,19 +271,19 @@ def test_missing_truncated_altered_foreign_and_newer_files_are_reported(tmp_path
     data = path.read_bytes()
     for cut in (0, 5, 100, len(data) - 1):
         path.write_bytes(data[:cut])
-        with pytest.raises(StorageError, match=r"c\.safetensors must be a safetensors file"):
+        with refuses(StorageError, "c.safetensors"):
             load_checkpoint(path)
     for altered in (data[:-1] + bytes([data[-1] ^ 1]), data.replace(b'\\"epoch\\": 3', b'\\"epoch\\": 4')):
         assert altered != data
         path.write_bytes(altered)
-        with pytest.raises(StorageError, match="does not match its SHA-256"):
+        with refuses(StorageError, "SHA-256"):
             load_checkpoint(path)
     for metadata in (None, {"format": "pt"}, {"format": "dwac-checkpoint"}):
         safetensors.torch.save_file({"w": torch.ones(2)}, path, metadata)
         with pytest.raises(StorageError, match="not a checkpoint of dwac"):
             load_checkpoint(path)
     safetensors.torch.save_file({}, path, {"format": "dwac-checkpoint", "version": "2"})
-    with pytest.raises(StorageError, match="newer dwac: format 2; this version reads up to 1; upgrade"):
+    with refuses(StorageError, 2, 1, "upgrade"):
         load_checkpoint(path)
 
 

@@ -11,6 +11,7 @@ from dwac.errors import InputError, ShapeError
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.nn.batches import embed
 from dwac.training.cross_fit import FOLDS, _ridge, _Run, cross_fit, fit_votes, folds_of, part_of
+from tests.named import refuses
 
 Data = tuple[tuple[Tensor, Tensor], Tensor]
 EDGES = [[-2.0, 0.0, 1.0, 3.0]] * 2 + [[]]
@@ -149,11 +150,11 @@ def test_a_row_alone_in_its_class_and_a_single_class_are_no_problem() -> None:
 
 def test_too_few_rows_and_other_ensembles_are_refused() -> None:
     inputs, y = data(12)
-    with pytest.raises(ShapeError, match="at least 20 training rows; got 12"):
+    with refuses(ShapeError, 20, 12):
         cross_fit(new_model(), inputs, y, folds_of(y))
     inputs, y = data()
     for model in (new_model(members=4), WeightedAverage(Ensemble([torch.nn.Linear(3, 2)] * 10), 2)):
-        with pytest.raises(InputError, match="wide ensemble of 10 networks"):
+        with refuses(InputError, 10):
             cross_fit(model, inputs, y, folds_of(y))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.worth import METHODS, of_labels, of_log, of_mean, of_squared_error, together
+from tests.named import refuses
 from tests.worth.oracle import by_all_sets, mean
 
 Floats = NDArray[np.float64]
@@ -253,15 +254,15 @@ def test_values_for_labels_sum_to_what_the_vote_adds_to_the_prior(utility: str) 
 
 def test_errors_say_what_is_wrong() -> None:
     log_w, a, empty = row([0.0, 1.0], [1.0, 0.0], 0.5)
-    with pytest.raises(InputError, match="method must be one of shapley, banzhaf, leave_one_out; got 'knn'"):
+    with refuses(InputError, "method", "shapley", "banzhaf", "leave_one_out", "knn"):
         of_mean(log_w, a, empty, method="knn")
-    with pytest.raises(InputError, match="tolerance must be between"):
+    with refuses(InputError, "tolerance"):
         of_mean(log_w, a, empty, tolerance=0)
     with pytest.raises(ShapeError, match=r"got \(1, 3\)"):
         of_mean(log_w, torch.zeros(1, 3), empty)
-    with pytest.raises(NonFiniteError, match="-inf for players"):
+    with refuses(NonFiniteError, "-inf"):
         of_mean(log_w * math.nan, a, empty)
-    with pytest.raises(InputError, match="utility must be one of"):
+    with refuses(InputError, "utility"):
         of_labels(log_w, torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0.5, 0.5]), utility="auc")
 
 
