@@ -3,8 +3,11 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from copy import copy
+from html import unescape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 
 from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError
+from dwac.report import write
 from dwac.server.explorer import Explorer
 from tests.server.conftest import PAID, QUICK, SIZES, TAGS
 from tests.server.test_explorer import Reader, reading
@@ -265,3 +269,40 @@ def test_representatives_of_numbers_are_explained_listed_and_removed(numbers: DW
         voters.remove([voters.ids[0]])
         wanted = voters.distribution(few.embed(NEW)).mean[:, 0]
         np.testing.assert_allclose(page.column("predicted", "<f8")[page.first_row :], wanted, rtol=1e-6)
+
+
+# Groups
+
+
+AGES = pd.cut(NEW["age"], [0, 35, 50, 65, 99], labels=["young", "adult", "older", "ancient"]).astype(str)
+
+
+@pytest.mark.parametrize(("name", "y"), [("numbers", TRUE), ("tags", TAGGED), ("ordered", AGES)])
+def test_groups_have_the_figures_of_the_report(
+    name: str, y: Any, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    clf = request.getfixturevalue(name)
+    text = write(clf, NEW, y, tmp_path / "report.html").read_text()
+    section = text[text.index("Typical groups") :]
+    rows = re.findall(r"<tr>(.*?)</tr>", section[: section.index("</table>")], re.DOTALL)
+    cells = [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)] for row in rows]
+    reported = {(row[0], row[3], row[4]) for row in cells if row and row[3] != "0"}
+    for page in reading(Explorer.of(clf, NEW, y)):
+        start, fared = page.get("start"), page.get("groups")
+        assert len(start["groups"]) == len(fared["groups"])
+        assert sum(group["n"] for group in fared["groups"]) == len(NEW)
+        shown = {
+            (f"{group['size']:,}", f"{each['n']:,}", each["said"])
+            for group, each in zip(start["groups"], fared["groups"], strict=True)
+        }
+        assert reported
+        assert reported <= shown
+        assert fared["measure"] in section
+        assert f"{len(start['discs']):,} discs" in start["map"]
+        assert f"{len(start['groups']):,} groups" in start["map"]
+
+
+def test_training_examples_fare_in_their_own_groups(tags: DWACClassifier) -> None:
+    for page in reading(Explorer.of(tags)):
+        sizes = [group["size"] for group in page.get("start")["groups"]]
+        assert [group["n"] for group in page.get("groups")["groups"]] == sizes

@@ -12,10 +12,11 @@ from dwac.report import card, plots, words
 from dwac.report.cases import brief, told_cases
 from dwac.report.chance import likely_share
 from dwac.report.findings import EPSILONS, ClassFindings
-from dwac.report.group_tables import Measure, group_tables
+from dwac.report.group_tables import group_tables
 from dwac.report.label_issues import OUT_OF_FOLD
 from dwac.report.maps import map_figures
 from dwac.report.markup import Html, joined, table, tag
+from dwac.report.measures import Measure
 from dwac.report.parts import Section, fact_table, figure, folded, model, number, tiles, typicality
 from dwac.report.scores import MEASURES, one_hot
 from dwac.report.summaries import class_summary
@@ -231,8 +232,10 @@ def _map(found: ClassFindings) -> Html:
         "one class are easy to predict; where classes overlap, predictions are uncertain. Rings mark errors. "
     )
     alt = f"Map of training examples and {len(found.truth):,} test examples, by class, in two dimensions"
-    unchanged = found.clf.references_.embeddings.shape[1] <= 2
-    return figure(drawn, alt, caption + words.what_map_shows(unchanged=unchanged))
+    references = found.clf.references_
+    unchanged, groups = references.embeddings.shape[1] <= 2, references.groups
+    shown = words.what_map_shows(unchanged=unchanged, discs=len(groups.parents), groups=len(groups))
+    return figure(drawn, alt, caption + shown)
 
 
 def _groups(found: ClassFindings) -> Html | None:
@@ -243,7 +246,7 @@ def _groups(found: ClassFindings) -> Html | None:
     if not found.private:
         names = found.clf.classes_.tolist()
         labels = [written(names[code]) for code in found.clf.references_.groups.labels]
-        measure = Measure("correct", found.right, percent)
+        measure = Measure.of_labels(found.predictions.codes, found.truth)
         odd = ~found.right | found.strange
         parts.append(group_tables(found, labels, measure, odd, "predicted wrongly", found.predictions.codes))
     return joined(parts)

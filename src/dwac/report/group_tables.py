@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +12,13 @@ from dwac.report.cases import brief
 from dwac.report.findings import Findings
 from dwac.report.grouped import Group, every_group, largest, strangest
 from dwac.report.markup import Html, joined, table, tag
+from dwac.report.measures import Measure
 from dwac.report.words import percent
 
 _MOST_TYPICAL, _MOST_STRANGE = 36, 6  # rows of a table
 _MOST_RELIED_ON = 8
 _COLUMNS = 4  # of an example
 _MOST_EACH = 3  # of a class
-
-
-class Measure(NamedTuple):
-    """What is said of test examples that rely on a group: a name, a value of each (n,), and how to write a mean."""
-
-    name: str
-    values: NDArray[Any]
-    say: Callable[[float], str]
 
 
 def group_tables(

@@ -1,6 +1,7 @@
 """Groups of training examples that vote alike: how many decide a label, which are typical, and which strange.
 
-A test example relies on the group that has most of the votes on it; of classes, among those of the predicted label.
+A test example relies on the group that has most of the votes on it; of classes, among those of the predicted label. The
+report and the explorer show the same figures: both are computed here.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.targets import NUMBERS
 from dwac.explain import explain
+from dwac.explain.numbers import in_groups
+from dwac.reference import ReferenceSet
 from dwac.report.chance import likely_share
-from dwac.report.seen import Estimator
 
 _ROWS = 200  # test examples whose votes are summed by group
 _HEAVIEST = 5
 _AT_ONCE = 16  # whose votes are in memory together
+_SUMS_AT_ONCE = 4096  # examples whose votes by group are
 
 
 class Deciding(NamedTuple):
@@ -55,14 +59,24 @@ def deciding(clf: DWACClassifier, h: Any) -> Deciding:
     return Deciding(len(rows), len(h), by_group, by_voter, share, float(few.mean()))
 
 
-def every_group(clf: Estimator, h: Any, codes: NDArray[np.int64] | None = None) -> list[Group]:
-    """Each group, and the test examples h (n, d) that rely on it. codes: their predicted classes, if any."""
-    references, described = clf.references_, clf.descriptions_
+def in_shown_groups(clf: Any) -> tuple[ReferenceSet, list[str | None] | None]:
+    """The voters in the groups that are shown, of numbers across bins; and what sets each apart, if that is known."""
+    if clf.target_.kind == NUMBERS:
+        return in_groups(clf.references_), clf._describe_groups(clf.references_)
+    return clf.references_, clf.descriptions_
+
+
+def every_group(
+    clf: Any, h: Any, codes: NDArray[np.int64] | None = None, own: NDArray[np.int64] | None = None
+) -> list[Group]:
+    """Each group, and the test examples h (n, d) that rely on it.
+
+    codes: their predicted classes, if any. own: if they are voters, their positions; each belongs to its own group.
+    """
+    references, described = in_shown_groups(clf)
     groups = references.groups
-    votes = references.log_group_weights(h)
-    if codes is not None:
-        votes = np.where(groups.labels == codes[:, None], votes, -np.inf)
-    heaviest, total = votes.argmax(axis=1), float(groups.sizes.sum())
+    heaviest = groups.of[own] if own is not None else _heaviest(references, h, codes)
+    total = float(groups.sizes.sum())
     return [
         Group(
             place,
@@ -74,6 +88,18 @@ def every_group(clf: Estimator, h: Any, codes: NDArray[np.int64] | None = None) 
         )
         for place, size in enumerate(groups.sizes)
     ]
+
+
+def _heaviest(references: ReferenceSet, h: Any, codes: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """(n,): the group with most of the votes."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for start in range(0, len(h), _SUMS_AT_ONCE):
+        part = slice(start, start + _SUMS_AT_ONCE)
+        votes = references.log_group_weights(h[part])
+        if codes is not None:
+            votes = np.where(references.groups.labels == codes[part, None], votes, -np.inf)
+        found.append(votes.argmax(axis=1))
+    return np.concatenate(found)
 
 
 def largest(groups: list[Group], labels: NDArray[np.int64], each: int) -> list[Group]:

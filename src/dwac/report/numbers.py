@@ -11,8 +11,10 @@ from dwac.estimator.preparation import take
 from dwac.report import plots, words
 from dwac.report.cases import brief, told_cases
 from dwac.report.findings import EPSILONS
-from dwac.report.group_tables import Measure, group_tables
+from dwac.report.group_tables import group_tables
+from dwac.report.grouped import in_shown_groups
 from dwac.report.markup import Html, joined, table, tag
+from dwac.report.measures import Measure
 from dwac.report.number_findings import Floats, NumberFindings
 from dwac.report.parts import Section, fact_table, figure, model, share, tiles, typicality
 from dwac.report.summaries import number_summary
@@ -228,16 +230,15 @@ def _quantiles(found: NumberFindings) -> Html:
 def _groups(found: NumberFindings) -> Html | None:
     if found.private:
         return None
-    references = found.clf.references_
+    references = in_shown_groups(found.clf)[0]
     assert references.targets is not None
     targets = references.groups.targets(references.targets.cpu().numpy(), references.sizes)
     names = [
         "; ".join(f"{amount(m)} ({amount(a)} to {amount(b)})" for m, a, b in zip(*ends, strict=True))
         for ends in zip(*targets, strict=True)
     ]
-    off = (np.abs(found.values - found.truth) / found.clf.target_.scale[1]).mean(axis=1)
     large = found.errors > np.quantile(found.errors, _LARGE)
-    measure = Measure("mean absolute error, in spreads", off, amount)
+    measure = Measure.of_numbers(found.values, found.truth, found.clf.target_.scale[1])
     return group_tables(found, names, measure, large | found.strange, "among the tenth with the largest errors")
 
 

@@ -14,9 +14,10 @@ from dwac.estimator.evaluation import Fact
 from dwac.report import plots, words
 from dwac.report.cases import told_cases
 from dwac.report.findings import EPSILONS
-from dwac.report.group_tables import Measure, group_tables
+from dwac.report.group_tables import group_tables
 from dwac.report.label_findings import LabelFindings
 from dwac.report.markup import Html, joined, table, tag
+from dwac.report.measures import Measure
 from dwac.report.parts import Section, fact_table, figure, model, number, share, tiles, typicality
 from dwac.report.scores import MEASURES
 from dwac.report.summaries import label_summary
@@ -153,7 +154,7 @@ def _groups(found: LabelFindings) -> Html | None:
         ", ".join(written(name) for name in names[tables[code]].tolist()) or "no label"
         for code in found.clf.references_.groups.labels
     ]
-    measure = Measure("every label right", found.wrong == 0, percent)
+    measure = Measure.of_labels(found.predictions.has, found.truth)
     return group_tables(found, labels, measure, (found.wrong > 0) | found.strange, "wrong in some label")
 
 

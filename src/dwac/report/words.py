@@ -309,12 +309,24 @@ def represented(clf: DWACClassifier, *, private: bool) -> str:
     return f"{text} They give the label that all would on {said}." if said else text
 
 
-def what_map_shows(*, unchanged: bool) -> str:
-    """How to read a map, which is either the embedding itself or an arrangement of groups."""
+def what_map_shows(
+    *,
+    unchanged: bool,
+    discs: int,
+    groups: int,
+    alike: str = "of one class",
+    near: str = "with the label predicted for it",
+) -> str:
+    """How to read a map, which is either the embedding itself or an arrangement of groups.
+
+    discs: how many are drawn; 0 if none are. groups: how many they form. alike: what the members of a disc share; near:
+    where a new example is.
+    """
     if unchanged:
         return "The embedding has two dimensions: distances on the map are the distances that the model uses."
-    return (
-        "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
-        "examples of one class, its area grows with their number, and similar groups are neighbours. A new example is "
-        "in the disc of the nearest group with the label predicted for it."
-    )
+    within = f"training examples {alike}"
+    what = f"It arranges {within} that are not shown; what is similar is near"
+    if discs:
+        of = f"is one of {groups:,} groups" if discs == groups else f"is a part of one of {groups:,} groups"
+        what = f"Each of its {discs:,} discs {of} of {within}. Its area grows with their number; similar discs are near"
+    return f"This is a t-SNE map; far distances mean little. {what}. A new example is in the nearest disc {near}."

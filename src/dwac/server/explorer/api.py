@@ -148,6 +148,10 @@ def router(explorer: Explorer) -> APIRouter:
         session = _session(request)
         return json_response(await beside(lambda: grouped.members(explorer, session, disc, start, whole=whole)))
 
+    @routes.get("/explorer/groups")
+    async def groups(request: Request) -> Response:
+        return json_response(await asyncio.to_thread(grouped.fared, explorer, _session(request)))  # slow with many
+
     @routes.get("/explorer/answers/{answer:int}/groups/{group:int}")
     async def subgroups(request: Request, answer: int, group: int) -> Response:
         return json_response(await beside(grouped.opened, explorer, _session(request), answer, group))

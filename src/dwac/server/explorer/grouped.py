@@ -11,8 +11,10 @@ from dwac.drawing.records import plain, written
 from dwac.errors import InputError
 from dwac.explain import Group
 from dwac.reference import ReferenceSet
+from dwac.report.grouped import every_group, in_shown_groups
 from dwac.server.explorer.explained import on_map
 from dwac.server.explorer.state import Explorer
+from dwac.server.explorer.tasks.classes import ClassTask
 
 PAGE = 30  # members listed at once
 _SUBGROUPS = 12  # shown when a group is opened
@@ -24,8 +26,9 @@ def discs(explorer: Explorer) -> dict[str, Any]:
     points = explorer.points
     if not points.has_discs:
         return {"discs": [], "groups": []}
-    groups, layout = explorer.task.groups(points.references), points.layout
-    described = explorer.task.descriptions(explorer.clf) or [None] * len(groups)
+    (references, said), layout = in_shown_groups(explorer.clf), points.layout
+    groups = references.groups
+    described = said or [None] * len(groups)
     columns = {
         "x": layout.centres[:, 0].tolist(),
         "y": layout.centres[:, 1].tolist(),
@@ -41,19 +44,37 @@ def discs(explorer: Explorer) -> dict[str, Any]:
     }
 
 
+def fared(explorer: Explorer, session: str) -> dict[str, Any]:
+    """How well the loaded examples that rely on each group are predicted: the figures of the report.
+
+    Training examples belong to their own groups. wrong: the number of errors, or the sum of what numbers are off by.
+    """
+    explorer.require_open("it shows no groups of training examples")
+    task, view, points, examples = explorer.task, explorer.view(session), explorer.points, explorer.examples
+    truth = points.values(view)[points.asked]
+    known, measure = task.known(truth), task.measure(view.predictions, truth)
+    codes = task.codes(view.predictions) if isinstance(task, ClassTask) else None
+    found = []
+    for group in every_group(explorer.clf, examples.h, codes, examples.own if examples.of_training else None):
+        judged = measure.values[group.rows[known[group.rows]]]
+        wrong = float((~judged if judged.dtype == bool else judged).sum())
+        said = measure.say(float(judged.mean())) if len(judged) else None
+        found.append({"n": len(group.rows), "wrong": wrong, "said": said})
+    return {"measure": measure.name, "groups": found}
+
+
 def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: bool) -> dict[str, Any]:
     """A page of the members of a disc, or of the whole group that it is a part of, the most central first."""
     explorer.require_open("it shows no groups of training examples")
     points = explorer.points
-    groups = explorer.task.groups(points.references) if points.has_discs else None
-    if groups is None or not 0 <= disc < len(groups.parents):
-        n = 0 if groups is None else len(groups.parents)
+    references, described = in_shown_groups(explorer.clf)
+    groups, n = references.groups, len(references.groups.parents) if points.has_discs else 0
+    if not 0 <= disc < n:
         raise InputError(f"the disc must be one of the {n:,} discs of the map; got {disc}")
     group = int(groups.parents[disc])
     everybody = points.references if explorer.members is None else explorer.members
     leaves = np.flatnonzero(groups.parents == group) if whole else np.array([disc])
     rows = _central_first(everybody, np.flatnonzero(np.isin(everybody.groups.leaves, leaves)))
-    described = explorer.task.descriptions(explorer.clf)
     return {
         "disc": disc,
         "whole": whole,

@@ -125,8 +125,7 @@ class Points:
     @property
     def columns(self) -> dict[str, str]:
         """All columns, and the types of their numbers."""
-        discs = {"leaf": "<u4"} if self.has_discs else {}
-        return {**COLUMNS, **discs, **self.task.columns}
+        return {**COLUMNS, **self.task.columns}
 
     def column(self, name: str, view: View, epsilon: float = 0.1) -> NDArray[Any]:
         """One of the columns, for all points or for those with predictions; epsilon: of intervals."""
@@ -138,8 +137,6 @@ class Points:
                 return self.spread([] if known is None else known, np.nan, "<f4")
             case "state":
                 return self._states(view)
-            case "leaf":
-                return self.leaves.astype("<u4")
             case _:
                 return self.task.column(name, self, view, epsilon)
 

@@ -6,6 +6,7 @@ Facts about one prediction come from `Explanation.sentences`; these say what suc
 from __future__ import annotations
 
 from dwac.explain.explanation import STRANGE
+from dwac.report.grouped import in_shown_groups
 from dwac.report.words import LEAD, what_map_shows
 from dwac.server.explorer.state import Explorer
 
@@ -35,8 +36,8 @@ GUIDE = {
     ),
     "deciding_groups": "How many of the heaviest groups decide the label, whatever the labels of all others.",
     "disc": (
-        "A disc is a group of training examples of one class that vote alike; its area grows with their number. "
-        "Several discs form a larger group."
+        "A disc holds training examples of one class that vote alike; its area grows with their number. Several discs "
+        "may form one group."
     ),
     "share": "The share of this example in the whole vote.",
     "weight": "exp(−distance²) for the default kernel: 1 for an identical example, near 0 for a distant one.",
@@ -101,11 +102,6 @@ NUMBERS = {
         "every prediction can be traced to the examples that decided it, and an example unlike all of them can be "
         "recognised."
     ),
-    "map": (
-        "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
-        "examples with similar numbers, its area grows with how many they are, and similar groups are neighbours. A "
-        "new example is in the nearest disc whose numbers are like its prediction."
-    ),
     "typicality": GUIDE["typicality"].replace("whatever its label", "whatever its number"),
     "prediction": "The average of the votes, each with the weight of the example that casts it.",
     "interval": f"Such intervals are built to miss the true number at a rate of at most ε, {_ALL}.",
@@ -116,8 +112,8 @@ NUMBERS = {
         "sum of its members' votes. Most alike: the member most like this example."
     ),
     "disc": (
-        "A disc is a group of training examples with similar numbers that vote alike; its area grows with how many "
-        "they are, its colour is that of their mean. Several discs form a larger group."
+        "A disc holds training examples with similar numbers that vote alike; its area grows with how many they are, "
+        "its colour is that of their mean. Several discs may form one group."
     ),
     "sets": "Intervals of the loaded rows at this ε. Narrow ones are precise answers.",
     "unasked": "Load rows of data to see how often intervals hold the true number.",
@@ -151,11 +147,6 @@ LABELS = {
         "for the others; the more similar it is to the example being predicted, the more its vote counts. So every "
         "label can be traced to the examples that decided it."
     ),
-    "map": (
-        "This is a t-SNE map of groups; distances between far groups mean little. Each disc is a group of training "
-        "examples with the same labels, its area grows with their number, and similar groups are neighbours. A new "
-        "example is in the nearest disc with the labels predicted for it."
-    ),
     "typicality": GUIDE["typicality"].replace("whatever its label", "whatever its labels"),
     "probability": "The share of all votes that says this.",
     "set": "Answers with a p-value above ε. One is a decision; both, or none, leave the label undecided.",
@@ -168,8 +159,8 @@ LABELS = {
         "members' votes. Most alike: the member most like this example."
     ),
     "disc": (
-        "A disc is a group of training examples with the same labels that vote alike; its area grows with their "
-        "number. Several discs form a larger group."
+        "A disc holds training examples with the same labels that vote alike; its area grows with their number. "
+        "Several discs may form one group."
     ),
     "issues": (
         "Labels that the others vote against, the most improbable first. A wrong label, or an unusual example: look at "
@@ -191,14 +182,20 @@ LABELS = {
 }
 
 _OF_TASK = {"numbers": NUMBERS, "labels": LABELS}
+_ON_MAP = {
+    "numbers": {"alike": "with similar numbers", "near": "whose numbers are like its prediction"},
+    "labels": {"alike": "with the same labels", "near": "with the labels predicted for it"},
+}
 
 
 def guide(explorer: Explorer) -> dict[str, str]:
     """The sentences of a page, by what its model predicts and whether few represent all."""
     represented = REPRESENTED if explorer.clf.references_.weighted else {}
-    own = _OF_TASK.get(explorer.clf.target_.kind, {})
-    shown = {"map": what_map_shows(unchanged=explorer.points.layout.unchanged)}
-    if explorer.points.layout.unchanged:
-        own = own | shown
+    kind, points = explorer.clf.target_.kind, explorer.points
+    own = _OF_TASK.get(kind, {})
+    discs = len(points.layout.centres) if points.has_discs else 0
+    groups = len(in_shown_groups(explorer.clf)[0].groups) if discs else 0
+    said = what_map_shows(unchanged=points.layout.unchanged, discs=discs, groups=groups, **_ON_MAP.get(kind, {}))
+    shown = {"map": said}
     kept = {name: text for name, text in represented.items() if name not in own or name in ("share", "weight")}
     return {**GUIDE, **shown, **own, **kept}

@@ -16,6 +16,7 @@ from dwac.estimator.evaluation import Predictions, predictions_of
 from dwac.estimator.preparation import encode_known
 from dwac.estimator.targets import ORDERED
 from dwac.reference import ReferenceSet
+from dwac.report.measures import Measure
 from dwac.server.explorer.tasks.common import NONE, Floats, Ints, VotedTask
 
 UNKNOWN = -1
@@ -57,6 +58,10 @@ class ClassTask(VotedTask):
             return Predictions(votes, clf.classes_, None, private=private)
         given = self.evidence(clf, votes, examples)
         return predictions_of(clf, *given, private=private)
+
+    def measure(self, predictions: Predictions, truth: NDArray[Any]) -> Measure:
+        """How often the label is right."""
+        return Measure.of_labels(predictions.codes, truth)
 
     def codes(self, predictions: Predictions) -> Ints:
         """(n,): of the predicted classes."""

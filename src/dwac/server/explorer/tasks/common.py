@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dwac.errors import InputError
 from dwac.reference import ReferenceSet
 from dwac.report.label_issues import leave_one_out
+from dwac.report.measures import Measure
 from dwac.server.answers.common import silent
 from dwac.server.explorer.edits import Edits, votes_after
 
@@ -158,13 +159,9 @@ class Task(ABC):
         found: list[int] = np.unique(references.groups.leaves[places[places >= 0]]).tolist()
         return found
 
-    def groups(self, references: ReferenceSet) -> Any:
-        """The groups of training examples that explanations speak of."""
-        return references.groups
-
-    def descriptions(self, clf: Any) -> Any:
-        """What sets each of them apart, in words; None where nothing is known."""
-        return clf.descriptions_
+    @abstractmethod
+    def measure(self, predictions: Any, truth: NDArray[Any]) -> Measure:
+        """How well examples are predicted, as the report says it."""
 
     def explain(self, clf: Any, X: Any, k: int, epsilon: float, *, private: bool) -> Any:
         """The explanation of one row of data."""

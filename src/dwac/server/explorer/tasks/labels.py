@@ -16,6 +16,7 @@ from dwac.estimator.evaluation import LabelPredictions
 from dwac.estimator.evaluation.labels import label_predictions_of
 from dwac.estimator.targets import read_labels
 from dwac.reference import ReferenceSet
+from dwac.report.measures import Measure
 from dwac.server.answers.common import silent
 from dwac.server.explorer.tasks.common import Floats, Ints, VotedTask
 
@@ -73,6 +74,10 @@ class LabelTask(VotedTask):
             return LabelPredictions(np.zeros((0, len(self._names))), clf.classes_, None, None, None, private)
         with silent():
             return label_predictions_of(clf, *self.evidence(clf, votes, examples), private=private)
+
+    def measure(self, predictions: LabelPredictions, truth: NDArray[Any]) -> Measure:
+        """How often every label is right."""
+        return Measure.of_labels(predictions.has, truth > 0)
 
     def codes(self, predictions: LabelPredictions) -> Ints:
         """(n,): of the label set that is nearest to the probabilities."""

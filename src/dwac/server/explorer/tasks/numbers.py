@@ -16,9 +16,9 @@ from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.estimator.evaluation import NumberPredictions
 from dwac.estimator.targets import read_numbers
-from dwac.explain.numbers import in_groups
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet
+from dwac.report.measures import Measure
 from dwac.server.answers.common import silent
 from dwac.server.explorer.edits import Edits
 from dwac.server.explorer.tasks.common import Floats, Ints, Task, places_after
@@ -238,13 +238,9 @@ class NumberTask(Task):
         sizes = np.bincount(groups.leaves, references.sizes, len(groups.parents))
         return {**super().disc(references), "value": (np.stack(sums, axis=1) / sizes[:, None]).tolist()}
 
-    def groups(self, references: ReferenceSet) -> Any:
-        """Across bins."""
-        return in_groups(references).groups
-
-    def descriptions(self, clf: Any) -> Any:
-        """Of groups across bins."""
-        return clf._describe_groups(clf.references_)
+    def measure(self, predictions: Numbers, truth: NDArray[Any]) -> Measure:
+        """By how much numbers are off."""
+        return Measure.of_numbers(predictions.shown, truth, self._spread)
 
     def named_disc(self, references: ReferenceSet, disc: int) -> Any:
         """The mean of their numbers."""

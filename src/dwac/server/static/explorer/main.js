@@ -180,7 +180,7 @@ const edit = (step) => app.tried((async () => {
   showEffect(app);
   $("edits").open = true;
   app.say(`${changes.n_changed} of ${changes.n_asked} predictions change because of the edits.`);
-  if ($("all-groups").open) showAllGroups(app, $("order")?.value);
+  if ($("all-groups").open) await showAllGroups(app, $("order")?.value);
   if ($("issues").open) await showIssues(app);
   if ($("worth").open) await worth.showWorth(app);
   if (weighed) await app.setColour("worth");
@@ -274,7 +274,7 @@ function listen() {
     app.map.restyle({ layer: $("layer").value });
     app.remember();
   });
-  $("all-groups").addEventListener("toggle", () => $("all-groups").open && showAllGroups(app));
+  $("all-groups").addEventListener("toggle", () => $("all-groups").open && app.tried(showAllGroups(app)));
   $("issues").addEventListener("toggle", () => $("issues").open && app.tried(showIssues(app)));
   $("worth").addEventListener("toggle", () => $("worth").open && app.tried(worth.showWorth(app)));
   $("compare").addEventListener("toggle", () => $("compare").open && app.tried(showDisagreements(app)));

@@ -21,8 +21,8 @@ export async function load(start) {
   return points;
 }
 
-// What edits change: all but places and discs. Only intervals depend on ε.
+// What edits change: all but places. Only intervals depend on ε.
 export const reload = async (points, { columns }, epsilon) =>
-  Object.assign(points, await fetched(columns, Object.keys(columns).filter((name) => name !== "xy" && name !== "leaf"), epsilon));
+  Object.assign(points, await fetched(columns, Object.keys(columns).filter((name) => name !== "xy"), epsilon));
 export const reloadIntervals = async (points, { columns }, epsilon) =>
   (columns.interval ? Object.assign(points, await fetched(columns, ["interval"], epsilon)) : points);
