@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +93,19 @@ def test_shards_want_ids_that_last(model: Path, tmp_path: Path) -> None:
 def test_shards_of_a_private_model_are_refused(model: Path, tmp_path: Path) -> None:
     asked = ("train", model.parent / "people.csv", "-t", "income", "-o", tmp_path / "new", "--shards", 2)
     assert "--private stores none" in error_line(*asked, "--private")
+
+
+def test_silence_takes_votes_away_and_keeps_calibration(model: Path, tmp_path: Path) -> None:
+    clf = load(model).clf
+    gone = str(clf.references_.ids[0])
+    found = json.loads(run("silence", model, gone, "-o", tmp_path / "less", "--json").stdout)
+    less = load(tmp_path / "less").clf
+    assert gone not in set(less.references_.ids)
+    assert less.calibration_ids_.tolist() == clf.calibration_ids_.tolist()
+    assert (found["silenced"], found["calibration"]) == (1, len(clf.calibration_ids_))
+    assert "calibration keeps" in " ".join(run("silence", model, gone, "-o", tmp_path / "again").stdout.split())
+    run("forget", tmp_path / "less", gone, "-o", tmp_path / "deleted")
+    deleted: Any = load(tmp_path / "deleted").clf
+    assert gone not in set(deleted._shards.rows.ids)
+    assert "say where: -o FOLDER" in error_line("silence", model, gone)
+    assert "'nobody' is not; nothing was silenced" in error_line("silence", model, "nobody", "-o", tmp_path / "none")

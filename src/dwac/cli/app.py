@@ -32,6 +32,7 @@ COMMANDS = {
     "typicality.",
     "worth": "Say what each training example is worth: which of them help predictions, and which harm.",
     "forget": "Forget training rows: remove their votes and records, or with --exact every trace of them.",
+    "silence": "Let training rows vote no more, such as wrong labels, while calibration stays as it is.",
     "condense": "Make a model small and fast: a few of its training examples vote for all.",
     "score": "Predict any number of rows into a folder of Parquet shards, and say how far to trust each.",
     "monitor": "Tell whether new rows are still like those of calibration, and which columns and groups moved if not.",

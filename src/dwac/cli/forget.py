@@ -31,7 +31,7 @@ def forget(
     """The work of `dwac forget`; for its options see `dwac.cli.commands.forget`."""
     refuse_occupied(output, overwrite=overwrite)
     loaded, start = load(model, device=device), time.perf_counter()
-    names = _names(loaded.clf, ids or [])
+    names = names_of(loaded.clf, ids or [], "forgotten")
     remains = _remains(loaded.clf, names)
     with Console(stderr=True).status("forgetting …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the votes are gone", UserWarning)  # which is said below
@@ -47,13 +47,12 @@ def forget(
         Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _names(clf: Estimator, ids: list[str]) -> list[Any]:
-    """The ids as the model knows them: a number that was typed is a text."""
-    held = [*clf._voter_ids().tolist(), *clf.validation_ids_.tolist(), *clf.calibration_ids_.tolist()]
-    known = {str(name): name for name in held}
+def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
+    """The ids as the model knows them: a number that was typed is a text. done: what was not done if one is unknown."""
+    known = {str(name): name for name in clf._held_ids()}
     for name in ids:
         if name not in known:
-            raise IdError(f"ids must be of rows that the model holds; {name!r} is not; nothing was forgotten")
+            raise IdError(f"ids must be of rows that the model holds; {name!r} is not; nothing was {done}")
     return list(dict.fromkeys(known[name] for name in ids))
 
 

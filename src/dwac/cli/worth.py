@@ -117,6 +117,8 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
     for title, part in parts.items():
         console.print(_table(part, clf, title, by))
     console.print("-o FILE.csv writes all; the network's own learning from an example is not in its worth", style="dim")
+    if harming and by is None:
+        console.print("dwac silence takes votes away and keeps calibration; dwac forget would not keep it", style="dim")
 
 
 def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Table:

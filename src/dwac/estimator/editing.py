@@ -186,20 +186,9 @@ class Editable(Voting):
             self.examples_.add(ids, X, self.encoder_.records)
 
     def forget(self, ids: Iterable[Hashable]) -> Self:
-        """Remove examples by id, wherever they are: among the voters or in calibration, which follows.
-
-        The network is not trained again: its weights hold no example, but all of them shaped it.
-        """
-        names, voters = self._forgettable(ids), self._voter_ids()
-        alone = isinstance(self.model_, WeightedAverage) and self._alone
-        if alone and names.isin(voters).any():
-            self._warn_of_votes(names[names.isin(voters)].tolist())
-        if names.isin(voters).any():
-            self.references_.remove(names[names.isin(voters)].tolist())
-            self._agreement = None  # of a model saved without those it represents, before it was edited
-            self.examples_.remove(names.tolist())
-        if self._novelty.known is not None:
-            self._novelty = replace(self._novelty, known=self._novelty.known.without(names))
+        """Delete examples by id: from votes, calibration, validation and records."""
+        names = self._forgettable(ids)
+        self._stop_votes(names[names.isin(self._voter_ids())], stacklevel=5)
         if self._folds is not None:
             self._folds = self._folds.without(names)
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
@@ -209,14 +198,64 @@ class Editable(Voting):
             self._group_of = self._group_of[~self._group_of.index.isin(names)]
         return self
 
+    def silence(self, ids: Iterable[Hashable]) -> Self:
+        """Let examples vote no more, however they were chosen, and keep what prediction sets promise.
+
+        For cleaning: wrong labels, harmful examples. The rows of a cross-fitted model still calibrate, with the labels
+        that they came with and judged by the models that left them out; so new rows may be wrong as often as they are.
+        Their records are no longer shown. To undo it, give the rows to `add_references` with the same ids. To delete
+        somebody's data, use `forget`.
+        """
+        self._stop_votes(self._voting_ids(ids, "silenced"), stacklevel=4)
+        return self
+
+    def relabel(self, ids: Iterable[Hashable], y: Any) -> Self:
+        """Let examples vote for other labels or numbers, one per id, without training.
+
+        The rows of a cross-fitted model calibrate with the labels that they came with, as new rows are labelled: so
+        prediction sets keep what they promise, whichever labels are corrected.
+        """
+        names = self._voting_ids(ids, "relabelled")
+        codes, exact = self._known(y, len(names), strict=True)
+        codes = self._adopted(codes, exact)
+        self.references_.relabel(names.tolist(), codes, targets=None if self.references_.targets is None else exact)
+        self._agreement = None
+        return self
+
+    def _voting_ids(self, ids: Iterable[Hashable], done: str) -> pd.Index[Any]:
+        """The ids as an index; an error unless all vote."""
+        self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
+        names, voters = _index_of(ids), self._voter_ids()
+        if not names.isin(voters).all():
+            raise IdError(
+                f"ids must be of examples that vote; {names[~names.isin(voters)].tolist()[0]!r} does not; nothing was "
+                f"{done}"
+            )
+        return names
+
+    def _stop_votes(self, names: pd.Index[Any], *, stacklevel: int) -> None:
+        """Remove these voters and their records."""
+        if len(names) == 0:
+            return
+        if self._alone:
+            self._warn_of_votes(names.tolist(), stacklevel)
+        self.references_.remove(names.tolist())
+        self._agreement = None  # of a model saved without those it represents, before it was edited
+        self.examples_.remove(names.tolist())
+        if self._novelty.known is not None:
+            self._novelty = replace(self._novelty, known=self._novelty.known.without(names))
+
+    def _held_ids(self) -> list[Any]:
+        """The ids of all rows that the model holds; of some twice."""
+        held = [*self._voter_ids(), *self.calibration_ids_, *self.validation_ids_]
+        rows = None if self._shards is None else self._shards.rows  # which keep rows that were silenced
+        return held if rows is None else [*held, *rows.ids]
+
     def _forgettable(self, ids: Iterable[Hashable]) -> pd.Index[Any]:
         """The ids as an index; an error unless the model holds them all."""
         check_is_fitted(self, "model_")
-        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-            raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
-        names: pd.Index[Any] = pd.Index(list(ids), tupleize_cols=False)
-        voters = self._voter_ids()
-        known = names.isin(voters) | names.isin(self.calibration_ids_) | names.isin(self.validation_ids_)
+        names = _index_of(ids)
+        known = names.isin(self._held_ids())
         alone = isinstance(self.model_, WeightedAverage) and self._alone
         if not known.all():
             unknown = (
@@ -229,14 +268,21 @@ class Editable(Voting):
             )
         return names
 
-    def _warn_of_votes(self, ids: list[Any]) -> None:
+    def _warn_of_votes(self, ids: list[Any], stacklevel: int) -> None:
         """Say that representatives go with the votes of others, who are not there to take their place."""
         votes = round(float(self.references_.sizes[self.references_.positions(ids)].sum()))
         if votes > len(ids):
             warnings.warn(
-                f"{len(ids):,} of the {len(self.references_):,} representatives are forgotten, and with them the votes "
-                f"of {votes:,} training examples: nobody can take their place, as the model was saved without the "
-                "others; to forget only these, use the model that it came from, or save with include_members=True",
+                f"{len(ids):,} of the {len(self.references_):,} representatives go, and with them the votes of "
+                f"{votes:,} training examples: nobody can take their place, as the model was saved without the "
+                "others; to remove only these, use the model that it came from, or save with include_members=True",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=stacklevel,
             )
+
+
+def _index_of(ids: Iterable[Hashable]) -> pd.Index[Any]:
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
+    names: pd.Index[Any] = pd.Index(list(ids), tupleize_cols=False)
+    return names

@@ -204,9 +204,14 @@ class ShardedEstimator(DWACEstimator):
     # Forgetting
 
     def forget(self, ids: Iterable[Hashable], *, exact: bool = False) -> Self:
-        """Remove examples by id, wherever they are: among the voters or in calibration, which follows.
+        """Delete examples by id because somebody asked for it: from votes, calibration, validation and records.
 
-        The network is not trained again: its weights hold no example, but all of them shaped it.
+        The network is not trained again: its weights hold no example, but all of them shaped it. What the encoder
+        counted of the rows stays as well: see docs/how-to/deletion.md.
+
+        Prediction sets, intervals and typicality then promise what they promise for rows like those that are left. So
+        do not choose by outcome whom to forget: without its wrong or difficult rows, calibration promises too much.
+        To clean the votes, use `silence` or `relabel`.
 
         exact: train again the networks that saw these rows, of a model with `shards`, and those that saw rows forgotten
         before without it: forget([], exact=True) makes up for them. The model is then, bit for bit, the one that `fit`
@@ -320,8 +325,8 @@ class ShardedEstimator(DWACEstimator):
         if not same or held.tolist() != shards.rows.ids[own].tolist():
             raise InputError(
                 "exact deletion gives the model of fit, and this one has been given other voters, labels or "
-                "calibration rows since; delete before add_references, relabel and recalibrate, and do those again; "
-                f"{nothing}"
+                "calibration rows since; delete before add_references, silence, relabel and recalibrate, and do those "
+                f"again; {nothing}"
             )
         unknown = names[~names.isin(shards.rows.ids)]
         if len(unknown):

@@ -258,7 +258,9 @@ def issues(found: ClassFindings) -> str:
         return f"No label of the {m:,} {who}s looks wrong. {how}"
     return (
         f"{n:,} of {m:,} {who}s ({percent(n / m)}) have labels that are more likely wrong than right, by the votes of "
-        f"others and by how often labels occur that the votes exclude. Check the first ones first. {how}"
+        f"others and by how often labels occur that the votes exclude. Check the first ones first. {how} Correct them "
+        "with relabel or silence (dwac silence), which change votes alone. To forget them would also take them out of "
+        "calibration, and prediction sets would promise too much."
     )
 
 

@@ -81,7 +81,7 @@ def _removed(worth: Worth) -> str:
     return (
         f"“If removed” is exact: by how much the {what}, now {percent(abs(worth.whole))}, would change without this "
         "one example, all others staying. It may differ in sign from worth, which also counts how an example votes "
-        "among few others."
+        "among few others. To remove votes, use silence (dwac silence), which leaves calibration as it is."
     )
 
 

@@ -39,6 +39,9 @@ def forget(
     those that saw them are trained again, and a certificate says from what. MODEL stays as it is: delete it, and its
     copies, yourself.
 
+    For people who ask that their data be deleted. To clean wrong labels use dwac silence: rows that are chosen by their
+    outcome must not leave calibration, or prediction sets promise too much.
+
     Examples:
 
     dwac forget model/ customer-7 -o model-2/

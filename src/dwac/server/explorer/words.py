@@ -14,6 +14,7 @@ _VOTE = (
     "What the network learned from an example is not in its worth, and examples that are alike share theirs. What "
     "removing one changes is exact; it may differ in sign from its worth, which also counts how it votes among few."
 )
+_CALIBRATION = "Calibration keeps all its rows as they were labelled, so what is promised at ε holds after edits, too."
 
 GUIDE = {
     "lead": LEAD,
@@ -63,8 +64,8 @@ GUIDE = {
         "it more than they would on a new example."
     ),
     "edits": (
-        "Remove training examples, or change their labels, and see at once what changes. Nothing is retrained, and the "
-        "stored model is not changed: edits apply to this page only."
+        "Remove the votes of training examples, or change their labels, and see at once what changes. Nothing is "
+        f"retrained, and the stored model is not changed: edits apply to this page only. {_CALIBRATION}"
     ),
     "what_if": "Change the example and predict again: the dashed line on the map shows how it moves.",
     "compare": "Loaded examples for which the two models predict different labels.",
@@ -89,7 +90,7 @@ REPRESENTED = {  # instead of the same entries, where few represent all
     ),
     "edits": (
         "Remove representatives, or change their labels, and see at once what changes: each goes with all it votes "
-        "for. Nothing is retrained, and the stored model is not changed: edits apply to this page only."
+        f"for. Nothing is retrained, and the stored model is not changed: edits apply to this page only. {_CALIBRATION}"
     ),
 }
 
@@ -131,8 +132,8 @@ NUMBERS = {
         "it more than they would on a new example."
     ),
     "edits": (
-        "Remove training examples, or change their numbers, and see at once what changes. Nothing is retrained, and "
-        "the stored model is not changed: edits apply to this page only."
+        "Remove the votes of training examples, or change their numbers, and see at once what changes. Nothing is "
+        f"retrained, and the stored model is not changed: edits apply to this page only. {_CALIBRATION}"
     ),
     "compare": "Loaded examples, those on which the two models differ most first.",
     "private": (
@@ -175,8 +176,8 @@ LABELS = {
         "it more than they would on a new example."
     ),
     "edits": (
-        "Remove training examples, or give them the labels of another, and see at once what changes. Nothing is "
-        "retrained, and the stored model is not changed: edits apply to this page only."
+        "Remove the votes of training examples, or give them the labels of another, and see at once what changes. "
+        f"Nothing is retrained, and the stored model is not changed: edits apply to this page only. {_CALIBRATION}"
     ),
     "compare": "Loaded examples for which the two models predict different labels, by probabilities that differ most.",
 }

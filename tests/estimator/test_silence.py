@@ -1,0 +1,162 @@
+"""`silence` and `relabel`: votes are cleaned, and calibration stays; `forget` deletes a row from everything."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import make_classification
+
+import dwac
+from dwac import DWACClassifier, DWACRegressor
+from dwac.errors import HeadError, IdError, InputError
+
+TARGETS = ["classes", "ordered", "labels", "numbers"]
+
+
+def table(n: int = 80, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n)})
+    return X.set_axis([f"row{i}" for i in range(n)])
+
+
+def target(kind: str, X: pd.DataFrame) -> Any:
+    number = X["a"].to_numpy()
+    if kind == "numbers":
+        return number + 0.1 * X["b"].to_numpy()
+    if kind == "labels":
+        return pd.DataFrame({"up": number > 0, "down": number <= 0, "side": X["b"].to_numpy() > 0}).astype(int)
+    names = np.array(["low", "middle", "top"])[np.digitize(number, [-0.5, 0.5])]
+    return pd.Categorical(names, ["low", "middle", "top"], ordered=True) if kind == "ordered" else names
+
+
+def fitted(kind: str, **settings: Any) -> Any:
+    X = table()
+    made = DWACRegressor if kind == "numbers" else DWACClassifier
+    return made(random_state=0, device="cpu", **settings).fit(X, target(kind, X))
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def crossed(request: pytest.FixtureRequest) -> Any:
+    return fitted(request.param)
+
+
+def promised(clf: Any, X: pd.DataFrame) -> list[Any]:
+    """What is said of rows: sets or intervals, and typicality."""
+    if isinstance(clf, DWACRegressor):
+        return [clf.predict_interval(X, 0.2), clf.predict(X), clf.typicality(X)]
+    return [clf.predict_set(X, 0.2), clf.predict(X), clf.conformal(X).typicality]
+
+
+@pytest.mark.parametrize("condensed", [False, True])
+def test_silenced_rows_vote_no_more_and_calibrate_on(crossed: Any, condensed: bool, tmp_path: Path) -> None:
+    clf = crossed.condense(30) if condensed else copy.deepcopy(crossed)
+    assert clf.cross_fitted_
+    gone = ["row3", "row7", "row8"]
+    before = clf.calibration_ids_.tolist(), clf.calibration_y_.tolist()
+    clf.silence(gone)
+    assert not {*gone} & {*clf._voter_ids()}
+    assert not {*gone} & {*clf.references_.ids}
+    assert (clf.calibration_ids_.tolist(), clf.calibration_y_.tolist()) == before
+    X = table(30, seed=1)
+    again = dwac.load(clf.save(tmp_path / "model"), device="cpu")
+    assert again.calibration_ids_.tolist() == before[0]
+    for one, other in zip(promised(clf, X), promised(again, X), strict=True):
+        np.testing.assert_array_equal(one, other)
+    again.forget(gone)  # whoever was silenced can still be deleted
+    assert not {*gone} & {*again.calibration_ids_}
+
+
+def test_silenced_row_is_judged_by_the_models_that_left_it_out() -> None:
+    clf = fitted("classes")
+    before = clf._folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_)
+    own = clf._folds.numbers(pd.Index(["row5"]))[0]
+    clf.silence(["row5"])
+    after = clf._folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_)
+    same = clf._folds.numbers(clf.calibration_ids_) == own  # its vote did not count for these, itself among them
+    np.testing.assert_array_equal(after[same], before[same])
+    assert not np.array_equal(after[~same], before[~same])
+    back = table().loc[["row5"]]
+    clf.add_references(back, target("classes", table())[[5]])  # which undoes it
+    np.testing.assert_allclose(
+        clf._folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_), before, atol=1e-4
+    )
+
+
+def test_calibration_rows_of_a_split_model_stay_whoever_is_silenced() -> None:
+    clf = fitted("classes", cross_fit=False, epochs=2)
+    before = clf.calibration_ids_.tolist()
+    clf.silence(clf.references_.ids[:20].tolist())
+    assert clf.calibration_ids_.tolist() == before
+    with pytest.raises(IdError, match=f"{before[0]!r}.*nothing was silenced"):
+        clf.silence([before[0]])
+    with pytest.raises(IdError, match="list of ids"):
+        clf.silence("row1")
+    with pytest.raises(HeadError):
+        fitted("classes", head="softmax", cross_fit=False, epochs=1).silence(["row1"])
+
+
+def test_relabelled_rows_calibrate_with_the_labels_they_came_with(crossed: Any) -> None:
+    clf, X = copy.deepcopy(crossed), table()
+    kind = clf.target_.kind
+    y = target(kind, X)
+    new = y.iloc[[1, 1]] if isinstance(y, pd.DataFrame) else y[[1, 1]]
+    before = clf.calibration_y_.tolist(), clf._calibration_rows.exact.tolist()
+    clf.relabel(["row3", "row7"], new)
+    assert (clf.calibration_y_.tolist(), clf._calibration_rows.exact.tolist()) == before
+    places = clf.references_.positions(["row1", "row3", "row7"])
+    votes = clf.references_.labels if clf.references_.targets is None else clf.references_.targets
+    assert len(votes[places].unique(dim=0)) == 1
+    promised(clf, X[:5])
+    with pytest.raises(IdError, match=r"'nobody'.*nothing was relabelled"):
+        clf.relabel(["nobody"], new[:1])
+
+
+def test_rows_of_a_sharded_model_that_were_silenced_can_be_forgotten() -> None:
+    X = table(160)
+    clf: Any = DWACClassifier(shards=2, epochs=1, random_state=0, device="cpu").fit(X, target("classes", X))
+    name = clf.references_.ids[0]
+    clf.silence([name])
+    with pytest.raises(InputError, match="silence"):
+        clf.forget([name], exact=True)
+    with pytest.warns(UserWarning, match="saw these rows"):
+        clf.forget([name])
+    assert name not in clf._shards.rows.ids
+
+
+def noisy(seed: int) -> tuple[Any, Any]:
+    X, y = make_classification(2200, 10, n_informative=5, n_redundant=0, n_classes=3, flip_y=0, random_state=seed)
+    rng = np.random.default_rng(seed)
+    return X, np.where(rng.random(len(y)) < 0.2, (y + rng.integers(1, 3, len(y))) % 3, y)
+
+
+def coverage(clf: Any, X: Any, y: Any) -> float:
+    return float(clf.predict_set(X, 0.1)[np.arange(len(y)), y].mean())
+
+
+def cleaned(seed: int) -> list[float]:
+    """Coverage at ε = 0.1: as fitted; after silencing, relabelling and forgetting the rows with suspicious labels."""
+    X, y = noisy(seed)
+    clf = DWACClassifier(random_state=seed, device="cpu").fit(X[:200], y[:200])
+    issues = dwac.report.label_issues(clf)
+    found = [coverage(clf, X[200:], y[200:])]
+    for edit in ("silence", "relabel", "forget"):
+        other = copy.deepcopy(clf)
+        getattr(other, edit)(issues["id"].tolist(), *([issues["suggested"]] if edit == "relabel" else []))
+        found.append(coverage(other, X[200:], y[200:]))
+    return found
+
+
+def test_silencing_suspicious_labels_keeps_coverage_and_forgetting_them_does_not() -> None:
+    before, silenced, relabelled, forgotten = cleaned(0)
+    assert min(silenced, relabelled) > before - 0.03
+    assert forgotten < before - 0.06
+
+
+@pytest.mark.slow
+def test_coverage_after_cleaning_over_seeds() -> None:
+    means = np.mean([cleaned(seed) for seed in range(8)], axis=0)
+    assert means[:3].min() > 0.88
+    assert means[3] < 0.87
