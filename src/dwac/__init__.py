@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dwac.estimator import DWACClassifier, DWACRegressor, load
     from dwac.explain import Explanation
     from dwac.reference import ReferenceSet
+    from dwac.storage import fingerprint
 
 __version__ = "1.0.0rc1"
 
@@ -42,6 +43,7 @@ __all__ = [
     "errors",
     "explain",
     "explore",
+    "fingerprint",
     "kernels",
     "load",
     "metrics",
@@ -61,6 +63,7 @@ _PLACES = {
     "DWACRegressor": "estimator",
     "Explanation": "explain",
     "ReferenceSet": "reference",
+    "fingerprint": "storage",
     "load": "estimator",
 }
 

@@ -164,6 +164,12 @@ def test_the_work_of_a_command_takes_its_options(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_that_reads_a_model_can_demand_its_fingerprint(name: str) -> None:
+    asked = {parameter.name for parameter in getattr(command(name), "params", ())}
+    assert ("model" in asked) == ("expect" in asked)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_says_what_their_own_help_says(name: str) -> None:
     assert command(name).help.split("\n\n")[0].replace("\n", " ") == COMMANDS[name]
 

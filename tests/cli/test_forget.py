@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import dwac
 from dwac.estimator.certificate import Certificate
 from dwac.reading import load
 from tests.cli.test_commands import error_line, people, run
@@ -107,5 +108,8 @@ def test_silence_takes_votes_away_and_keeps_calibration(model: Path, tmp_path: P
     run("forget", tmp_path / "less", gone, "-o", tmp_path / "deleted")
     deleted: Any = load(tmp_path / "deleted").clf
     assert gone not in set(deleted._shards.rows.ids)
+    mark = found["fingerprint"]
+    assert mark == dwac.fingerprint(tmp_path / "less")
+    assert mark in error_line("forget", model, gone, "-o", tmp_path / "none", "--expect", mark)  # that of another
     assert "say where: -o FOLDER" in error_line("silence", model, gone)
     assert "'nobody' is not; nothing was silenced" in error_line("silence", model, "nobody", "-o", tmp_path / "none")

@@ -155,6 +155,8 @@ def change_tensor(folder: Path, manifest: dict[str, Any], rng: random.Random) ->
         "nan": lambda t: t * float("nan"),
         "negative": lambda t: -t,
         "deeper": lambda t: t[None],
+        "repeated": lambda t: t[:1].expand_as(t) if t.ndim else t,
+        "zero": torch.zeros_like,
     }
     how = rng.choice(sorted(changes))
     if tensors[name].numel():

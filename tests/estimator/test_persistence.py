@@ -1,8 +1,10 @@
 """A saved model comes back as it was; a folder that is damaged or hostile is named, and does no harm."""
 
+import copy
 import hashlib
 import io
 import json
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -88,7 +90,7 @@ def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path)
         (np.array([1, 1, 2]), "must be unique"),
         (np.array([date(2020, 1, 1), object(), 3], dtype=object), "object"),
     ):
-        clf = load(fitted.save(tmp_path / "other"))
+        clf = load(fitted.save(tmp_path / "other", overwrite=True))
         clf.target_ = replace(clf.target_, names=classes)
         with pytest.raises(InputError, match=message):
             clf.save(tmp_path / "model")
@@ -100,6 +102,85 @@ def test_what_is_set_after_fit_does_not_change_the_saved_model(tmp_path) -> None
     votes = clf.log_class_weights(table())
     clf.set_params(kernel="laplace", head="softmax", embedding_size=9, class_weight=None, penalty="x")
     assert np.array_equal(load(clf.save(tmp_path / "model")).log_class_weights(table()), votes)
+
+
+# Other models, and other people's
+
+
+def test_saving_onto_a_model_is_refused_unless_it_may_be_replaced(fitted, folder) -> None:
+    before = (folder / "model.json").read_bytes()
+    with pytest.raises(StorageError, match=r"already holds a model.*overwrite=True"):
+        fitted.save(folder)
+    with pytest.raises(StorageError, match="already holds a model"):
+        load(folder).save(folder)  # also its own: whoever forgets somebody may want to keep the folder until later
+    assert (folder / "model.json").read_bytes() == before
+    less = load(folder).forget([fitted.references_.ids[0]])
+    assert len(load(less.save(folder, overwrite=True)).references_) == len(fitted.references_) - 1
+
+
+def _repeat(name: str) -> Change:
+    def change(found: dict[str, Any]) -> None:
+        found[name][1] = found[name][0]
+
+    return change
+
+
+def _beyond(found: dict[str, Any]) -> None:
+    found["known_rows"][0] = -1
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors"),
+    [
+        (None, _repeat("known_rows")),
+        (None, _beyond),
+        (_repeat("calibration_ids"), None),
+        (_repeat("validation_ids"), None),
+    ],
+    ids=["known_rows repeated", "known_rows below 0", "calibration_ids", "validation_ids"],
+)
+def test_rows_that_are_named_twice_are_refused_at_load(folder, config, tensors) -> None:
+    forge(folder, config, tensors)
+    with pytest.raises(StorageError, match=r"distinct|unique"):
+        load(folder)
+
+
+def test_examples_of_one_id_are_refused_at_load(folder) -> None:
+    stored = storage.read_model(folder)
+    assert stored.examples is not None
+    names = stored.examples.index.tolist()
+    storage.write_model(folder, stored.config, stored.tensors, stored.examples.set_axis([names[1], *names[1:]]))
+    with pytest.raises(StorageError, match="unique"):
+        load(folder)
+    stored.config["without_record"] = [[0, names[1]]]  # one that has a record, too
+    storage.write_model(folder, stored.config, stored.tensors, stored.examples[1:])
+    with pytest.raises(StorageError, match="unique"):
+        load(folder)
+
+
+def test_a_fingerprint_is_of_all_that_the_folder_holds(fitted, folder, tmp_path) -> None:
+    mark = dwac.fingerprint(folder)
+    assert re.fullmatch("[0-9a-f]{32}", mark)
+    clf = load(folder, expect=mark)
+    assert clf.fingerprint_ == mark
+    assert fitted.fingerprint_ is None
+    assert copy.deepcopy(clf).silence([clf.references_.ids[0]]).fingerprint_ is None
+    assert clf.recalibrate(table(), labels("yes", "no", "maybe"), ids=range(1000, 1060)).fingerprint_ is None
+
+    def zeroed(tensors: dict[str, Any]) -> None:
+        tensors["ref_h"].zero_()
+
+    forge(folder, None, zeroed)  # with checksums that fit
+    load(folder)
+    assert dwac.fingerprint(folder) != mark
+    with pytest.raises(StorageError, match=f"{mark}.*{dwac.fingerprint(folder)}.*nothing was loaded"):
+        load(folder, expect=mark)
+    other = fitted.save(tmp_path / "other")
+    mark = dwac.fingerprint(other)
+    (other / "columns.json").write_text('{"target": "x"}')  # how commands read data
+    assert dwac.fingerprint(other) != mark
+    with pytest.raises(StorageError, match="does not exist"):
+        dwac.fingerprint(tmp_path / "nothing")
 
 
 # Several members

@@ -177,14 +177,14 @@ def test_a_model_is_loaded_once_and_again_when_its_folder_changes(
         thread.start()
     for thread in threads:
         thread.join()
-    digest = models.digest(tmp_path)
+    expect = dwac.fingerprint(tmp_path)
     assert len(loads) == 1
     clf.forget([clf.references_.ids[0]])
-    clf.save(tmp_path)
+    clf.save(tmp_path, overwrite=True)
     assert len(models.model_of(asked).clf.references_) == len(clf.references_)
     assert len(loads) == 2
-    with pytest.raises(StorageError, match="not the one that this run began with"):
-        models.model_of(Request(str(tmp_path), device="cpu", digest=digest))
+    with pytest.raises(StorageError, match=f"must have the fingerprint '{expect}'"):
+        models.model_of(Request(str(tmp_path), device="cpu", expect=expect))
 
 
 def test_too_few_calibration_rows_are_told_once_and_not_for_each_batch(folder_of: Folders) -> None:

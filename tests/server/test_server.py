@@ -38,7 +38,7 @@ from sklearn.datasets import load_digits
 from starlette.responses import Response
 from typer.testing import CliRunner
 
-from dwac import DWACClassifier, load
+from dwac import DWACClassifier, fingerprint, load
 from dwac.cli.app import app as dwac_command
 from dwac.errors import InputError, UnreadableWarning
 from dwac.server import Limits, create_app
@@ -383,6 +383,23 @@ def test_an_epsilon_too_small_for_the_calibration_is_noted(client: Client) -> No
 
 
 # Privacy
+
+
+def test_every_answer_names_the_folder_that_the_model_came_from(table: DWACClassifier, tmp_path: Path) -> None:
+    path = table.save(tmp_path / "model")
+    row, mark = json.loads(people(1).to_json(orient="records", date_format="iso")), fingerprint(path)
+    token = "a token of 16 and more".replace(" ", "-")
+    with served(create_app(load(path, expect=mark), token=token)) as client:
+        right = {"authorization": f"Bearer {token}"}
+        answers = [client.ask("POST", "/v1/predict", {"rows": row}, right), client.ask("GET", "/v1/model", None, right)]
+        refused = client.ask("POST", "/v1/predict", {"rows": []}, right)
+        strangers = [client.get("/v1/model"), client.get("/v1/health/live")]
+    assert [answer.headers["dwac-fingerprint"] for answer in (*answers, refused)] == [mark] * 3
+    assert answers[1].json["fingerprint"] == mark
+    assert not any("dwac-fingerprint" in answer.headers for answer in strangers)
+    with served(create_app(table)) as client:
+        answer = client.get("/v1/model")
+    assert (answer.json["fingerprint"], "dwac-fingerprint" in answer.headers) == (None, False)
 
 
 @pytest.mark.parametrize("asked", [True, None])

@@ -8,10 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
-from dwac.cli.output import agreement_line, at_work, number, print_json, refuse_occupied
+from dwac.cli.output import agreement_line, at_work, number, print_json, refuse_occupied, written_line
 from dwac.errors import InputError
 from dwac.estimator import DWACRegressor
 from dwac.reading import Estimator, Model, load
+from dwac.storage import fingerprint
 
 _EPSILON = 0.05
 _NO_FEWER = "no fewer would do as well; to have fewer all the same, give a number with --size N"
@@ -25,16 +26,22 @@ def condense(
     include_members: bool,
     overwrite: bool,
     device: str,
+    expect: str | None,
     json: bool,
 ) -> None:
     """The work of `dwac condense`; for its options see `dwac.cli.commands.condense`."""
     refuse_occupied(output, overwrite=overwrite)
-    loaded, before = load(model, device=device), _bytes(model)
+    loaded, before = load(model, device=device, expect=expect), _bytes(model)
     _check(loaded.clf, model, size)
     start = time.perf_counter()
     with at_work(f"condensing {len(loaded.clf.references_):,} voters"):
         small = Model(loaded.clf.condense(size), loaded.columns, loaded.notation)
-        written = small.save(output, include_examples=not loaded.clf.private_, include_members=include_members)
+        written = small.save(
+            output,
+            include_examples=not loaded.clf.private_,
+            include_members=include_members,
+            overwrite=overwrite,
+        )
     found = facts(loaded.clf, small.clf, time.perf_counter() - start, before, written)
     if json:
         print_json(found)
@@ -70,6 +77,7 @@ def facts(clf: Estimator, small: Estimator, seconds: float, before: int, written
     """What was done, for programs."""
     return {
         "model": str(written),
+        "fingerprint": fingerprint(written),
         "seconds": seconds,
         "voters_before": len(clf.references_),
         "voters": len(small.references_),
@@ -100,7 +108,7 @@ def show(found: dict[str, Any], small: Estimator, console: Console) -> None:
         *([_NO_FEWER] if found["voters"] == found["examples"] else []),
         *([sizes] if after is not None else []),
         f"folder: {_megabytes(found['bytes_before'])}, now {_megabytes(found['bytes'])}",
-        f"written: {found['model']}",
+        written_line(found["model"]),
     ]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

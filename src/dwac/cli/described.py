@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from dwac.cli import tasks
-from dwac.cli.output import agreement_line, evaluation_tables, print_notes
+from dwac.cli.output import agreement_line, evaluation_tables, print_notes, written_line
 from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
 from dwac.estimator.evaluation import Evaluated
 from dwac.estimator.targets import CLASSES, LABELS, ORDERED
 from dwac.reading import Estimator, Rows, looks_like_text
+from dwac.storage import fingerprint
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
 _UNUSED = "not used"
@@ -133,7 +134,7 @@ def show_training(
         if len(validation) < _FEW_JUDGES:
             n = len(validation)
             print_notes([f"{_rows(n)} for validation {_is(n)} too few to judge by: do not rely on that number"])
-    console.print(f"written: {output}", highlight=False, soft_wrap=True)
+    console.print(written_line(output), highlight=False, soft_wrap=True)
 
 
 def _rows(n: int) -> str:
@@ -176,6 +177,7 @@ def summary(
     """The same as JSON."""
     return {
         "model": str(output),
+        "fingerprint": fingerprint(output),
         "kind": rows.kind,
         "rows": len(rows),
         "target": rows.columns.target,

@@ -26,6 +26,7 @@ def evaluate(
     epsilon: float,
     text: str | None,
     device: str,
+    expect: str | None,
     form: str | None,
     encoding: str,
     unlabelled: str,
@@ -37,7 +38,7 @@ def evaluate(
     strict: bool,
 ) -> None:
     """The work of `dwac evaluate`; for its options see `dwac.cli.commands.evaluate`."""
-    loaded = load(model, device=device)
+    loaded = load(model, device=device, expect=expect)
     written: dict[str, Any] = {"told": told(separator, decimal, day_first), "sheet": sheet, "unlabelled": unlabelled}
     written |= {"form": form, "encoding": encoding}
     rows = read(data, like=loaded, target=target, text=text, labelled=True, **written)

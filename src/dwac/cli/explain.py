@@ -44,6 +44,7 @@ def explain(
     text: str | None,
     ids: str | None,
     device: str,
+    expect: str | None,
     form: str | None,
     encoding: str,
     separator: str | None,
@@ -54,7 +55,7 @@ def explain(
     strict: bool,
 ) -> None:
     """The work of `dwac explain`; for its options see `dwac.cli.commands.explain`."""
-    loaded = load(model, device=device)
+    loaded = load(model, device=device, expect=expect)
     if epsilon is not None and loaded.task != NUMBERS:
         raise InputError(f"--epsilon is for the intervals of numbers; this model predicts {loaded.task}; leave it out")
     settings = {} if epsilon is None else {"epsilon": epsilon}

@@ -34,6 +34,7 @@ def explore(
     browser: bool,
     most: int,
     device: str,
+    expect: str | None,
     form: str | None,
     encoding: str,
     separator: str | None,
@@ -56,7 +57,7 @@ def explore(
         raise InputError("--compare needs data to compare the models on: dwac explore MODEL DATA --compare OTHER")
     given: dict[str, Any] = {"target": target, "text": text, "ids": ids, "form": form, "encoding": encoding}
     given |= {"told": told(separator, decimal, day_first), "sheet": sheet}
-    loaded = load(model, device=device)
+    loaded = load(model, device=device, expect=expect)
     rows = None if data is None else _rows(data, loaded, given)
     print_notes(() if rows is None else rows.notes)
     rival = None

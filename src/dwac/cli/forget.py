@@ -10,9 +10,10 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from dwac.cli.output import print_json, refuse_occupied
+from dwac.cli.output import print_json, refuse_occupied, written_line
 from dwac.errors import IdError
 from dwac.reading import Estimator, Model, load
+from dwac.storage import fingerprint
 
 _SEEN = "the networks saw these rows and are as they were: only votes, calibration and records are gone"
 
@@ -26,17 +27,20 @@ def forget(
     certificate: Path | None,
     overwrite: bool,
     device: str,
+    expect: str | None,
     json: bool,
 ) -> None:
     """The work of `dwac forget`; for its options see `dwac.cli.commands.forget`."""
     refuse_occupied(output, overwrite=overwrite)
-    loaded, start = load(model, device=device), time.perf_counter()
+    loaded, start = load(model, device=device, expect=expect), time.perf_counter()
     names = names_of(loaded.clf, ids or [], "forgotten")
     remains = _remains(loaded.clf, names)
     with Console(stderr=True).status("forgetting …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the votes are gone", UserWarning)  # which is said below
         loaded.clf.forget(names, exact=exact)
-    written = Model(loaded.clf, loaded.columns, loaded.notation).save(output, include_examples=not loaded.clf.private_)
+    written = Model(loaded.clf, loaded.columns, loaded.notation).save(
+        output, include_examples=not loaded.clf.private_, overwrite=overwrite
+    )
     if certificate is not None:
         loaded.clf.deletions_[-1].save(certificate)
     found = facts(loaded.clf, len(names), exact, time.perf_counter() - start, written)
@@ -58,7 +62,14 @@ def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
 
 def facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) -> dict[str, Any]:
     """What was done, for programs."""
-    found = {"model": str(written), "forgotten": n, "exact": exact, "voters": len(clf.references_), "seconds": seconds}
+    found = {
+        "model": str(written),
+        "fingerprint": fingerprint(written),
+        "forgotten": n,
+        "exact": exact,
+        "voters": len(clf.references_),
+        "seconds": seconds,
+    }
     if not exact:
         return found | {"shards": clf.shards}
     made = clf.deletions_[-1]  # which is for rows, too, that were forgotten before without --exact
@@ -90,4 +101,4 @@ def lines(found: dict[str, Any], certificate: Path | None, remains: str) -> list
         ]
     else:
         said.append(remains)
-    return [*said, *([f"certificate: {certificate}"] if certificate else []), f"written: {found['model']}"]
+    return [*said, *([f"certificate: {certificate}"] if certificate else []), written_line(found["model"])]

@@ -29,6 +29,7 @@ def monitor(
     text: str | None,
     ids: str | None,
     device: str,
+    expect: str | None,
     form: str | None,
     encoding: str,
     separator: str | None,
@@ -39,7 +40,7 @@ def monitor(
     strict: bool,
 ) -> None:
     """The work of `dwac monitor`; for its options see `dwac.cli.commands.monitor`."""
-    loaded = load(model, device=device)
+    loaded = load(model, device=device, expect=expect)
     watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
     written_so = told(separator, decimal, day_first)
     rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=written_so, sheet=sheet)

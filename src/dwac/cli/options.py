@@ -48,6 +48,12 @@ StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Stop if any row cannot be read, instead of reporting it and going on."),
 ]
+ExpectOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FINGERPRINT", help="Refuse MODEL unless it has this fingerprint, which dwac train printed for it."
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto (a GPU if available), cpu, cuda, …")]
 
 

@@ -27,6 +27,7 @@ from dwac.errors import InputError
 from dwac.estimator.evaluation import Evaluated, NumberEvaluation, amount, as_csv
 from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.reading import Estimator
+from dwac.storage import fingerprint
 from dwac.storage.files import replace_file
 from dwac.training import progress
 
@@ -45,6 +46,11 @@ def print_notes(notes: Iterable[str]) -> None:
     """Write sentences on how data was understood to standard error."""
     for note in notes:
         typer.secho(f"dwac: note: {note}", fg="yellow", err=True)
+
+
+def written_line(folder: str | Path) -> str:
+    """Where a model was written, and the fingerprint that --expect demands of it."""
+    return f"written: {folder}, fingerprint {fingerprint(folder)}"
 
 
 class _Printed(logging.Handler):

@@ -41,6 +41,7 @@ def predict(
     text: str | None,
     ids: str | None,
     device: str,
+    expect: str | None,
     form: str | None,
     encoding: str,
     separator: str | None,
@@ -53,7 +54,7 @@ def predict(
 ) -> None:
     """The work of `dwac predict`; for its options see `dwac.cli.commands.predict`."""
     written = None if output is None else form_of(output)
-    loaded = load(model, device=device)
+    loaded = load(model, device=device, expect=expect)
     asked = _asked(quantiles, loaded.task)
     if probabilities and loaded.task == NUMBERS:
         raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")

@@ -39,6 +39,7 @@ def report(
     text: str | None,
     ids: str | None,
     device: str,
+    expect: str | None,
     form: str | None,
     encoding: str,
     unlabelled: str,
@@ -49,7 +50,7 @@ def report(
     strict: bool,
 ) -> None:
     """The work of `dwac report`; for its options see `dwac.cli.commands.report`."""
-    loaded = load(model, device=device)
+    loaded = load(model, device=device, expect=expect)
     if check_labels is not None and loaded.task in (LABELS, NUMBERS):
         raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
     so: dict[str, Any] = {"told": told(separator, decimal, day_first), "encoding": encoding}

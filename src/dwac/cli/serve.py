@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dwac.cli.early import check_model
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
-from dwac.cli.options import DeviceOption, ModelArgument
+from dwac.cli.options import DeviceOption, ExpectOption, ModelArgument
 from dwac.errors import InputError
 
 
@@ -36,6 +36,7 @@ def serve(
         float | None, typer.Option(min=0.01, help="Maximum seconds to wait for an answer; by default 10.")
     ] = None,
     device: DeviceOption = "auto",
+    expect: ExpectOption = None,
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="CPU threads of each worker's model; by default all cores except one, divided."),
@@ -88,6 +89,7 @@ def serve(
         plan = Plan(
             model=str(model),
             device=device,
+            expect=expect,
             threads=threads or max(1, ((os.cpu_count() or 1) - 1) // workers),
             token=token,
             limits=Limits(**{name: value for name, value in asked.items() if value is not None}),  # type: ignore[arg-type]

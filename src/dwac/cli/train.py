@@ -135,7 +135,7 @@ def train(
     if not is_first():
         return  # the first of several processes evaluates and writes
     seconds = time.perf_counter() - start
-    Model(clf, rows.columns, rows.notation).save(output, include_examples=not private)
+    Model(clf, rows.columns, rows.notation).save(output, include_examples=not private, overwrite=overwrite)
     held = held if streamed is None else batches.judged(clf, held)
     test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
     validation = kept.take(_validation(clf, kept)) if streamed is None else batches.nobody(rows)

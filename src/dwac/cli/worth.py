@@ -50,6 +50,7 @@ def worth(
     text: str | None,
     ids: str | None,
     device: str,
+    expect: str | None,
     form: str | None,
     encoding: str,
     unlabelled: str,
@@ -62,7 +63,7 @@ def worth(
 ) -> None:
     """The work of `dwac worth`; for its options see `dwac.cli.commands.worth`."""
     form_written = None if output is None else form_of(output)
-    loaded = load(model, device=device)
+    loaded = load(model, device=device, expect=expect)
     reading: dict[str, Any] = {"told": told(separator, decimal, day_first), "sheet": sheet, "unlabelled": unlabelled}
     reading |= {"form": form, "encoding": encoding}
     rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **reading)

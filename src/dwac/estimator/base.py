@@ -76,6 +76,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     _agreement: Agreement | None  # of a model that was saved without those it represents
     _agreed: tuple[Any, HeldOutRows, Agreement | None] | None
     _described: tuple[list[str | None] | None, Any] | None
+    _loaded: tuple[str, Any, HeldOutRows] | None = None  # the fingerprint of its folder, and what was read from there
 
     def _named(self) -> None:
         """Say what is predicted, in attributes that follow from the target."""
@@ -376,11 +377,23 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
 
         Holding the index keeps its id unique.
         """
-        index = self.references_.version if isinstance(self.model_, WeightedAverage) else None
+        index = self._version
         state = (id(index), *state)
         if self._calibrated is None or self._calibrated[0] != state:
             self._calibrated = (state, compute(), index)
         return self._calibrated[1]
+
+    @property
+    def _version(self) -> Any:
+        """Another object after every edit of the voters; None if nobody votes."""
+        return self.references_.version if isinstance(self.model_, WeightedAverage) else None
+
+    @property
+    def fingerprint_(self) -> str | None:
+        """The fingerprint of the folder that the model was loaded from; None if there is none, or after an edit."""
+        known = self._loaded
+        same = known is not None and known[1] is self._version and known[2] is self._calibration_rows
+        return known[0] if known is not None and same else None
 
     @property
     def calibration_ids_(self) -> pd.Index[Any]:
@@ -454,7 +467,14 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
 
         return explore(self, X, y, **options)
 
-    def save(self, path: str | PathLike[str], *, include_examples: bool = True, include_members: bool = False) -> Path:
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        include_examples: bool = True,
+        include_members: bool = False,
+        overwrite: bool = False,
+    ) -> Path:
         """Write the model to a folder: settings as JSON, numbers as safetensors, training examples as Parquet.
 
         include_examples: False saves no training record and makes the saved model private: it only shows labels and
@@ -464,13 +484,15 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
 
         include_members: of a condensed model, save also those who are represented, so that each can still be forgotten.
         By default the folder holds the representatives alone.
+
+        overwrite: replace the model that the folder holds; otherwise that is an error, also if it is this model's own.
         """
         check_is_fitted(self, "model_")
         config, tensors, examples = persistence.pack(
             self, include_examples=include_examples, include_members=include_members
         )
         rows = persistence.all_rows(self, include_examples=include_examples)
-        return storage.write_model(path, config, tensors, examples, rows)
+        return storage.write_model(path, config, tensors, examples, rows, overwrite=overwrite)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

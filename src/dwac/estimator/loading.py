@@ -17,19 +17,25 @@ from dwac.estimator.targets import NUMBERS
 
 
 def load(
-    path: str | PathLike[str], *, device: str = "auto", module: torch.nn.Module | None = None, mapped: bool = False
+    path: str | PathLike[str],
+    *,
+    device: str = "auto",
+    module: torch.nn.Module | None = None,
+    mapped: bool = False,
+    expect: str | None = None,
 ) -> DWACClassifier | DWACRegressor:
     """The model that `save` wrote to a folder. Nothing that the folder holds is ever executed.
 
     module: the network, where the model was trained with one of your own. mapped: leave the voters in the folder, and
     read them block by block whenever they are asked: the same answers, for voters that do not fit into memory, on a
-    CPU. Other voters cannot be added or removed then, and the folder must stay as it is.
+    CPU. Other voters cannot be added or removed then, and the folder must stay as it is. expect: the fingerprint that
+    the folder must have (`dwac.fingerprint(path)`, printed by `dwac train`); any other is refused unread.
     """
     if mapped and device_of("cpu" if device == "auto" else device).type != "cpu":
         raise InputError(f"voters that stay in their file are asked on a CPU; got device={device!r}; use device='cpu'")
     device = "cpu" if mapped else device
     left = persistence.MAPPED if mapped else ()
-    stored = storage.read_model(path, most_examples=persistence.most_examples, mapped=left)
+    stored = storage.read_model(path, most_examples=persistence.most_examples, mapped=left, expect=expect)
     with persistence.reading(path):
         encoder = persistence.encoder_of(stored.config)
         if isinstance(encoder, ModuleEncoder):
@@ -41,4 +47,5 @@ def load(
         model._fitted = model.get_params(deep=False)
         network = model._new_model(encoder, target, *persistence.sizes_of(stored, module))
         persistence.unpack(model, stored, encoder, target, network, device_of(device))
+        model._loaded = stored.fingerprint, model._version, model._calibration_rows
     return model

@@ -480,7 +480,12 @@ def _novelty(stored: Stored, ids: list[Any], model: WeightedAverage, device: tor
             f"the features of its voters must have shape (n, {width}), with n row numbers; got {tuple(z.shape)} and "
             f"{tuple(rows.shape)}"
         )
-    known = Known(z.to(device), [ids[row] for row in rows.tolist()])
+    places = rows.tolist()
+    if len({*places}) != len(places) or not all(0 <= row < len(ids) for row in places):
+        raise StorageError(
+            f"the row numbers of its voters' features must be distinct and below {len(ids)}; they are not"
+        )
+    known = Known(z.to(device), [ids[row] for row in places])
     value = stored.config["novelty"]
     if value is None:
         return Novelty(known)

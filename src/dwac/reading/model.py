@@ -6,15 +6,16 @@ import json
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from dwac.errors import InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator import load as load_estimator
 from dwac.reading.notation import Notation
 from dwac.reading.rows import Columns
+from dwac.storage import COLUMNS
 from dwac.storage.files import read_file, replace_file
 
-COLUMNS = "columns.json"  # next to the model's own files, which do not need it
 _LARGEST = 2**24
 _NOTATION = "notation"
 
@@ -43,20 +44,18 @@ class Model:
         """What it predicts: "classes", "ordered", "labels" or "numbers"."""
         return self.clf.target_.kind
 
-    def save(
-        self, folder: str | PathLike[str], *, include_examples: bool = True, include_members: bool = False
-    ) -> Path:
-        """Write both to the folder; the estimator as by its `save`."""
-        path = self.clf.save(folder, include_examples=include_examples, include_members=include_members)
+    def save(self, folder: str | PathLike[str], **options: Any) -> Path:
+        """Write both to the folder; the estimator as by its `save`, which takes the options."""
+        path = self.clf.save(folder, **options)
         found = self.notation.to_dict()
         facts = asdict(self.columns) | ({_NOTATION: found} if found else {})
         replace_file(path / COLUMNS, json.dumps(facts, ensure_ascii=False).encode())
         return path
 
 
-def load(folder: str | PathLike[str], *, device: str = "auto") -> Model:
-    """Load the model from a folder; a model saved from Python has no column names."""
-    clf, path = load_estimator(folder, device=device), Path(folder) / COLUMNS
+def load(folder: str | PathLike[str], *, device: str = "auto", expect: str | None = None) -> Model:
+    """Load the model from a folder, of this fingerprint; a model saved from Python has no column names."""
+    clf, path = load_estimator(folder, device=device, expect=expect), Path(folder) / COLUMNS
     if not path.exists():
         return Model(clf)
     try:

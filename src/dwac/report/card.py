@@ -132,6 +132,9 @@ def _calibration(clf: Estimator) -> str:
     )
 
 
+_FINGERPRINT = "Of the model folder, as printed when it was written; dwac.load(path, expect=…) and --expect demand it."
+
+
 def model(found: Findings) -> list[Fact]:
     """The network, its training and its settings."""
     clf = found.clf
@@ -149,6 +152,7 @@ def model(found: Findings) -> list[Fact]:
         *groups(found),
         Fact("Training", f"{len(history)} {'rounds' if clf.cross_fitted_ else 'epochs'}, {ended}", _training(clf)),
         Fact("Settings", ", ".join(_changed(clf)) or "defaults", by_hand),
+        *([] if clf.fingerprint_ is None else [Fact("Fingerprint", clf.fingerprint_, _FINGERPRINT)]),
     ]
 
 

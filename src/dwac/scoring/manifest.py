@@ -73,12 +73,12 @@ def read(out: Place, shard_of: Any) -> Manifest | None:
 
 def differences(known: Manifest, asked: dict[str, Any], files: Sequence[tuple[File, str]]) -> list[str]:
     """In what another run differs from the one that a folder holds, in words; nothing if it may go on."""
-    names = {"digest": "the model", **{name: f"--{name.replace('_', '-')}" for name in asked if name != "digest"}}
+    names = {"expect": "the model", **{name: f"--{name.replace('_', '-')}" for name in asked if name != "expect"}}
     found = []
     for name in asked:
         before, now = known.asked.get(name), asked[name]
         if before != now:
-            found.append(names[name] if name == "digest" else f"{names[name]} was {before!r}, is {now!r}")
+            found.append(names[name] if name == "expect" else f"{names[name]} was {before!r}, is {now!r}")
     old, new = ({(file.name, form) for file, form in each} for each in (known.files, files))
     for what, few in (("has new files", new - old), ("lacks files", old - new)):
         if few:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections import OrderedDict
@@ -13,26 +12,15 @@ from threadpoolctl import threadpool_limits
 
 from dwac.errors import StorageError
 from dwac.reading import Model, load
-from dwac.reading.model import COLUMNS
 from dwac.scoring.request import Request
-from dwac.storage.folder import MANIFEST
+from dwac.storage import COLUMNS, MANIFEST
 
 _MOST = 4  # models that are kept; the one that was asked least recently goes first
 _FILES = (MANIFEST, COLUMNS)
 _State = tuple[tuple[int, int, int] | None, ...]
 
 _lock = threading.Lock()
-_models: OrderedDict[tuple[str, str], tuple[_State, str, Model]] = OrderedDict()
-
-
-def digest(folder: str | os.PathLike[str]) -> str:
-    """SHA-256 of what a model folder holds: its manifest names the digest of every other file."""
-    found = hashlib.sha256()
-    for name in _FILES:
-        path = Path(folder, name)
-        data = path.read_bytes() if path.is_file() else b""
-        found.update(f"{name} {len(data)}\n".encode() + data)
-    return found.hexdigest()
+_models: OrderedDict[tuple[str, str], tuple[_State, Model]] = OrderedDict()
 
 
 def model_of(request: Request) -> Model:
@@ -49,17 +37,19 @@ def model_of(request: Request) -> Model:
     with _lock:  # whoever comes second waits for the first to load, instead of loading too
         known = _models.get(key)
         if known is None or known[0] != state:
-            known = state, digest(folder), load(folder, device=request.device)
+            known = state, load(folder, device=request.device)
         _models[key] = known
         _models.move_to_end(key)
         while len(_models) > _MOST:
             _models.popitem(last=False)
-    if request.digest is not None and request.digest != known[1]:
+    found = known[1].clf.fingerprint_
+    if request.expect is not None and request.expect != found:
         raise StorageError(
-            f"the model in {request.model!r} is not the one that this run began with; give every worker the same "
-            "folder, or score into a new one"
+            f"the model in {request.model!r} must have the fingerprint {request.expect!r:.80}; it has {found!r}, so it "
+            "is not the one that was asked for or that this run began with; give every worker the same folder, or "
+            "score into a new one"
         )
-    return known[2]
+    return known[1]
 
 
 def _state(folder: str) -> _State:

@@ -35,7 +35,8 @@ class Request:
         rows: how many rows are answered at once: larger batches are cut, smaller ones joined.
         separator, decimal, day_first: how CSV is written: between fields, before decimals, and whether 01/02/2020 is
             1 February; by default as in training.
-        digest: of the model folder (`dwac.scoring.models.digest`); a worker that finds another model refuses to answer.
+        expect: the fingerprint of the model folder (`dwac.fingerprint`); a worker that finds another model refuses to
+            answer.
     """
 
     model: str
@@ -53,7 +54,7 @@ class Request:
     separator: str | None = None
     decimal: str | None = None
     day_first: bool | None = None
-    digest: str | None = None
+    expect: str | None = None
 
     def __post_init__(self) -> None:
         checks.epsilon(self.epsilon)

@@ -25,7 +25,7 @@ from dwac.reading.tables import INDEX
 from dwac.scoring import manifest
 from dwac.scoring.core import checked
 from dwac.scoring.engines import engine as engine_named
-from dwac.scoring.models import digest, model_of
+from dwac.scoring.models import model_of
 from dwac.scoring.pieces import Done, Piece, shard_name
 from dwac.scoring.places import File, Place, files_at, place, reaching
 from dwac.scoring.planning import columns_of, numbered, planned, with_form
@@ -165,7 +165,7 @@ def _settled(asked: Request, model: Model, files: list[tuple[File, str]], encodi
         separator=written.separator,
         decimal=written.decimal,
         threads=asked.threads or 1,  # answers do not depend on how many cores a worker has
-        digest=digest(asked.model),
+        expect=model.clf.fingerprint_,
     )
 
 

@@ -77,6 +77,7 @@ def create_app(
         token=token,
         hosts=hosts,
         open_paths=(*api.OPEN, "/", "/docs"),
+        fingerprint=model.fingerprint_,
     )
     app.add_exception_handler(DwacError, _refuse)
     app.add_exception_handler(HTTPException, _refuse_http)

@@ -44,6 +44,7 @@ class Gate:
         hosts: host names that requests may use; None for any. On loopback this stops a foreign web page whose name
             was made to point here (DNS rebinding) from reading the answers.
         open_paths: paths that need no token. open_folder: no path below it needs one.
+        fingerprint: of the model's folder, in every answer of the API that the token allows.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class Gate:
         hosts: Collection[str] | None = LOOPBACK,
         open_paths: Iterable[str] = (),
         open_folder: str = "/static/",
+        fingerprint: str | None = None,
     ) -> None:
         self.app, self.metrics, self.admit = app, metrics, admit
         self.token = None if token is None else f"Bearer {token}".encode()
         self.hosts = None if hosts is None else {host.lower() for host in hosts}
         self.open_paths, self.open_folder = frozenset(open_paths), open_folder
+        self.mark = [] if fingerprint is None else [(b"dwac-fingerprint", fingerprint.encode())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit or refuse. Any error behind the gate becomes an answer and never stops the service."""
@@ -68,17 +71,19 @@ class Gate:
             await self.app(scope, receive, send)
             return
         start, status = time.perf_counter(), 0
+        mark: list[tuple[bytes, bytes]] = []
 
         async def send_safely(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 own = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(each for each in _RAW if each[0] not in own)]
+                message["headers"] = [*message["headers"], *(each for each in _RAW if each[0] not in own), *mark]
             await send(message)
 
         try:
             self._admit(scope)
+            mark = self.mark if scope["path"] not in self.open_paths else []
             await self.app(scope, receive, send_safely)
         except ClientDisconnect:
             status = status or 499  # the client has gone

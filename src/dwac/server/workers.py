@@ -37,6 +37,7 @@ class Plan:
     model: str
     device: str = "auto"
     threads: int = 1
+    expect: str | None = None
     token: str | None = field(default=None, repr=False)
     limits: Limits = field(default_factory=Limits)
     private: bool | None = None
@@ -56,7 +57,7 @@ class Plan:
         from dwac.server.watch import Watch
 
         torch.set_num_threads(self.threads)
-        model: Any = load(self.model, device=self.device)
+        model: Any = load(self.model, device=self.device, expect=self.expect)
         private = bool(model.private_) if self.private is None else self.private
         watch = Watch(
             model,

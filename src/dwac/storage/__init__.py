@@ -8,16 +8,19 @@ docs/decisions/0006-model-folder.md.
 """
 
 from dwac.storage.files import replace_file
-from dwac.storage.folder import Stored, read_model, write_model
+from dwac.storage.folder import COLUMNS, MANIFEST, Stored, fingerprint, read_model, write_model
 from dwac.storage.rows import FileRows, RowsWriter, tensor_rows
 from dwac.storage.values import decode_value, encode_value
 
 __all__ = [
+    "COLUMNS",
+    "MANIFEST",
     "FileRows",
     "RowsWriter",
     "Stored",
     "decode_value",
     "encode_value",
+    "fingerprint",
     "read_model",
     "replace_file",
     "tensor_rows",

@@ -45,12 +45,16 @@ from dwac.storage.values import json_text
 FORMAT = "dwac-model"
 VERSION = 1  # the version that is written; all versions up to it can be read
 MANIFEST = "model.json"
+COLUMNS = "columns.json"  # how commands read data for the model: beside its own files, which do not need it
 _LARGEST_MANIFEST = 2**28  # 256 MiB
 _MOST_UNPACKED = 100  # bytes of records in memory per byte of the folder's files
 _ENDINGS = {"weights": "safetensors", "examples": "parquet", "rows": "parquet"}
 _OURS = re.compile(
     rf"(weights-[0-9a-f]{{16}}\.safetensors|(examples|rows)-[0-9a-f]{{16}}\.parquet|{TEMPORARY.pattern})"
 )
+_LARGEST_COLUMNS = 2**24
+_MARK = "fingerprint"  # under which a manifest that was read has its own
+_FINGERPRINT = 32  # hexadecimal digits, 128 bits
 _REPAIR = "restore the folder from a copy, or save the model again"
 
 
@@ -67,6 +71,7 @@ class Stored(_Contents):
     """The contents of a model folder: plain values, tensors on the CPU, and the examples if kept."""
 
     rows: Mapping[str, FileRows] = MappingProxyType({})  # tensors that stay in their file, by name
+    fingerprint: str = ""
 
 
 def write_model(
@@ -75,8 +80,10 @@ def write_model(
     tensors: Mapping[str, Tensor],
     examples: pd.DataFrame | None = None,
     all_rows: pd.DataFrame | None = None,
+    *,
+    overwrite: bool = True,
 ) -> Path:
-    """Write a model folder, replacing any model in it, and return its path.
+    """Write a model folder, replacing any model in it if overwrite, and return its path.
 
     Whatever interrupts it (an error, a full disk, Ctrl-C, kill -9), the folder holds the old model or the new one.
     Other files in it are left alone.
@@ -101,7 +108,7 @@ def write_model(
     try:
         make_folder(folder)
         with only_writer(folder):
-            _refuse_foreign(folder)
+            _refuse_occupied(folder, overwrite=overwrite)
             try:
                 for part, data in parts.items():
                     replace_file(folder / names[part], data)
@@ -121,16 +128,19 @@ def read_model(
     *,
     most_examples: Callable[[dict[str, Tensor]], int] | None = None,
     mapped: Collection[str] = (),
+    expect: str | None = None,
 ) -> Stored:
     """Read a model folder; the config and every file are checked against their SHA-256.
 
     most_examples: tensors → the most training records the model can have; more are refused unread. mapped: names of
-    tensors to leave in their file, in which they are mapped into memory, and can be read in rows.
+    tensors to leave in their file, in which they are mapped into memory, and can be read in rows. expect: the
+    fingerprint that the folder must have; another is an error before any file but the manifest is read.
     """
     folder = Path(path)
     try:
         manifest = _read_manifest(folder)
         while True:
+            _require(folder, manifest[_MARK], expect)
             try:
                 whole = {part: facts for part, facts in manifest["files"].items() if part != "weights" or not mapped}
                 data = {part: _read_part(folder, facts) for part, facts in whole.items()}
@@ -170,8 +180,28 @@ def read_model(
     except MemoryError as error:
         raise StorageError(f"{folder} needs more memory than is available: {error}") from error
     stored = Stored(manifest["config"], tensors, examples, all_rows)
-    stored.rows = rows
+    stored.rows, stored.fingerprint = rows, manifest[_MARK]
     return stored
+
+
+def fingerprint(path: str | os.PathLike[str]) -> str:
+    """Half of the SHA-256, in 32 digits, of what a model folder holds: its manifest names the digests of its files.
+
+    Any other content has another one, also if somebody altered a file and repaired the checksums inside the folder.
+    Note it down where nobody who can write to the folder can, and demand it: `dwac.load(path, expect=…)`.
+    """
+    try:
+        return str(_read_manifest(Path(path))[_MARK])
+    except OSError as error:
+        raise StorageError(f"could not read a model from {path}: {error}") from error
+
+
+def _require(folder: Path, found: str, expect: str | None) -> None:
+    if expect is not None and found != expect.strip().lower():
+        raise StorageError(
+            f"{folder} must have the fingerprint {expect!r:.80}; it has {found!r}: it is another model, or was "
+            "altered; nothing was loaded; restore the folder from a copy, or ask whoever wrote it for its fingerprint"
+        )
 
 
 @cache
@@ -200,8 +230,8 @@ def _digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(dict(config), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _refuse_foreign(folder: Path) -> None:
-    """Raise an error unless nothing can be lost: the folder must be empty or hold a dwac model."""
+def _refuse_occupied(folder: Path, *, overwrite: bool) -> None:
+    """Raise an error unless nothing can be lost: the folder must be empty, or hold a model that may be replaced."""
     foreign = sorted(name for name in os.listdir(folder) if not _OURS.fullmatch(name))
     if not foreign:
         return
@@ -209,8 +239,10 @@ def _refuse_foreign(folder: Path) -> None:
         raise StorageError(
             f"{folder} must be empty or hold a model; it has {foreign[0]!r}; choose a new or empty folder"
         )
-    if _parse(folder / MANIFEST).get("format") != FORMAT:
+    if _parse(folder / MANIFEST)[0].get("format") != FORMAT:
         raise StorageError(f"{folder / MANIFEST} was not written by dwac and would be lost; choose another folder")
+    if not overwrite:
+        raise StorageError(f"{folder} already holds a model; replace it with overwrite=True, or choose another folder")
 
 
 def _tidy(folder: Path) -> None:
@@ -234,7 +266,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         )
     if not os.path.lexists(path):
         raise StorageError(f"{folder} has no {MANIFEST}; give the folder to which a model was saved")
-    content = _parse(path)
+    content, data = _parse(path)
     found = content.get("format")
     if found != FORMAT:
         raise StorageError(f"{path} must have format {FORMAT!r}; got {found!r:.50}; it was not written by dwac")
@@ -259,7 +291,17 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     for part, facts in files.items():
         if not _is_part(part, facts):
             raise StorageError(f"{path}: {part} must be a valid name, size and sha256; got {facts!r:.200}; {_REPAIR}")
+    content[_MARK] = _fingerprint_of(folder, data)
     return content
+
+
+def _fingerprint_of(folder: Path, manifest: bytes) -> str:
+    columns = folder / COLUMNS
+    parts = {MANIFEST: manifest, COLUMNS: read_file(columns, largest=_LARGEST_COLUMNS) if columns.exists() else b""}
+    found = hashlib.sha256()
+    for name, data in parts.items():
+        found.update(f"{name} {len(data)}\n".encode() + data)
+    return found.hexdigest()[:_FINGERPRINT]
 
 
 def _is_part(part: str, facts: Any) -> bool:
@@ -293,7 +335,7 @@ def _check_part(folder: Path, facts: dict[str, Any]) -> None:
         raise StorageError(f"{path} has SHA-256 {digest}, but {facts['sha256']} was written; it was altered: {_REPAIR}")
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _parse(path: Path) -> tuple[dict[str, Any], bytes]:
     data = read_file(path, largest=_LARGEST_MANIFEST)
     try:
         content = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite)
@@ -301,7 +343,7 @@ def _parse(path: Path) -> dict[str, Any]:
             raise ValueError("not an object")
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{path} is damaged ({error!s:.200}); {_REPAIR}") from error
-    return content
+    return content, data
 
 
 def _finite(token: str) -> float:

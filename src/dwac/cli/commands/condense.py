@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dwac.cli.early import check_model, refuse_occupied, work
-from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
+from dwac.cli.options import DeviceOption, ExpectOption, JsonOption, ModelArgument
 
 
 def condense(
@@ -28,6 +28,7 @@ def condense(
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
     device: DeviceOption = "auto",
+    expect: ExpectOption = None,
     json: JsonOption = False,
 ) -> None:
     """Make a model small and fast: a few of its training examples vote for all.

@@ -14,6 +14,7 @@ from dwac.cli.options import (
     DecimalOption,
     DeviceOption,
     EncodingOption,
+    ExpectOption,
     FormatOption,
     JsonOption,
     ModelArgument,
@@ -51,6 +52,7 @@ def explain(
         str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
     ] = None,
     device: DeviceOption = "auto",
+    expect: ExpectOption = None,
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
     separator: SeparatorOption = None,

@@ -14,6 +14,7 @@ from dwac.cli.options import (
     DeviceOption,
     EncodingOption,
     EpsilonOption,
+    ExpectOption,
     FormatOption,
     IdOption,
     ModelArgument,
@@ -51,6 +52,7 @@ def explore(
         int, typer.Option(min=1, help="Maximum number of training examples shown if no data is given.")
     ] = 20_000,
     device: DeviceOption = "auto",
+    expect: ExpectOption = None,
     form: FormatOption = None,
     encoding: EncodingOption = "utf-8",
     separator: SeparatorOption = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dwac.cli.early import check_file, check_model, refuse_occupied, work
-from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
+from dwac.cli.options import DeviceOption, ExpectOption, JsonOption, ModelArgument
 from dwac.errors import InputError
 
 
@@ -31,6 +31,7 @@ def forget(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
     device: DeviceOption = "auto",
+    expect: ExpectOption = None,
     json: JsonOption = False,
 ) -> None:
     """Forget training rows: remove their votes and records, or with --exact every trace of them.

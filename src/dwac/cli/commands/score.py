@@ -13,6 +13,7 @@ from dwac.cli.options import (
     DeviceOption,
     EncodingOption,
     EpsilonOption,
+    ExpectOption,
     IdOption,
     JsonOption,
     PrivateOption,
@@ -69,6 +70,7 @@ def score(
         str | None, typer.Option(metavar="URL", help="Of a Ray, Dask or Spark cluster that already runs.")
     ] = None,
     device: DeviceOption = "auto",
+    expect: ExpectOption = None,
     strict: StrictOption = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run that OUT holds.")] = False,
     json: JsonOption = False,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dwac.cli.early import check_model, refuse_occupied, work
-from dwac.cli.options import DeviceOption, JsonOption, ModelArgument
+from dwac.cli.options import DeviceOption, ExpectOption, JsonOption, ModelArgument
 from dwac.errors import InputError
 
 
@@ -20,12 +20,14 @@ def silence(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")] = False,
     device: DeviceOption = "auto",
+    expect: ExpectOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Let training rows vote no more, because their labels are wrong or they do harm. Nothing is trained.
+    """Let training rows vote no more, such as wrong labels, while calibration stays as it is.
 
-    Rows that calibrate go on doing so, as they were labelled: whichever rows you choose, prediction sets and intervals
-    promise what they did. To delete somebody's data use dwac forget, which removes rows from calibration as well.
+    Nothing is trained. Rows that calibrate go on doing so, as they were labelled: whichever rows you choose,
+    prediction sets and intervals promise what they did. To delete somebody's data use dwac forget, which removes rows
+    from calibration as well.
 
     Example:
 

@@ -150,6 +150,7 @@ class Answers(ABC):
             agreement = (privacy.agreement(agreement) if self.private else agreement)._asdict()
         return {
             **self._target(),
+            "fingerprint": self.model.fingerprint_,
             "kind": self.model.encoder_.kind,
             "head": self.model.head,
             "kernel": self.model.kernel,

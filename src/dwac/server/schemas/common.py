@@ -84,6 +84,10 @@ class Agreement(BaseModel):
 class BaseCard(BaseModel):
     """The model and the rows that it takes."""
 
+    fingerprint: str | None = Field(
+        description="Of the model folder, as `dwac train` printed it and `--expect` demands it; also the header "
+        "dwac-fingerprint of every answer. Null if the model was not loaded from a folder."
+    )
     kind: str = Field(description="tabular, image, text, huggingface or module")
     head: str
     kernel: str
