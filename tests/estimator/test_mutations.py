@@ -159,7 +159,7 @@ def change_tensor(folder: Path, manifest: dict[str, Any], rng: random.Random) ->
         "zero": torch.zeros_like,
     }
     how = rng.choice(sorted(changes))
-    if tensors[name].numel():
+    if tensors[name].numel() and (tensors[name].dim() or how not in ("none", "fewer")):
         tensors[name] = changes[how](tensors[name])
     put(folder, manifest, "weights", pack_tensors(tensors))
     return f"{name} {how}"

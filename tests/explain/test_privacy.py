@@ -26,7 +26,8 @@ from dwac.explain import Explanation, explain, privacy
 from dwac.metrics import ood_scores
 from dwac.server import Limits, create_app
 from dwac.server.explorer import Explorer, explorer_app
-from tests.server.test_server import TOKEN, served
+from tests.server.client import served
+from tests.server.test_server import TOKEN
 
 K = 10
 TRUST = ("confidence", "credibility", "typicality")

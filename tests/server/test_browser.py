@@ -23,7 +23,8 @@ from dwac import DWACClassifier, ReferenceSet
 from dwac.cli.app import app
 from dwac.conformal import label_sets
 from dwac.server.explorer import Explorer, explorer_app
-from tests.server.test_server import DIGITS, TOKEN, Client, fitted, people, served
+from tests.server.client import Client, served
+from tests.server.test_server import DIGITS, TOKEN, fitted, people
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 PEOPLE = people(260)

@@ -17,7 +17,8 @@ import yaml
 
 from dwac.cli.app import command as dwac_command
 from dwac.server import api
-from tests.server.test_server import DWAC, TOKEN, Client
+from tests.server.client import Client
+from tests.server.test_server import DWAC, TOKEN
 from tests.server.test_workers import folder as folder  # the fixture
 
 ROOT = Path(__file__).parents[2]

@@ -31,7 +31,8 @@ from dwac.server.explorer.edits import edited, voters
 from dwac.server.explorer.examples import Examples
 from dwac.server.explorer.points import NONE
 from dwac.server.explorer.views import first_view, view_after
-from tests.server.test_server import DIGITS, DWAC, TOKEN, Answer, Client, fitted, people, served
+from tests.server.client import Answer, Client, served
+from tests.server.test_server import DIGITS, DWAC, TOKEN, fitted, people
 
 STATIC = Path(__file__).parents[2] / "src" / "dwac" / "server" / "static" / "explorer"
 AGES = people(260)

@@ -16,8 +16,9 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from dwac import DWACClassifier, DWACRegressor, load
 from dwac.server import Limits, create_app
 from tests.drawn import TIMES
+from tests.server.client import Client, served, until
 from tests.server.conftest import PAID, QUICK, SIZES, TAGS
-from tests.server.test_server import CHECKS, Client, served
+from tests.server.test_server import CHECKS
 
 NEW = SIZES[240:]
 
@@ -105,13 +106,16 @@ def test_what_cannot_be_asked_of_numbers_is_refused(client: Client, body: dict[s
 
 def test_requests_at_several_epsilons_that_arrive_together_each_get_their_own(numbers: DWACRegressor) -> None:
     bodies = [{"rows": asked(1, i), "epsilon": 0.1 + 0.1 * (i % 3)} for i in range(12)]
-    with served(create_app(numbers, limits=Limits(gather_seconds=0.1))) as client, ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(lambda body: client.post("/v1/predict", body).json["predictions"][0], bodies))
+    with served(create_app(numbers, limits=Limits(gather_seconds=1))) as client, ThreadPoolExecutor(12) as pool:
+        asking = [pool.submit(client.post, "/v1/predict", body) for body in bodies]
+        until(lambda: "dwac_waiting_requests 12" in client.get("/v1/metrics").body.decode())
+        client.skip(1)
+        answers = [each.result().json["predictions"][0] for each in asking]
         calls = client.get("/v1/metrics").body.decode()
     for i, answer in enumerate(answers):
         low, high = numbers.predict_interval(NEW[i : i + 1], 0.1 + 0.1 * (i % 3))[0]
         assert answer["interval"] == {"lower": low, "upper": high}
-    assert int(calls.partition("dwac_batch_rows_count ")[2].split()[0]) < 12
+    assert int(calls.partition("dwac_batch_rows_count ")[2].split()[0]) == 4  # the first, then one per ε
 
 
 def test_several_numbers_are_answered_by_name(two_numbers: DWACRegressor) -> None:

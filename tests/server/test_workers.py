@@ -19,8 +19,9 @@ from dwac import DWACClassifier
 from dwac.errors import ProcessError
 from dwac.server.workers import Plan, Supervisor, _work, _Worker
 from tests.monitoring.test_monitor import QUICK, old, people
+from tests.server.client import Client
 from tests.server.test_monitor import rows_of
-from tests.server.test_server import DWAC, Client
+from tests.server.test_server import DWAC
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ await batcher.submit("votes", payload, size=1)
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +55,7 @@ class Batcher:
             raise RefusalError(503, "stopping", "the service is shutting down; try again later", {"retry-after": "5"})
         if not self._serving:
             raise RefusalError(503, "failed", "the worker of the model has stopped; try again", {"retry-after": "5"})
-        if self._since is not None and time.monotonic() - self._since > _STUCK * self._limits.seconds:
+        if self._since is not None and asyncio.get_running_loop().time() - self._since > _STUCK * self._limits.seconds:
             raise RefusalError(503, "stuck", "the model is stuck in a call; try again later",
                                {"retry-after": "5"})  # fmt: skip
         if len(self._jobs) >= self._limits.waiting:
@@ -93,7 +92,7 @@ class Batcher:
 
     async def _answer(self, jobs: list[_Job], pool: ThreadPoolExecutor) -> None:
         """One call of the model; every waiting request gets its result or its error."""
-        self._since = time.monotonic()
+        self._since = asyncio.get_running_loop().time()
         try:
             results = await asyncio.get_running_loop().run_in_executor(pool, self._answers, jobs)
         except Exception as error:
