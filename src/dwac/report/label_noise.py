@@ -8,7 +8,8 @@ than men like him. So the threshold follows from the data, in three steps over a
 
 1. g(p), how often a row has a label that the votes give the probability p: the monotone curve fitted to all pairs
    (isotonic regression). Only the order of the probabilities matters, not their calibration.
-2. r, how often a row has a label that the votes all but exclude: the frequency among the pairs of lowest probability.
+2. r, how often a row has a label that the votes all but exclude: the frequency among the pairs of lowest probability,
+   of which there may be as many as show no more than the fewest do.
    What is left there is not uncertainty. It is noise, and if a wrong label is as likely to be any of the K-1 others,
    noise gives every row each wrong label with this frequency, and a share ε = (K-1) r of the labels is wrong.
 3. Of the labels seen at p, the share r / g(p) is noise. A label is an issue if that is at least a half: a local false
@@ -39,7 +40,7 @@ Ints = NDArray[np.int64]
 
 _LOWEST = (0.05, 0.1, 0.2, 0.4)  # shares of the pairs, of lowest probability, that may show the noise
 _MOST = 1 / 3  # of the labels of a class may be noise
-_LIMIT = 0.8413  # of the normal distribution lies below one standard deviation above its mean
+_LIMIT, _FAR = 0.8413, 0.975  # upper limits of a count, one and two standard errors above it
 
 
 class LabelNoise(NamedTuple):
@@ -125,13 +126,18 @@ def _frequency(log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
 def _floor(log_p: Floats, seen: NDArray[np.bool_]) -> float:
     """r: how often a row has a label of the lowest probabilities; an upper limit, one standard error above.
 
-    The more pairs, the more precise; the fewer, the less uncertainty there is beside the noise: the least of a few. The
-    limit is that of a Poisson count, which is not 0 if nothing was seen: few rows show little.
+    The more pairs, the more precise; the fewer, the less uncertainty there is beside the noise. So the most pairs whose
+    frequency is within two standard errors of that of all fewer ones: then chance alone may tell them apart. (The least
+    of several upper limits would be as low as the luckiest handful of pairs.) The limits are those of a Poisson count,
+    which are not 0 if nothing was seen: few rows show little.
     """
     order = np.argsort(log_p, axis=None, kind="stable")
-    hits = np.cumsum(seen.reshape(-1)[order])
-    sizes = np.array([max(int(share * len(hits)), 1) for share in _LOWEST])
-    return float((gamma.ppf(_LIMIT, hits[sizes - 1] + 1) / sizes).min())
+    sizes = np.array([max(int(share * len(order)), 1) for share in _LOWEST])
+    hits = np.cumsum(seen.reshape(-1)[order])[sizes - 1]
+    highest = np.minimum.accumulate(gamma.ppf(_FAR, hits + 1) / sizes)
+    alike = np.append(True, hits[1:] / sizes[1:] <= highest[:-1])
+    most = int(np.logical_and.accumulate(alike).sum()) - 1
+    return float(gamma.ppf(_LIMIT, hits[most] + 1) / sizes[most])
 
 
 def _believed(floor: float, log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
