@@ -21,14 +21,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model"
 
 
-def test_the_file_holds_what_python_says_heaviest_first(model: Path, tmp_path: Path) -> None:
+def test_the_file_holds_what_python_says_the_best_of_each_class_first(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "worth.csv"
     run("worth", model, model.parent / "test.csv", "-o", out)
     found = pd.read_csv(out, index_col="id", **EXACT)
     loaded = load(model)
     rows = read(str(model.parent / "test.csv"), like=loaded, labelled=True)
     table = loaded.clf.worth(rows.X, rows.y)
-    assert found["worth"].is_monotonic_decreasing
+    assert found["relative"].is_monotonic_decreasing
     pd.testing.assert_series_equal(found["worth"].sort_index(), table["worth"].sort_index(), check_index_type=False)
     alone = loaded.clf.worth(rows.X, rows.y, method="leave_one_out")["worth"]
     pd.testing.assert_series_equal(
@@ -55,8 +55,9 @@ def test_a_person_sees_who_helps_and_who_harms(model: Path) -> None:
     first, last = table["worth"][0], table["worth"][-1]
     assert first["id"] in shown
     assert last["id"] in shown
-    assert "help most" in shown
-    assert ("harm most" in shown) == (last["worth"] < 0)
+    assert "most helpful" in shown
+    assert "least helpful" in shown
+    assert f"{first['relative']:+.1f}" in shown
     assert f"{100 * first['worth']:+.3g}" in shown
     assert "age" in shown  # the example itself
     assert f"together {100 * sum(row['worth'] for row in table['worth']):+.3g}" in shown

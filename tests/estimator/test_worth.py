@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.datasets import make_classification
 
 import dwac
 from dwac import DWACClassifier, DWACRegressor
@@ -130,6 +131,7 @@ def test_nobody_votes_on_itself(clf) -> None:
 
 def test_a_label_nobody_has_and_a_row_nobody_can_read_judge_no_one(clf) -> None:
     X, y = NEW
+    assert (clf.worth(X[:2], ["maybe"] * 2)["relative"] == 0).all()  # all are worth the same
     unknown = clf.worth(X[:2], ["maybe", y.iloc[1]])
     np.testing.assert_allclose(unknown["worth"], clf.worth(X[1:2], y[1:2])["worth"] / 2, atol=1e-4)
 
@@ -175,7 +177,34 @@ def test_a_target_named_like_worth_leaves_worth_alone() -> None:
     table = reg.worth(*(part[:20] for part in (X, Y)))
     assert table["worth_target"].tolist() == pytest.approx(Y["worth"].loc[table.index].tolist())
     assert table["worth"].abs().max() < 1
-    assert list(table) == ["worth", "deviation", "standard_error", "worth_target", "other"]
+    assert list(table) == ["worth", "deviation", "standard_error", "relative", "worth_target", "other"]
+
+
+def test_examples_are_compared_within_their_class() -> None:
+    X, y = make_classification(
+        400, 5, n_informative=4, n_redundant=0, weights=[0.9], class_sep=0.7, flip_y=0.05, random_state=1
+    )
+    table = DWACClassifier(**QUICK).fit(X[:250], y[:250]).worth(X[250:], y[250:])
+    assert set(table.sort_values("worth")["label"].head(10)) == {1}  # rare, so wrong for most rows
+    within = table.groupby("label")["relative"]
+    assert within.mean().tolist() == pytest.approx([0, 0], abs=1e-9)
+    assert within.std(ddof=0).tolist() == pytest.approx([1, 1])
+    assert 0 in table.sort_values("relative")["label"].head(10).to_numpy()
+    for _, members in table.groupby("label"):
+        assert members["relative"].corr(members["worth"], method="spearman") == pytest.approx(1)
+
+
+def test_numbers_are_compared_with_similar_ones_and_rare_labels_with_each_other() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(120, 3))
+    reg = DWACRegressor(**QUICK).fit(X, X[:, 0])
+    table = reg.worth(X[:30] + 0.1, X[:30, 0])
+    fifths = table["relative"].groupby(pd.qcut(table["number"], 5, labels=False))
+    assert fifths.mean().abs().max() < 1e-9
+    assert fifths.std(ddof=0).tolist() == pytest.approx([1] * 5)
+    y = np.repeat([0, 1, 2, 3], [60, 54, 3, 3])
+    table = DWACClassifier(**QUICK, calibration_size=0, validation_size=0).fit(X, y).worth(X[:30], y[:30])
+    assert table["relative"][table["label"] >= 2].std(ddof=0) == pytest.approx(1)
 
 
 def test_representatives_are_players_with_the_votes_of_all_they_stand_for(clf) -> None:

@@ -127,7 +127,7 @@ def test_numbers_on_a_phone_in_the_dark_do_not_overflow(browser: Any, numbers: D
 
 
 @pytest.mark.slow
-def test_who_harms_most_is_removed_from_the_list_with_exactly_that_effect(numbers_page: Visit) -> None:
+def test_who_helps_least_is_removed_from_the_list_with_exactly_that_effect(numbers_page: Visit) -> None:
     page, points = numbers_page.page, numbers_page.explorer.points
     page.locator("#worth summary").focus()
     page.keyboard.press("Enter")
@@ -138,12 +138,13 @@ def test_who_harms_most_is_removed_from_the_list_with_exactly_that_effect(number
         float(worst.locator("[data-after]").get_attribute("data-after")),
     )
     assert float(worst.locator("[data-worth]").get_attribute("data-worth")) < 0
+    assert float(worst.locator("[data-relative]").get_attribute("data-relative")) < -1
     page.locator("#colour-worth").click()
     numbers_page.wait("document.querySelector('#legend .scale')?.textContent.includes('helps')")
     scale = page.locator("#legend .scale")
     assert float(scale.get_attribute("data-low")) == -float(scale.get_attribute("data-high"))
     code = "(i) => explorer.map.options.paint.codeOf(i)"
-    assert page.evaluate(f"({code})({point})") == 0  # at the end of those who harm
+    assert page.evaluate(f"({code})({point})") == 0  # at the end of those who help less
     assert page.evaluate(f"({code})({points.n_training})") == 65535  # a row of data has no worth
     worst.locator("button.link").click()
     numbers_page.wait(f"document.getElementById('example').dataset.point === '{point}'")

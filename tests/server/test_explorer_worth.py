@@ -41,33 +41,34 @@ def score(model: Any, true: Any) -> float:
 
 def test_the_page_says_what_python_says_of_every_example(asked: tuple[Reader, Any, Any]) -> None:
     page, model, true = asked
-    python, values, found = model.worth(NEW, true, tolerance=1e-3)["worth"], worths(page), page.get("worth")
+    python, values, found = model.worth(NEW, true, tolerance=1e-3), worths(page), page.get("worth")
     assert page.get("start")["worth"]
     n = page.first_row
-    np.testing.assert_allclose(values[:n], python, atol=2e-4)
+    np.testing.assert_allclose(values[:n], python["relative"], atol=0.05)
     assert np.isnan(values[n:]).all()
     assert [found["judges"], found["rows"], found["by_training"], found["n"]] == [60, 60, False, n]
     assert found["before"] == pytest.approx(score(model, true), abs=1e-6)
-    best, worst = [each["worth"] for each in found["helps"]], [each["worth"] for each in found["harms"]]
+    best, worst = ([each["relative"] for each in found[end]] for end in ("most", "least"))
     assert best == sorted(best, reverse=True)
     assert worst == sorted(worst)
     assert len(best) == len(worst) == 10
     assert best[0] == pytest.approx(np.nanmax(values), rel=1e-6)
-    assert found["harming"] == int((values[:n] < 0).sum())
-    for each in found["helps"] + found["harms"]:
+    assert found["harming"] == int((python["worth"] < 0).sum())
+    for each in found["most"] + found["least"]:
+        assert each["worth"] == pytest.approx(python["worth"].iloc[each["point"]], abs=2e-4)
         assert each["id"] == page.explorer.points.name(each["point"])
 
 
 def test_removing_one_changes_exactly_what_the_list_says(asked: tuple[Reader, Any, Any]) -> None:
     page = Reader(asked[0].client, asked[0].explorer, "00aa00aa00aa00aa")
     found = page.get("worth")
-    gone = found["harms"][0]
+    gone = found["least"][0]
     page.post("edits", action="remove", point=gone["point"])
     after = page.get("worth")
     assert after["before"] == pytest.approx(gone["after"], abs=1e-9)
     assert after["n"] == found["n"] - 1
     assert np.isnan(worths(page)[gone["point"]])
-    assert gone["point"] not in [each["point"] for each in after["helps"] + after["harms"]]
+    assert gone["point"] not in [each["point"] for each in after["most"] + after["least"]]
     page.post("edits", action="undo")
     assert page.get("worth") == found
 
@@ -80,9 +81,9 @@ def test_without_known_labels_training_examples_judge_by_the_votes_of_others(ord
         voters = ordered.references_.ids.tolist()
         assert found["judges"] == len(voters)
         labels = ordered.classes_[ordered.references_.labels.numpy()]
-        python = ordered.worth(SIZES.loc[voters], labels, ids=voters, tolerance=1e-3)["worth"]
-        np.testing.assert_allclose(worths(page)[: page.first_row], python, atol=2e-4)
-        gone = found["helps"][0]
+        python = ordered.worth(SIZES.loc[voters], labels, ids=voters, tolerance=1e-3)["relative"]
+        np.testing.assert_allclose(worths(page)[: page.first_row], python, atol=0.05)
+        gone = found["most"][0]
         page.post("edits", action="remove", point=gone["point"])
         assert page.get("worth")["before"] == pytest.approx(gone["after"], abs=1e-9)
 

@@ -23,14 +23,16 @@ from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.estimator.worth import kept_column
 from dwac.reading import Estimator, Rows, load, read
 from dwac.report.seen import seen
+from dwac.report.worth import compared
 
 UTILITIES = {
     "probability": "probability of the true label, in percentage points",
     "log_probability": "log-probability of the true label, in hundredths",
-    "accuracy": "accuracy, in percentage points",
+    "accuracy": "accuracy, shared among votes by a rule, in percentage points",
 }
 _COLUMNS = 4  # of a record, on a terminal
 _COUNTS = ("examples", "size")
+_FIGURES = ("worth", "deviation", "standard_error", "if_removed", "relative")
 _OF = {
     NUMBERS: "squared error taken off, in hundredths of the target's variance",
     LABELS: "probability that a label is as it is, in percentage points",
@@ -84,7 +86,7 @@ def worth(
 
 
 def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | None) -> pd.DataFrame:
-    """The most helpful first, and what removing each would change."""
+    """The most helpful of their class first, or groups by worth; and what removing each would change."""
     given: dict[str, Any] = {} if clf.target_.kind == NUMBERS else {"utility": utility}
     if clf.target_.kind in (NUMBERS, LABELS) and utility != "probability":
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
@@ -96,25 +98,27 @@ def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | N
     alone = table if method == "leave_one_out" else clf.worth(rows.X, rows.y, method="leave_one_out", **given)
     table.insert(3, "if_removed", -alone["worth"])
     attrs = table.attrs
-    table = table.sort_values("worth", ascending=False, kind="stable")
+    table = table.sort_values("relative" if by is None else "worth", ascending=False, kind="stable")
     table.attrs = attrs
     return table
 
 
 def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
-    """Print who helps most and who harms most."""
+    """Print who helps most and who helps least: of examples, within their class."""
     what = _OF.get(clf.target_.kind) or UTILITIES[table.attrs["utility"]]
     many = f"{len(table):,} {'training examples' if by is None else 'groups'}"
     together = f", together {_points(table['worth'].sum())}" if table.attrs["method"] == "shapley" else ""
     harming, judges = int((table["worth"] < 0).sum()), table.attrs["queries"]
-    for line in (
+    lines = [
         f"{many}, judged by {judges:,} row{'s' * (judges != 1)}: {what}{together}.",
         f"{harming:,} of them harm more than they help." if harming else "None of them harms more than it helps.",
-    ):
+    ]
+    lines += [compared(clf.target_.kind)] if by is None else []
+    for line in lines:
         console.print(line, highlight=False, markup=False)
     parts = {"all, the most helpful first": table}
     if len(table) > 2 * top:
-        parts = {"help most": table.head(top), "harm most" if harming else "help least": table.tail(top).iloc[::-1]}
+        parts = {"most helpful": table.head(top), "least helpful": table.tail(top).iloc[::-1]}
     for title, part in parts.items():
         console.print(_table(part, clf, title, by))
     console.print("-o FILE.csv writes all; the network's own learning from an example is not in its worth", style="dim")
@@ -123,17 +127,18 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
 
 
 def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Table:
-    extra = [name for name in part.columns if name not in ("worth", "deviation", "standard_error", "if_removed")]
+    extra = [name for name in part.columns if name not in _FIGURES]
     shown = Table(title=title, title_justify="left")
     for name in [by or "id", *extra]:
         shown.add_column(str(name), overflow="fold", justify="right" if name in _COUNTS else "left")
-    for name in ["worth", "± 2 s.e.", "if removed"]:
+    for name in ["worth", "± 2 s.e.", *(["relative"] if by is None else []), "if removed"]:
         shown.add_column(name, justify="right", no_wrap=True)
     if by is None and not clf.private_:
         shown.add_column("example", overflow="fold")
     digits = _digits(part["worth"]), _digits(part["if_removed"])
     for player, row in part.iterrows():
         numbers = [_points(row["worth"], digits[0]), _points(2 * row["standard_error"], digits[0]).lstrip("+")]
+        numbers += [f"{row['relative']:+.1f}"] if by is None else []
         numbers.append(_points(row["if_removed"], digits[1]))
         about = [_example(clf, player)] if by is None else []
         shown.add_row(*map(Text, [written(player), *(_cell(each, row[each]) for each in extra), *numbers, *about]))

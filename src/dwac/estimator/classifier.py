@@ -485,8 +485,9 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             X, y: rows that do not vote, such as held-out ones; a row that cannot be read judges nobody.
             method: "shapley"; "banzhaf": the average over all sets of others, which does not sum to anything;
                 "leave_one_out": what removing this one voter would change.
-            utility: "probability" of the true label, "log_probability", or "accuracy"; see `dwac.worth.of_labels`. Of
-                several labels the probability that a label is as it is, averaged over labels.
+            utility: "probability" of the true label, "log_probability", or "accuracy", whose worth follows a rule and
+                is no Shapley value, except by leave-one-out; see `dwac.worth.of_labels`. Of several labels the
+                probability that a label is as it is, averaged over labels.
             tolerance: what the absolute errors of all voters may sum to for one row.
             label: of several labels, this one alone.
             groups: what groups of voters are worth, each coming and going as one: the name of a column of the training
@@ -495,8 +496,11 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
 
         Returns:
             One row per voter by id, or per group: worth, the average over the rows of X; its standard deviation over
-            these rows; the standard error of the average; the label. `attrs["error"]` is the largest sum of errors that
-            is estimated for a row.
+            these rows; the standard error of the average; the relative worth, by which voters are best compared: by
+            how many standard deviations it is above the mean of all voters of the class, since a whole class may be
+            worth less than 0 where it is rare (of several labels: of voters with the same ones; of numbers: of the
+            fifth of the voters that the number is in); the label. `attrs["error"]` is the largest sum of errors that is
+            estimated for a row.
         """
         options = Options(method, utility, tolerance, label)
         return worth_of(self, X, y, options, groups=groups, ids=ids, show=self.verbose)

@@ -28,7 +28,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _UNREAD = "outcomes judge nobody"
-_COLUMNS = ("id", "worth", "deviation", "standard_error", "if_removed", "size")
+_COLUMNS = ("id", "worth", "deviation", "standard_error", "if_removed", "relative", "size")
+_FEW = 5  # examples of a class: fewer are compared with those of all other rare classes
+_PARTS = 5  # of the numbers, ordered by size
 
 
 class Judges(NamedTuple):
@@ -87,6 +89,7 @@ def worth_by(
         index=names.rename("id" if members is None else "group"),
     )
     if members is None:
+        table["relative"] = _relative(tally.mean, _peers(model, references))
         table = table.assign(**_outcomes(model, references))
     else:
         table["examples"] = members.value_counts().reindex(table.index).to_numpy()
@@ -271,6 +274,28 @@ def _or_missing(groups: pd.Series[Any]) -> pd.Series[Any]:
     """Missing values are a group of their own."""
     known = groups.notna()
     return groups if known.all() else groups.astype(object).where(known, "missing")
+
+
+def _relative(values: Floats, peers: Ints) -> Floats:
+    """(m,): by how many standard deviations each value lies above the mean of its peers; 0 where all are equal."""
+    each = pd.Series(values).groupby(peers)
+    apart, spread = values - each.transform("mean").to_numpy(), each.transform("std", ddof=0).to_numpy()
+    small = 1e-9 * np.abs(values).max(initial=0.0)
+    return np.where(spread > small, apart / np.maximum(spread, small or 1.0), 0.0)
+
+
+def _peers(model: Voting, references: ReferenceSet) -> Ints:
+    """(m,): whom each voter is compared with: those of its class or with its labels; of numbers, those of its fifth.
+
+    A vote for what is rare among the judges is wrong for most of them. So a whole class may be worth less than 0, which
+    says nothing of its examples.
+    """
+    if model.target_.kind == NUMBERS:
+        assert references.targets is not None
+        numbers = (references.targets.cpu().numpy() / model.target_.scale[1]).mean(axis=1)
+        return np.asarray(np.searchsorted(np.quantile(numbers, np.arange(1, _PARTS) / _PARTS), numbers))
+    codes: Ints = references.labels.cpu().numpy()
+    return np.where(np.bincount(codes)[codes] < _FEW, -1, codes)
 
 
 def _apart(name: str) -> str:

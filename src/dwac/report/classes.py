@@ -49,7 +49,7 @@ def class_story(found: ClassFindings, k: int, n_cases: int, by: str | None) -> l
         ("coverage", "Trust: prediction sets with guaranteed coverage", _sets(found)),
         ("typicality", "Trust: unfamiliar data", typicality(found)),
         ("cases", "Cases: explained predictions", explained),
-        ("worth", "Cases: training examples that help and harm most", worth_section(found, by)),
+        ("worth", "Cases: the most and the least helpful training examples", worth_section(found, by)),
         ("labels", "Cases: training labels to check", _labels(found)),
         ("model", "The model", model(found, card.classes(found))),
     ]

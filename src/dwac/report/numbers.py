@@ -45,7 +45,7 @@ def number_story(found: NumberFindings, k: int, n_cases: int, by: str | None) ->
         ("quantiles", "Trust: quantiles", _quantiles(found)),
         ("typicality", "Trust: unfamiliar data", _unusual(found)),
         ("cases", "Cases: explained predictions", explained),
-        ("worth", "Cases: training examples that help and harm most", worth_section(found, by)),
+        ("worth", "Cases: the most and the least helpful training examples", worth_section(found, by)),
         ("model", "The model", model(found, _target(found))),
     ]
 

@@ -44,7 +44,7 @@ def label_story(found: LabelFindings, k: int, n_cases: int, by: str | None) -> l
         ("coverage", "Trust: decisions and sets with guarantees", _sets(found)),
         ("typicality", "Trust: unfamiliar data", typicality(found)),
         ("cases", "Cases: explained predictions", explained),
-        ("worth", "Cases: training examples that help and harm most", worth_section(found, by)),
+        ("worth", "Cases: the most and the least helpful training examples", worth_section(found, by)),
         ("model", "The model", model(found, _target(found))),
     ]
 

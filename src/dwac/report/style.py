@@ -57,10 +57,10 @@ td:not(.number){min-width:8rem}.votes td:not(.number){min-width:4.5rem}
 .facts thead{display:none}.facts tr,.facts th,.facts td{display:block}.facts tr{border-bottom:1px solid var(--line);
 padding:.4rem 0}.facts th,.facts td,.facts td:last-child{border:0;padding:0;min-width:0}
 .worths table,.worths caption,.worths thead,.worths tbody{display:block}.worths tr{display:grid;
-grid-template-columns:1fr 1fr 7.6rem 4.2rem;gap:.1rem .5rem;border-bottom:1px solid var(--line);padding:.4rem 0}
+grid-template-columns:1fr 7.6rem 3.6rem 4.2rem;gap:.1rem .5rem;border-bottom:1px solid var(--line);padding:.4rem 0}
 .worths th,.worths td,.worths td:not(.number){border:0;padding:0;min-width:0;overflow-wrap:anywhere}
 .worths td.number,.worths thead th{overflow-wrap:normal}.worths td.number{white-space:nowrap}
-.worths td:last-child{grid-column:1/-1}.worths thead th:last-child{display:none}
+.worths tr>:first-child,.worths td:last-child{grid-column:1/-1}.worths thead th:last-child{display:none}
 .tight th,.tight td,.tight td:not(.number){min-width:0;padding-right:.4rem}.tight table{font-size:.85rem}}
 .chart figcaption{max-width:44rem;margin-top:.5rem}
 .case{border-top:1px solid var(--line);padding:1.25rem 0 .5rem;margin-top:1rem;break-inside:avoid}

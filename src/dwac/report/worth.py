@@ -1,7 +1,7 @@
 """Training examples that help the predictions of rows whose target is known, and those that harm them.
 
 found = worth_for(clf, judges_of(clf, h, truth, own))
-found.table                                # by id, the most helpful first: worth, standard error, if_removed, label
+found.table                                # by id, the most helpful of their class first: worth, if_removed, label, …
 
 The values are those of `clf.worth`. Many rows need not judge: a few hundred, drawn at random, show who matters.
 """
@@ -24,6 +24,13 @@ from dwac.report.seen import Estimator
 _MOST, _FEWEST, _VOTES = 500, 50, 5_000_000  # judges, and votes that they look at together
 _TOLERANCE = 1e-3  # of all values for one judge together: errors of single values are far smaller
 _SEED = 0
+_PEERS = {  # whom an example is compared with, and why
+    NUMBERS: (
+        "the fifth of examples that its number is in",
+        "All votes for small or large numbers may be worth little",
+    ),
+    LABELS: ("all with the same labels", "All examples with the same labels may be worth little because they are rare"),
+}
 _NAMED, _COLUMNS = 30, 3  # groups of a column, columns
 _OF_PEOPLE = re.compile(
     r"(?<![a-z])(sex|gender|race|ethnic(ity)?|nationality|country|religion|marital|clinic|hospital|patient|person|user"
@@ -37,7 +44,7 @@ class Worth:
 
     clf: Estimator
     judges: Judges
-    table: pd.DataFrame  # by id, the most helpful first; if_removed: by how much `whole` changes without this one
+    table: pd.DataFrame  # by id, by relative worth; if_removed: by how much `whole` changes without this one
     whole: float  # the mean of what the vote is worth for each row: P of the true label, or minus the squared error
     n_rows: int  # from which the judges were drawn
 
@@ -52,7 +59,7 @@ class Worth:
         return float(self.table["worth"].sum())
 
     def ends(self, most: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Who helps most, and who harms most, or else helps least; of few voters, each in one of the two."""
+        """The most helpful and the least helpful of their class; of few voters, each in one of the two."""
         most = min(most, len(self.table) // 2)
         return self.table.head(most), self.table.tail(most).iloc[::-1]
 
@@ -73,7 +80,7 @@ def worth_for(clf: Estimator, judges: Judges, n_rows: int | None = None) -> Wort
     table = worth_by(clf, judges, _options(clf, "shapley"))
     alone = worth_by(clf, judges, _options(clf, "leave_one_out"))
     table.insert(3, "if_removed", -alone["worth"])
-    table = table.sort_values("worth", ascending=False, kind="stable")
+    table = table.sort_values("relative", ascending=False, kind="stable")
     n = len(judges.own)
     return Worth(clf, judges, table, float(scores_of(clf, judges).mean()), n if n_rows is None else n_rows)
 
@@ -82,6 +89,12 @@ def _options(clf: Estimator, method: str) -> Options:
     if clf.target_.kind == NUMBERS:  # in units of the largest squared difference, which is a few variances
         return Options(method, "squared_error", _TOLERANCE / 10)
     return Options(method, "probability", _TOLERANCE)
+
+
+def compared(kind: str = "") -> str:
+    """How examples are ranked, in a sentence."""
+    peers, why = _PEERS.get(kind, ("its class", "A whole class may be worth less than 0 because it is rare"))
+    return f"{why}, so examples are ranked by relative worth: standard deviations above the mean of {peers}."
 
 
 def judges_of(clf: Estimator, h: Any, truth: NDArray[Any], own: NDArray[np.int64]) -> Judges:

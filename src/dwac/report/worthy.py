@@ -1,4 +1,4 @@
-"""The section on examples that help most and harm most, and on whose data carries the model."""
+"""The section on the most and the least helpful examples, and on whose data carries the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dwac.report.findings import Findings
 from dwac.report.markup import Html, joined, table, tag
 from dwac.report.parts import folded
 from dwac.report.words import percent
-from dwac.report.worth import Worth, columns_of_people, drawn, judges_of, worth_for
+from dwac.report.worth import Worth, columns_of_people, compared, drawn, judges_of, worth_for
 
 _SHOWN, _COLUMNS, _MOST_GROUPS = 10, 6, 20
 _ADDS = {
@@ -27,7 +27,7 @@ _ADDS = {
 _NOW = {NUMBERS: "squared error", LABELS: "mean probability that a label is as it is"}
 _NOTE = (
     "This is the worth of a vote: what the network learned from an example is not in it. Examples that are alike share "
-    "their worth. One that harms may have a wrong label, or be unlike others with the same one: look at it."
+    "their worth. One of the least helpful may have a wrong label, or be unlike others with the same one: look at it."
 )
 _GROUPS = (
     "The sum is that of examples one by one; its share of all, beside the share of the examples, shows whose votes do "
@@ -36,7 +36,7 @@ _GROUPS = (
 
 
 def worth_section(found: Findings, by: str | None = None) -> Html | None:
-    """The ten training examples that help most and the ten that harm most; by: groups of a column, too.
+    """The ten training examples that help most, within their class, and the ten that help least; by: groups, too.
 
     Without `by`, of columns that look like groups of people. None for a private report.
     """
@@ -44,11 +44,11 @@ def worth_section(found: Findings, by: str | None = None) -> Html | None:
         return None
     worth = _measured(found)
     most, least = worth.ends(_SHOWN)
-    worst = "Harm most" if worth.harming else "Help least"
     unit = "in per cent of the variance" if found.clf.target_.kind == NUMBERS else "in percentage points"
-    parts: list[Html | None] = [tag("p", _lead(worth)), tag("p", _removed(worth))]
+    parts: list[Html | None] = [tag("p", _lead(worth)), tag("p", compared(worth.clf.target_.kind)),
+                                tag("p", _removed(worth))]  # fmt: skip
     parts += [folded(f"{head} ({len(part)})", None, _examples(worth, part, f"{head}, {unit}"))
-              for head, part in (("Help most", most), (worst, least))]  # fmt: skip
+              for head, part in (("Most helpful", most), ("Least helpful", least))]  # fmt: skip
     columns = columns_of_people(found.clf) if by is None else [by]
     parts += [_groups(worth, column) for column in columns]
     parts += [tag("p", _GROUPS, class_="note")] if columns else []
@@ -97,14 +97,15 @@ def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> Html:
             written(name),
             outcome(clf, row),
             f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
+            f"{row['relative']:+.1f}".replace("-", "−"),
             say_removed(_change(clf, row["if_removed"])),
             brief(clf.examples_.get(name), _COLUMNS),
         )
         for name, row in part.iterrows()
     ]
     what = "number" if clf.target_.kind == NUMBERS else "label"
-    head = (_who(worth), what, "worth ± 2 s.e.", "if removed", "example")
-    return tag("div", table(head, rows, caption=caption, numbers=[2, 3]), class_="worths")
+    head = (_who(worth), what, "worth ± 2 s.e.", "relative", "if removed", "example")
+    return tag("div", table(head, rows, caption=caption, numbers=[2, 3, 4]), class_="worths")
 
 
 def _change(clf: Any, change: float) -> float:
@@ -114,7 +115,9 @@ def _change(clf: Any, change: float) -> float:
 
 def outcome(clf: Any, row: pd.Series[Any]) -> str:
     """What a voter votes for, from its row in a table of worth."""
-    values = row.drop(["worth", "deviation", "standard_error", "if_removed", "size"], errors="ignore").tolist()
+    values = row.drop(
+        ["worth", "deviation", "standard_error", "if_removed", "relative", "size"], errors="ignore"
+    ).tolist()
     if clf.target_.kind == LABELS:
         values = list(values[0]) or ["no label"]
     return ", ".join(amount(value) if isinstance(value, float) else written(value) for value in values)

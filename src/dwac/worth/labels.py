@@ -31,9 +31,10 @@ def of_labels(
         prior: (K,): what each label has where nobody votes.
         utility: "probability"; "log_probability", with 1 % of all votes given to the prior (`of_log`); or "accuracy",
             1 where the true label has most votes, 0 where another has. By leave-one-out that is exact. By the other
-            methods it follows a rule, as it is no average of votes: the worth for the probability, and the remainder
-            that is won by rounding to a label, 1 - P of the true label or 0 - P, goes to those who voted for the
-            winner, in proportion to their votes. The values then sum to accuracy - prior.
+            methods it is no Shapley or Banzhaf value, since a step is no average of votes, but follows a rule: the
+            worth for the probability, and the remainder that is won by rounding to a label, 1 - P of the true label or
+            0 - P, goes to those who voted for the winner, in proportion to their votes. By "shapley" the values then
+            sum to accuracy - prior.
         method, tolerance: as for `of_mean`.
 
     >>> log_w, labels = torch.zeros(1, 3), torch.tensor([0, 0, 1])

@@ -79,7 +79,7 @@ def report(
 
     It shows results on DATA, whose target must be known. The first page says in plain words what the model does, how
     good and how sure it is, and where not to trust it. Then come measures for data scientists, explained predictions,
-    and the training examples that help and harm most. Classes: also a map, and training labels that look wrong. The
+    and the most and the least helpful training examples. Classes: also a map, and training labels that look wrong. The
     model was trained on those labels, and misses wrong ones that it has memorised. --check-labels finds them.
 
     Rows of DATA that were used in training are left out, so you may give the file that was trained on with --test-size.

@@ -66,7 +66,8 @@ def worth(
         typer.Option(
             metavar="|".join(UTILITIES),
             callback=_one_of(UTILITIES),
-            help="What counts, of the true label; for classes.",
+            help="What counts, of the true label; for classes. The worth for accuracy follows a rule and is no "
+            "Shapley value (unless by leave_one_out).",
         ),
     ] = "probability",
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many to show of each kind.")] = 10,
@@ -91,6 +92,9 @@ def worth(
     the probability of the true label, averaged over these rows and over all orders in which voters may come (its
     Shapley value, exact up to a stated error). All together are worth what the votes add to the shares of the classes.
     "if removed" is what would change without this one example, the others staying.
+
+    Examples are compared within their class: "relative" says by how many standard deviations the worth is above the
+    mean of its class (with several labels: of those with the same ones; of numbers: of a fifth of the examples).
 
     It is the worth of a vote. What the network learned from the example is not in it. Duplicates share their worth.
 

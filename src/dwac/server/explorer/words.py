@@ -5,9 +5,11 @@ Facts about one prediction come from `Explanation.sentences`; these say what suc
 
 from __future__ import annotations
 
+from dwac.estimator import targets
 from dwac.explain.explanation import STRANGE
 from dwac.report.grouped import in_shown_groups
 from dwac.report.words import LEAD, what_map_shows
+from dwac.report.worth import compared
 from dwac.server.explorer.state import Explorer
 
 _VOTE = (
@@ -57,7 +59,7 @@ GUIDE = {
     ),
     "worth": (
         "What the vote of each training example adds to the probability of the true label, on average: its Shapley "
-        f"value, in percentage points. {_VOTE} Before and after: the mean probability of the true label."
+        f"value, in percentage points. {_VOTE} {compared()} Before and after: the mean probability of the true label."
     ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its label, so the others may agree with "
@@ -125,7 +127,8 @@ NUMBERS = {
     ),
     "worth": (
         "What the vote of each training example takes off the squared error of the voters' mean, on average: its "
-        f"Shapley value, in per cent of the variance of the numbers. {_VOTE} Before and after: the squared error."
+        f"Shapley value, in per cent of the variance of the numbers. {_VOTE} {compared(targets.NUMBERS)} Before and "
+        "after: the squared error."
     ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its number, so the others may agree with "
@@ -169,7 +172,8 @@ LABELS = {
     ),
     "worth": (
         "What the vote of each training example adds to the probability that a label is as it is, on average over "
-        f"labels: its Shapley value, in percentage points. {_VOTE} Before and after: the mean of that probability."
+        f"labels: its Shapley value, in percentage points. {_VOTE} {compared(targets.LABELS)} Before and after: "
+        "the mean of that probability."
     ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its labels, so the others may agree with "

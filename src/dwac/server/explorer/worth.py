@@ -1,8 +1,8 @@
 """What each training example is worth for the rows of a page whose labels are known, given its edits.
 
 worths = Worths(explorer)
-listed(worths, session)           # who helps most, who harms most, and what removing each would change, exactly
-column(worths, session)           # (n,): the worth of all points, for the map
+listed(worths, session)           # the most and the least helpful, and what removing each would change, exactly
+column(worths, session)           # (n,): the relative worth of all points, for the map
 
 Found when a page first asks, and kept for the last edits. It takes seconds where many vote, so it runs without the lock
 of the explorer: other requests need not wait.
@@ -82,20 +82,20 @@ class Worths:
 
 
 def column(worths: Worths, session: str) -> NDArray[np.float32]:
-    """(n,): the worth of all points; NaN for rows of data and for voters that were removed."""
+    """(n,): the relative worth of all points; NaN for rows of data and for voters that were removed."""
     found, points = worths.of(session), worths.explorer.points
     values = np.full(len(points), np.nan, dtype="<f4")
-    values[points.references.index_of_ids.get_indexer(found.table.index)] = found.table["worth"]
+    values[points.references.index_of_ids.get_indexer(found.table.index)] = found.table["relative"]
     return values
 
 
 def listed(worths: Worths, session: str) -> dict[str, Any]:
-    """Who helps most and who harms most, and the mean probability or the squared error now and without each."""
+    """Who helps most and least within their class; the mean probability or squared error now and without each."""
     found = worths.of(session)
-    helps, harms = found.ends(SHOWN)
+    most, least = found.ends(SHOWN)
     return {
-        "helps": _rows(worths, session, found, helps),
-        "harms": _rows(worths, session, found, harms),
+        "most": _rows(worths, session, found, most),
+        "least": _rows(worths, session, found, least),
         "before": _shown(found, found.whole),
         "together": found.together,
         "harming": found.harming,
@@ -116,6 +116,7 @@ def _rows(worths: Worths, session: str, found: Worth, part: pd.DataFrame) -> lis
             "id": plain(name),
             "true": task.named(value),
             "worth": float(row["worth"]),
+            "relative": float(row["relative"]),
             "standard_error": plain(float(row["standard_error"])),
             "after": _shown(found, found.whole + row["if_removed"]),
         }

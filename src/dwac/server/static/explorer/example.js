@@ -64,7 +64,7 @@ function actions(app, answer) {
     answer.disc === null || answer.disc === undefined ? null : el("button", { type: "button", id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it"),
     answer.point === null ? null : ["Centre the map on it", () => app.map.goTo(...answer.xy)],
     shown("issues") && [app.task.words.issues, open("issues")],
-    shown("worth") && ["Examples that help and harm most", open("worth")],
+    shown("worth") && ["The most and the least helpful examples", open("worth")],
     shown("compare") && ["Where the models disagree", open("compare")],
     ["Copy a link to this view", app.copyLink],
     ["Export", open("export")],

@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import { SERIES, colourOf, css, ramp, shapeOf, sides } from "./colours.js";
 import { isDark, palette } from "./palette.js";
 import { NONE } from "./points.js";
-import { points as written, unitOf, worthOf } from "./worth.js";
+import { signed, worthOf } from "./worth.js";
 
 const SHAPES = ["o", "s", "^", "D", "v", "P", "X"];
 
@@ -51,13 +51,13 @@ async function column(app, place) {
   return scale(name, (i) => found.numbers[i], found.ends?.length ? [at(0), at(1)] : [at(0.02), at(0.98)], found.ends);
 }
 
-// Worth, with zero in the middle; rows of data have none.
+// Worth within a class, with its mean in the middle; rows of data have none.
 async function worth(app) {
   const values = await worthOf(app);
   const sizes = Array.from(values, Math.abs).filter((value) => !Number.isNaN(value)).sort((a, b) => a - b);
   const end = sizes[Math.floor(0.98 * (sizes.length - 1))] || 1e-6;
-  const ends = [`harms ≤ ${written(-end)}`, `≥ ${written(end)} helps`];
-  return { ...scale(`worth, in ${unitOf(app)}`, (i) => values[i], [-end, end], ends), voters: true, colour: (code) => sides(isDark(), SERIES)[code] };
+  const ends = [`helps less ≤ ${signed(-end)}`, `≥ ${signed(end)} helps more`];
+  return { ...scale("relative worth", (i) => values[i], [-end, end], ends), voters: true, colour: (code) => sides(isDark(), SERIES)[code] };
 }
 
 // The values of the menu "Colour by", each with its name.

@@ -1,4 +1,4 @@
-// What training examples are worth: who helps most, who harms most, and what removing each would change, exactly.
+// What training examples are worth: the most and the least helpful of their class, and what removing each would change, exactly.
 
 import { bytes, get } from "./api.js";
 import { chip } from "./chips.js";
@@ -15,7 +15,10 @@ export function points(value, digits = digitsOf([value])) {
   return Number(shown) === 0 ? "0" : `${value > 0 ? "+" : "\u2212"}${shown}`;
 }
 
-// Of all points, in their order; asked for once, and again after an edit.
+// A relative worth, in standard deviations, with its sign.
+export const signed = (value) => points(value / 100, 1);
+
+// Relative worth of all points, in their order; asked for once, and again after an edit.
 export async function worthOf(app) {
   if (!app.worth) $("status").textContent = "Weighing votes \u2026";
   app.worth ??= new Float32Array(await bytes("/explorer/worth/values"));
@@ -31,7 +34,7 @@ export async function showWorth(app) {
   const found = await get("/explorer/worth");
   fill(place, el("p", { class: "note" }, app.start.guide.worth), el("p", { data: { before: String(found.before) } }, summary(app, found)),
     el("p", { class: "buttons" }, el("button", { type: "button", id: "colour-worth", onclick: () => app.tried(app.setColour("worth")) }, "Colour the map by worth")),
-    part(app, "Help most", found.helps, found), part(app, found.harming ? "Harm most" : "Help least", found.harms, found));
+    part(app, "Most helpful", found.most, found), part(app, "Least helpful", found.least, found));
 }
 
 function summary(app, { n, judges, rows, harming, together, by_training: training }) {
@@ -45,13 +48,14 @@ function part(app, title, rows, { before }) {
   const digits = digitsOf(rows.map(({ worth }) => worth));
   const after = digitsOf(rows.map((row) => row.after - before));
   const percent = (value) => (100 * value).toFixed(after);
-  const heads = [["example"], ["worth", true], ["if removed", true], [""]];
+  const heads = [["example"], ["worth", true], ["relative", true], ["if removed", true], [""]];
   const error = ({ standard_error: e }) => (e === null ? null : `\u00b1 ${(200 * e).toFixed(digits)} (2 standard errors)`);
   return [el("h3", {}, title), el("div", { class: "wide" }, el("table", { class: "worth", "aria-label": `${title}, in ${unitOf(app)}` },
     el("thead", {}, el("tr", {}, heads.map(([name, number]) => (name ? el("th", { scope: "col", class: number ? "number" : null }, name) : el("td", {}))))),
     el("tbody", {}, rows.map((row) => el("tr", { data: { point: row.point } },
       el("td", {}, el("button", { type: "button", class: "link", onclick: () => app.choose(row.point, true) }, brief(row.id, 40)), " ", chip(app, row.true)),
       el("td", { class: "number", data: { worth: String(row.worth) }, title: error(row) }, points(row.worth, digits)),
+      el("td", { class: "number", data: { relative: String(row.relative) } }, signed(row.relative)),
       el("td", { class: "number", data: { after: String(row.after) } }, `${percent(before)} \u2192 ${percent(row.after)}\u00a0%`),
       el("td", {}, el("button", { type: "button", "aria-label": `Remove ${brief(row.id, 40)}`, onclick: () => app.remove(row.point) }, "Remove")))))))];
 }
