@@ -782,18 +782,16 @@ def test_cross_conformal_p_values_are_those_of_the_definition() -> None:
     np.testing.assert_allclose(whole.p_values(asked[:, :, 0]), by_definition(scores, folds, asked[:, :, 0]))
 
 
-def test_cross_conformal_sets_say_what_is_certain() -> None:
+def test_cross_conformal_sets_say_what_theory_has() -> None:
     calibration = CrossCalibration(np.arange(100.0), np.arange(100) % 5, table=np.arange(300.0).reshape(100, 3))
     assert calibration.guarantee(0.05) == pytest.approx(1 - 0.1 - min(2 * 0.8 / 21, 0.95 / 6))
     assert calibration.expected_sets(0.05).guarantee == calibration.guarantee(0.05)
-    assert f"at least {percent(calibration.guarantee(0.05))} is certain on average" in str(
-        calibration.expected_sets(0.05)
-    )
+    assert f"at least {percent(calibration.guarantee(0.05))} in theory" in str(calibration.expected_sets(0.05))
     few = CrossCalibration([0.1, 0.2, 0.3], [0, 1, 4])  # the others were forgotten
     assert few.guarantee(0.1) <= 1 - 2 * 0.1
 
 
-def test_what_is_certain_of_each_class_is_what_the_examples_of_the_worst_class_allow() -> None:
+def test_what_theory_has_for_each_class_is_what_the_examples_of_the_worst_class_allow() -> None:
     folds, labels = np.arange(200) % 5, np.arange(200) >= 186  # 186 examples of one class, 14 of the other
     all_together = CrossCalibration(np.arange(200.0), folds)
     by_class = CrossCalibration(np.arange(200.0), folds, labels.astype(int))

@@ -357,7 +357,7 @@ def test_cross_p_values_and_guarantee_are_those_of_cross_calibration() -> None:
     ours, theirs = CrossIntervalCalibration(scores, folds), CrossCalibration(scores, folds)
     np.testing.assert_array_equal(ours.p_values(asked), theirs.p_values(asked))
     assert ours.guarantee(0.1) == theirs.guarantee(0.1) == ours.expected(0.1).guarantee
-    assert f"at least {percent(ours.guarantee(0.1))} is certain on average" in str(ours.expected(0.1))
+    assert f"at least {percent(ours.guarantee(0.1))} in theory" in str(ours.expected(0.1))
     groups = np.where(np.arange(60) < 20, "a", "b")
     by_group, new = CrossIntervalCalibration(scores, folds, groups), ["a", "b"] * 10
     expected = [

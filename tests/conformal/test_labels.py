@@ -146,7 +146,7 @@ def test_expected_decisions_are_said_in_words() -> None:
     assert crossed.decided == decided
     assert crossed.guarantee is not None
     assert 0 < crossed.guarantee < 0.8
-    assert f"(at most {percent(1 - crossed.guarantee)} is certain)" in str(crossed)
+    assert f"(at most {percent(1 - crossed.guarantee)} in theory)" in str(crossed)
 
 
 # --- conformal risk control

@@ -236,7 +236,7 @@ def test_table_of_categories_alone_and_of_rare_labels_is_cross_fitted() -> None:
 
 @pytest.mark.slow
 def test_prediction_sets_of_small_tables_keep_their_coverage() -> None:
-    """About 1 - ε, more than is certain, over 8 tables of 100 rows; and typicality keeps to its law."""
+    """About 1 - ε, more than theory has, over 8 tables of 100 rows; and typicality keeps to its law."""
     covered, atypical = [], []
     for seed in range(8):
         (X, y), (new, truth) = table(100, seed=10 + seed), table(500, seed=50 + seed)

@@ -275,7 +275,7 @@ def test_an_infinite_interval_is_said(ends: tuple[float, float], words: str) -> 
 def test_a_weaker_guarantee_is_said() -> None:
     refs = ReferenceSet([[0.0], [1.0]], [0, 0], targets=[2.0, 4.0])
     e = one(refs, [[0.5]], intervals=[[[1.0, 5.0]]], guarantee=0.7876)
-    assert "about 90 % of examples like those of training, on average; at least 78.7 % is certain." in " ".join(
+    assert "about 90 % of examples like those of training, on average; at least 78.7 % in theory." in " ".join(
         e.sentences()
     )
     without = one(refs, [[0.5]])

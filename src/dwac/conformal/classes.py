@@ -189,9 +189,9 @@ class CrossCalibration(Calibration):
     """Cross-conformal calibration: every training example calibrates, scored by a model that left out its fold.
 
     p(x, k) = (1 + Σ_f #{i in fold f : η_i ≥ η_f(x, k)}) / (n + 1), where η_f are scores by the model without fold f.
-    For exchangeable data, sets {k : p(x, k) > ε} hold the true label with a probability of at least `guarantee`(ε),
-    a little below 1 - 2ε (Vovk 2015; Barber, Candès, Ramdas and Tibshirani 2021, theorem 4); in practice 1 - ε or more,
-    unless the models of the folds differ wildly.
+    For exchangeable data and models that know nothing of the fold that they left out, sets {k : p(x, k) > ε} hold the
+    true label with a probability of at least `guarantee`(ε), a little below 1 - 2ε (Vovk 2015; Barber, Candès, Ramdas
+    and Tibshirani 2021, theorem 4); about 1 - ε is measured. Whatever a model learns from all rows is outside it.
 
     Args:
         scores: (n,) η_i, the score of each example's true label by the model without its fold.
@@ -224,7 +224,7 @@ class CrossCalibration(Calibration):
     def guarantee(self, epsilon: float) -> float:
         """The coverage that sets at error rate ε have at least, on average over draws of the data.
 
-        If class-conditional, that of the worst class: a class of few examples is certain of less than all together.
+        If class-conditional, that of the worst class: a class of few examples is promised less than all together.
         """
         return min(cross_guarantee(epsilon, folds) for folds in self._folds_by_class)
 
@@ -292,7 +292,7 @@ class ExpectedSets:
     n_labels: int | None = None
     mean_size: float | None = None  # mean size of the calibration examples' sets; None if their scores are unknown
     full_share: float | None = None  # the share of these sets that hold every label
-    guarantee: float | None = None  # cross-conformal: the coverage that is certain on average; otherwise it is 1 - ε
+    guarantee: float | None = None  # cross-conformal: the least coverage in theory, on average; otherwise it is 1 - ε
 
     def __str__(self) -> str:
         low, high = self.coverage_range
@@ -302,7 +302,7 @@ class ExpectedSets:
             text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average"
             every = f" ({checks.percent(self.full_share, 0)} of the sets hold every label)"
             text += f"{every if self.full_share >= 0.005 else ''}, "
-        certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} is certain on average"
+        certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} in theory"
         return text + f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
 
 

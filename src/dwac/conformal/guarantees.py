@@ -45,7 +45,9 @@ def coverage_range(epsilon: float, n: int) -> tuple[float, float]:
 
 
 def cross_guarantee(epsilon: float, folds: NDArray[np.int64]) -> float:
-    """The coverage that cross-conformal sets have at least, on average over draws of the data.
+    """The coverage that cross-conformal sets have at least in theory, on average over draws of the data.
+
+    The theory is that of models which know nothing of the fold that they left out (`CrossCalibration`).
 
     1 - 2ε - min{2 (1 - 1/F) / (n/F + 1), (1 - F/n) / (F + 1)} for n examples in F folds (Vovk 2015; Barber, Candès,
     Ramdas and Tibshirani 2021, theorem 4). folds: (n,) the fold of each example; where p-values compare within

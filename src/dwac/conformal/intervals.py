@@ -131,7 +131,7 @@ class ExpectedIntervals:
     n_calibration: int  # in the smallest group, if by group
     by_group: bool
     coverage_range: tuple[float, float]
-    guarantee: float | None = None  # cross-conformal: the coverage that is certain on average; otherwise it is 1 - ε
+    guarantee: float | None = None  # cross-conformal: the least coverage in theory, on average; otherwise it is 1 - ε
 
     def __str__(self) -> str:
         low, high = self.coverage_range
@@ -139,7 +139,7 @@ class ExpectedIntervals:
         text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
         if self.n_calibration < (needed := smallest_calibration(self.epsilon)):
             return text + f"intervals are infinite; at least {needed:,} examples are needed"
-        certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} is certain on average"
+        certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} in theory"
         return text + f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
 
 

@@ -154,7 +154,8 @@ class LabelPrediction:
         """(n, L): 1 has the label, 0 has it not, -1 undecided (both or neither can be rejected at error rate ε).
 
         For exchangeable rows and each label, at most a share ε of those who have it gets a 0, and at most a share ε of
-        those who do not gets a 1. With folds, what is certain is a little more than 2ε (`CrossCalibration`).
+        those who do not gets a 1. With folds, about ε is measured; theory has a little more than 2ε
+        (`CrossCalibration`).
         """
         epsilon = checks.epsilon(epsilon)
         _warn_if_rare(self.n_yes, self.n_no, epsilon, self.labels)
@@ -170,7 +171,7 @@ class ExpectedDecisions:
     n_labels: int
     decided: float  # the share of the calibration rows' labels on which there is a decision
     rare: tuple[Any, ...]  # labels that too few calibration rows have, or lack, to be ruled out, or in
-    guarantee: float | None = None  # with folds: 1 - the share of wrong decisions that is certain; otherwise 1 - ε
+    guarantee: float | None = None  # with folds: 1 - the most wrong decisions in theory; otherwise 1 - ε
 
     def __str__(self) -> str:
         text = f"{self.n_calibration:,} calibration examples: at epsilon={self.epsilon:g} expect a decision on "
@@ -178,7 +179,7 @@ class ExpectedDecisions:
         text += f"wrong for at most {checks.percent(self.epsilon)} of those who "
         text += "have it, and of those who do not"
         if self.guarantee is not None:
-            text += f" (at most {checks.percent(1 - self.guarantee)} is certain)"
+            text += f" (at most {checks.percent(1 - self.guarantee)} in theory)"
         if self.rare:
             needed, few = smallest_calibration(self.epsilon), checks.listed(self.rare)
             text += f"; fewer than {needed} examples have or lack {few}, so that these are often undecided"

@@ -95,7 +95,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             paper; the guarantee of prediction sets is then slightly too optimistic.
         cross_fit: for tables of few rows. Ten small networks train together, each without one of five folds of the
             rows; those that left a row out choose scales, calibrate and judge its label. Every row trains and votes.
-            Prediction sets then have the guarantee of cross-conformal prediction, `expected_sets(epsilon).guarantee`.
+            Prediction sets are then measured to miss about a share ε; `expected_sets(epsilon).guarantee` is what the
+            theory of cross-conformal prediction gives, for models that know nothing of the rows that they left out.
             "auto": with fewer than 4,000 rows, unless a setting says how to train, such as `epochs`.
         nonconformity: what makes a label fit badly: a low "probability", which gives the smallest prediction sets, or
             low "weights", as in the paper, where credibility also falls on rows unlike any other. "auto": probability.
@@ -103,7 +104,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         ordered: whether the labels have an order: True for that in which they sort, "auto" for an ordered pandas
             Categorical. Prediction sets are then intervals, and the loss counts how far off a prediction is (ranked
             probability score).
-        class_conditional: calibrate each class separately, so that the guarantee holds within each class.
+        class_conditional: calibrate each class separately, so that sets miss a share ε within each class.
         class_weight: a dict of weights by label, or "balanced". An example of a class with weight 2 counts twice, in
             the loss and in the vote.
         rescale: after training, fit the scale of the embeddings to the validation rows, for calibrated probabilities.
@@ -397,12 +398,12 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         """(n, K): prediction sets, which miss the true label with probability at most `epsilon`.
 
         This holds on average over draws of the data, for new rows like those of fit, if calibration has its own rows.
-        (A cross-fitted model has none: what is certain there is `expected_sets(epsilon).guarantee`.) A row whose label
-        `fit` never saw is a miss; if such rows are more frequent than ε, no sets can do better.
+        (Of a cross-fitted model it is measured, not proved; theory has `expected_sets(epsilon).guarantee`.) A row
+        whose label `fit` never saw is a miss; if such rows are more frequent than ε, no sets can do better.
         `expected_sets` says what to expect.
 
         Of several labels, (n, L): sets that miss at most a share `epsilon` of a row's labels, on average. (Those of a
-        cross-fitted model did so on its own rows, each judged by networks that left it out; nothing is certain there.)
+        cross-fitted model did so on its own rows, each judged by networks that left it out; nothing is proved there.)
 
         as_labels: a list of the labels in each row's set instead, most often just one. as_frame: a DataFrame with a
         column for each class and the index of X; with as_labels, a Series of lists.

@@ -277,9 +277,9 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         """(n, 2), or (n, T, 2): lower and upper ends of intervals, which miss the truth with probability ≤ `epsilon`.
 
         Quantiles of the votes, at tails that the calibration rows have shown to be safe. The guarantee holds on average
-        over draws of the data, for new rows like those of fit, and for each of several numbers alone. (A cross-fitted
-        model's is `expected_intervals(epsilon).guarantee`.) With too few calibration rows, and for rows that cannot be
-        read, intervals are infinite.
+        over draws of the data, for new rows like those of fit, and for each of several numbers alone. (Of a
+        cross-fitted model this is measured, not proved; theory has `expected_intervals(epsilon).guarantee`.) With too
+        few calibration rows, and for rows that cannot be read, intervals are infinite.
 
         groups: (n,) the groups of the rows, where fit was given groups: the guarantee then holds within each.
         as_frame: a DataFrame with the columns low and high, for each of several numbers, and the index of X.
@@ -468,6 +468,6 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         return found
 
     def _guarantee(self, epsilon: float) -> float:
-        """The coverage of intervals that is certain on average."""
-        certain = self.expected_intervals(epsilon).guarantee
-        return 1 - epsilon if certain is None else certain
+        """The coverage that intervals have at least in theory, on average."""
+        least = self.expected_intervals(epsilon).guarantee
+        return 1 - epsilon if least is None else least

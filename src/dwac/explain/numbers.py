@@ -85,7 +85,7 @@ class NumberExplanation(VoteExplanation):
     prediction: Any  # a number, or one for each name
     interval: Any = None  # (low, high), which may be infinite; None without calibration rows
     epsilon: float | None = None  # the share of intervals that may miss the true number
-    guarantee: float | None = None  # the coverage that is certain on average: 1 - ε, or less if cross-fitted
+    guarantee: float | None = None  # the least coverage in theory, on average: 1 - ε, or less if cross-fitted
     names: tuple[Any, ...] = (None,)  # of the numbers
     average: str = "mean"  # of the votes, which is the prediction
     _numerals: tuple[Numerals, ...] = field(default=(), repr=False)
@@ -280,12 +280,12 @@ class NumberExplanation(VoteExplanation):
             return [f"There are too few calibration examples for an interval at {coverage(1 - self.epsilon)}."]
         alone = "" if self._single else ", each number taken alone"
         if self.guarantee is None or self.guarantee >= 1 - self.epsilon:
-            least, certain = "at least ", ""
+            least, theory = "at least ", ""
         else:
-            least, certain = "about ", f"; at least {coverage(self.guarantee)} is certain"
+            least, theory = "about ", f"; at least {coverage(self.guarantee)} in theory"
         return [
             f"Such intervals hold the true number of {least}{coverage(1 - self.epsilon)} of examples like those of "
-            f"training, on average{alone}{certain}."
+            f"training, on average{alone}{theory}."
         ]
 
     def _spread_sentence(self) -> str:
@@ -376,7 +376,7 @@ def explain_numbers(
         references, queries, k, typicality, records, private, shown, alike, agreement: as for `explain`.
         descriptions: what sets each group of `in_groups(references)` apart, in words.
         intervals: (n, T, 2) intervals with error rate `epsilon`, ±inf allowed.
-        guarantee: the coverage of intervals that is certain on average; by default 1 - ε.
+        guarantee: the least coverage of intervals in theory, on average; by default 1 - ε.
         names: (T,) of the numbers. single: whether answers are numbers, not tuples; by default if there is only one.
         average: "mean" or "median" of the votes, which is the prediction.
 

@@ -46,7 +46,7 @@ def class_story(found: ClassFindings, k: int, n_cases: int, by: str | None) -> l
         ("map", "Quality: the map", None if found.private else _map(found)),
         ("groups", "Typical and strange groups", _groups(found)),
         ("calibration", "Trust: calibration of probabilities", _calibration(found)),
-        ("coverage", "Trust: prediction sets with guaranteed coverage", _sets(found)),
+        ("coverage", "Trust: prediction sets and their coverage", _sets(found)),
         ("typicality", "Trust: unfamiliar data", typicality(found)),
         ("cases", "Cases: explained predictions", explained),
         ("worth", "Cases: the most and the least helpful training examples", worth_section(found, by)),
@@ -204,8 +204,7 @@ def _sets(found: ClassFindings) -> Html | None:
         )
         for row in asked.to_dict("records")
     ]
-    promised = "asked for" if found.clf.cross_fitted_ else "guaranteed"
-    head = ("allowed error rate ε", promised, "coverage", "labels per set", "one label", "no label")
+    head = ("allowed error rate ε", "asked for", "coverage", "labels per set", "one label", "no label")
     n = found.count(len(found.clf.calibration_y_))
     what = (
         "Instead of one label, the model can give a set of labels that misses the true one no more often than the "
@@ -215,11 +214,11 @@ def _sets(found: ClassFindings) -> Html | None:
     if found.clf.cross_fitted_:
         least = found.clf.expected_sets(_USUAL).guarantee
         what += (
-            " As every training example calibrates, judged by networks that left it out, the error rate is about ε, "
-            f"and certain to be at most {percent(1 - (least or 0))} at ε = {_USUAL:g}."
+            " As every training example calibrates, judged by networks that left it out, the error rate is about ε. "
+            f"This is measured, not proved; theory has at most {percent(1 - (least or 0))} at ε = {_USUAL:g}."
         )
     alt = "Coverage, mean set size, and shares of sets with one, several and no labels, against the allowed error rate"
-    caption = f"Coverage is as {promised} if the solid line is on or above the dashed one, up to chance."
+    caption = "Coverage is as asked for if the solid line is on or above the dashed one, up to chance."
     outcome = table(head, body, caption="Prediction sets on the test examples", numbers=range(6))
     figures = [plots.alone(painter, 2.75, 2.6) for painter in plots.set_panels(curve)]
     return joined((tag("p", what), outcome, _covered(found), figure(figures, alt, caption)))

@@ -41,7 +41,7 @@ def number_story(found: NumberFindings, k: int, n_cases: int, by: str | None) ->
         ("summary", "Summary", summary_page(number_summary(found))),
         ("quality", "Quality: how far off it is", joined((tiles(_headline(found)), _errors(found)))),
         ("groups", "Typical and strange groups", _groups(found)),
-        ("intervals", "Trust: intervals with guaranteed coverage", _intervals(found)),
+        ("intervals", "Trust: intervals and their coverage", _intervals(found)),
         ("quantiles", "Trust: quantiles", _quantiles(found)),
         ("typicality", "Trust: unfamiliar data", _unusual(found)),
         ("cases", "Cases: explained predictions", explained),
@@ -183,9 +183,8 @@ def _intervals(found: NumberFindings) -> Html | None:
         widths = [amount(metrics.interval_widths(ends[:, t]).median) for t in range(len(found.names))]
         covered = percent(metrics.interval_coverage(found.truth, ends))
         rows.append((f"{epsilon:g}", percent(1 - epsilon), covered, *by_chance, *widths))
-    promised = "asked for" if found.clf.cross_fitted_ else "guaranteed"
     each = ["median width"] if len(found.names) == 1 else [f"median width of {name}" for name in found.names]
-    head = ("allowed error rate ε", promised, "coverage", "chance gives", *each)
+    head = ("allowed error rate ε", "asked for", "coverage", "chance gives", *each)
     n = found.count(len(found.clf.calibration_y_))
     what = (
         "Instead of one number, the model can give an interval that misses the true one no more often than the error "
@@ -195,8 +194,9 @@ def _intervals(found: NumberFindings) -> Html | None:
     if found.clf.cross_fitted_:
         least = found.clf.expected_intervals(found.result.epsilon).guarantee
         what += (
-            " As every training example calibrates, judged by networks that left it out, the error rate is about ε, "
-            f"and certain to be at most {percent(1 - (least or 0))} at ε = {found.result.epsilon:g}."
+            " As every training example calibrates, judged by networks that left it out, the error rate is about ε. "
+            f"This is measured, not proved; theory has at most {percent(1 - (least or 0))} at "
+            f"ε = {found.result.epsilon:g}."
         )
     return joined(
         (tag("p", what), table(head, rows, caption="Intervals on the test examples", numbers=range(len(head))))

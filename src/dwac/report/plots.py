@@ -24,7 +24,7 @@ Painter = Callable[[Any], None]  # draws on a panel
 _BINS = 10
 _POINTS = 4000  # drawn, at most
 _LONG = 20  # characters of a name of which a phone shows no two side by side
-_GUIDE = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # what is ideal or guaranteed
+_GUIDE = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # what is ideal or asked for
 
 
 def alone(painter: Painter, width: float = 3.3, height: float = 2.8) -> Any:
@@ -168,7 +168,7 @@ def set_panels(curve: pd.DataFrame) -> list[Painter]:
     epsilon = curve["epsilon"]
 
     def covered(panel: Any) -> None:
-        panel.plot(epsilon, 1 - epsilon, label="guaranteed", **_GUIDE)
+        panel.plot(epsilon, 1 - epsilon, label="asked for", **_GUIDE)
         panel.plot(epsilon, curve["coverage"], label="measured", **_thin(0))
         tidy(panel, title="coverage", x="allowed error rate ε", y="share")
 

@@ -41,7 +41,7 @@ def label_story(found: LabelFindings, k: int, n_cases: int, by: str | None) -> l
         ("quality", "Quality: how often it is right", joined((tiles(_headline(found)), _labels(found), _roc(found)))),
         ("groups", "Typical and strange groups", _groups(found)),
         ("calibration", "Trust: calibration of probabilities", _probabilities(found)),
-        ("coverage", "Trust: decisions and sets with guarantees", _sets(found)),
+        ("coverage", "Trust: decisions and sets, and their errors", _sets(found)),
         ("typicality", "Trust: unfamiliar data", typicality(found)),
         ("cases", "Cases: explained predictions", explained),
         ("worth", "Cases: the most and the least helpful training examples", worth_section(found, by)),
@@ -217,13 +217,16 @@ def _sets(found: LabelFindings) -> Html | None:
         "labels per set",
     )
     what = (
-        "Two kinds of answers have guarantees. A decision on each label, yes, no or undecided: among those who have "
-        "it, at most a share ε is told no, and among those who lack it, at most a share ε yes. And a set of labels "
-        "that misses at most a share ε of an example's labels on average. A smaller ε is safer, and "
+        "Two kinds of answers keep to an error rate ε. A decision on each label, yes, no or undecided: among those who "
+        "have it, at most a share ε is told no, and among those who lack it, at most a share ε yes. And a set of "
+        "labels that misses at most a share ε of an example's labels on average. A smaller ε is safer, and "
         "leaves more undecided."
     )
     if found.clf.cross_fitted_:
-        what += " As every training example calibrates, judged by networks that left it out, these shares are about ε."
+        what += (
+            " As every training example calibrates, judged by networks that left it out, these shares are about ε. "
+            "This is measured, not proved."
+        )
     return joined((tag("p", what), table(head, rows, caption="On the test examples", numbers=range(len(head)))))
 
 

@@ -28,7 +28,7 @@ LEADS = {
 LIMITS = (
     "The results hold for these test examples. They apply to new examples from the same source; data from other times, "
     "places or instruments need a new test.",
-    "The coverage of prediction sets is guaranteed on average, not for every example, and not for other kinds of data.",
+    "The coverage of prediction sets is an average: it does not hold for every example, or for other kinds of data.",
     "The votes show which training examples the model relied on. They do not show causes in the real world.",
 )
 _NO_MAP = "Neither a map nor a list of labels to check is part of a report on {}; `dwac explore` shows the map."
@@ -172,7 +172,7 @@ def log_loss(found: ClassFindings) -> str:
 
 
 def coverage(found: ClassFindings) -> str:
-    """Whether prediction sets have the guaranteed coverage."""
+    """Whether prediction sets have the coverage that was asked for."""
     return _covered(found, "Prediction sets", "the true label", "sets could be smaller", _by_class(found))
 
 
@@ -200,7 +200,7 @@ def _covered(found: Findings, what: str, truth: str, wasted: str, more: str = ""
 
 
 def interval_coverage(found: Findings) -> str:
-    """Whether intervals have the guaranteed coverage."""
+    """Whether intervals have the coverage that was asked for."""
     return _covered(found, "Intervals", "the true number", "intervals could be narrower")
 
 

@@ -134,7 +134,7 @@ def train(
     class_conditional: Annotated[
         bool,
         typer.Option(
-            "--class-conditional", help="Calibrate each class separately: sets keep their promise in every class."
+            "--class-conditional", help="Calibrate each class separately: sets miss a share ε within each class."
         ),
     ] = False,
     class_weight: Annotated[

@@ -115,7 +115,7 @@ class WhyNumber(Trusted):
     prediction: float
     interval: Ends | None = Field(description="Lower and upper end; null without calibration rows.")
     epsilon: float | None
-    guarantee: float | None = Field(description="The coverage that is certain on average.")
+    guarantee: float | None = Field(description="The least coverage in theory, on average.")
     names: list[Any]
     average: Literal["mean", "median"]
     quantiles: dict[str, float] | None = Field(description="Of the votes, by level.")

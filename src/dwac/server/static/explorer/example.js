@@ -106,10 +106,10 @@ const listOf = (rows) => el("dl", { class: "facts" }, rows.map(([name, value, me
 function numberFacts(app, { explanation: e, sentences }) {
   const guide = app.start.guide;
   const { prediction, interval } = numberOf(app, e);
-  const certain = e.guarantee !== null && e.guarantee < 1 - e.epsilon - 1e-9 ? ` Certain is that at least ${percent(e.guarantee)} hold it.` : "";
+  const theory = e.guarantee !== null && e.guarantee < 1 - e.epsilon - 1e-9 ? ` In theory at least ${percent(e.guarantee)} hold it.` : "";
   const rows = [
     ["Prediction", el("b", { data: { number: "prediction", value: String(prediction) }, title: String(prediction) }, `${e.private ? "about " : ""}${numeral(prediction)}`), e.average === "median" ? "The number with half of the votes on either side." : guide.prediction],
-    ...(interval ? [[`Interval at ε = ${e.epsilon}`, el("b", {}, ends(interval)), guide.interval + certain]] : []),
+    ...(interval ? [[`Interval at ε = ${e.epsilon}`, el("b", {}, ends(interval)), guide.interval + theory]] : []),
     ["Typicality", typicalityOf(e), guide.typicality],
   ];
   return [tiles(rows), el("details", { id: "sentences", class: "opened", open: $("sentences")?.open }, el("summary", {}, "In words"),
