@@ -9,6 +9,8 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+from dwac.training import progress
+
 # Small tensors gain nothing from more threads, and two processes share two cores.
 torch.set_num_threads(1)
 # A process started in the background ignores Ctrl-C; tests press it.
@@ -26,6 +28,9 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("test")
+
+# Work that takes long says so after half a minute: not here, where nobody knows how busy the machine is.
+progress.EVERY = 3600.0
 
 
 @pytest.hookimpl(tryfirst=True)

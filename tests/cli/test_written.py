@@ -6,6 +6,7 @@ import logging
 import threading
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -218,9 +219,10 @@ def test_work_of_unknown_length_says_that_it_goes_on(monkeypatch: pytest.MonkeyP
         def flush(self) -> None: ...
 
     monkeypatch.setattr(progress, "EVERY", 0.001)
+    monkeypatch.setattr("dwac.cli.output.time", SimpleNamespace(perf_counter=lambda: 0.0))
     monkeypatch.setattr("sys.stderr", Errors())
     with at_work("condensing 20 voters"):
-        assert said.wait(60)
+        assert said.wait(600)
     assert lines[0] == "condensing 20 voters: at work for 1 second; Ctrl-C stops\n"
     assert threading.active_count() == before
 

@@ -326,7 +326,9 @@ def sheet() -> Iterator[Any]:
         pytest.skip(why)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=["--disable-gpu"])
-        yield chromium.new_page()
+        page = chromium.new_page()
+        page.set_default_timeout(600_000)  # only what hangs fails
+        yield page
         chromium.close()
 
 

@@ -23,7 +23,7 @@ from dwac import DWACClassifier, ReferenceSet
 from dwac.cli.app import app
 from dwac.conformal import label_sets
 from dwac.server.explorer import Explorer, explorer_app
-from tests.server.client import Client, served
+from tests.server.client import HANG, Client, served
 from tests.server.test_server import DIGITS, TOKEN, fitted, people
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
@@ -122,6 +122,7 @@ class Visit:
 def visit(browser: Any, explorer: Explorer, **look: Any) -> Iterator[Visit]:
     with served(explorer_app(explorer, token=TOKEN)) as client:
         context = browser.new_context(**{"viewport": WIDE, "color_scheme": "light", **look})
+        context.set_default_timeout(1000 * HANG)
         page = context.new_page()
         visited = Visit(page, explorer, client.port)
         page.on("request", lambda request: visited.requests.append(request.url))
@@ -496,6 +497,7 @@ def test_hostile_text_stays_text(browser: Any, explorers: dict[str, Explorer]) -
 def test_without_its_token_the_page_asks_for_it(browser: Any, explorers: dict[str, Explorer]) -> None:
     with served(explorer_app(explorers["text"], token=TOKEN)) as client:
         page = browser.new_page()
+        page.set_default_timeout(1000 * HANG)
         page.goto(f"http://127.0.0.1:{client.port}/")
         page.fill("#secret", TOKEN)
         page.click("#token button")
@@ -572,6 +574,7 @@ def test_everything_has_contrast_and_a_name(
 
 def test_the_checks_of_contrast_and_names_can_fail(browser: Any) -> None:
     page = browser.new_page()
+    page.set_default_timeout(1000 * HANG)
     named = '<label>x <input></label><input aria-label="y"><label>z<select><option>a</option></select></label>'
     page.set_content(f'<p style="color:#999">pale</p><button></button><select><option>a</option></select>{named}')
     assert len(page.evaluate(_CONTRAST)) == 1
@@ -700,12 +703,11 @@ def test_points_can_be_coloured_by_anything_and_the_legend_says_what(
         wanted = ["label", "prediction", "typicality", "credibility", "error", "worth", *PEOPLE.columns]
         assert names == wanted
         legends = set()
-        for value, _ in choices:
+        for value, name in choices:
             page.select_option("#colour", value)
-            seen.wait(f"location.hash.includes('colour=') || {json.dumps(value)} === 'label'")
-            seen.page.wait_for_timeout(50)
-            if value == "worth":  # takes longer
-                seen.wait("window.explorer.map.options.paint.voters")
+            paint = "window.explorer.map.options.paint"
+            painted = json.dumps(name if value.startswith("column:") else value)
+            seen.wait(f"{paint}.voters" if value == "worth" else f"{paint}.name === {painted}")
             legends.add((page.locator("#legend").get_attribute("aria-label"), page.locator("#legend").inner_text()))
         assert len(legends) >= len(choices) - 1  # label and prediction have the same names
         page.evaluate("window.explorer.setColour('credibility')")

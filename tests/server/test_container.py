@@ -17,7 +17,7 @@ import yaml
 
 from dwac.cli.app import command as dwac_command
 from dwac.server import api
-from tests.server.client import Client
+from tests.server.client import HANG, Client
 from tests.server.test_server import DWAC, TOKEN
 from tests.server.test_workers import folder as folder  # the fixture
 
@@ -108,7 +108,7 @@ def test_the_command_of_the_container_serves_and_its_health_check_knows(folder: 
     assert json.loads(the("ENTRYPOINT")) == ["dwac"]
     check = [sys.executable, *(word.replace("8000", port) for word in healthcheck()[1:])]
     assert healthcheck()[0] == "python"
-    assert subprocess.run(check, capture_output=True, timeout=60).returncode != 0
+    assert subprocess.run(check, capture_output=True, timeout=HANG).returncode != 0
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DWAC_TOKEN": TOKEN}
     process = subprocess.Popen(
         [DWAC, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -116,11 +116,11 @@ def test_the_command_of_the_container_serves_and_its_health_check_knows(folder: 
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Serving")
-        assert subprocess.run(check, capture_output=True, timeout=60).returncode == 0
+        assert subprocess.run(check, capture_output=True, timeout=HANG).returncode == 0
         answer = Client(int(port)).get("/v1/monitor", authorization=f"Bearer {TOKEN}")
         assert answer.json["rows"] == 0
         process.send_signal(getattr(signal, the("STOPSIGNAL")))
-        assert process.wait(30) == 0
+        assert process.wait(HANG) == 0
     finally:
         process.kill()
         process.communicate()

@@ -760,7 +760,7 @@ def test_the_command_serves_the_page_until_it_is_stopped(table: DWACClassifier, 
         assert (start["title"], start["n_data"]) == ("people", 60)
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=600) == 0
         process.communicate()
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from dwac import DWACClassifier
 from dwac.errors import ProcessError
 from dwac.server.workers import Plan, Supervisor, _work, _Worker
 from tests.monitoring.test_monitor import QUICK, old, people
-from tests.server.client import Client
+from tests.server.client import HANG, Client, until
 from tests.server.test_monitor import rows_of
 from tests.server.test_server import DWAC
 
@@ -30,13 +29,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (
         DWACClassifier(**QUICK, calibration_size=80).fit(X, old(X)).save(tmp_path_factory.mktemp("workers") / "model")
     )
-
-
-def until(true: Any, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def workers_of(process: Any) -> list[psutil.Process]:
@@ -65,12 +57,12 @@ def test_workers_share_a_port_add_up_their_rows_and_end_together(folder: Path, t
         assert len(children) == 2
         for place in range(12):
             assert client.post("/v1/predict", {"rows": rows_of(people(5, place))}).status == 200
-        until(lambda: client.get("/v1/monitor").json["rows"] == 60, 30)  # whichever of them answers
-        until(lambda: 'path="/v1/predict",status="200"} 12\n' in client.get("/v1/metrics").body.decode(), 30)
+        until(lambda: client.get("/v1/monitor").json["rows"] == 60)  # whichever of them answers
+        until(lambda: 'path="/v1/predict",status="200"} 12\n' in client.get("/v1/metrics").body.decode())
         assert client.get("/v1/monitor").json["workers"] == 2
         assert client.get("/v1/health/ready").json == {"status": "ready"}
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
-        assert process.wait(30) == 0
+        assert process.wait(HANG) == 0
         assert not any(child.is_running() for child in children)
     finally:
         process.kill()

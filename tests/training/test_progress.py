@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from dwac.training import progress
 from dwac.training.progress import Pace, duration, logger, progress_bar, rows_bar
 
 
@@ -15,6 +16,11 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture(autouse=True)
+def _every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY", 30.0)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

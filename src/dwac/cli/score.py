@@ -18,8 +18,8 @@ from dwac.scoring.engines import engine
 from dwac.scoring.pieces import Done
 from dwac.scoring.run import Run, default_workers, prepare
 from dwac.scoring.task import UNREADABLE
+from dwac.training import progress as pace
 
-_EVERY = 30.0  # seconds between lines of progress where there is no terminal
 _NAMED = 5  # pieces that failed whose reasons are shown
 
 
@@ -124,10 +124,10 @@ def _shown(run: Run, results: Iterator[Done], console: Console) -> Iterator[Done
         if not estimated:
             estimated = True
             whole = (now - began) * total / finished
-            if whole > _EVERY:
+            if whole > pace.EVERY:
                 hint = "Ctrl-C stops, and the same command goes on from there"
                 console.print(f"scoring takes about {duration(whole)}; {hint}", highlight=False, soft_wrap=True)
-        if now - last >= _EVERY:
+        if now - last >= pace.EVERY:
             last = now
             left = (now - began) * (total - finished) / finished
             rate = run.summary.rows / (now - began)

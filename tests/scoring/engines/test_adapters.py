@@ -102,7 +102,7 @@ def test_dask_answers_as_score_does(engine_model: Path, rows: Path, dask_cluster
     from distributed import Client
 
     scorer = scoring.dask(engine_model, **OPTIONS)
-    with Client(dask_cluster, timeout=60):
+    with Client(dask_cluster, timeout=600):
         frame = dd.read_parquet(rows).map_partitions(scorer, meta=scorer.meta).compute()
     assert_as_score_answers(pa.Table.from_pandas(frame, preserve_index=False).to_pylist(), engine_model)
 
