@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -86,9 +87,25 @@ def test_the_example_stands_above_those_who_voted() -> None:
     assert lines[place - 1].split()[:4] == ["share", "label", "id", "distance"]
     assert [line.split()[3] for line in lines[place + 1 : place + 4]] == ["ann", "bob", "eve"]
     page = one().to_html()
+    assert page.index("this example") < page.index('<th scope="col">ann')
+    few = {"records": RECORDS[COLUMNS[:4]], "shown": [{"record": dict.fromkeys(COLUMNS[:4], 1)}]}
+    page = one(**few).to_html()
     assert page.index("this example") < page.index("ann")
     assert page.count('<tr class="dwac-example">') == 1
-    assert "this example" not in one().to_html(example=False)
+    for shown in ({}, few):
+        assert "this example" not in one(**shown).to_html(example=False)
+
+
+def test_many_columns_of_a_page_are_lines_and_few_records_beside_each_other() -> None:
+    page = one().to_html()
+    names = re.findall(r'<th scope="row">(.*?)</th>', page)
+    assert names == list(COLUMNS)
+    assert [html.count("<td") for html in re.findall(r"<tr><th scope=\"row\">.*?</tr>", page)] == [4] * 30
+    assert "@media print" in page
+    records = pd.DataFrame({name: range(20) for name in COLUMNS})
+    many = explain(ReferenceSet(np.arange(20.0)[:, None], [0, 1] * 10), [[0.5]], k=20, records=records)[0].to_html()
+    assert all(line.count("<td") <= 6 for line in re.findall(r"<tr>.*?</tr>", many))
+    assert len(re.findall(r'<th scope="row">', many)) == 30 * 4
 
 
 def test_shares_are_percentages_everywhere() -> None:
@@ -143,7 +160,9 @@ def test_a_record_may_have_columns_of_our_names() -> None:
         number = explain_numbers(refs, [[0.1, 0.0]], k=k, records=records, shown=mine)[0]
         for each in (e, number):
             assert "record.share" in each.to_frame()
-            assert each.to_html().count("7777") == 8
+            page = each.to_html()
+            assert page.count("7777") == 8 * page.count('<table class="dwac-records')
+            assert "7777" in page
             assert "7777" in each.to_text(300)
 
 

@@ -23,6 +23,8 @@ from dwac import DWACClassifier, ReferenceSet
 from dwac.cli.app import app
 from dwac.conformal import label_sets
 from dwac.server.explorer import Explorer, explorer_app
+from tests.explain.test_printing import crowd as crowded
+from tests.explain.test_printing import one
 from tests.server.client import HANG, Client, served
 from tests.server.test_server import DIGITS, TOKEN, fitted, people
 
@@ -156,6 +158,14 @@ def explorers(table: DWACClassifier) -> dict[str, Explorer]:
         "image": Explorer.of(digits, DIGITS.images[400:500], DIGITS.target[400:500], title="digits"),
         "text": Explorer.of(texts, ["a red plum", "some green pear", HOSTILE], title="fruit"),
     }
+
+
+@pytest.fixture(scope="module")
+def named_images() -> Explorer:
+    ids = [f"scans/patient-{i:06}/left_side_of_the_image.png" for i in range(140)]
+    clf = DWACClassifier(epochs=2, random_state=0, device="cpu", verbose=False)
+    clf.fit(DIGITS.images[:120], DIGITS.target[:120], ids=ids[:120])
+    return Explorer.of(clf, DIGITS.images[120:140], ids=ids[120:])
 
 
 def edit_query(seen: Visit, kind: str) -> None:
@@ -595,6 +605,30 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
         controls = "[...document.querySelectorAll('button:not(.link), select, input')]"
         small = f"{controls}.filter((n) => n.checkVisibility() && n.getBoundingClientRect().height < 20).length"
         assert seen.page.evaluate(small) == 0
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_an_explanation_with_many_columns_fits_the_screen_and_paper(browser: Any, groups: bool) -> None:
+    e = crowded(["column 7 of the table at least 12, column 3 of the table at most 4"]) if groups else one()
+    page = browser.new_page(viewport=WIDE)
+    page.set_content(e.to_html())
+    beyond = "[...document.querySelectorAll('.dwac-wide')].filter((n) => n.scrollWidth > n.clientWidth).length"
+    assert page.locator("th[scope=row]").count() >= 30
+    assert page.evaluate(beyond) == 0
+    page.set_viewport_size({"width": 688, "height": 1017})  # A4 less its margins
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 688
+    assert page.evaluate(beyond) == 0
+    page.close()
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE])
+def test_long_ids_of_images_stay_below_their_images(browser: Any, named_images: Explorer, viewport: Any) -> None:
+    with visit(browser, named_images, viewport=viewport) as seen:
+        seen.choose(named_images.points.n_training + 1)
+        seen.page.wait_for_selector(".strip figure, #groups img")
+        beyond = ".filter((n) => n.scrollWidth > n.clientWidth + 1).map((n) => n.textContent)"
+        assert seen.page.evaluate(f"[...document.querySelectorAll('.strip figure, #groups li')]{beyond}") == []
 
 
 def test_the_theme_can_be_turned(browser: Any, explorers: dict[str, Explorer]) -> None:

@@ -34,6 +34,8 @@ from dwac.metrics import Agreement
 
 _OWN = ("id", "label", "weight", "log_weight", "share", "size", "distance", "examples", "most alike", "group")
 HALF = 0.5  # of the vote: who holds it explains the prediction
+_BESIDE = 4  # columns of a record that fit beside the votes on a page
+_ABREAST = 6  # records that fit beside each other
 EXAMPLE = "this example"  # its own row among those of the voters
 STRANGE = 0.05  # typicality up to which an example is called unlike the training data
 
@@ -322,11 +324,25 @@ class VoteExplanation:
         beside = len(mine) > 0 and kind_of(self.record) == "table"
         words = "" if not example or beside else attention(self.attention) if self.attention else shown(self.record)
         words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self._printed(again=example))
-        head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in columns)
-        body = self._rows_html(mine[columns], ' class="dwac-example"') if beside else ""
-        body += self._rows_html(frame[columns], "")
-        table = f'<div class="dwac-wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        return f'<div class="dwac-explanation">{STYLE}{words}{"" if self.unreadable else table}</div>'
+        apart = columns[own:] if len(columns) - own > _BESIDE else []
+        columns = columns[:own] if apart else columns
+        body = self._rows_html(mine[columns], ' class="dwac-example"') if beside and not apart else ""
+        tables = _table_html("", columns, body + self._rows_html(frame[columns], ""))
+        for start in range(0, len(frame), _ABREAST) if apart else ():
+            tables += self._records_html(frame.iloc[start : start + _ABREAST], mine if beside else mine[:0], apart)
+        return f'<div class="dwac-explanation">{STYLE}{words}{"" if self.unreadable else tables}</div>'
+
+    def _records_html(self, frame: pd.DataFrame, mine: pd.DataFrame, columns: Sequence[Any]) -> str:
+        """The records of a few voters side by side, a line per column: many columns do not fit beside each other."""
+        who = next(name for name in ("most alike", "id", *frame.columns) if name in frame)
+        cells = pd.concat([mine[columns].astype(object), frame[columns].astype(object)])
+        body = "".join(
+            f'<tr><th scope="row">{html.escape(str(name))}</th>'
+            f"{''.join(cell('', value, self.private) for value in cells[name])}</tr>"
+            for name in columns
+        )
+        kind = f' class="dwac-records{" dwac-example" * len(mine)}"'
+        return _table_html(kind, ["", *[EXAMPLE] * len(mine), *frame[who]], body)
 
     def _rows_html(self, frame: pd.DataFrame, kind: str) -> str:
         names = [str(name) for name in frame.columns]
@@ -337,6 +353,11 @@ class VoteExplanation:
 
     def _repr_html_(self) -> str:
         return self.to_html()
+
+
+def _table_html(kind: str, names: Sequence[Any], body: str) -> str:
+    head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in names)
+    return f'<div class="dwac-wide"><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def typicality_sentences(typicality: float | None, *, private: bool) -> list[str]:

@@ -329,6 +329,6 @@ def what_map_shows(
     within = f"training examples {alike}"
     what = f"It arranges {within} that are not shown; what is similar is near"
     if discs:
-        of = f"is one of {groups:,} groups" if discs == groups else f"is a part of one of {groups:,} groups"
+        of = f"is one of {groups:,} groups" if discs == groups else f"belongs to one of {groups:,} groups"
         what = f"Each of its {discs:,} discs {of} of {within}. Its area grows with their number; similar discs are near"
     return f"This is a t-SNE map; far distances mean little. {what}. A new example is in the nearest disc {near}."
