@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +20,7 @@ LARGEST = 1e150  # above this, a squared distance overflows float64
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_NOT_THE_USER = {"dwac", "contextlib", "sklearn", "torch"}
 _MOST_CLASSES = 2**31  # a larger label is a mistake (an id, an infinity), not a class
 
 
@@ -44,6 +47,15 @@ def percent(share: float, digits: int = 1) -> str:
     ('91.1 %', '40 %')
     """
     return f"{share:.{digits}%}".replace("%", " %")
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user: the nearest one outside this package and the libraries that call it back."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_USER and frame.f_back is not None:
+        frame = frame.f_back
+    name, registry = frame.f_globals.get("__name__", "<string>"), frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, name, registry)
 
 
 def float_tensor(value: Any, name: str, *, ndim: int = 2) -> Tensor:

@@ -52,6 +52,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_groups_stay_together_in_every_part_and_are_not_learned_from(tmp_path: Path) -> None:
+    frame = sales().assign(who=[f"c{i // 4}" for i in range(160)], secret="x")
+    (tmp_path / "sales.csv").write_text(written(frame))
+    words = ("train", tmp_path / "sales.csv", "-t", "bought", "-o", tmp_path / "model")
+    said = run(*words, "--groups", "who", "--test-size", 0.25, "--epochs", 1, "--fast")
+    assert "who (rows of one value stay together)" in said.stdout
+    clf = load(tmp_path / "model").clf
+    assert "who" not in clf.feature_names_in_
+    parts = [{row // 4 for row in ids} for ids in (clf.references_.ids, clf.validation_ids_, clf.calibration_ids_)]
+    assert len(set.union(*parts)) == sum(map(len, parts)) == 30  # of 40, of which ten are held out
+    assert "'nobody'" in error_line(*words, "--overwrite", "--groups", "nobody")
+    assert "'who' cannot be ignored" in error_line(*words, "--overwrite", "--groups", "who", "--ignore", "who")
+
+
 def test_train_says_why_each_column_is_left_aside(folder: Path) -> None:
     said = (folder / "said.txt").read_text()
     for expected in (

@@ -508,4 +508,4 @@ def test_left_out_training_rows_are_as_far_outside_as_if_the_others_alone_had_be
 
 def test_a_left_out_value_among_constant_others_is_outside_no_range() -> None:
     scale = Scale("robust", [0.0] * 16 + [1.0], 0.0)
-    np.testing.assert_array_equal(scale.beyond_others(np.array([0.0, 0.0, 0.0, 1.0])), 0.0)
+    np.testing.assert_array_equal(scale.beyond_others(np.array([0.0, 0.0, 0.0, 1.0]), np.arange(4)), 0.0)

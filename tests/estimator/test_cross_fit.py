@@ -250,6 +250,21 @@ def test_prediction_sets_of_small_tables_keep_their_coverage() -> None:
     assert np.mean(atypical) < 0.1 + 3.3 * 0.011
 
 
+@pytest.mark.slow
+def test_sets_hold_their_labels_where_there_is_nothing_to_learn() -> None:
+    """60 rows of 10 classes, all noise: coverage at ε = .2 was .716 with folds that were even within each class."""
+    covered, below = [], 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(1060, 8)), rng.integers(10, size=1060)
+        clf = DWACClassifier(random_state=seed, device="cpu", verbose=False).fit(X[:60], y[:60])
+        sets = clf.predict_set(X[60:], 0.2)
+        covered.append(sets[np.arange(1000), np.searchsorted(clf.classes_, y[60:])].mean())
+        below += covered[-1] < clf.expected_sets(0.2).coverage_range[0]
+    assert np.mean(covered) > 0.8 - 2 * 0.08 / 12**0.5  # .08: the deviation between fits
+    assert below <= 3
+
+
 def test_class_conditional_sets_hold_within_each_class() -> None:
     rng = np.random.default_rng(0)
     y = (rng.random(1200) < 0.15).astype(int)

@@ -139,14 +139,14 @@ def test_intervals_by_group_are_calibrated_within_each() -> None:
     groups = np.where(np.arange(900) % 3 == 0, "noisy", "calm")
     y = y + np.where(groups == "noisy", 3.0, 0.2) * np.random.default_rng(0).normal(size=900)
     reg = DWACRegressor(cross_fit=False, calibration_size=400, epochs=8, random_state=0, device="cpu")
-    reg.fit(X[:700], y[:700], groups=groups[:700])
-    by_group = reg.predict_interval(X[700:], 0.2, groups=groups[700:])
+    reg.fit(X[:700], y[:700], within=groups[:700])
+    by_group = reg.predict_interval(X[700:], 0.2, within=groups[700:])
     width = by_group[:, 1] - by_group[:, 0]
     assert width[groups[700:] == "noisy"].mean() > 1.3 * width[groups[700:] == "calm"].mean()
     with pytest.warns(dwac.errors.CalibrationWarning):
-        assert np.isinf(reg.predict_interval(X[:1], 0.2, groups=["unknown"])).all()
+        assert np.isinf(reg.predict_interval(X[:1], 0.2, within=["unknown"])).all()
     with pytest.raises(ShapeError, match="one name per row"):
-        reg.predict_interval(X[:3], 0.2, groups=["calm"])
+        reg.predict_interval(X[:3], 0.2, within=["calm"])
 
 
 def cross_fitted_coverage(rng: np.random.Generator, n: int, epsilon: float, kinds: int = 1) -> tuple[Any, Any, Any]:
@@ -178,10 +178,10 @@ def test_cross_fitted_intervals_cover_as_asked_however_few_rows_may_be_missed(n,
 
 
 def test_groups_need_groups_in_fit(split) -> None:
-    with pytest.raises(InputError, match=r"fit with groups=…"):
-        split.predict_interval(line(3)[0], groups=["a", "b", "c"])
+    with pytest.raises(InputError, match=r"fit with within=…"):
+        split.predict_interval(line(3)[0], within=["a", "b", "c"])
     with pytest.raises(ShapeError, match="one name per row"):
-        DWACRegressor(**QUICK).fit(*line(50), groups=["a"])
+        DWACRegressor(**QUICK).fit(*line(50), within=["a"])
 
 
 def test_settings_of_the_next_fit_do_not_change_what_is_measured() -> None:
@@ -208,24 +208,24 @@ def test_calibration_keeps_its_own_numbers() -> None:
 def test_groups_are_those_of_the_rows_that_calibrate(tmp_path) -> None:
     X, y = line(400)
     reg = DWACRegressor(cross_fit=False, calibration_size=60, epochs=3, random_state=0, device="cpu")
-    reg.fit(X[:200], y[:200], groups=["a", "b"] * 100)
+    reg.fit(X[:200], y[:200], within=["a", "b"] * 100)
     gone = reg.calibration_ids_[:3].tolist()
-    kept: Any = reg.forget(gone)._group_of
+    kept: Any = reg.forget(gone)._within
     assert not kept.index.isin(gone).any()
     reg.recalibrate(X[200:], y[200:])
-    with pytest.raises(InputError, match=r"recalibrate with groups=…"):
-        reg.predict_interval(X[:2], 0.2, groups=["a", "b"])
+    with pytest.raises(InputError, match=r"recalibrate with within=…"):
+        reg.predict_interval(X[:2], 0.2, within=["a", "b"])
     with pytest.raises(ShapeError, match="one name per row"):
-        reg.recalibrate(X[200:], y[200:], groups=["a"])
-    reg.recalibrate(X[200:], y[200:], groups=["a"] * 195 + ["b"] * 5)
+        reg.recalibrate(X[200:], y[200:], within=["a"])
+    reg.recalibrate(X[200:], y[200:], within=["a"] * 195 + ["b"] * 5)
     with pytest.warns(dwac.errors.CalibrationWarning, match="group 'b' has 5"):
-        found = reg.predict_interval(X[:2], 0.1, groups=["a", "b"])
+        found = reg.predict_interval(X[:2], 0.1, within=["a", "b"])
     assert np.isfinite(found).all(axis=1).tolist() == [True, False]
     again = dwac.load(reg.save(tmp_path / "model"), device="cpu")
     with pytest.warns(dwac.errors.CalibrationWarning, match="group 'b' has 5"):
-        np.testing.assert_array_equal(again.predict_interval(X[:2], 0.1, groups=["a", "b"]), found)
+        np.testing.assert_array_equal(again.predict_interval(X[:2], 0.1, within=["a", "b"]), found)
     with pytest.raises(InputError, match="got nan at row 0"):
-        DWACRegressor(**QUICK).fit(*line(2), groups=[np.nan, "a"])
+        DWACRegressor(**QUICK).fit(*line(2), within=[np.nan, "a"])
 
 
 @pytest.mark.parametrize(

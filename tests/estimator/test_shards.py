@@ -179,7 +179,7 @@ def test_a_label_of_a_list_goes_with_the_last_row_that_has_it() -> None:
 def numbers() -> tuple[Any, Any, Any, dict[str, Any]]:
     X, _ = table()
     rng = np.random.default_rng(1)
-    given = {"sample_weight": rng.uniform(1, 2, len(X)), "groups": np.array(list("pq"))[rng.integers(0, 2, len(X))]}
+    given = {"sample_weight": rng.uniform(1, 2, len(X)), "within": np.array(list("pq"))[rng.integers(0, 2, len(X))]}
     return (
         dwac.DWACRegressor(**QUICK),
         X.drop(columns="d"),

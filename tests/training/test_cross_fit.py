@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from dwac.conformal import CrossCalibration
 from dwac.encoders.tabular_networks import WideEnsemble, WideNetwork
 from dwac.errors import InputError, ShapeError
 from dwac.nn import Ensemble, WeightedAverage
@@ -39,21 +41,41 @@ def started(model: WeightedAverage, x: tuple[Tensor, Tensor], y: Tensor, folds: 
     return run
 
 
-def test_folds_are_even_overall_and_within_each_class_that_is_not_rare() -> None:
-    y = torch.tensor([0] * 17 + [1] * 6 + [2] * 26 + [3] * 4)
-    folds = folds_of(y, seed=4)
+def test_folds_are_even_overall_and_do_not_look_at_classes() -> None:
+    folds = folds_of(53, seed=4)
     assert sorted(torch.bincount(folds).tolist()) == [10, 10, 11, 11, 11]
-    for label in range(3):
-        counts = torch.bincount(folds[y == label], minlength=FOLDS)
-        assert counts.max() - counts.min() <= 1
-    assert not folds.equal(folds_of(y, seed=5))
-    together = [len(folds_of(torch.tensor([0, 0, 1, 2, 3, 4]), seed=seed)[:2].unique()) == 1 for seed in range(40)]
-    assert any(together)  # the two rows of a rare class may fall into one fold
+    assert folds.equal(folds_of(53, seed=4))
+    assert not folds.equal(folds_of(53, seed=5))
+    # Two rows are in one fold as often as any two: of 20 rows, 3 of the 19 others are in the fold of the first.
+    together = [int((found[1:] == found[0]).sum()) for found in (folds_of(20, seed=seed) for seed in range(40))]
+    assert together == [3] * 40
+    assert {int(folds_of(20, seed=seed)[:2].unique().numel()) for seed in range(40)} == {1, 2}
+
+
+def test_shares_of_classes_suit_new_rows_as_well_as_those_that_calibrate() -> None:
+    """Without any signal, votes are the shares of classes outside a fold; sets at ε = .2 must hold 80 % of new rows."""
+    rng, covered = np.random.default_rng(0), []
+    for seed in range(300):
+        own, new = np.eye(10)[rng.integers(10, size=60)], rng.integers(10, size=200)
+        folds = folds_of(60, seed=seed).numpy()
+        shares = np.stack([own[folds != fold].mean(axis=0) for fold in range(FOLDS)])
+        calibration = CrossCalibration(-(own * shares[folds]).sum(axis=1), folds, tolerance=1e-9)
+        covered.append((calibration.p_values(-shares.T[new]) > 0.2).mean())
+    assert np.mean(covered) > 0.8  # of classes spread evenly over the folds .72
+
+
+def test_groups_stay_in_one_fold_and_folds_are_as_even_as_they_allow() -> None:
+    groups = np.repeat(np.arange(12), [9, 1, 1, 2, 5, 5, 5, 4, 1, 1, 3, 3])
+    folds = folds_of(40, groups, seed=1)
+    assert all(len(folds[groups == group].unique()) == 1 for group in range(12))
+    assert sorted(torch.bincount(folds).tolist()) == [7, 8, 8, 8, 9]
+    assert folds.equal(folds_of(40, groups, seed=1))
+    assert not folds.equal(folds_of(40, groups, seed=2))
 
 
 def test_no_member_is_trained_on_a_row_of_its_fold() -> None:
     (numeric, categorical), y = data()
-    folds = folds_of(y)
+    folds = folds_of(len(y))
     changed = numeric.clone()
     changed[folds == 2] = 1e3 * torch.randn(int((folds == 2).sum()), 3)
     weights = []
@@ -67,7 +89,7 @@ def test_no_member_is_trained_on_a_row_of_its_fold() -> None:
 
 def test_every_member_is_trained_on_all_rows_outside_its_fold() -> None:
     inputs, y = data()
-    folds = folds_of(y)
+    folds = folds_of(len(y))
     batches = started(new_model(), inputs, y, folds)._batches()
     seen = torch.cat([next(batches) for _ in range(12)], dim=1)
     for m, rows in enumerate(seen):
@@ -76,7 +98,7 @@ def test_every_member_is_trained_on_all_rows_outside_its_fold() -> None:
 
 def test_part_of_a_fold_has_the_mean_distance_of_its_members() -> None:
     inputs, y = data(30)
-    model, folds = new_model(), folds_of(y)
+    model, folds = new_model(), folds_of(len(y))
     cross_fit(model, inputs, y, folds, steps=10, rescale=False)
     parts = model.backbone(*inputs).detach()  # (n, M, features)
     weight = model.embedding.weight.detach().view(10, 4, -1)
@@ -88,7 +110,7 @@ def test_part_of_a_fold_has_the_mean_distance_of_its_members() -> None:
 
 def test_chosen_votes_have_the_loss_of_a_double_loop() -> None:
     inputs, y = data(40, signal=1.0)
-    model, folds = new_model(), folds_of(y)
+    model, folds = new_model(), folds_of(len(y))
     cross_fit(model, inputs, y, folds, steps=20, rescale=False)
     found = fit_votes(model, inputs, y, folds)
     h, losses, wrong = embed(model, inputs), 0.0, 0.0
@@ -110,17 +132,17 @@ def test_labels_without_meaning_are_judged_near_chance() -> None:
     y = torch.randint(0, 2, (200,), generator=generator)
     inputs = numeric, torch.zeros(200, 1, dtype=torch.int64)
     model = new_model()
-    cross_fit(model, inputs, y, folds_of(y), steps=100)
+    cross_fit(model, inputs, y, folds_of(len(y)), steps=100)
     p = model(inputs).detach().exp()
     assert float(p.amax(dim=1).mean()) < 0.75  # though every row votes for itself here
-    assert fit_votes(model, inputs, y, folds_of(y)).loss < 0.75  # nothing is known: log 2 = 0.693
+    assert fit_votes(model, inputs, y, folds_of(len(y))).loss < 0.75  # nothing is known: log 2 = 0.693
 
 
 def test_a_curve_is_left_to_the_members_that_see_bins() -> None:
     generator = torch.Generator().manual_seed(3)
     numeric = torch.randn(300, 3, generator=generator)
     inputs, y = (numeric, torch.zeros(300, 1, dtype=torch.int64)), (numeric[:, 0].abs() < 0.7).long()
-    model, folds = new_model(), folds_of(y)
+    model, folds = new_model(), folds_of(len(y))
     cross_fit(model, inputs, y, folds, steps=5, rescale=False)
     spreads = embed(model, inputs).view(300, 2, -1).var(dim=0).sum(dim=1)
     parts = torch.tensor(fit_votes(model, inputs, y, folds).scales) * spreads
@@ -130,7 +152,7 @@ def test_a_curve_is_left_to_the_members_that_see_bins() -> None:
 def test_all_rows_vote_with_all_members() -> None:
     inputs, y = data()
     model = new_model()
-    history = cross_fit(model, inputs, y, folds_of(y), steps=30)
+    history = cross_fit(model, inputs, y, folds_of(len(y)), steps=30)
     assert len(model.references) == 60
     torch.testing.assert_close(model.references.embeddings, embed(model, inputs))
     assert len(history) == 10
@@ -141,21 +163,21 @@ def test_a_row_alone_in_its_class_and_a_single_class_are_no_problem() -> None:
     inputs, y = data()
     y[7] = 2
     model = new_model(n_classes=3)
-    cross_fit(model, inputs, y, folds_of(y), steps=5)
+    cross_fit(model, inputs, y, folds_of(len(y)), steps=5)
     assert model(inputs).isfinite().all()
     model = new_model(n_classes=1)
-    cross_fit(model, inputs, torch.zeros_like(y), folds_of(y), steps=5)
+    cross_fit(model, inputs, torch.zeros_like(y), folds_of(len(y)), steps=5)
     assert (model(inputs) == 0).all()
 
 
 def test_too_few_rows_and_other_ensembles_are_refused() -> None:
     inputs, y = data(12)
     with refuses(ShapeError, 20, 12):
-        cross_fit(new_model(), inputs, y, folds_of(y))
+        cross_fit(new_model(), inputs, y, folds_of(len(y)))
     inputs, y = data()
     for model in (new_model(members=4), WeightedAverage(Ensemble([torch.nn.Linear(3, 2)] * 10), 2)):
         with refuses(InputError, 10):
-            cross_fit(model, inputs, y, folds_of(y))
+            cross_fit(model, inputs, y, folds_of(len(y)))
 
 
 def test_linear_start_is_the_same_whether_columns_or_rows_are_more() -> None:

@@ -44,6 +44,7 @@ def train(
     order: str | None,
     text: str | None,
     ids: str | None,
+    groups: str | None,
     ignore: list[str] | None,
     kind: list[str] | None,
     unlabelled: str,
@@ -84,7 +85,13 @@ def train(
     if is_dataset(data, form):
         day = None if day_first is None else "day-first" if day_first else "month-first"
         _refuse_for_batches(
-            unlabelled, kind=kind, sheet=sheet, decimal=decimal, separator=separator, **({day: True} if day else {})
+            unlabelled,
+            kind=kind,
+            sheet=sheet,
+            decimal=decimal,
+            separator=separator,
+            groups=groups,
+            **({day: True} if day else {}),
         )
         asked = columns_of(target, text, ids)
         del chosen["kinds"]
@@ -92,7 +99,7 @@ def train(
         rows = streamed.rows
     else:
         chosen |= {"told": written, "sheet": sheet, "unlabelled": unlabelled, "form": form, "encoding": encoding}
-        rows = read(data, target=target, text=text, ids=ids, **chosen)
+        rows = read(data, target=target, text=text, ids=ids, groups=groups, **chosen)
     tasks.check(rows, data)
     name = rows.kind if encoder == "auto" else encoder
     quick = tasks.quick(rows, len(rows) if streamed is None else streamed.stream.n, name) if fast else {}
@@ -198,10 +205,16 @@ def _default_checkpoint(output: Path) -> Path:
 
 
 def _held_out(rows: Rows, size: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(training rows, test rows), drawn at random; every class keeps at least one training row."""
+    """(training rows, test rows), drawn at random; classes keep one training row, or groups stay whole."""
     n, asked = len(rows), size
-    order = np.random.RandomState(seed).permutation(n)
-    test = order[~tasks.unique_rows(rows.take(order))][: round(asked * n) if asked < 1 else int(asked)]
+    wanted = round(asked * n) if asked < 1 else int(asked)
+    if rows.groups is None:
+        order = np.random.RandomState(seed).permutation(n)
+        test = order[~tasks.unique_rows(rows.take(order))][:wanted]
+    else:
+        codes, found = pd.factorize(pd.Series(rows.groups, dtype=object))
+        place = np.random.RandomState(seed).permutation(len(found))[codes]
+        order, test = np.arange(n), np.flatnonzero(place < round(wanted / n * len(found)))
     if n - len(test) < max(10, n // 20):
         raise InputError(f"--test-size {size:g} leaves {n - len(test)} of {n} rows for training; hold out fewer")
     return np.setdiff1d(order, test), np.sort(test)
@@ -213,7 +226,7 @@ def _fit(clf: Estimator, rows: Rows | Stream) -> None:
     log.setLevel(logging.ERROR)
     try:
         if isinstance(rows, Rows):
-            clf.fit(rows.X, rows.y, ids=rows.ids)
+            clf.fit(rows.X, rows.y, groups=rows.groups, ids=rows.ids)
         else:
             clf.fit(rows)
     finally:

@@ -135,7 +135,7 @@ class Calibration:
         """
         epsilon = checks.epsilon(epsilon)
         n = int(self.n_calibration(len(self._sorted) if self._table is None else self._table.shape[1]).min())
-        range_ = coverage_range(epsilon, n)
+        range_ = coverage_range(epsilon, n, crossed=isinstance(self, CrossCalibration))
         if self._table is None:
             return ExpectedSets(epsilon, n, self.class_conditional, range_)
         own = self._own_p_values()
@@ -282,7 +282,8 @@ class ExpectedSets:
     The guarantee is an average over calibration sets. For a given calibration set, coverage lies in `coverage_range`
     with probability 0.9, whatever the data (a beta distribution, if scores are distinct). If class-conditional, this is
     for the class with the fewest calibration examples. Where every training example calibrates (`CrossCalibration`), no
-    such law is known: the range is then that of calibration examples of their own, as an approximation.
+    such law is known: the range is then as wide as simulations of small tables without any signal show it, and wider
+    than need be for others. Where examples belong to groups, the range counts groups instead of examples.
     """
 
     epsilon: float
@@ -293,10 +294,17 @@ class ExpectedSets:
     mean_size: float | None = None  # mean size of the calibration examples' sets; None if their scores are unknown
     full_share: float | None = None  # the share of these sets that hold every label
     guarantee: float | None = None  # cross-conformal: the least coverage in theory, on average; otherwise it is 1 - ε
+    n_groups: int | None = None  # whose members belong together: nothing is certain for new groups
+
+    def of_groups(self, n_groups: int) -> ExpectedSets:
+        """The same for new examples of other groups, given calibration examples of so many."""
+        range_ = coverage_range(self.epsilon, min(n_groups, self.n_calibration), crossed=self.guarantee is not None)
+        return replace(self, coverage_range=range_, guarantee=None, n_groups=n_groups)
 
     def __str__(self) -> str:
         low, high = self.coverage_range
         where = " in the smallest class" if self.class_conditional else ""
+        where += "" if self.n_groups is None else f", of {self.n_groups:,} groups"
         text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
         if self.mean_size is not None and self.full_share is not None:
             text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average"

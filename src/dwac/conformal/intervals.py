@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -132,10 +132,17 @@ class ExpectedIntervals:
     by_group: bool
     coverage_range: tuple[float, float]
     guarantee: float | None = None  # cross-conformal: the least coverage in theory, on average; otherwise it is 1 - ε
+    n_groups: int | None = None  # whose members belong together: nothing is certain for new groups
+
+    def of_groups(self, n_groups: int) -> ExpectedIntervals:
+        """The same for new examples of other groups, given calibration examples of so many."""
+        range_ = coverage_range(self.epsilon, min(n_groups, self.n_calibration), crossed=self.guarantee is not None)
+        return replace(self, coverage_range=range_, guarantee=None, n_groups=n_groups)
 
     def __str__(self) -> str:
         low, high = self.coverage_range
         where = " in the smallest group" if self.by_group else ""
+        where += "" if self.n_groups is None else f", of {self.n_groups:,} groups"
         text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
         if self.n_calibration < (needed := smallest_calibration(self.epsilon)):
             return text + f"intervals are infinite; at least {needed:,} examples are needed"
@@ -146,30 +153,30 @@ class ExpectedIntervals:
 class _CalibrationScores:
     """Scores of calibration numbers, by group if asked, with the tolerance added."""
 
-    def __init__(self, scores: ArrayLike, groups: Iterable[Hashable] | None = None, *, tolerance: float = 0.0) -> None:
+    def __init__(self, scores: ArrayLike, within: Iterable[Hashable] | None = None, *, tolerance: float = 0.0) -> None:
         values = checks.scores(scores, "calibration scores", ndim=1)
         if len(values) == 0:
             raise InputError("calibration needs at least one score; got none; hold out some examples for calibration")
         self.tolerance = float(tolerance)
         # Rounding never makes a number inside the range of all targets one outside.
         self.scores: Floats = np.where(values < 1, np.minimum(values + tolerance, 1.0), values + tolerance)
-        self.by_group = groups is not None
-        self._rows = _by_group(groups, len(values))
+        self.by_group = within is not None
+        self._rows = _by_group(within, len(values))
 
     @property
     def n_calibration(self) -> dict[Hashable, int]:
         """How many calibration examples each group has; the group is None if there are no groups."""
         return {name: len(rows) for name, rows in self._rows.items()}
 
-    def _asked(self, groups: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
+    def _asked(self, within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
         """The rows of each group of n new examples."""
-        if (groups is not None) != self.by_group:
+        if (within is not None) != self.by_group:
             raise InputError(
                 "calibration is by group, so the groups of new examples are required; got none"
                 if self.by_group
-                else "calibration is not by group, so new examples have no groups; calibrate with groups, or give none"
+                else "calibration is not by group, so new examples have no groups; calibrate with them, or give none"
             )
-        return _by_group(groups, n)
+        return _by_group(within, n)
 
     def _own(self, name: Hashable) -> NDArray[np.int64]:
         """The calibration examples of a group."""
@@ -181,7 +188,7 @@ class IntervalCalibration(_CalibrationScores):
 
     Args:
         scores: (n_cal,) the score of each calibration example's true number.
-        groups: (n_cal,) the group of each example, any hashable name. If given, an interval is calibrated with examples
+        within: (n_cal,) the group of each example, any hashable name. If given, an interval is calibrated with examples
             of its own group alone (Mondrian), so that the guarantee holds in each group.
         tolerance: scores that differ by no more than this count as equal, as for `Calibration`.
 
@@ -190,14 +197,14 @@ class IntervalCalibration(_CalibrationScores):
     (0.4, array([0.8, 0.2]))
     """
 
-    def score_at(self, epsilon: float, groups: Iterable[Hashable] | None = None) -> Floats:
+    def score_at(self, epsilon: float, within: Iterable[Hashable] | None = None) -> Floats:
         """s, so that {y : score(y) ≤ s} misses the true number with probability at most ε.
 
         The ⌈(1 - ε)(n_cal + 1)⌉-th smallest calibration score; inf if there are too few. A single number, of shape (),
         or (n,) for the groups (n,) of new examples, where calibration is by group.
         """
         epsilon = checks.epsilon(epsilon)
-        names = None if groups is None else list(groups)
+        names = None if within is None else list(within)
         asked = self._asked(names, 1 if names is None else len(names))
         _warn_if_infinite(self, epsilon, list(asked))
         found = np.full(1 if names is None else len(names), np.inf)
@@ -207,14 +214,14 @@ class IntervalCalibration(_CalibrationScores):
                 found[rows] = np.partition(own, len(own) - missed)[len(own) - missed]
         return found if names is not None else found.reshape(())
 
-    def p_values(self, scores: ArrayLike, groups: Iterable[Hashable] | None = None) -> Floats:
+    def p_values(self, scores: ArrayLike, within: Iterable[Hashable] | None = None) -> Floats:
         """(#{calibration scores ≥ score} + 1) / (n_cal + 1), in the shape of `scores`; (n,) if by group.
 
         A group without calibration examples has p-values of 1.
         """
         values = checks.scores(scores, "scores", ndim=1 if self.by_group else None)
         p = np.ones(values.size)
-        for name, rows in self._asked(groups, values.size).items():
+        for name, rows in self._asked(within, values.size).items():
             if len(own := self.scores[self._own(name)]):
                 p[rows] = Calibration(own).p_values(values.ravel()[rows])
         return p.reshape(values.shape)
@@ -234,7 +241,7 @@ class CrossIntervalCalibration(_CalibrationScores):
     Args:
         scores: (n_cal,) the score of each example's true number by the model without its fold.
         folds: (n_cal,) the fold of each example, from 0.
-        groups, tolerance: as for `IntervalCalibration`. `scores` are then kept with the tolerance added: these are the
+        within, tolerance: as for `IntervalCalibration`. `scores` are then kept with the tolerance added: these are the
             scores whose sets {y : score_f(i)(x, y) ≤ score_i} are to be found.
     """
 
@@ -242,11 +249,11 @@ class CrossIntervalCalibration(_CalibrationScores):
         self,
         scores: ArrayLike,
         folds: ArrayLike,
-        groups: Iterable[Hashable] | None = None,
+        within: Iterable[Hashable] | None = None,
         *,
         tolerance: float = 0.0,
     ) -> None:
-        super().__init__(scores, groups, tolerance=tolerance)
+        super().__init__(scores, within, tolerance=tolerance)
         self.folds = checks.class_labels(folds, "folds", n=len(self.scores))
 
     def guarantee(self, epsilon: float) -> float:
@@ -254,22 +261,22 @@ class CrossIntervalCalibration(_CalibrationScores):
         return min(cross_guarantee(epsilon, self.folds[rows]) for rows in self._rows.values())
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
-        """What intervals to expect at error rate ε; the range is that of calibration examples of their own."""
+        """What intervals to expect at error rate ε; `ExpectedSets` says what the range is."""
         n = min(self.n_calibration.values())
-        range_ = coverage_range(checks.epsilon(epsilon), n)
+        range_ = coverage_range(checks.epsilon(epsilon), n, crossed=True)
         return ExpectedIntervals(epsilon, n, self.by_group, range_, self.guarantee(epsilon))
 
-    def p_values(self, scores: ArrayLike, groups: Iterable[Hashable] | None = None) -> Floats:
+    def p_values(self, scores: ArrayLike, within: Iterable[Hashable] | None = None) -> Floats:
         """(n,): the p-values of numbers with scores (n, F), by the model without each fold."""
         values = checks.scores(scores, "scores", ndim=2)
         p = np.ones(len(values))
-        for name, rows in self._asked(groups, len(values)).items():
+        for name, rows in self._asked(within, len(values)).items():
             if len(own := self._own(name)):
                 p[rows] = CrossCalibration(self.scores[own], self.folds[own]).p_values(values[rows])
         return p
 
     def ends(
-        self, lows: ArrayLike, highs: ArrayLike, epsilon: float, groups: Iterable[Hashable] | None = None
+        self, lows: ArrayLike, highs: ArrayLike, epsilon: float, within: Iterable[Hashable] | None = None
     ) -> Floats:
         """(n, 2): the ends of the smallest interval that holds {y : p(y) > ε}; (-inf, inf) with too few examples.
 
@@ -280,7 +287,7 @@ class CrossIntervalCalibration(_CalibrationScores):
             lows, highs: (n, n_cal) ends of {y : score_f(i)(x, y) ≤ score_i}, ±inf allowed. Ends in the wrong order, as
                 rounding may give at the median, are swapped.
             epsilon: error rate.
-            groups: (n,) the groups of the new examples, where calibration is by group.
+            within: (n,) the groups of the new examples, where calibration is by group.
         """
         low, high = (checks.scores(x, name, ndim=2) for x, name in ((lows, "lows"), (highs, "highs")))
         if low.shape != high.shape or low.shape[1] != len(self.scores):
@@ -289,7 +296,7 @@ class CrossIntervalCalibration(_CalibrationScores):
                 f"got {low.shape} and {high.shape}"
             )
         epsilon = checks.epsilon(epsilon)
-        asked = self._asked(groups, len(low))
+        asked = self._asked(within, len(low))
         _warn_if_infinite(self, epsilon, list(asked))
         found = np.tile([-np.inf, np.inf], (len(low), 1))
         for name, rows in asked.items():
@@ -327,17 +334,17 @@ def _first_held(lows: Floats, highs: Floats, least: int) -> Floats:
     return np.asarray(first)
 
 
-def _by_group(groups: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
+def _by_group(within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
     """The rows of each group, in order; without groups, all n rows are of the group None."""
-    if groups is None:
+    if within is None:
         return {None: np.arange(n)}
     rows: dict[Hashable, list[int]] = {}
-    names = list(groups)
+    names = list(within)
     if len(names) != n:
-        raise ShapeError(f"groups must have one entry per example: {n} required, got {len(names)}")
+        raise ShapeError(f"within must have one entry per example: {n} required, got {len(names)}")
     for row, name in enumerate(names):
         if not isinstance(name, Hashable) or name != name:  # NaN is not equal to itself
-            raise InputError(f"groups must be names that can be compared, such as texts; got {name!r} at row {row}")
+            raise InputError(f"within must be names that can be compared, such as texts; got {name!r} at row {row}")
         rows.setdefault(name, []).append(row)
     return {name: np.array(some, dtype=np.int64) for name, some in rows.items()}
 

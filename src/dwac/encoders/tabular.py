@@ -106,14 +106,17 @@ class Scale:
         with np.errstate(over="ignore"):
             return np.clip(2 * _EDGE * np.maximum(low - x, x - high) / (high - low), 0, _FARTHEST)
 
-    def beyond_others(self, x: Floats) -> Floats:
-        """(n,): the same for the training values x themselves, each against the range of the others."""
+    def beyond_others(self, x: Floats, groups: NDArray[np.int64]) -> Floats:
+        """(n,): the same for the training values x themselves, each against the range of those of other groups (n,)."""
         if self.form not in ("quantile", "robust"):
             return np.zeros(len(x))
-        ordered = np.sort(x[~np.isnan(x)])
-        x = np.where(np.isnan(x), self.fill, x)
-        low = np.where(x == ordered[0], ordered[1], ordered[0])
-        high = np.where(x == ordered[-1], ordered[-2], ordered[-1])
+        known, lows = ~np.isnan(x), np.full(groups.max() + 1, np.inf)
+        highs = -lows
+        np.minimum.at(lows, groups[known], x[known])
+        np.maximum.at(highs, groups[known], x[known])
+        x, (lowest, next_low), (next_high, highest) = np.where(known, x, self.fill), _least(lows), -_least(-highs)[::-1]
+        low = np.where(lows[groups] == lowest, next_low, lowest)
+        high = np.where(highs[groups] == highest, next_high, highest)
         out, span = np.maximum(low - x, x - high), high - low
         with np.errstate(over="ignore"):
             far = 2 * _EDGE * out / np.where(span > 0, span, 1.0)
@@ -145,6 +148,11 @@ class Scale:
             self.apply(np.asarray(self.values[:: _BINS // most])).astype(np.float32)
         ).tolist()
         return edges
+
+
+def _least(x: Floats) -> Floats:
+    """The smallest value, and the next."""
+    return np.partition(x, 1)[:2]
 
 
 @dataclass(frozen=True)
@@ -214,10 +222,10 @@ class Column:
             found.indices.append(np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes])
         return found
 
-    def beyond_others(self, series: pd.Series[Any]) -> Floats:
-        """(n,): how far the training values of a column of numbers are outside the range of the others."""
+    def beyond_others(self, series: pd.Series[Any], groups: NDArray[np.int64]) -> Floats:
+        """(n,): how far the training values of a column of numbers are outside the range of other groups (n,)."""
         scale = self.scales[0]
-        return np.zeros(len(series)) if scale is None else scale.beyond_others(_numbers(series, self.name))
+        return np.zeros(len(series)) if scale is None else scale.beyond_others(_numbers(series, self.name), groups)
 
     @property
     def used(self) -> bool:
@@ -379,17 +387,18 @@ class TabularEncoder(Encoder):
         indices = [index for part in features for index in part.indices]
         return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
 
-    def transform_left_out(self, X: Any) -> Inputs:
+    def transform_left_out(self, X: Any, groups: NDArray[np.int64] | None = None) -> Inputs:
         """`transform` of the training rows, where each is as far outside the training data as if it had been left out.
 
         The rows that hold the extremes of a column set its range, so that none of them is outside it, while new rows
         are: in one of p columns with a probability of up to 2p / (n + 1). Rows that calibrate must not have that
-        advantage.
+        advantage. groups: (n,) the group of each, 0 … G-1; it is then left out with its group.
         """
         numeric, categorical = self.transform(X)
         if numeric.shape[1] and self.settings["network"] != "paper":
             frame = self.records(X)
-            beyond = [c.beyond_others(frame.iloc[:, i]) for i, c in enumerate(self.columns) if c.kind == "numeric"]
+            of = np.arange(len(frame)) if groups is None else groups
+            beyond = [c.beyond_others(frame.iloc[:, i], of) for i, c in enumerate(self.columns) if c.kind == "numeric"]
             found = np.sqrt(np.sum(np.square(beyond), axis=0)) * np.ones(len(frame))
             numeric[:, -1] = torch.from_numpy(found).to(numeric)
         return numeric, categorical

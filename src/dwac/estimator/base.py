@@ -69,7 +69,8 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     _folds: Folds | None
     deletions_: list[Certificate]
     _shards: Shards | None  # of a model whose networks each saw a part of the rows
-    _group_of: pd.Series[Any] | None  # the groups of rows, by id, for guarantees within each
+    _n_groups: int | None  # of the calibration rows, if rows belong to groups
+    _within: pd.Series[Any] | None  # the groups of rows, by id, for guarantees within each
     _validation_rows: HeldOutRows
     _calibration_rows: HeldOutRows
     _measured: tuple[Any, Novelty, Floats] | None
@@ -436,7 +437,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
                 f"calibration rows must not be training rows; {shared.tolist()[0]!r} votes; give rows that were not "
                 "trained on"
             )
-        self._folds = None  # these rows took no part in training
+        self._folds = self._n_groups = None  # these rows took no part in training
         self._calibrate(self._rows_of(inputs, codes, names, exact))
         return self
 

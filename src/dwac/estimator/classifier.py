@@ -206,7 +206,15 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
 
     # Training
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, ids: Iterable[Hashable] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Iterable[Hashable] | None = None,
+        ids: Iterable[Hashable] | None = None,
+    ) -> Self:
         """Train on X and y.
 
         Ctrl-C ends training early and keeps the best model so far; `history_.attrs["ended"]` is then "interrupted". To
@@ -222,9 +230,12 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             y: one hashable label per row; or several labels: a table of 0 and 1 with a column per label, or a list of
                 labels for each row. Not needed for a Dataset of (x, y) items, or batches of them.
             sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
+            groups: (n,) hashable names of what rows belong to, such as a patient with several visits. Rows of a group
+                stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that what is
+                measured and promised is for new groups. At least 5; not for rows that are read in batches.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
         """
-        return self._fit(*self._received(X, y, ids), sample_weight, ids)
+        return self._fit(*self._received(X, y, ids), sample_weight, ids, groups=groups)
 
     def _read_target(self, y: Any, n: int) -> Reading:
         ordered = self.ordered is True
@@ -432,7 +443,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         """
         if self.target_.kind == LABELS:
             return self._label_calibration().misses.expected(epsilon)
-        return self._calibration().expected_sets(epsilon, ordered=self.target_.kind == ORDERED)
+        found = self._calibration().expected_sets(epsilon, ordered=self.target_.kind == ORDERED)
+        return found if self._n_groups is None else found.of_groups(self._n_groups)
 
     def _label_calibration(self) -> Calibrations:
         """The calibration of several labels, against the references as they are now."""

@@ -194,8 +194,8 @@ class Editable(Voting):
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
         self._validation_rows = self._validation_rows.without(names)
         self._calibrate(self._calibration_rows.without(names))
-        if self._group_of is not None:
-            self._group_of = self._group_of[~self._group_of.index.isin(names)]
+        if self._within is not None:
+            self._within = self._within[~self._within.index.isin(names)]
         return self
 
     def silence(self, ids: Iterable[Hashable]) -> Self:

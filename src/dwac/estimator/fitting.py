@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch.utils.data import Dataset
 
+from dwac import _checks as checks
 from dwac import training
 from dwac.encoders import Encoder, TabularEncoder, backbone, choose
 from dwac.encoders.module import gathered
@@ -24,6 +25,7 @@ from dwac.estimator.base import has_columns, rows_for
 from dwac.estimator.condensing import wanted
 from dwac.estimator.editing import Editable
 from dwac.estimator.folds import Folds
+from dwac.estimator.near_copies import have_near_copies
 from dwac.estimator.preparation import Examples, Parts, count, everybody, row_ids, row_weights, split, take
 from dwac.estimator.settings import cross_fitted, device_of
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
@@ -91,10 +93,12 @@ class DWACEstimator(Editable):
         y: Any,
         sample_weight: Any,
         ids: Iterable[Hashable] | None,
+        *,
+        within: Iterable[Hashable] | None = None,
         groups: Iterable[Hashable] | None = None,
     ) -> Self:
         with sharing():  # by all processes, where there are several (dwac.training.processes)
-            return self._fit_shared(X, y, sample_weight, ids, groups)
+            return self._fit_shared(X, y, sample_weight, ids, within, groups)
 
     def _fit_shared(
         self,
@@ -102,6 +106,7 @@ class DWACEstimator(Editable):
         y: Any,
         sample_weight: Any,
         ids: Iterable[Hashable] | None,
+        within: Iterable[Hashable] | None,
         groups: Iterable[Hashable] | None,
     ) -> Self:
         self._check_settings()
@@ -114,7 +119,8 @@ class DWACEstimator(Editable):
         n = count(X)
         reading = self._read_target(y, n)
         names = row_ids(X, ids, n)
-        group_of = None if groups is None else grouped(groups, names)
+        within_of = None if within is None else grouped(within, names, "within")
+        kept_together = None if groups is None else together(groups, names)
         weights = row_weights(sample_weight, n)
         rng = check_random_state(self.random_state if self.random_state is not None else agreed_seed())
         crossed = cross_fitted(self.get_params(deep=False), encoder, n, _width(X) if encoder.kind == "tabular" else 0)
@@ -122,7 +128,7 @@ class DWACEstimator(Editable):
             encoder, parts = TabularEncoder(network="wide"), everybody(n)
         else:
             encoder = self._suited(encoder)
-            parts = split(reading.strata, self.validation_size, self.calibration_size, rng)
+            parts = split(reading.strata, self.validation_size, self.calibration_size, rng, kept_together)
         if not (weights[parts.training] > 0).any():
             raise InputError(
                 "sample_weight must be positive for at least one training row; all rows with positive weights are in "
@@ -133,6 +139,13 @@ class DWACEstimator(Editable):
         by_class = self._class_weights(target, codes[parts.training])
         seed = int(rng.randint(2**31 - 1))
         inputs = self._encoded(encoder, X, codes, parts)
+        numbers = reading.exact if target.kind == NUMBERS else np.zeros((n, 0))
+        if groups is None and encoder.kind == "tabular" and have_near_copies(inputs, codes, numbers):
+            checks.warn(
+                "most rows have near-copies among the others, with which they share what is predicted; if rows belong "
+                "together, such as visits of one patient, name that with groups=… (dwac train --groups COLUMN): "
+                "otherwise sets and accuracy promise too much for rows of new groups"
+            )
         with few_threads(encoder.recipe.threads), ExitStack() as fixed:
             device = device_of(self.device)
             with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
@@ -142,14 +155,14 @@ class DWACEstimator(Editable):
                 task = self._task(target, codes, reading.exact, parts.training)
                 model = self._new_model(encoder, target, ensemble_size, task=task).to(device)
                 inputs = fixed.enter_context(fixed_features(model, inputs, show=self.verbose))
-                folds = folds_of(torch.as_tensor(codes), seed=seed)
                 if crossed:
+                    folds = folds_of(n, kept_together, seed=seed)
                     history = self._cross_fit(
                         model, inputs, task.codes, weights, by_class, folds, seed, target.kind != LABELS
                     )
                 else:
                     history = self._train_parts(model, encoder, inputs, task.codes, weights, by_class, parts, seed)
-            self._took(features, target, encoder, model, history, group_of)
+            self._took(features, target, encoder, model, history, within_of)
             if isinstance(model, WeightedAverage):
                 exact = reading.exact[parts.training] if target.kind == NUMBERS else None
                 self._name_voters(names[parts.training], take(X, parts.training), exact, by_class)
@@ -161,8 +174,9 @@ class DWACEstimator(Editable):
             self.validation_ids_ = names[parts.validation]
             self._folds = Folds(names, folds.numpy(), ensemble_size) if crossed else None
             if isinstance(encoder, TabularEncoder) and crossed:
-                inputs, held = encoder.transform_left_out(X), parts.training
+                inputs, held = encoder.transform_left_out(X, kept_together), parts.training
             self._calibrate(self._held_out(inputs, codes, reading.exact, names, held))
+            self._n_groups = None if kept_together is None else len(np.unique(kept_together[held]))
             if votes:
                 self._novelty = self._fitted_novelty()
             n = len(self._validation_rows.y)
@@ -177,7 +191,7 @@ class DWACEstimator(Editable):
         encoder: Encoder,
         model: training.Model,
         history: pd.DataFrame,
-        group_of: pd.Series[Any] | None,
+        within: pd.Series[Any] | None,
     ) -> None:
         """Take what was trained; a fit that fails or is interrupted before that leaves the estimator unchanged."""
         for name in ("n_features_in_", "feature_names_in_", "stream_"):
@@ -187,7 +201,7 @@ class DWACEstimator(Editable):
             setattr(self, name, value)
         self.target_, self.encoder_, self.model_, self.history_ = target, encoder, model, history
         self._named()
-        self._group_of = group_of
+        self._within, self._n_groups = within, None
         self._fitted = self.get_params(deep=False)
         self.examples_, self.private_ = Examples(), False
         self._agreement, self._agreed, self._described = None, None, None
@@ -370,17 +384,29 @@ def agreed_seed() -> int | None:
     return None if ranks is None else int(ranks.agreed([check_random_state(None).randint(2**31 - 1)])[0])
 
 
-def grouped(groups: Iterable[Hashable], names: pd.Index[Any]) -> pd.Series[Any]:
-    """The groups of rows, by their ids."""
+def grouped(groups: Iterable[Hashable], names: pd.Index[Any], argument: str) -> pd.Series[Any]:
+    """The groups of rows, by their ids. argument: how the caller named them."""
     given = list(groups)
     if len(given) != len(names):
-        raise ShapeError(f"groups must have one name per row; X has {len(names)} rows; got {len(given)}")
+        raise ShapeError(f"{argument} must have one name per row; X has {len(names)} rows; got {len(given)}")
     for row, group in enumerate(given):
-        if not isinstance(group, Hashable) or group is pd.NA or group != group:
+        if not isinstance(group, Hashable) or group is None or group is pd.NA or group != group:
             raise InputError(
-                f"groups must be names that can be compared, such as texts; got {group!r:.60} at row {row}"
+                f"{argument} must be names that can be compared, such as texts; got {group!r:.60} at row {row}"
             )
     return pd.Series(given, index=names, dtype=object)
+
+
+def together(groups: Iterable[Hashable], names: pd.Index[Any]) -> Ints:
+    """(n,): the number of each row's group, whose rows stay together in folds, validation and calibration."""
+    codes = pd.factorize(grouped(groups, names, "groups"))[0].astype(np.int64)
+    found = int(codes.max()) + 1
+    if found < FOLDS:
+        raise InputError(
+            f"groups must be at least {FOLDS}, so that some train and others judge; got {found}; leave groups out if "
+            "rows of one group are as different as rows of several"
+        )
+    return codes
 
 
 def _width(X: Any) -> int:

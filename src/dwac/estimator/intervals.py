@@ -44,20 +44,20 @@ def scores_of(voters: ReferenceSet, h: Tensor, exact: Floats) -> Floats:
 
 
 def calibrated(
-    references: ReferenceSet, rows: HeldOutRows, folds: Folds | None, groups: Sequence[Hashable] | None
+    references: ReferenceSet, rows: HeldOutRows, folds: Folds | None, within: Sequence[Hashable] | None
 ) -> IntervalCalibrations:
-    """The calibration of each number that is predicted; groups: of the rows, for a guarantee within each."""
+    """The calibration of each number that is predicted; within: the groups of the rows, for a guarantee within each."""
     rows.require()
     if folds is None:
         scores = scores_of(references, rows.h, rows.exact)
-        return [IntervalCalibration(column, groups, tolerance=_ROUNDING) for column in scores.T]
+        return [IntervalCalibration(column, within, tolerance=_ROUNDING) for column in scores.T]
     scores, of = np.empty_like(rows.exact), np.maximum(folds.numbers(rows.ids), 0)
     for fold, voters in enumerate(folds.sets(references)):
         here = np.flatnonzero(of == fold)
         if len(here):
             h = part_of(rows.h[torch.as_tensor(here, device=rows.h.device)], fold, folds.members)
             scores[here] = scores_of(voters, h, rows.exact[here])
-    return [CrossIntervalCalibration(column, of, groups, tolerance=_ROUNDING) for column in scores.T]
+    return [CrossIntervalCalibration(column, of, within, tolerance=_ROUNDING) for column in scores.T]
 
 
 def range_of(references: ReferenceSet) -> Floats:
@@ -73,22 +73,22 @@ def intervals(
     calibrations: IntervalCalibrations,
     epsilon: float,
     folds: Folds | None,
-    groups: Sequence[Hashable] | None,
+    within: Sequence[Hashable] | None,
 ) -> Floats:
-    """(n, T, 2): the intervals at ε of rows with embeddings h (n, d). groups: of the rows."""
+    """(n, T, 2): the intervals at ε of rows with embeddings h (n, d). within: the groups of the rows."""
     if folds is None:
         votes, ends = references.distribution(h), range_of(references)
         found = []
         for t, calibration in enumerate(calibrations):
             assert isinstance(calibration, IntervalCalibration)
-            scores = np.broadcast_to(calibration.score_at(epsilon, groups), (len(h),))
+            scores = np.broadcast_to(calibration.score_at(epsilon, within), (len(h),))
             found.append(np.stack(_sets(votes, scores, t, ends), axis=1))
         return np.stack(found, axis=1)
     n_calibration = len(calibrations[0].scores)
     size = max(1, _ENDS // n_calibration)
     parts = []
     for start in range(0, len(h), size):
-        named = None if groups is None else groups[start : start + size]
+        named = None if within is None else within[start : start + size]
         parts.append(_crossed(references, h[start : start + size], calibrations, epsilon, folds, named))
     return np.concatenate(parts) if parts else np.empty((0, len(calibrations), 2))
 
@@ -99,7 +99,7 @@ def _crossed(
     calibrations: IntervalCalibrations,
     epsilon: float,
     folds: Folds,
-    groups: Sequence[Hashable] | None,
+    within: Sequence[Hashable] | None,
 ) -> Floats:
     """The same for a cross-fitted model: each calibration row gives an interval by the model that left it out."""
     sets = folds.sets(references)
@@ -112,7 +112,7 @@ def _crossed(
             here = np.flatnonzero(calibration.folds == fold)
             scores = np.broadcast_to(calibration.scores[here], (len(h), len(here)))
             lows[:, here], highs[:, here] = _sets(votes[fold], scores, t, range_of(sets[fold]))
-        found.append(calibration.ends(lows, highs, epsilon, groups))
+        found.append(calibration.ends(lows, highs, epsilon, within))
     return np.stack(found, axis=1)
 
 

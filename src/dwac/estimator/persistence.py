@@ -84,7 +84,8 @@ def pack(
         "task": target.kind,
         "listed": target.listed,
         "single": target.single,
-        "groups": None if clf._group_of is None else [encode_value(name) for name in _groups(clf)],
+        "calibration_groups": clf._n_groups,
+        "groups": None if clf._within is None else [encode_value(name) for name in _groups(clf)],
         "classes": names,
         "classes_type": target.names.dtype.str,
         "features": [encode_value(name) for name in getattr(clf, "feature_names_in_", [])],
@@ -314,7 +315,11 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, target: Target, model: An
     clf.validation_ids_, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     if isinstance(model, WeightedAverage):
         model.raw_feature_weight = _share(config["raw_feature_weight"], "raw_feature_weight", model.n_raw_features > 0)
-    clf._group_of = _unpack_groups(config.get("groups"), calibration_ids)
+    n_groups = config.get("calibration_groups")
+    if not (n_groups is None or (type(n_groups) is int and 0 < n_groups <= len(calibration_ids))):
+        raise StorageError(f"calibration_groups must be how many groups calibrated, or null; got {n_groups!r:.60}")
+    clf._n_groups = n_groups
+    clf._within = _unpack_groups(config.get("groups"), calibration_ids)
     clf._calibrate(_unpack_rows("calibration", tensors, calibration_ids, target, model, device))
     stored_rows = "validation_h" in tensors
     validation = (
@@ -360,7 +365,7 @@ def _unpack_rows(
 
 def _groups(clf: Any) -> list[Any]:
     """The groups of the calibration rows."""
-    return list(clf._group_of.reindex(clf.calibration_ids_))
+    return list(clf._within.reindex(clf.calibration_ids_))
 
 
 def _unpack_groups(values: Any, ids: pd.Index[Any]) -> pd.Series[Any] | None:

@@ -191,7 +191,11 @@ def everybody(n: int) -> Parts:
 
 
 def split(
-    codes: Ints, validation_size: float | None, calibration_size: float | None, rng: np.random.RandomState
+    codes: Ints,
+    validation_size: float | None,
+    calibration_size: float | None,
+    rng: np.random.RandomState,
+    groups: Ints | None = None,
 ) -> Parts:
     """Split rows into training, validation and calibration.
 
@@ -202,9 +206,14 @@ def split(
     Calibration rows are drawn at random, whatever their class: the coverage guarantee requires them to be like new
     rows, some of which have labels that no training row has. Validation rows are stratified by class, and leave two
     rows per class for training.
+
+    groups: (n,) the group of each row, 0 … G-1. Then the sizes are those shares of the groups, drawn at random, and all
+    rows of a group are in one part; validation rows of a label that no training row has are left out.
     """
     n = len(codes)
     n_validation, n_calibration = part_sizes(n, validation_size, calibration_size)
+    if groups is not None:
+        return _split_groups(codes, groups, n_validation / n, n_calibration / n, rng)
     order = rng.permutation(n)
     calibration, rest = order[:n_calibration], order[n_calibration:]
     by_class = rest[np.argsort(codes[rest], kind="stable")]
@@ -212,6 +221,22 @@ def split(
     chosen = np.linspace(0, len(spare) - 1, min(n_validation, len(spare))).round().astype(np.int64)
     validation = spare[np.unique(chosen)] if len(spare) else spare
     return Parts(np.setdiff1d(rest, validation), np.sort(validation), np.sort(calibration))
+
+
+def _split_groups(
+    codes: Ints, groups: Ints, validation: float, calibration: float, rng: np.random.RandomState
+) -> Parts:
+    n_groups = int(groups.max()) + 1
+    place = rng.permutation(n_groups)[groups]
+    first = max(round(calibration * n_groups), int(calibration > 0))
+    second = first + max(round(validation * n_groups), int(validation > 0))
+    held, training = np.flatnonzero(place < first), np.flatnonzero(place >= second)
+    if len(training) < 2:
+        raise InputError(
+            f"at least 2 rows must remain for training; validation_size and calibration_size leave {len(training)}, as "
+            f"rows of one group stay together; reduce one of them"
+        )
+    return Parts(training, np.flatnonzero((place >= first) & (place < second) & np.isin(codes, codes[training])), held)
 
 
 def part_sizes(n: int, validation_size: float | None, calibration_size: float | None) -> tuple[int, int]:

@@ -136,6 +136,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         groups: Iterable[Hashable] | None = None,
+        within: Iterable[Hashable] | None = None,
         ids: Iterable[Hashable] | None = None,
     ) -> Self:
         """Train on X and y.
@@ -145,14 +146,17 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
                 Arrow, NumPy or sparse; a sparse one must fit into memory once it is dense. Or a table or texts that are
                 read in batches because memory does not hold them: a `pyarrow.dataset.Dataset`, a path, glob or URL of
                 Parquet files, or an iterable of batches: record batches, DataFrames or pairs (X, y). Then y,
-                sample_weight, groups and ids are names of columns; only ids of voters and held-out rows are checked;
+                sample_weight, within and ids are names of columns; only ids of voters and held-out rows are checked;
                 and `stream_` says what was measured on all rows and what on a sample.
             y: one finite number per row, or a table of several.
             sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
-            groups: (n,) hashable names. `predict_interval(…, groups=…)` then has its guarantee within each group.
+            groups: (n,) hashable names of what rows belong to, such as a patient with several visits. Rows of a group
+                stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that what is
+                measured and promised is for new groups. At least 5; not for rows that are read in batches.
+            within: (n,) hashable names. `predict_interval(…, within=…)` then has its guarantee within each group.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
         """
-        return self._fit(*self._received(X, y, ids), sample_weight, ids, groups)
+        return self._fit(*self._received(X, y, ids), sample_weight, ids, within=within, groups=groups)
 
     def _read_target(self, y: Any, n: int) -> Reading:
         exact, names, single = read_numbers(y, n)
@@ -185,18 +189,18 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         X: Any,
         y: Any,
         *,
-        groups: Iterable[Hashable] | None = None,
+        within: Iterable[Hashable] | None = None,
         ids: Iterable[Hashable] | None = None,
     ) -> Self:
         """Calibrate with these rows instead of those that `fit` set aside. They must not be training rows.
 
-        groups: (n,) names of their groups, for intervals with a guarantee within each; those of `fit` are of other
+        within: (n,) names of their groups, for intervals with a guarantee within each; those of `fit` are of other
         rows, and serve no longer. ids: as for `add_references`.
         """
         check_is_fitted(self, "model_")
-        of_rows = None if groups is None else grouped(groups, pd.RangeIndex(count(self._checked(X))))
+        of_rows = None if within is None else grouped(within, pd.RangeIndex(count(self._checked(X))), "within")
         super().recalibrate(X, y, ids=ids)
-        self._group_of = None if of_rows is None else of_rows.set_axis(self.calibration_ids_)
+        self._within = None if of_rows is None else of_rows.set_axis(self.calibration_ids_)
         return self
 
     # Predicting
@@ -264,15 +268,15 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         X: Any,
         epsilon: float = ...,
         *,
-        groups: Iterable[Hashable] | None = ...,
+        within: Iterable[Hashable] | None = ...,
         as_frame: Literal[False] = ...,
     ) -> Floats: ...
     @overload
     def predict_interval(
-        self, X: Any, epsilon: float = ..., *, groups: Iterable[Hashable] | None = ..., as_frame: Literal[True]
+        self, X: Any, epsilon: float = ..., *, within: Iterable[Hashable] | None = ..., as_frame: Literal[True]
     ) -> pd.DataFrame: ...
     def predict_interval(
-        self, X: Any, epsilon: float = 0.1, *, groups: Iterable[Hashable] | None = None, as_frame: bool = False
+        self, X: Any, epsilon: float = 0.1, *, within: Iterable[Hashable] | None = None, as_frame: bool = False
     ) -> Floats | pd.DataFrame:
         """(n, 2), or (n, T, 2): lower and upper ends of intervals, which miss the truth with probability ≤ `epsilon`.
 
@@ -281,16 +285,16 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         cross-fitted model this is measured, not proved; theory has `expected_intervals(epsilon).guarantee`.) With too
         few calibration rows, and for rows that cannot be read, intervals are infinite.
 
-        groups: (n,) the groups of the rows, where fit was given groups: the guarantee then holds within each.
+        within: (n,) the groups of the rows, where fit was given `within`: the guarantee then holds within each.
         as_frame: a DataFrame with the columns low and high, for each of several numbers, and the index of X.
         """
         epsilon = checks.epsilon(epsilon)
         rows, h = self._heard(X)
         warn_of(rows.reasons, NUMBERS_UNREAD, stacklevel=3)
-        named = None if groups is None else self._group_names(groups, len(rows.reasons))
+        named = None if within is None else self._group_names(within, len(rows.reasons))
         asked = None if named is None else [name for name, here in zip(named, rows.readable, strict=True) if here]
         found = np.tile([-np.inf, np.inf], (len(rows.reasons), self.target_.table.shape[1], 1))
-        found[rows.readable] = self.intervals_of(h, epsilon, groups=asked)
+        found[rows.readable] = self.intervals_of(h, epsilon, within=asked)
         if not as_frame:
             return found[:, 0] if self.target_.single else found
         ends = ["low", "high"]
@@ -298,13 +302,13 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         index = pd.Index(ids_of(native(X), len(found)), tupleize_cols=False)
         return pd.DataFrame(found.reshape(len(found), -1), index=index, columns=columns)
 
-    def intervals_of(self, h: torch.Tensor, epsilon: float, *, groups: Sequence[Hashable] | None = None) -> Floats:
+    def intervals_of(self, h: torch.Tensor, epsilon: float, *, within: Sequence[Hashable] | None = None) -> Floats:
         """(n, T, 2): the intervals of rows with embeddings h (n, d) that are already computed."""
-        calibrations = self._calibration(by_group=groups is not None)
+        calibrations = self._calibration(by_group=within is not None)
         if isinstance(self.model_, WeightedAverage):
-            return intervals(self.references_, h, calibrations, epsilon, self._folds, groups)
+            return intervals(self.references_, h, calibrations, epsilon, self._folds, within)
         middle = self._averages(h)
-        reach = [np.broadcast_to(part.score_at(epsilon, groups), len(h)) for part in calibrations]  # type: ignore[union-attr]
+        reach = [np.broadcast_to(part.score_at(epsilon, within), len(h)) for part in calibrations]  # type: ignore[union-attr]
         return np.stack([middle - np.stack(reach, axis=1), middle + np.stack(reach, axis=1)], axis=2)
 
     def _calibration(self, *, by_group: bool = False) -> IntervalCalibrations:
@@ -313,31 +317,32 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         if self._folds is not None and self.references_.weighted:
             # A representative votes with its own number for members of other folds, too: it would judge itself.
             rows = rows.without(self.references_.index_of_ids)
-        groups = self._group_of.reindex(rows.ids).tolist() if by_group and self._group_of is not None else None
+        within = self._within.reindex(rows.ids).tolist() if by_group and self._within is not None else None
 
         def compute() -> IntervalCalibrations:
             if isinstance(self.model_, WeightedAverage):
-                return calibrated(self.references_, rows, self._folds, groups)
+                return calibrated(self.references_, rows, self._folds, within)
             errors = np.abs(rows.exact - self._averages(rows.h))
-            return [IntervalCalibration(column, groups) for column in errors.T]
+            return [IntervalCalibration(column, within) for column in errors.T]
 
         found: IntervalCalibrations = self._calibrated_with((by_group,), compute)
         return found
 
-    def _group_names(self, groups: Iterable[Hashable], n: int) -> list[Hashable]:
-        if self._group_of is None:
+    def _group_names(self, within: Iterable[Hashable], n: int) -> list[Hashable]:
+        if self._within is None:
             raise InputError(
-                "intervals by group need the groups of the calibration rows; fit with groups=…, or, after "
-                "recalibration, recalibrate with groups=…"
+                "intervals by group need the groups of the calibration rows; fit with within=…, or, after "
+                "recalibration, recalibrate with within=…"
             )
-        named = list(groups)
+        named = list(within)
         if len(named) != n:
-            raise ShapeError(f"groups must have one name per row; X has {n} rows; got {len(named)}")
+            raise ShapeError(f"within must have one name per row; X has {n} rows; got {len(named)}")
         return named
 
     def expected_intervals(self, epsilon: float = 0.1) -> ExpectedIntervals:
         """What intervals at `epsilon` will be like: how far coverage may be from 1 - ε by chance; `str` says it."""
-        return self._calibration()[0].expected(epsilon)
+        found = self._calibration()[0].expected(epsilon)
+        return found if self._n_groups is None else found.of_groups(self._n_groups)
 
     def typicality(self, X: Any) -> Floats:
         """(n,): the share of calibration rows at least as unlike the voters as each row; near 0: unlike anything seen.

@@ -67,27 +67,33 @@ class ShardedEstimator(DWACEstimator):
         y: Any,
         sample_weight: Any,
         ids: Iterable[Hashable] | None,
+        within: Iterable[Hashable] | None,
         groups: Iterable[Hashable] | None,
     ) -> Self:
         if self.shards is None:
-            return super()._fit_shared(X, y, sample_weight, ids, groups)
+            return super()._fit_shared(X, y, sample_weight, ids, within, groups)
         self._check_settings()
         encoder = self._suited(self._shardable(X))
         X = rows_for(X, encoder)
         features, n = self._features(X, encoder), count(X)
         reading, names = self._read_target(y, n), row_ids(X, ids, n)
-        group_of = None if groups is None else grouped(groups, names)
+        within_of = None if within is None else grouped(within, names, "within")
         row_weights(sample_weight, n)  # an error if they are none
         weights = np.ones(n) if sample_weight is None else np.full(n, 1.0) * np.asarray(sample_weight, np.float64)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         shares = (SHARE if size is None else float(size) for size in (self.validation_size, self.calibration_size))
-        shard, role = deal(names, seed, self.shards, *shares)
+        dealt = names  # or their groups, which stay together
+        if groups is not None:
+            dealt = pd.Index(grouped(groups, names, "groups").tolist(), tupleize_cols=False)
+        shard, role = deal(dealt, seed, self.shards, *shares)
         target = _numbers_apart(lambda: reading.target(np.flatnonzero(role == TRAINING)))
         codes = reading.strata if target.kind in (CLASSES, ORDERED) else np.zeros(n, dtype=np.int64)
         stored = as_stored(plain_rows(encoder, X))
         rows = Rows(stored, names, codes, reading.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
         threads, device = torch.get_num_threads(), device_of(self.device).type
-        self._sharded(Shards(self.shards, seed, threads, device, rows), encoder, target, features, group_of, {})
+        self._sharded(Shards(self.shards, seed, threads, device, rows), encoder, target, features, within_of, {})
+        if groups is not None:
+            self._n_groups = dealt[names.isin(self.calibration_ids_)].nunique()
         return self
 
     def _shardable(self, X: Any) -> Encoder:
@@ -110,7 +116,7 @@ class ShardedEstimator(DWACEstimator):
         encoder: Encoder,
         target: Target,
         features: dict[str, Any],
-        group_of: pd.Series[Any] | None,
+        within: pd.Series[Any] | None,
         trained: dict[int, Trained],
     ) -> None:
         """Take the model of these rows, given what was learned from some shards; the others are trained."""
@@ -123,7 +129,7 @@ class ShardedEstimator(DWACEstimator):
             ]
             forked = range(torch.cuda.device_count()) if device.type == "cuda" else []
             with torch.random.fork_rng(devices=forked), few_threads(every[0].encoder.recipe.threads):
-                self._join_members(every, rows, encoder, target, features, group_of, device)
+                self._join_members(every, rows, encoder, target, features, within, device)
         self._shards = replace(shards, stale=frozenset(), pending=())
 
     def _train_member(
@@ -158,7 +164,7 @@ class ShardedEstimator(DWACEstimator):
         encoder: Encoder,
         target: Target,
         features: dict[str, Any],
-        group_of: pd.Series[Any] | None,
+        within: pd.Series[Any] | None,
         device: torch.device,
     ) -> None:
         """All that does not belong to one shard: scale, voters, calibration, novelty. Only what is there decides it."""
@@ -190,7 +196,7 @@ class ShardedEstimator(DWACEstimator):
                 rescale.fit_look_alikes(model, *judges, class_weights=weights)
         history = pd.concat([each.history for each in trained], ignore_index=True)
         history.attrs["ended"] = "finished"
-        self._took(features, target, whole, model, history, group_of)
+        self._took(features, target, whole, model, history, within)
         exact = rows.exact[parts.training] if target.kind == NUMBERS else None
         self._name_voters(rows.ids[parts.training], take(rows.X, parts.training), exact, by_class)
         self._novelty, self._folds = self._new_novelty(voters), None
@@ -256,9 +262,10 @@ class ShardedEstimator(DWACEstimator):
         features = {
             name: value for name, value in vars(self).items() if name in ("n_features_in_", "feature_names_in_")
         }
-        group_of = None if self._group_of is None else self._group_of[self._group_of.index.isin(left.ids)]
+        within = None if self._within is None else self._within[self._within.index.isin(left.ids)]
         kept = {shard: each for shard, each in enumerate(known) if shard not in stale}
-        other._sharded(replace(shards, rows=left), fresh(self.encoder_), target, features, group_of, kept)
+        other._sharded(replace(shards, rows=left), fresh(self.encoder_), target, features, within, kept)
+        other._n_groups = self._n_groups
         made = other._learned_members()
         retrained = tuple(
             Retrained(

@@ -90,22 +90,28 @@ class StreamingEstimator(ShardedEstimator):
         y: Any,
         sample_weight: Any,
         ids: Iterable[Hashable] | None,
+        within: Iterable[Hashable] | None,
         groups: Iterable[Hashable] | None,
     ) -> Self:
         if not is_stream(X):
-            return super()._fit_shared(X, y, sample_weight, ids, groups)
+            return super()._fit_shared(X, y, sample_weight, ids, within, groups)
         if self.shards is not None:
             raise InputError(
                 "shards are for rows that memory holds; got rows that are read in batches; read them first"
             )
+        if groups is not None:
+            raise InputError(
+                "groups are for rows that memory holds; got rows that are read in batches, which are held out one by "
+                "one; read them first, or write one row per group"
+            )
         self._check_settings()
         with workspace(self.checkpoint) as folder:
-            stream = open_stream(X, Roles(y, ids, sample_weight, groups), folder)  # type: ignore[arg-type]
+            stream = open_stream(X, Roles(y, ids, sample_weight, within), folder)  # type: ignore[arg-type]
             if stream.n - len(stream.left_out) < _LITTLE:
                 rows = stream.kept()
                 given = self._given(stream, rows)
                 names = None if stream.roles.ids is None else rows.ids
-                return super()._fit_shared(given, rows.y, rows.weights, names, rows.groups)
+                return super()._fit_shared(given, rows.y, rows.weights, names, rows.within, None)
             return self._fit_stream(stream, folder)
 
     def _given(self, stream: Stream, rows: Chunk) -> Any:
@@ -136,8 +142,8 @@ class StreamingEstimator(ShardedEstimator):
             rows = found.calibration if len(found.calibration) else found.validation
             for chunk in (found.sample if chosen is None else chosen, rows):
                 _unique(chunk.ids)  # before hours of training, not after
-            if rows.groups is not None:
-                grouped(rows.groups.tolist(), rows.ids)
+            if rows.within is not None:
+                grouped(rows.within.tolist(), rows.ids, "within")
             spool = self._spool(stream, parts, found, encoder, target, by_class, folder)
             held = [self._encode(encoder, target, chunk) for chunk in (found.validation, found.calibration)]
             places = None if chosen is None else spool.places(parts.training_numbers(chosen.rows))
@@ -324,8 +330,8 @@ class StreamingEstimator(ShardedEstimator):
         self.validation_ids_ = validation.chunk.ids
         rows = calibration if len(calibration.codes) else validation
         self._calibrate(self._rows_of(rows.inputs, rows.codes, _unique(rows.chunk.ids), rows.exact))
-        if rows.chunk.groups is not None:
-            self._group_of = grouped(rows.chunk.groups.tolist(), rows.chunk.ids)
+        if rows.chunk.within is not None:
+            self._within = grouped(rows.chunk.within.tolist(), rows.chunk.ids, "within")
         if isinstance(model, WeightedAverage):
             said = self._represent_stream(model, spool)
             places = names.get_indexer(model.references.index_of_ids)

@@ -45,7 +45,7 @@ class Roles:
     target: str | Sequence[str] | None = None
     ids: str | None = None
     weights: str | None = None
-    groups: str | None = None
+    within: str | None = None
     features: Sequence[str] | None = None
 
     @property
@@ -56,7 +56,7 @@ class Roles:
     @property
     def named(self) -> list[str]:
         """All columns with a role other than that of a feature."""
-        return [*self.targets, *(name for name in (self.ids, self.weights, self.groups) if name is not None)]
+        return [*self.targets, *(name for name in (self.ids, self.weights, self.within) if name is not None)]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Chunk:
     y: Any  # Series, or DataFrame of several columns
     ids: pd.Index[Any]  # from a column, else the numbers of the rows
     weights: pd.Series[Any] | None
-    groups: pd.Series[Any] | None
+    within: pd.Series[Any] | None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -81,7 +81,7 @@ class Chunk:
             self.y.iloc[places],
             self.ids[places],
             None if self.weights is None else self.weights.iloc[places],
-            None if self.groups is None else self.groups.iloc[places],
+            None if self.within is None else self.within.iloc[places],
         )
 
 
@@ -97,7 +97,7 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
         pd.concat([chunk.y for chunk in chunks], ignore_index=True),
         ids[0].append(ids[1:]),
         None if first.weights is None else pd.concat([chunk.weights for chunk in chunks], ignore_index=True),
-        None if first.groups is None else pd.concat([chunk.groups for chunk in chunks], ignore_index=True),
+        None if first.within is None else pd.concat([chunk.within for chunk in chunks], ignore_index=True),
     )
 
 
@@ -141,7 +141,7 @@ class Stream:
                 else y.iloc[:, 0].rename(None if y.columns[0] == _TARGET else y.columns[0]),
                 pd.Index(rows if roles.ids is None else frame[roles.ids].tolist(), tupleize_cols=False),
                 None if roles.weights is None else frame[roles.weights],
-                None if roles.groups is None else frame[roles.groups],
+                None if roles.within is None else frame[roles.within],
             )
         if start != self.n:
             raise InputError(f"the rows must not change while they are read: {self.n:,} before, {start:,} now")
@@ -185,7 +185,7 @@ def stream_of(data: pads.Dataset, roles: Roles, name: str = "the data") -> Strea
         raise InputError(f"which column holds the target? y must name it; {_columns(data)}")
     if not all(isinstance(column, str) for column in roles.named):
         raise InputError(
-            "for rows that are read in batches, y, sample_weight, ids and groups must be names of columns; got "
+            "for rows that are read in batches, y, sample_weight, ids and within must be names of columns; got "
             f"{next(column for column in roles.named if not isinstance(column, str))!r:.60}"
         )
     for column in [*roles.named, *(roles.features or ())]:

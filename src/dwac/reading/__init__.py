@@ -68,6 +68,7 @@ def read(
     target: str | Sequence[str] | None = None,
     text: str | None = None,
     ids: str | None = None,
+    groups: str | None = None,
     like: Model | None = None,
     labelled: bool | None = None,
     form: str | None = None,
@@ -89,6 +90,7 @@ def read(
         target: the column with the target, or several columns: of 0 and 1 for several labels, or of numbers.
         text: the column with the text to predict from; found automatically if it is the only one.
         ids: the column with the ids of the rows; otherwise rows are numbered from 0.
+        groups: without `like`, the column that says which rows belong together (`Rows.groups`); no feature.
         like: the model that will predict: read its columns, in their types. Cells of other types, and missing texts,
             stay as they are: the model reports which rows it cannot read.
         labelled: whether labels are required; by default only for training (without `like`).
@@ -111,7 +113,7 @@ def read(
             raise InputError(f"the kind of {column!r} must be {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {kind!r}")
     labelled = like is None if labelled is None else labelled
     path, piped = Path(source), fspath(source) == "-"
-    tabular: dict[str, Any] = {"--ignore": ignore, "--kind": kinds, "--sheet": sheet}
+    tabular: dict[str, Any] = {"--ignore": ignore, "--kind": kinds, "--sheet": sheet, "--groups": groups}
     if not piped and path.is_dir():
         _refuse_options(tabular, str(source), "a folder of images")
         return _finished(read_pictures(path, labelled=labelled), like, str(source), task, order)
@@ -121,7 +123,7 @@ def read(
     if form == "image":
         _refuse_options(tabular, name, "an image")
         return _finished(_picture(data if piped else str(source), name, labelled), like, name, task, order)
-    if form == "text" and not (target or text or ids):
+    if form == "text" and not (target or text or ids or groups):
         _refuse_options(tabular, name, "a file of texts")
         classes = () if like is None else {str(label) for label in like.clf.target_.names.tolist()}
         rows = read_sentences(data, name, encoding=encoding, labelled=labelled, classes=classes)
@@ -129,7 +131,7 @@ def read(
     form = "csv" if form == "text" else form  # columns were named, so this is a table with an unusual file name
     if sheet is not None and form != "excel":
         raise InputError(f"--sheet is for Excel workbooks; {name} is read as {form}; leave it out")
-    asked = columns_of(target, text, ids)
+    asked = replace(columns_of(target, text, ids), groups=groups)
     said = told or Notation()
     told = said.over(Notation() if like is None else like.notation)
     file = _File(data, name, form, encoding, sheet)

@@ -63,7 +63,7 @@ def arrange(
     if task != CLASSES:
         frame, doubts = _with_plain_numbers(frame, asked.targets, Reading(notation or Notation()))
         notes += doubts
-    rest = [column for column in frame.columns if column not in {*asked.targets, id_column, *ignore}]
+    rest = [column for column in frame.columns if column not in {*asked.targets, id_column, asked.groups, *ignore}]
     text = asked.text or (rest[0] if len(rest) == 1 and looks_like_text(frame[rest[0]]) else None)
     if not rest:
         ignored = f"; {listed(ignore)} {'is' if len(ignore) == 1 else 'are'} ignored" if ignore else ""
@@ -71,12 +71,16 @@ def arrange(
             f"{name} must have a column to learn from besides {listed(asked.targets)}{ignored}; add at least one"
         )
     X: Any = frame[rest] if text is None else _texts(frame[text], text, where)
-    found = Columns(asked.target, text, id_column)
-    ids = kept.tolist() if id_column is None else _ids(frame, id_column, where)
+    found = Columns(asked.target, text, id_column, asked.groups)
+    ids = kept.tolist() if id_column is None else _whole(frame, id_column, where, "id")
+    groups = None if asked.groups is None else _whole(frame, asked.groups, where, "group")
     aside = dict.fromkeys(ignore, "ignored, as you asked")
     if text is not None:
         aside |= {column: "only the text is read" for column in rest if column != text}
-    rows = Rows(X, None, ids, "tabular" if text is None else "text", found, where, notes=notes, aside=aside)
+    if asked.groups is not None:
+        aside[asked.groups] = "rows of one value stay together"
+    kind = "tabular" if text is None else "text"
+    rows = Rows(X, None, ids, kind, found, where, notes=notes, aside=aside, groups=groups)
     return rows if asked.target is None else rows.aimed(*understand(frame, asked.targets, where, task, order))
 
 
@@ -86,7 +90,9 @@ def check_columns(frame: pd.DataFrame, name: str, asked: Columns, ignore: Sequen
         _require(column, frame, name)
     both = [column for column in asked.named if column in ignore]
     if both:
-        raise InputError(f"{both[0]!r} cannot be ignored: it is the target, text or id; leave out --ignore {both[0]}")
+        raise InputError(
+            f"{both[0]!r} cannot be ignored: it is the target, text, id or group; leave out --ignore {both[0]}"
+        )
 
 
 def arrange_like(
@@ -132,7 +138,7 @@ def arrange_like(
         notes += doubts
         y = known(plain, found.targets, where, clf.target_)
     found = replace(found, id=id_column)
-    ids = kept.tolist() if id_column is None else _ids(frame, id_column, where)
+    ids = kept.tolist() if id_column is None else _whole(frame, id_column, where, "id")
     rest = frame.drop(columns=[c for c in (*found.targets, id_column) if c is not None])
     if isinstance(clf.encoder_, TabularEncoder):
         X = _features(rest, clf.encoder_, name, how)
@@ -232,12 +238,10 @@ def _texts(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> 
     return values.astype(str).tolist()
 
 
-def _ids(frame: pd.DataFrame, column: str | None, where: Callable[[int], str]) -> list[Any]:
-    if column is None:
-        return list(range(len(frame)))
+def _whole(frame: pd.DataFrame, column: str, where: Callable[[int], str], what: str) -> list[Any]:
     gone = missing(frame[column])
     if gone.any():
-        raise InputError(f"{where(int(gone.argmax()))}: the id {column!r} is missing; fill it in, or drop the row")
+        raise InputError(f"{where(int(gone.argmax()))}: the {what} {column!r} is missing; fill it in, or drop the row")
     return whole(frame[column].tolist())
 
 

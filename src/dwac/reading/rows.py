@@ -20,6 +20,7 @@ class Columns:
     target: str | tuple[str, ...] | None = None  # what is predicted, from one column or several
     text: str | None = None  # the text to predict from; all other columns are then ignored
     id: str | None = None  # the ids of the rows
+    groups: str | None = None  # what rows belong to: those of one value stay together in training
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -29,7 +30,7 @@ class Columns:
     @property
     def named(self) -> tuple[str, ...]:
         """All columns with a role."""
-        return (*self.targets, *(column for column in (self.text, self.id) if column is not None))
+        return (*self.targets, *(column for column in (self.text, self.id, self.groups) if column is not None))
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Rows:
     notation: Notation = field(default_factory=Notation)  # how the table was written, for later ones
     notes: tuple[str, ...] = ()  # sentences on how it was understood that people should see
     aside: Mapping[str, str] = field(default_factory=dict)  # columns that are not learned from, and why
+    groups: list[Any] | None = None  # what each row belongs to, if a column says it
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -60,7 +62,9 @@ class Rows:
         """Some of the rows."""
         y = None if self.y is None else take(self.y, rows)
         ids = [self.ids[row] for row in rows]
-        return replace(self, X=take(self.X, rows), y=y, ids=ids, where=lambda row: self.where(int(rows[row])))
+        groups = None if self.groups is None else [self.groups[row] for row in rows]
+        where = lambda row: self.where(int(rows[row]))  # noqa: E731
+        return replace(self, X=take(self.X, rows), y=y, ids=ids, groups=groups, where=where)
 
     def aimed(self, y: Any, task: str, why: str = "") -> Rows:
         """The same with a target."""

@@ -1,6 +1,6 @@
 """Cross-fitting, for tables of few rows: every member of an ensemble leaves out one fold of the training rows.
 
-history = cross_fit(model, x, y, folds_of(y))
+history = cross_fit(model, x, y, folds_of(len(y)))
 
 A member never saw the rows of its fold, so the members of a fold judge those rows honestly. All folds together judge
 all rows: no row has to be set aside for validation, and every row trains and votes.
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.errors import InputError, NonFiniteError, ShapeError
@@ -29,6 +30,8 @@ from dwac.training.optimizer import AdamW
 from dwac.training.rescale import vote_factors
 from dwac.training.step import one_cycle
 from dwac.training.validation import average_losses, sample
+
+Ints = NDArray[np.int64]
 
 logger = logging.getLogger(__name__)
 
@@ -44,22 +47,33 @@ _USUAL = 1.5  # the log of such a scale, give or take 1
 _QUERIES = 400  # out-of-fold votes that choose those
 
 
-def folds_of(y: Tensor, n_folds: int = FOLDS, *, seed: int = 0) -> Tensor:
-    """(n,): a random fold of each row; folds differ by at most one row.
+def folds_of(n: int, groups: Ints | None = None, *, seed: int = 0) -> Tensor:
+    """(n,): a random fold of each row, whatever its class; folds differ by at most one row.
 
-    Each class of at least as many rows as there are folds is spread evenly. Rarer ones are not: their rows would be
-    judged by more voters of their own than new rows have, and prediction sets would lose their coverage.
+    Spread evenly, a class of n_k rows would have 4/5 n_k voters in each fold's model. Its own rows are among the n_k, a
+    new row is not: classes that chance made frequent would suit calibrating rows better than new ones, and prediction
+    sets would miss too often (n = 60, 10 classes, no signal, ε = .2: coverage .72, with random folds .82).
 
-    >>> folds_of(torch.tensor([0, 0, 0, 1, 1, 1]), 3).reshape(2, 3).sort().values.tolist()
-    [[0, 1, 2], [0, 1, 2]]
+    groups: (n,) the group of each row, 0 … G-1; a group stays in one fold, the largest are placed first.
+
+    >>> folds_of(10, seed=1).bincount().tolist()
+    [2, 2, 2, 2, 2]
+    >>> folds_of(6, np.array([0, 0, 1, 2, 3, 4]))[:2].unique().numel()
+    1
     """
-    generator = torch.Generator().manual_seed(seed)
-    classes = torch.where(torch.bincount(y)[y] < n_folds, -1, y).cpu()
-    order = torch.randperm(len(y), generator=generator)
-    order = order[torch.argsort(classes[order], stable=True)]
-    folds = torch.empty(len(y), dtype=torch.int64)
-    folds[order] = torch.randperm(n_folds, generator=generator)[torch.arange(len(y)) % n_folds]
-    return folds
+    order = torch.randperm(
+        n if groups is None else int(groups.max()) + 1, generator=torch.Generator().manual_seed(seed)
+    )
+    if groups is None:
+        folds = torch.empty(n, dtype=torch.int64)
+        folds[order] = torch.arange(n) % FOLDS
+        return folds
+    sizes, rows = np.bincount(groups), np.zeros(FOLDS, dtype=np.int64)
+    fold = np.empty(len(sizes), dtype=np.int64)
+    for group in sorted(order.tolist(), key=lambda group: -sizes[group]):
+        fold[group] = rows.argmin()
+        rows[fold[group]] += sizes[group]
+    return torch.as_tensor(fold[groups])
 
 
 def part_of(h: Tensor, fold: int, members: int) -> Tensor:

@@ -81,6 +81,14 @@ def train(
     ] = None,
     text: TextOption = None,
     ids: IdOption = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The column that says which rows belong together, such as a patient: they stay together in folds, "
+            "validation, calibration and test. It is not learned from.",
+        ),
+    ] = None,
     ignore: Annotated[
         list[str] | None,
         typer.Option("--ignore", metavar="COLUMN", help="A column that is not to be learned from; may be repeated."),
@@ -199,6 +207,8 @@ def train(
     dwac train films.csv --target stars --task ordered -o model/     # texts: --order low,mid,high
 
     dwac train sales.xlsx --sheet 2024 --target won -o model/ --ignore customer --unlabelled drop
+
+    dwac train visits.csv --target outcome --groups patient -o model/     # several rows of one patient
 
     dwac train rare.csv --target fault -o model/ --class-weight balanced --class-conditional
 
