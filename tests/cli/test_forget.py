@@ -27,6 +27,7 @@ def test_forget_removes_votes_and_says_that_the_networks_saw_the_row(model: Path
     gone = str(load(model).clf.references_.ids[0])
     shown = " ".join(run("forget", model, gone, "-o", tmp_path / "less").stdout.split())
     assert "the networks saw these rows and are as they were" in shown
+    assert "smallest and largest number" in shown
     assert gone not in set(load(tmp_path / "less").clf.references_.ids)
     assert gone in set(load(model).clf.references_.ids)
 

@@ -11,6 +11,7 @@ from sklearn.datasets import make_classification
 
 import dwac
 from dwac import DWACClassifier, DWACRegressor
+from dwac.encoders import TabularEncoder
 from dwac.errors import HeadError, IdError, InputError
 
 TARGETS = ["classes", "ordered", "labels", "numbers"]
@@ -124,6 +125,34 @@ def test_rows_of_a_sharded_model_that_were_silenced_can_be_forgotten() -> None:
     with pytest.warns(UserWarning, match="saw these rows"):
         clf.forget([name])
     assert name not in clf._shards.rows.ids
+
+
+def test_a_category_loses_its_name_with_the_last_voter_that_has_it(tmp_path: Path) -> None:
+    X = table()
+    X["city"] = np.where(np.arange(len(X)) % 2, "Ulm", "Bonn")
+    X.loc[["row4", "row5", "row6"], "city"] = "Oberammergau"
+    clf: Any = DWACClassifier(random_state=0, device="cpu").fit(X, target("classes", X))
+    few, others = clf.condense(30), X.drop(["row4", "row5", "row6"])
+    before = clf.embed(others)
+    clf.forget(["row4", "row5"])
+    assert "Oberammergau" in clf.encoder_.columns[2].categories  # row6 has it
+    clf.forget(["row6"])
+    assert few.encoder_.columns[2].categories == ["Bonn", "Oberammergau", "Ulm"]  # another model, which was not asked
+    path = clf.save(tmp_path / "model", include_examples=False)
+    assert not any(b"Oberammergau" in file.read_bytes() for file in path.iterdir())
+    again = dwac.load(path, device="cpu")
+    np.testing.assert_array_equal(again.embed(others), before)  # all other rows are what they were
+    strange = X.loc[["row4"]]
+    np.testing.assert_array_equal(again.embed(strange), again.embed(strange.assign(city="never seen")))
+
+
+@pytest.mark.parametrize("places", [[3], [-1], [0, 0], ["0"], 1])
+def test_places_without_a_name_are_checked_at_load(places: Any) -> None:
+    encoder = TabularEncoder().fit(pd.DataFrame({"a": ["x", "y"] * 5}))
+    config = encoder.config()
+    config["columns"][0] |= {"categories": ["x"], "nameless": places}
+    with pytest.raises(InputError, match="consistent"):
+        TabularEncoder.from_config(config).check()
 
 
 def noisy(seed: int) -> tuple[Any, Any]:

@@ -16,6 +16,10 @@ from dwac.reading import Estimator, Model, load
 from dwac.storage import fingerprint
 
 _SEEN = "the networks saw these rows and are as they were: only votes, calibration and records are gone"
+_COUNTED = (
+    "what was counted over all rows stays, too, and may hold values of these: the smallest and largest number of a "
+    "column, words of texts, labels, and categories that other rows have or that cannot be told to be theirs alone"
+)
 
 
 def forget(
@@ -100,5 +104,5 @@ def lines(found: dict[str, Any], certificate: Path | None, remains: str) -> list
             f"SHA-256 of the model: {made['after']}",
         ]
     else:
-        said.append(remains)
+        said += [remains, _COUNTED]
     return [*said, *([f"certificate: {certificate}"] if certificate else []), written_line(found["model"])]

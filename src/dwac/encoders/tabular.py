@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from copy import copy
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from numbers import Real
@@ -175,8 +176,8 @@ class Column:
 
     A number has one scale; a date has four, for its time, month, weekday and hour; None means that nothing varies.
     `gaps`: training had missing numbers, so an indicator marks them. `categories`: the values with an index of their
-    own, starting at 1; numbers with few distinct values have them too. An "empty" column had only
-    missing values: it is ignored.
+    own, starting at 1; numbers with few distinct values have them too. `nameless`: places among the indices whose
+    category was forgotten, and which no value has any more. An "empty" column had only missing values: it is ignored.
     """
 
     name: Name
@@ -184,6 +185,25 @@ class Column:
     scales: list[Scale | None] = field(default_factory=list)
     gaps: bool = False
     categories: list[Value] = field(default_factory=list)
+    nameless: list[int] = field(default_factory=list)
+
+    @property
+    def n_indices(self) -> int:
+        """How many categories have an index, with a name or without."""
+        return len(self.categories) + len(self.nameless)
+
+    def _indices(self) -> dict[Value, int]:
+        places = (place for place in range(self.n_indices) if place not in self.nameless)
+        return {value: place + UNKNOWN + 1 for value, place in zip(self.categories, places, strict=True)}
+
+    def without_names(self, gone: pd.Series[Any], left: pd.Series[Any]) -> Column:
+        """The same without the names of categories that are in `gone` and not in `left`; their indices stay unused."""
+        if self.kind != "categorical":
+            return self
+        names = {*_codes(gone, self.name)[1]} - {*_codes(left, self.name)[1]}
+        lost = [index - UNKNOWN - 1 for value, index in self._indices().items() if value in names]
+        kept = [value for value in self.categories if value not in names]
+        return replace(self, categories=kept, nameless=sorted([*self.nameless, *lost]))
 
     @classmethod
     def fit(cls, series: pd.Series[Any], name: Name, *, network: str) -> Column:
@@ -216,9 +236,9 @@ class Column:
             if self.gaps or any(self.scales):
                 (found.plain if self.gaps else found.new).append(np.isnan(parts[0]).astype(np.float64))
             series = pd.Series(parts[0])
-        if self.categories:
+        if self.n_indices:
             codes, values = _codes(series, self.name)
-            known = {value: i for i, value in enumerate(self.categories, start=UNKNOWN + 1)}
+            known = self._indices()
             found.indices.append(np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes])
         return found
 
@@ -230,7 +250,7 @@ class Column:
     @property
     def used(self) -> bool:
         """Whether the column tells rows apart: it varied in training."""
-        return bool(self.categories or self.gaps or any(self.scales))
+        return bool(self.n_indices or self.gaps or any(self.scales))
 
     def _compared(self, series: pd.Series[Any]) -> Floats:
         """Numbers (n,) by which values are compared, NaN where missing; a date's is its time."""
@@ -467,7 +487,7 @@ class TabularEncoder(Encoder):
                     (plain if scale.form == "binary" else continuous).append(dated)
             plain += [dated] * column.gaps
         n_continuous, n_plain = len(continuous), len(plain)
-        sizes = [len(column.categories) for column in self.columns if column.categories]
+        sizes = [column.n_indices for column in self.columns if column.n_indices]
         if self.settings["network"] == "paper":
             return TabularNetwork(0, n_continuous + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
         # New dates are later than all in training, which does not make a row unfamiliar.
@@ -485,6 +505,18 @@ class TabularEncoder(Encoder):
         scales = [scale for scale in scales if scale.form == "robust"]
         most = next(bins for bins in (_BINS, 8, 4, 0) if bins * len(scales) <= _MOST_BINS)
         return [scale.edges(most) for scale in scales]
+
+    def without_names(self, gone: Any, left: Any) -> Self:
+        """The same without the names of categories that only the rows of `gone` had, not those of `left`.
+
+        Networks and the tensors of all rows that are left stay as they were; a value of such a name counts as unknown.
+        """
+        frames, other = [self.records(rows) for rows in (gone, left)], copy(self)
+        other.columns = [
+            column.without_names(*(frame.iloc[:, place] for frame in frames))
+            for place, column in enumerate(self.columns)
+        ]
+        return other
 
     def config(self) -> dict[str, Any]:
         """The settings, what fit learned about the columns, and the choices that depend on the number of rows."""
@@ -549,7 +581,11 @@ def _is_column(column: Column) -> bool:
         NoneType,
     }:
         return False
-    return len(set(column.categories)) == len(column.categories)
+    places = column.nameless
+    if not isinstance(places, list) or not all(type(place) is int for place in places):
+        return False
+    inside = all(0 <= place < column.n_indices for place in places)
+    return inside and all(len(set(each)) == len(each) for each in (column.categories, places))
 
 
 def frame_of(X: Any) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dwac import _checks as checks
 from dwac.encoders import TabularEncoder
+from dwac.encoders.sharded import Sharded
 from dwac.errors import IdError, InputError
 from dwac.estimator.base import Voting
 from dwac.estimator.condensing import Condenser, agreement_on
@@ -188,7 +189,11 @@ class Editable(Voting):
     def forget(self, ids: Iterable[Hashable]) -> Self:
         """Delete examples by id: from votes, calibration, validation and records."""
         names = self._forgettable(ids)
-        self._stop_votes(names[names.isin(self._voter_ids())], stacklevel=5)
+        voters = names[names.isin(self._voter_ids())]
+        gone = self.examples_.rows(voters) if len(voters) else None
+        self._stop_votes(voters, stacklevel=5)
+        if gone is not None:
+            self._drop_names(gone)
         if self._folds is not None:
             self._folds = self._folds.without(names)
         self.validation_ids_ = self.validation_ids_[~self.validation_ids_.isin(names)]
@@ -197,6 +202,12 @@ class Editable(Voting):
         if self._within is not None:
             self._within = self._within[~self._within.index.isin(names)]
         return self
+
+    def _drop_names(self, gone: Any) -> None:
+        """Drop the names of categories that only these rows had, if the records of all other voters can tell."""
+        known = not self._alone and len(self.examples_) == len(self._voter_ids())
+        if known and isinstance(self.encoder_, TabularEncoder) and not isinstance(self.encoder_, Sharded):
+            self.encoder_ = self.encoder_.without_names(gone, self.examples_.frame())
 
     def silence(self, ids: Iterable[Hashable]) -> Self:
         """Let examples vote no more, however they were chosen, and keep what prediction sets promise.

@@ -212,8 +212,10 @@ class ShardedEstimator(DWACEstimator):
     def forget(self, ids: Iterable[Hashable], *, exact: bool = False) -> Self:
         """Delete examples by id because somebody asked for it: from votes, calibration, validation and records.
 
-        The network is not trained again: its weights hold no example, but all of them shaped it. What the encoder
-        counted of the rows stays as well: see docs/how-to/deletion.md.
+        The network is not trained again: its weights hold no example, but all of them shaped it. What was counted over
+        all rows stays as well, and may hold values of these: quantiles of each column of numbers with its smallest and
+        largest value, words of texts, labels, and names of categories. A category that no other voter has loses its
+        name, if the model holds the records of all voters and has no shards. `exact` leaves nothing.
 
         Prediction sets, intervals and typicality then promise what they promise for rows like those that are left. So
         do not choose by outcome whom to forget: without its wrong or difficult rows, calibration promises too much.
