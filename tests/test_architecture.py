@@ -206,3 +206,8 @@ def test_nothing_loads_pickle_or_prints() -> None:
         names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
         assert not names & {"pickle", "joblib", "print"}, path
         assert "torch.load" not in path.read_text(), path
+
+
+def test_warnings_come_from_one_function_that_points_at_the_line_of_the_user() -> None:
+    warning = [place(path) for path in FILES if re.search(r"warnings\.warn|stacklevel", path.read_text())]
+    assert warning == ["_checks.py"]

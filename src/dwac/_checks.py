@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import sys
 import warnings
@@ -38,6 +39,17 @@ def listed(names: Iterable[Any], most: int = 5, show: Callable[[Any], str] = rep
     """
     shown = [show(name) for name in names]
     return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
+
+
+def suggested(name: Any, names: Iterable[Any]) -> str:
+    """The name that was probably meant, as a question for messages; "" if none is near.
+
+    >>> suggested("LVR", ["income", "lvr"])
+    "did you mean 'lvr'? "
+    """
+    by_lower = {str(known).lower(): known for known in names}
+    near = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
+    return f"did you mean {by_lower[near[0]]!r}? " if near else ""
 
 
 def percent(share: float, digits: int = 1) -> str:

@@ -127,6 +127,18 @@ def test_where_no_number_will_do_all_vote_and_it_is_said(full, monkeypatch) -> N
         full.condense()
 
 
+def test_where_no_number_keeps_all_labels_the_fewest_that_keep_most_are_taken_and_it_is_said(full, monkeypatch) -> None:
+    keeps = condensing.Condenser.keeps
+    monkeypatch.setattr(condensing.Condenser, "keeps", lambda *given: keeps(*given) and given[2:] == (0.98,))
+    with pytest.warns(UserWarning, match=r"99\.5 %.*98 %.*size=") as told:
+        small = full.condense()
+    assert told[0].filename == __file__
+    assert f" {len(small.references_):,} " in str(told[0].message)
+    judge = condenser(full)
+    for size in (size for size in judge.sizes() if size < len(small.references_)):
+        assert not keeps(judge, judge.represented(size), 0.98)
+
+
 @pytest.mark.parametrize("size", [1, 3, 12, 37, 10**6])
 def test_a_number_that_is_asked_for_is_given(full, size) -> None:
     few = full.condense(size)

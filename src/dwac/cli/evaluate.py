@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from rich.console import Console
 
+from dwac._checks import warn
 from dwac.cli import unreadable
 from dwac.cli.options import told
 from dwac.cli.output import at_work, evaluation_tables, print_json, print_notes
@@ -67,8 +67,6 @@ def _warn_of_voters(model: Model, rows: Rows) -> None:
         return
     n = int(seen(model.clf, pd.Index(rows.ids, tupleize_cols=False), model.clf.embed(rows.X)).sum())
     if n:
-        warnings.warn(
+        warn(
             f"{n:,} of the {len(rows):,} rows were used in training; results on them are too optimistic",
-            UserWarning,
-            stacklevel=2,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -167,11 +166,10 @@ class Calibration:
         scores = _table(scores, "scores")
         sizes = self.n_calibration(scores.shape[1]).tolist()
         if 0 in sizes:
-            warnings.warn(
+            checks.warn(
                 f"class {sizes.index(0)} has no calibration example, so it can never be rejected: its p-value, and "
                 "so the credibility, is 1 for every input. Calibrate with examples of every class",
                 CalibrationWarning,
-                stacklevel=2,
             )
         n_calibration: int | tuple[int, ...] | None = None
         if options.get("finite_sample", True) and not options.get("smoothed", False):
@@ -379,11 +377,10 @@ class ConformalPrediction:
             )
         needed = smallest_calibration(epsilon)
         if self.n_calibration is not None and (n := int(np.sum(self.n_calibration))) < needed:
-            warnings.warn(
+            checks.warn(
                 f"at epsilon={epsilon:g} an example can be atypical only with at least {needed} calibration examples, "
                 f"and the calibration set has {n}: none is. Calibrate with more examples or use a larger epsilon",
                 CalibrationWarning,
-                stacklevel=2,
             )
         return np.asarray(self.typicality <= epsilon)
 
@@ -487,7 +484,6 @@ def label_sets(
 
 
 def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsilon: float) -> None:
-    """Must be called directly by a public function, so that the warning points at the user's line."""
     needed = smallest_calibration(epsilon)
     sizes = np.asarray(n_calibration)
     if sizes.shape not in ((), (n_classes,)):
@@ -500,11 +496,10 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
     else:
         who = "calibration examples of its class, and "
         who += checks.listed(small, show=lambda k: f"class {k} has {sizes[k]}")
-    warnings.warn(
+    checks.warn(
         f"at epsilon={epsilon:g} a label can be left out only with at least {needed} {who}: "
         "the affected labels are in every set. Calibrate with more examples or use a larger epsilon",
         CalibrationWarning,
-        stacklevel=3,
     )
 
 
@@ -512,11 +507,10 @@ def _warn_if_all_full(expected: ExpectedSets, n: int) -> None:
     """Warn if all n sets hold every label because of the calibration, not because these examples are uncertain."""
     able = expected.n_calibration >= smallest_calibration(expected.epsilon)
     if able and expected.full_share is not None and expected.full_share > (0.9 if n < 10 else 0.5):
-        warnings.warn(
+        checks.warn(
             f"every prediction set holds every label. {expected}. "
             "Calibrate with more examples, use a larger epsilon, or train longer",
             CalibrationWarning,
-            stacklevel=3,
         )
 
 

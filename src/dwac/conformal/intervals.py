@@ -15,7 +15,6 @@ which s to take, as for classes: the set misses the true number of at most a sha
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
@@ -350,7 +349,6 @@ def _by_group(within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArr
 
 
 def _warn_if_infinite(calibration: _CalibrationScores, epsilon: float, groups: list[Hashable]) -> None:
-    """Must be called directly by a public function, so that the warning points at the user's line."""
     needed, sizes = smallest_calibration(epsilon), calibration.n_calibration
     small = [name for name in groups if sizes.get(name, 0) < needed]
     if not small:
@@ -360,9 +358,8 @@ def _warn_if_infinite(calibration: _CalibrationScores, epsilon: float, groups: l
         who += checks.listed(small, show=lambda name: f"group {name!r} has {sizes.get(name, 'none')}")
     else:
         who = f"calibration examples, and the calibration set has {sizes[None]}"
-    warnings.warn(
+    checks.warn(
         f"at epsilon={epsilon:g} an interval is finite only with at least {needed} {who}: the affected intervals are "
         "infinite. Calibrate with more examples or use a larger epsilon",
         CalibrationWarning,
-        stacklevel=3,
     )

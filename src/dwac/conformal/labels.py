@@ -15,7 +15,6 @@ array([[0.67, 0.5 ]])
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -315,35 +314,29 @@ def _few(verb: str, counts: Ints, least: int, labels: NDArray[Any] | None) -> li
 
 
 def _warn_of_absent(n_yes: Ints, n_no: Ints, labels: NDArray[Any] | None) -> None:
-    """Must be called directly by a public function, so that the warning points at the user's line."""
     if parts := _few("have", n_yes, 1, labels) + _few("lack", n_no, 1, labels):
-        warnings.warn(
+        checks.warn(
             f"no calibration examples {' and none '.join(parts)}, so this can never be rejected: its p-value is 1 for "
             "every input. Calibrate with examples that have each label and others that lack it",
             CalibrationWarning,
-            stacklevel=3,
         )
 
 
 def _warn_if_rare(n_yes: Ints, n_no: Ints, epsilon: float, labels: NDArray[Any] | None) -> None:
-    """Must be called directly by a public function, so that the warning points at the user's line."""
     needed = smallest_calibration(epsilon)
     if parts := _few("have", n_yes, needed, labels) + _few("lack", n_no, needed, labels):
-        warnings.warn(
+        checks.warn(
             f"at epsilon={epsilon:g} a label can be ruled out only with at least {needed} calibration examples that "
             f"have it, and confirmed only with as many that lack it; too few {' and too few '.join(parts)}. "
             "Calibrate with more examples or use a larger epsilon",
             CalibrationWarning,
-            stacklevel=3,
         )
 
 
 def _warn_if_too_few(n: int, alpha: float) -> None:
-    """Must be called directly by a public function, so that the warning points at the user's line."""
     if n < (needed := smallest_calibration(alpha)):
-        warnings.warn(
+        checks.warn(
             f"at alpha={alpha:g} a label can be left out only with at least {needed} calibration examples, and there "
             f"are {n}: every label is in every set. Calibrate with more examples or use a larger alpha",
             CalibrationWarning,
-            stacklevel=3,
         )

@@ -22,12 +22,15 @@ from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
 from dwac.nn.ranks import over_ranks, shared
 from dwac.reference import ReferenceSet
+from dwac.training.optimizer import AdamW
 
 Floats = NDArray[np.float64]
 
 WITHIN = 0.1  # of the standard deviation of its votes: so near, a number counts as the same
-SAME_LABEL = 0.995  # the least share of rows that must keep their label, with a confidence of 90 %
-CHANGE = 0.005  # the most by which log-loss may grow, and the most divergence from all voters, as shares of log-loss
+# The least share s of rows that must keep their label, with a confidence of 90 %. 1 - s is the most by which log-loss
+# may grow, and the most divergence from all voters, as shares of log-loss.
+SAME_LABEL = 0.995
+LESS = (0.99, 0.98, 0.95, 0.9)  # where no few keep so many
 _NOTHING = 1e-4  # nats: where all is predicted with certainty, a share of log-loss is less than rounding
 _FEWEST, _MOST = 10, 2560
 _AUTOMATIC = 20_000  # voters from which voters="auto" condenses
@@ -74,14 +77,23 @@ class Condenser:
 
         Numbers are doubled until one will do; then the one between it and the last is tried.
         """
-        sizes = self.sizes()
-        for place, size in enumerate(sizes):
+        self.tried = []
+        for place, size in enumerate(self.sizes()):
             few = self.represented(size)
             if self._all_keep(few):
                 between = round(size / np.sqrt(2))
                 fewer = self.represented(between) if place else None
                 return fewer if fewer is not None and self._all_keep(fewer) else few
+            self.tried.append(few)
         return None
+
+    def nearly(self) -> tuple[ReferenceSet | None, float]:
+        """After `fewest` found none: (the fewest that keep the largest share of `LESS` that any keeps, this share).
+
+        (None, 0) if none keeps the smallest.
+        """
+        fitting = ((few, share) for share in LESS for few in self.tried if self._all_keep(few, share))
+        return next(fitting, (None, 0.0))
 
     def sizes(self) -> list[int]:
         """The numbers to try, each twice the one before."""
@@ -89,28 +101,28 @@ class Condenser:
         size, most = max(_FEWEST, present), min(_MOST, len(self.whole) // 4)
         return [size * 2**step for step in range(20) if size * 2**step <= most]
 
-    def _all_keep(self, few: ReferenceSet) -> bool:
-        return bool(_agreed(np.array([float(self.keeps(few))]))[0])
+    def _all_keep(self, few: ReferenceSet, share: float = SAME_LABEL) -> bool:
+        return bool(_agreed(np.array([float(self.keeps(few, share))]))[0])
 
-    def keeps(self, few: ReferenceSet) -> bool:
-        """Whether enough rows keep their label, and their probabilities are near enough to those of all."""
+    def keeps(self, few: ReferenceSet, share: float = SAME_LABEL) -> bool:
+        """Whether this share of rows keep their label, and their probabilities are near enough to those of all."""
         log_p, full = few.log_probabilities(self.judging).cpu().numpy(), self.full
         same = int(same_decision(log_p, full, self.of).sum())
-        certain = binomtest(same, len(full)).proportion_ci(0.8).low >= SAME_LABEL  # one-sided: 90 %
+        certain = binomtest(same, len(full)).proportion_ci(0.8).low >= share  # one-sided: 90 %
         certain = certain or same == len(full)  # fewer than 460 rows cannot say more
         if self.averaged is not None:
-            return bool(certain and self._keeps_averages(log_p))
+            return bool(certain and self._keeps_averages(log_p, 1 - share))
         with np.errstate(invalid="ignore"):
             divergence = np.nansum(np.exp(full) * (full - log_p), axis=1).mean()
         n = len(self.y)
         if n == 0:  # a cross-fitted model: the entropy of all voters' probabilities stands for their log-loss
             entropy = -np.nansum(np.exp(full) * full, axis=1).mean()
-            return bool(certain and divergence <= max(CHANGE * entropy, _NOTHING))
+            return bool(certain and divergence <= max((1 - share) * entropy, _NOTHING))
         before, after = log_loss(self.y, full[:n]), log_loss(self.y, log_p[:n])
-        change = max(CHANGE * before, _NOTHING)
+        change = max((1 - share) * before, _NOTHING)
         return bool(certain and after <= before + change and divergence <= change)
 
-    def _keeps_averages(self, log_p: Floats) -> bool:
+    def _keeps_averages(self, log_p: Floats, change: float) -> bool:
         """The same where values are averaged: by the distances of the averages from one another and from the truth."""
         assert self.averaged is not None
         few, full = (np.exp(part) @ self.averaged for part in (log_p, self.full))
@@ -118,9 +130,9 @@ class Condenser:
         apart = np.square(few - full).sum(axis=1).mean()
         if n == 0:  # a cross-fitted model: the variance of the votes stands for their loss
             spread = (np.exp(self.full) @ np.square(self.averaged) - np.square(full)).sum(axis=1).mean()
-            return bool(apart <= max(CHANGE * spread, _NOTHING))
+            return bool(apart <= max(change * spread, _NOTHING))
         before, after = (np.square(part[:n] - self.averaged[self.y]).sum(axis=1).mean() for part in (full, few))
-        change = max(CHANGE * before, _NOTHING)
+        change = max(change * before, _NOTHING)
         return bool(after <= before + change and apart <= change)
 
     def _factors(self, few: ReferenceSet) -> NDArray[np.float64]:
@@ -136,7 +148,7 @@ class Condenser:
         votes = votes + torch.as_tensor(np.log(few.weights), device=votes.device)
         target, factors = self.target[rows], torch.zeros(len(few), dtype=torch.float64, device=votes.device)
         factors.requires_grad_()
-        optimizer = torch.optim.Adam([factors], lr=_RATE)
+        optimizer = AdamW([factors], lr=_RATE, weight_decay=0)
         target = target.masked_fill(target.isneginf(), -1e3)  # a class without voters
         with torch.enable_grad():
             for _ in range(_STEPS):

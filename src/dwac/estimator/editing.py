@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable
 from copy import copy
 from dataclasses import replace
@@ -19,7 +18,7 @@ from dwac.encoders import TabularEncoder
 from dwac.encoders.sharded import Sharded
 from dwac.errors import IdError, InputError
 from dwac.estimator.base import Voting
-from dwac.estimator.condensing import Condenser, agreement_on
+from dwac.estimator.condensing import LESS, SAME_LABEL, Condenser, agreement_on
 from dwac.estimator.preparation import count
 from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.explain.descriptions import describe
@@ -43,7 +42,8 @@ class Editable(Voting):
 
         size: how many vote, and at least one for each class, label set or bin of numbers; by default as few as
         validation rows allow: 99.5 % keep their label, or their number within a tenth of the spread of its votes, and
-        the loss grows by at most 0.5 %.
+        the loss grows by at most 0.5 %. Where no number up to a quarter of all does so, the fewest of which 99 %, 98 %,
+        95 % or 90 % keep it, with a warning.
         """
         self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
         if size is not None:
@@ -58,7 +58,8 @@ class Editable(Voting):
     def _represent(self, size: int | None, *, strict: bool = True) -> None:
         """Let few vote for all, in a model of their own. Novelty is then the distance to the few.
 
-        strict: raise an error if no number keeps labels and probabilities; otherwise all vote.
+        strict: if no number keeps 99.5 % of labels, take one that keeps less and warn, or raise an error; otherwise
+        all vote.
         """
         model, references = copy(cast(WeightedAverage, self.model_)), self.references_
         rows = self._validation_rows
@@ -68,13 +69,18 @@ class Editable(Voting):
             )
         condenser = Condenser(references, rows.h, rows.y, self.target_)
         few = condenser.fewest() if size is None else condenser.represented(size)
-        if few is None:
-            if strict:
-                raise InputError(
-                    f"no number of voters up to {max([0, *condenser.sizes()]):,} keeps 99.5 % of labels and the "
-                    "log-loss; all vote as before; give a number to have so many anyway: size=… (--size)"
-                )
+        if few is None and not strict:
             return
+        if few is None:
+            few, kept = condenser.nearly()
+            asked = "for a number of your choice: size=… (--size)"
+            none = f"no number of voters up to {max([0, *condenser.sizes()]):,} keeps"
+            if few is None:
+                raise InputError(f"{none} {checks.percent(LESS[-1], 0)} of labels and the loss; all vote; {asked}")
+            checks.warn(
+                f"{none} {checks.percent(SAME_LABEL)} of labels and the loss; {len(few):,} are chosen, which keep "
+                f"{checks.percent(kept, 0)} of labels and the loss within {checks.percent(1 - kept, 0)}; {asked}"
+            )
         model.references = few
         self._calibrate(self._calibration_rows)
         self.model_, self._described, self._agreed = model, None, None
@@ -191,7 +197,7 @@ class Editable(Voting):
         names = self._forgettable(ids)
         voters = names[names.isin(self._voter_ids())]
         gone = self.examples_.rows(voters) if len(voters) else None
-        self._stop_votes(voters, stacklevel=5)
+        self._stop_votes(voters)
         if gone is not None:
             self._drop_names(gone)
         if self._folds is not None:
@@ -217,7 +223,7 @@ class Editable(Voting):
         Their records are no longer shown. To undo it, give the rows to `add_references` with the same ids. To delete
         somebody's data, use `forget`.
         """
-        self._stop_votes(self._voting_ids(ids, "silenced"), stacklevel=4)
+        self._stop_votes(self._voting_ids(ids, "silenced"))
         return self
 
     def relabel(self, ids: Iterable[Hashable], y: Any) -> Self:
@@ -244,12 +250,12 @@ class Editable(Voting):
             )
         return names
 
-    def _stop_votes(self, names: pd.Index[Any], *, stacklevel: int) -> None:
+    def _stop_votes(self, names: pd.Index[Any]) -> None:
         """Remove these voters and their records."""
         if len(names) == 0:
             return
         if self._alone:
-            self._warn_of_votes(names.tolist(), stacklevel)
+            self._warn_of_votes(names.tolist())
         self.references_.remove(names.tolist())
         self._agreement = None  # of a model saved without those it represents, before it was edited
         self.examples_.remove(names.tolist())
@@ -279,16 +285,14 @@ class Editable(Voting):
             )
         return names
 
-    def _warn_of_votes(self, ids: list[Any], stacklevel: int) -> None:
+    def _warn_of_votes(self, ids: list[Any]) -> None:
         """Say that representatives go with the votes of others, who are not there to take their place."""
         votes = round(float(self.references_.sizes[self.references_.positions(ids)].sum()))
         if votes > len(ids):
-            warnings.warn(
+            checks.warn(
                 f"{len(ids):,} of the {len(self.references_):,} representatives go, and with them the votes of "
                 f"{votes:,} training examples: nobody can take their place, as the model was saved without the "
                 "others; to remove only these, use the model that it came from, or save with include_members=True",
-                UserWarning,
-                stacklevel=stacklevel,
             )
 
 

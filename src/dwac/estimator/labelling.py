@@ -36,7 +36,7 @@ def next_labels(
     if model.target_.kind == LABELS:
         raise InputError("label_next is for models of one label per row; this one predicts several; ask by margins")
     rows, h = model._heard(pool)
-    warn_of(rows.reasons, "labels are not asked for", stacklevel=4)
+    warn_of(rows.reasons, "labels are not asked for")
     if len(h) == 0:
         raise InputError("the pool must have at least one row that can be read; got none")
     names = row_ids(native(pool), ids, len(rows.reasons))[rows.readable]

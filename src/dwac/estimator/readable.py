@@ -7,7 +7,6 @@ rows.reasons                    # (n,): None, or why a row cannot be read
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dwac._checks import warn
 from dwac.encoders import Encoder
 from dwac.errors import InputError, KindError, UnreadableWarning
 from dwac.estimator.preparation import count, take
@@ -94,13 +94,12 @@ _LABELS = "probabilities are the classes' shares of the vote, their typicality i
 NUMBERS_UNREAD = "number is the average of all voters, their typicality is 0 and their interval infinite"
 
 
-def warn_of(reasons: Reasons, answer: str = _LABELS, *, stacklevel: int = 3) -> None:
+def warn_of(reasons: Reasons, answer: str = _LABELS) -> None:
     """Warn how many rows could not be read, why the first one could not, and what the answer for them is."""
     bad = np.flatnonzero(~readable(reasons))
     if len(bad):
-        warnings.warn(
+        warn(
             f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}); "
             f"their {answer}",
             UnreadableWarning,
-            stacklevel=stacklevel,
         )

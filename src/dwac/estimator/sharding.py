@@ -10,7 +10,6 @@ from the networks and the rows that there are. See docs/decisions/0026-exact-del
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Hashable, Iterable
 from copy import copy
 from dataclasses import replace
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
+from dwac._checks import warn
 from dwac.encoders import Encoder, choose
 from dwac.encoders.sharded import PLAIN, fresh, joined, plain_rows
 from dwac.errors import IdError, InputError, LabelError
@@ -236,11 +236,9 @@ class ShardedEstimator(DWACEstimator):
             self._shards = shards.forgot(names)
         if shards is not None and saw:
             how = "in the model that was condensed, forget" if self.references_.weighted else "forget"
-            warnings.warn(
+            warn(
                 f"the votes are gone, but {len(saw)} of {shards.n} networks saw these rows and are as they were; "
                 f"{how}(…, exact=True) trains them again",
-                UserWarning,
-                stacklevel=2,
             )
         return self
 
@@ -251,11 +249,9 @@ class ShardedEstimator(DWACEstimator):
         left, stale = rows.without(names), shards.stale | rows.seen_by(names)
         target, left = _remaining_target(self.target_, left)
         if len(target.names) != len(self.target_.names):
-            warnings.warn(
+            warn(
                 f"with these rows a label is gone, of which they were the last; all {shards.n} networks are trained "
                 "again",
-                UserWarning,
-                stacklevel=3,
             )
             stale = frozenset(range(shards.n))
         known = self._learned_members()

@@ -117,7 +117,7 @@ def _judges(model: Voting, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Ju
     h = torch.zeros(0, model.references_.embeddings.shape[1])
     if rows.inputs:
         rows, h = model._embedded(rows)
-    warn_of(rows.reasons, _UNREAD, stacklevel=5)
+    warn_of(rows.reasons, _UNREAD)
     codes, exact = model._known(y, n, strict=False)
     own = np.full(n, -1)
     if ids is not None:
