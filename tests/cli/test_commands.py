@@ -520,6 +520,38 @@ def test_evaluate_needs_labels(folder: Path, tmp_path: Path) -> None:
     )
 
 
+def test_names_that_are_nearly_right_are_suggested(folder: Path, tmp_path: Path) -> None:
+    assert "did you mean 'income'?" in error_line("train", folder / "new.csv", "-t", "INCOME", "-o", tmp_path / "m")
+    new = pd.read_csv(folder / "new.csv")
+    new.rename(columns={"age": "AGE", "income": "Income"}).to_csv(tmp_path / "a.csv", index=False)
+    assert "did you mean 'AGE'?" in error_line("predict", folder / "model", tmp_path / "a.csv")
+    assert "did you mean 'Income'?" in error_line("evaluate", folder / "model", tmp_path / "a.csv")
+    if GUESSES:
+        assert "Did you mean 'train'?" in error_line("trian", "a.csv", ends=2)
+
+
+def test_a_column_that_the_model_does_not_use_is_mentioned_once(folder: Path, tmp_path: Path) -> None:
+    pd.read_csv(folder / "new.csv").assign(extra=1).to_csv(tmp_path / "a.csv", index=False)
+    for command in ("predict", "evaluate"):
+        assert run(command, folder / "model", tmp_path / "a.csv").stderr.count("'extra'") == 1
+
+
+def test_infinity_is_named_with_its_line_and_column(folder: Path, tmp_path: Path) -> None:
+    frame = people()
+    frame.assign(age=frame["age"].astype(float).where(frame.index != 5, np.inf)).to_csv(tmp_path / "a.csv", index=False)
+    line = error_line("train", tmp_path / "a.csv", "-t", "income", "-o", tmp_path / "m")
+    assert "a.csv line 7" in line
+    assert "'age'" in line
+
+
+def test_a_file_of_texts_under_another_name_asks_for_its_format(tmp_path: Path) -> None:
+    lines = "".join(f"{label}\ta {label} film {i}\n" for i in range(30) for label in ("pos", "neg"))
+    (tmp_path / "a.tsv").write_text(lines)
+    assert "--format text" in error_line("train", tmp_path / "a.tsv", "-o", tmp_path / "m")
+    run("train", tmp_path / "a.tsv", "--format", "text", "-o", tmp_path / "m", "--epochs", "1")
+    assert "--format text" in error_line("evaluate", tmp_path / "m", tmp_path / "a.tsv")
+
+
 def test_a_model_that_never_had_a_table_asks_which_column_is_the_target(folder: Path, tmp_path: Path) -> None:
     frame = people()
     dwac.DWACClassifier(epochs=1).fit(frame[["age"]], frame["income"]).save(tmp_path / "m")

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from dwac import DWACClassifier, load
+from dwac import DWACClassifier, DWACRegressor, load
 from dwac.encoders import Encoder, HuggingFaceEncoder
 from dwac.errors import InputError, KindError, NonFiniteError, UnreadableWarning
 from dwac.estimator.evaluation import evaluate, predict
@@ -332,3 +332,37 @@ def test_a_report_is_on_rows_that_were_read() -> None:
     assert len(found.h) == len(found.truth) == len(found.predictions.codes) == 6
     assert found.outside is not None
     assert len(found.outside.codes) == 1
+
+
+@pytest.mark.parametrize("form", [list, np.array, tuple, pd.Series])
+def test_an_empty_text_is_left_out_of_a_fit_and_counted(form: Any) -> None:
+    X = [*texts(), "", " \n"]
+    X[4] = ""
+    y, weights = [*Y, "b", "a"], [*np.arange(1.0, N + 1), np.inf, -1]
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu", verbose=False)
+    with pytest.warns(UserWarning, match=f"3 of {N + 2} texts are empty.* row 4") as told:
+        clf.fit(form(X), y, sample_weight=weights)
+    assert told[0].filename == __file__
+    kept = [*range(4), *range(5, N)]
+    same = DWACClassifier(**clf.get_params()).fit(
+        [X[i] for i in kept], Y[kept], sample_weight=np.array(kept) + 1, ids=kept
+    )
+    assert clf.references_.ids.tolist() == same.references_.ids.tolist()
+    np.testing.assert_array_equal(clf.predict_proba(texts()), same.predict_proba(texts()))
+
+
+def test_an_empty_text_keeps_ids_and_numbers_aligned() -> None:
+    X = texts()
+    X[0] = None
+    with pytest.warns(UserWarning, match="1 of 90 texts is empty"):
+        reg = DWACRegressor(epochs=1, random_state=0, device="cpu", verbose=False).fit(
+            X, np.arange(N, dtype=float), ids=[f"t{i}" for i in range(N)]
+        )
+    voters = reg.references_
+    assert [f"t{y:.0f}" for y in np.ravel(np.asarray(voters.targets))] == voters.ids.tolist()
+    assert "t0" not in voters.ids
+
+
+def test_texts_that_are_all_empty_are_refused() -> None:
+    with pytest.raises(InputError, match="row 0 is empty"):
+        DWACClassifier(encoder="text", device="cpu").fit([""] * N, Y)

@@ -224,7 +224,10 @@ def test_texts_are_read_in_batches() -> None:
     texts = [" ".join(rng.choice([*words[label], "the", "a", "of"], 6)) for label in labels]
     pairs = ((texts[i : i + 1000], labels[i : i + 1000]) for i in range(0, N, 1000))
     settings = {**SETTINGS, "encoder": TextEncoder("paper"), "epochs": 1, "learning_rate": 0.01}
-    clf = DWACClassifier(voters=20, **settings).fit(pairs)
+    texts[1234] = " "
+    with pytest.warns(UserWarning, match="1 of .* texts is empty .* row 1234") as told:
+        clf = DWACClassifier(voters=20, **settings).fit(pairs)
+    assert told[0].filename == __file__
     assert clf.predict(["the goal of a team", "salt the soup"]).tolist() == ["sport", "food"]
     assert clf.examples_[clf.references_.ids[0]]["text"] in texts
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dwac.errors import InputError
@@ -52,6 +52,24 @@ def test_what_is_said_decides_where_both_fit_and_only_there() -> None:
     assert (said.column.tolist(), said.doubtful) == ([1.5], False)
     assert as_numbers(column("1.25"), COMMA).column.tolist() == [1.25]
     assert as_numbers(column("1.25"), COMMA, judge=False).column.isna().all()
+
+
+@pytest.mark.parametrize("cell", [".", ",", "+.", "-", "+", "e5", "1e", ".-", ".e5", "²", "1e999", "-9,5e999", "inf"])
+def test_a_cell_that_is_no_number_is_missing_and_the_others_are_read(cell: str) -> None:
+    found = as_numbers(column("2", cell, "4"))
+    np.testing.assert_array_equal(found.column.to_numpy(), [2, np.nan, 4])
+
+
+@given(st.lists(st.text("0123456789.,+-eE' \u00a0\u202f٣²∞nif", max_size=8), min_size=1, max_size=4))
+@example(["."])
+@example([","])
+@example(["-.e1", ".5", "٣", "1e999"])
+@settings(max_examples=200, deadline=None)
+def test_any_cell_is_a_finite_number_or_missing(cells: list[str]) -> None:
+    for decimal in (None, POINT, COMMA):
+        found = as_numbers(column(*cells), decimal).column
+        assert not np.isinf(found.to_numpy()).any()
+    assert len(understood(pd.DataFrame({"x": column(*cells)}), Notation()).frame) == len(cells)
 
 
 @given(

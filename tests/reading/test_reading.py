@@ -156,7 +156,7 @@ def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
         ("a.csv", "a,b\n1,x\n", {"target": "b", "encoding": "utf-9"}, r"unknown encoding 'utf-9'"),
         ("a.csv", "a,b\n1,x\n", {"target": "b", "form": "xml"}, r"unknown format 'xml'; choose csv"),
         ("a.csv", "i,a,b\n,1,x\n", {"target": "b", "ids": "i"}, r"line 2: the id 'i' is missing"),
-        ("a.csv", "t,b\n ,x\n", {"target": "b", "text": "t"}, r"line 2: the text 't' is empty"),
+        ("a.csv", "t,b\n ,x\n", {"target": "b", "text": "t"}, r"a.csv: every text is empty"),
         ("a.jsonl", '{"a": 1, "b": 2}\n\n{"a":', {"target": "b"}, r"a.jsonl line 3 is not JSON"),
         ("a.jsonl", '{"a": "\\ud800", "b": 2}', {"target": "b"}, r"line 1 is not JSON"),
         ("a.jsonl", "[1, 2]\n", {"target": "b"}, r"line 1 must be one JSON object"),
@@ -171,6 +171,20 @@ def test_what_cannot_be_read_is_an_error(given: Any, name: str, content: Any, op
     with pytest.raises(DwacError, match=message) as error:
         given(name, content, **options)
     assert name in str(error.value) or "unknown" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "first"),
+    [("a.csv", "i,t,y\n7,good film,x\n8, ,x\n9,bad film,z\n", 2), ("a.txt", "x\tgood film\nx\t\nz\tbad film\n", 2)],
+)
+def test_an_empty_text_is_left_out_of_training_and_noted(given: Any, name: str, content: str, first: int) -> None:
+    table = name == "a.csv"
+    rows = given(name, content, **({"target": "y", "text": "t", "ids": "i"} if table else {}))
+    assert (rows.X, rows.y.tolist(), rows.ids) == (["good film", "bad film"], ["x", "z"], [7, 9] if table else [0, 2])
+    assert rows.where(1).endswith(f"line {first + 1 + table}")
+    (note,) = rows.notes
+    assert "1 of 3 texts is empty" in note
+    assert note.endswith(f"line {first + table}")
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])

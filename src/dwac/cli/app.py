@@ -55,6 +55,11 @@ class _Group(typer.core.TyperGroup):
 
     _listed = False  # whether only names and summaries of commands are needed
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        names: Any = dict.fromkeys(COMMANDS)
+        self.commands = names  # from which the name that was probably meant is suggested
+
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
         return list(COMMANDS)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from dwac import training
-from dwac.cli import batches, tasks
+from dwac.cli import batches, tasks, unreadable
 from dwac.cli.app import ARGUMENTS
 from dwac.cli.described import columns_of_table, left_aside, show_rows, show_training, show_warnings, summary
 from dwac.cli.early import kinds_of
@@ -121,7 +121,8 @@ def train(
         }
         | ({} if streamed is None else batches.settings_of(rows)),
     )
-    kinds, aside = columns_of_table(rows)
+    with unreadable.located(rows):
+        kinds, aside = columns_of_table(rows)
     aside = left_aside(rows, aside)
     if streamed is None:
         show_rows(rows, data, kinds, aside, console)
@@ -226,7 +227,8 @@ def _fit(clf: Estimator, rows: Rows | Stream) -> None:
     log.setLevel(logging.ERROR)
     try:
         if isinstance(rows, Rows):
-            clf.fit(rows.X, rows.y, groups=rows.groups, ids=rows.ids)
+            with unreadable.located(rows):
+                clf.fit(rows.X, rows.y, groups=rows.groups, ids=rows.ids)
         else:
             clf.fit(rows)
     finally:

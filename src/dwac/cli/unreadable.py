@@ -24,7 +24,7 @@ def located(rows: Rows) -> Iterator[None]:
         if not error.rows:
             raise
         row, why = next(iter(error.rows.items()))
-        raise InputError(f"{rows.where(row)}: {why}") from None
+        raise InputError(f"{rows.where(row)}: {why}; repair or drop the row") from None
 
 
 def report(unreadable: Mapping[int, str], rows: Rows, *, strict: bool, fate: str) -> None:
@@ -34,7 +34,7 @@ def report(unreadable: Mapping[int, str], rows: Rows, *, strict: bool, fate: str
     row, why = next(iter(unreadable.items()))
     first, more = f"{rows.where(row)}: {why}", len(unreadable) - 1
     if strict:
-        raise InputError(first + (f" ({more:,} more rows cannot be read)" if more else ""))
+        raise InputError(first + (f" ({more:,} more row{'s' * (more > 1)} cannot be read)" if more else ""))
     typer.secho(
         f"dwac: {len(unreadable):,} of {len(rows):,} rows could not be read and {fate}; first {first}; "
         "use --strict to stop instead",

@@ -165,9 +165,9 @@ def _table(explained: Explained) -> Any:
             if differs:
                 sheet.mark(x, wide - 3)
             sheet.write(f"≠ {text}" if differs else text, x, width=wide - 6, bold=differs)
-    if len(every) > len(columns):
+    if more := len(every) - len(columns):
         sheet.down()
-        sheet.write(f"and {len(every) - len(columns)} more columns")
+        sheet.write(f"and {more} more column{'s' * (more > 1)}")
     return sheet.figure
 
 

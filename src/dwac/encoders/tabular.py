@@ -453,7 +453,8 @@ class TabularEncoder(Encoder):
         extra = [name for name in frame.columns if name not in wanted]
         if missing:
             hint = f"X has {checks.listed(extra)} instead" if extra else f"fit saw {checks.listed(names)}"
-            raise InputError(f"column {checks.listed(missing)} is missing; {hint}")
+            near = checks.suggested(missing[0], extra)
+            raise InputError(f"column {checks.listed(missing)} is missing; {near}{hint}")
         if extra:
             raise InputError(f"column {checks.listed(extra)} was not in fit's data; drop it, or fit again with it")
         return frame[names]

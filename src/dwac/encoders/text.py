@@ -436,12 +436,18 @@ def texts_of(X: Any) -> list[str]:
     return texts
 
 
+def is_empty(text: Any) -> bool:
+    """Whether a text is missing, empty or blank."""
+    if isinstance(text, str):
+        return not text or text.isspace()
+    return text is None or text is pd.NA or (isinstance(text, float) and np.isnan(text))
+
+
 def _fault(text: Any) -> str:
     """What is wrong with a text; "" if nothing is."""
     if not isinstance(text, str):
-        missing = text is None or text is pd.NA or (isinstance(text, float) and np.isnan(text))
-        return "is missing" if missing else f"is {type(text).__name__} {str(text)[:40]!r}"
-    if not text or text.isspace():
+        return "is missing" if is_empty(text) else f"is {type(text).__name__} {str(text)[:40]!r}"
+    if is_empty(text):
         return "is blank" if text else "is empty"
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         return "contains half of a surrogate pair, so its bytes were decoded wrongly"

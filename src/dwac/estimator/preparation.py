@@ -5,7 +5,6 @@ Nothing here depends on a network.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,9 @@ from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 from torch import Tensor
 
-from dwac._checks import listed
+from dwac._checks import listed, warn
+from dwac.encoders import choose
+from dwac.encoders.text import is_empty
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 
 Ints = NDArray[np.int64]
@@ -64,17 +65,48 @@ def take(X: Any, rows: Ints) -> Any:
     return X[rows]
 
 
+def empty_texts(texts: Iterable[Any]) -> Ints:
+    """The numbers of the texts that are missing, empty or blank."""
+    return np.flatnonzero([is_empty(text) for text in texts])
+
+
+def warn_of_empty(rows: Ints, n: int) -> None:
+    """Warn how many of n texts are empty, and which is the first."""
+    if len(rows):
+        verb = "is" if len(rows) == 1 else "are"
+        warn(f"{len(rows):,} of {n:,} texts {verb} empty and left out; the first is in row {rows[0]}")
+
+
+def without_empty_texts(encoder: Any, X: Any, y: Any, weights: Any, ids: Any, *groups: Any) -> tuple[Any, ...]:
+    """The same without rows whose text is empty, which a warning counts; without ids, rows keep their numbers.
+
+    Anything but texts is returned as it is.
+    """
+    given = (X, y, weights, ids, *groups)
+    listed = isinstance(X, list | tuple | pd.Series) or (isinstance(X, np.ndarray) and X.ndim == 1)
+    empty = empty_texts(X) if listed else np.zeros(0, dtype=np.int64)
+    if len(empty) == 0 or len(empty) == len(X) or choose(encoder, X).kind not in ("text", "huggingface"):
+        return given
+    n = len(X)
+    ids = range(n) if ids is None and not isinstance(X, pd.Series) else ids
+    sized = [part if part is None or hasattr(part, "iloc") or hasattr(part, "shape") else list(part)
+             for part in (X, y, weights, ids, *groups)]  # fmt: skip
+    if any(part is not None and len(part) != n for part in sized):
+        return given  # refused by the checks, which name what does not fit
+    warn_of_empty(empty, n)
+    kept = np.setdiff1d(np.arange(n), empty)
+    return tuple(None if part is None else take(part, kept) for part in sized)
+
+
 def row_ids(X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
     """n distinct ids: those given, else the pandas index of X, else 0 … n-1."""
     if ids is None and isinstance(X, pd.DataFrame | pd.Series):
         index = pd.Index(X.index.tolist(), tupleize_cols=False, dtype="int64" if X.index.dtype == "int64" else object)
         if index.is_unique and not index.hasnans:
             return index
-        warnings.warn(
+        warn(
             "the index of X has repeated or missing values, so row numbers serve as ids instead; "
             "give X a unique index to use your own ids",
-            UserWarning,
-            stacklevel=3,
         )
     if ids is None:
         return pd.RangeIndex(n)

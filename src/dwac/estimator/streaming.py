@@ -34,7 +34,7 @@ from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.errors import IdError, InputError, LabelError
 from dwac.estimator.condensing import Condenser, agreement_of, counted, shared_votes, wanted
 from dwac.estimator.fitting import agreed_seed, grouped
-from dwac.estimator.preparation import balanced, encode_known
+from dwac.estimator.preparation import balanced, encode_known, without_empty_texts
 from dwac.estimator.settings import device_of
 from dwac.estimator.sharding import ShardedEstimator
 from dwac.estimator.spool import Spool, workspace
@@ -94,7 +94,8 @@ class StreamingEstimator(ShardedEstimator):
         groups: Iterable[Hashable] | None,
     ) -> Self:
         if not is_stream(X):
-            return super()._fit_shared(X, y, sample_weight, ids, within, groups)
+            given = without_empty_texts(self.encoder, X, y, sample_weight, ids, within, groups)
+            return super()._fit_shared(*given)
         if self.shards is not None:
             raise InputError(
                 "shards are for rows that memory holds; got rows that are read in batches; read them first"
@@ -111,7 +112,8 @@ class StreamingEstimator(ShardedEstimator):
                 rows = stream.kept()
                 given = self._given(stream, rows)
                 names = None if stream.roles.ids is None else rows.ids
-                return super()._fit_shared(given, rows.y, rows.weights, names, rows.within, None)
+                given = without_empty_texts(self.encoder, given, rows.y, rows.weights, names, rows.within, None)
+                return super()._fit_shared(*given)
             return self._fit_stream(stream, folder)
 
     def _given(self, stream: Stream, rows: Chunk) -> Any:
@@ -124,6 +126,7 @@ class StreamingEstimator(ShardedEstimator):
         seed = int(rng.randint(2**31 - 1))
         draws = np.random.default_rng(seed)
         encoder = self._stream_encoder(stream)
+        stream = stream if encoder.kind == "tabular" else stream.without_empty_texts()
         parts = StreamParts.draw(stream, self.validation_size, self.calibration_size, draws)
         found = survey(
             stream, parts, draws, table=isinstance(encoder, TabularEncoder), labels=not self._predicts_numbers

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from dwac._checks import listed
+from dwac._checks import listed, suggested
 from dwac.encoders.base import array_of
 from dwac.errors import InputError, ShapeError
 from dwac.estimator.containers import native
+from dwac.estimator.preparation import empty_texts, warn_of_empty
 
 Ints = NDArray[np.int64]
 
@@ -155,6 +156,13 @@ class Stream:
         """All rows except those left out, in memory."""
         return joined([chunk.take(~np.isin(chunk.rows, self.left_out)) for chunk in self.chunks()])
 
+    def without_empty_texts(self) -> Stream:
+        """The rows whose text, their only column, is not empty; a warning counts the others."""
+        empty = np.concatenate([chunk.rows[empty_texts(chunk.X.iloc[:, 0])] for chunk in self.chunks()])
+        empty = np.setdiff1d(empty, self.left_out)
+        warn_of_empty(empty, self.n - len(self.left_out))
+        return replace(self, left_out=np.union1d(self.left_out, empty))
+
 
 def is_stream(X: Any) -> bool:
     """Whether X is read in batches: a dataset of Arrow, the path of one, or an iterable of batches."""
@@ -190,7 +198,8 @@ def stream_of(data: pads.Dataset, roles: Roles, name: str = "the data") -> Strea
         )
     for column in [*roles.named, *(roles.features or ())]:
         if column not in data.schema.names:
-            raise InputError(f"{name} has no column {column!r}; {_columns(data)}")
+            near = suggested(column, data.schema.names)
+            raise InputError(f"{name} has no column {column!r}; {near}{_columns(data)}")
     for column in roles.targets:
         kind = data.schema.field(column).type
         if pa.types.is_dictionary(kind) and kind.ordered:  # its order is not in the file

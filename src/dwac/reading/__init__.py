@@ -19,6 +19,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from dwac.encoders import TabularEncoder
@@ -145,7 +146,7 @@ def read(
             frame, told, more = _understood(file, table, told, {*asked.named, *ignore}, kinds or {})
             options: dict[str, Any] = {"task": task, "order": order, "ignore": ignore, "drop": drop}
             rows = arrange(Table(frame, table.where), name, asked, labelled=labelled, notation=told, **options)
-            return replace(rows, notation=told, notes=(*notes, *more, *rows.notes))
+            return _with_texts(replace(rows, notation=told, notes=(*notes, *more, *rows.notes)), name)
         if like.kind != "text":
             _refuse_other("tabular", like, name)
         how = Reading(told, judge=form != "parquet", marks=lambda: _marks(file, told), sure=sure)
@@ -289,12 +290,26 @@ def _finished(rows: Rows, like: Model | None, name: str, task: str | None, order
     """Rows of images or texts, with a target as it would be in a table, or is in the model."""
     if like is not None:
         _refuse_other(rows.kind, like, name)
+    elif rows.kind == "text":
+        rows = _with_texts(rows, name)
     if rows.y is None:
         return rows
     given = pd.DataFrame({"label": rows.y})
     if like is None:
         return rows.aimed(*understand(given, ["label"], rows.where, task, order))
     return rows.aimed(known(given, ["label"], rows.where, like.clf.target_), like.task)
+
+
+def _with_texts(rows: Rows, name: str) -> Rows:
+    """Rows to train on, without those whose text is empty; a note counts them."""
+    blank = [row for row, text in enumerate(rows.X) if rows.kind == "text" and not text.strip()]
+    if not blank:
+        return rows
+    if len(blank) == len(rows):
+        raise InputError(f"{name}: every text is empty; name the column of the texts with --text COLUMN")
+    verb = "is" if len(blank) == 1 else "are"
+    note = f"{len(blank):,} of {len(rows):,} texts {verb} empty and left out; first {rows.where(blank[0])}"
+    return replace(rows.take(np.setdiff1d(np.arange(len(rows)), blank)), notes=(*rows.notes, note))
 
 
 def _refuse_other(kind: str, like: Model, name: str) -> None:

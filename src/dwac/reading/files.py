@@ -61,10 +61,10 @@ def read_sentences(data: bytes, name: str, *, encoding: str, labelled: bool, cla
     numbers = [number for number, _ in lines]
     parts = [line.partition("\t") for _, line in lines]
     if labelled:
-        for number, (label, tab, text) in zip(numbers, parts, strict=True):
-            if not (label.strip() and tab and text.strip()):
+        for number, (label, tab, _) in zip(numbers, parts, strict=True):
+            if not (label.strip() and tab):
                 raise LabelError(f"{name} line {number} must be a label, a tab and a text; got {label[:40]!r}")
-    has_label = labelled or all(tab and label.strip() in classes and text.strip() for label, tab, text in parts)
+    has_label = labelled or all(tab and label.strip() in classes for label, tab, _ in parts)
     texts = [text.strip() if has_label else line.strip() for (_, line), (_, _, text) in zip(lines, parts, strict=True)]
     y = np.array([label.strip() for label, _, _ in parts], dtype=object) if labelled else None
     return Rows(texts, y, [number - 1 for number in numbers], "text", where=lambda row: f"{name} line {numbers[row]}")

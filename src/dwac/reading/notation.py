@@ -6,6 +6,7 @@ A column is understood without being told only if every cell agrees. Where two r
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -25,7 +26,7 @@ _TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0"
 
 _EXPONENT = r"(?:[eE][+-]?\d{1,3})?"
 _FORMS = {
-    POINT: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:[,' \u00a0\u202f]\d{{3}})+)?(?:\.\d*)?(?<=[\d.]){_EXPONENT}"),
+    POINT: re.compile(rf"[+-]?(?:(?:\d+|[1-9]\d{{0,2}}(?:[,' \u00a0\u202f]\d{{3}})+)(?:\.\d*)?|\.\d+){_EXPONENT}"),
     COMMA: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:[.' \u00a0\u202f]\d{{3}})+)(?:,\d+)?{_EXPONENT}"),
 }
 _THOUSANDS = {POINT: re.compile("[,' \u00a0\u202f]"), COMMA: re.compile("[.' \u00a0\u202f]")}
@@ -135,6 +136,7 @@ def as_numbers(values: pd.Series[Any], decimal: str | None = None, usual: str = 
     doubtful = decimal is None and fits[mark] == fits[other] > 0 and any("," in c or "." in c for c in distinct)
     form, thousands = _FORMS[mark], _THOUSANDS[mark]
     known = {cell: float(thousands.sub("", cell).replace(mark, ".")) for cell in distinct if form.fullmatch(cell)}
+    known = {cell: value for cell, value in known.items() if math.isfinite(value)}  # 1e999 is no number
     return Read(cells.map(known).astype("float64").reindex(values.index), mark, doubtful)
 
 

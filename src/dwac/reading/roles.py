@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dwac._checks import listed
+from dwac._checks import listed, suggested
 from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
 from dwac.errors import InputError
@@ -34,6 +33,7 @@ from dwac.reading.targets import known, understand, whole
 
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 _USUAL_DECIMALS: dict[str | None, str] = {",": POINT, ";": COMMA}  # by what separates fields
+_LINES = "; if each line is a label, a tab and a text: --format text"
 _LONG_WORDS, _LONG_CHARACTERS = 3, 20  # if longer on average, strings are texts rather than categories
 
 
@@ -56,7 +56,10 @@ def arrange(
     frame, where = table
     check_columns(frame, name, asked, ignore)
     if labelled and asked.target is None:
-        raise InputError(f"{name}: which column holds the target? Name it with --target COLUMN; {_columns(frame)}")
+        raise InputError(
+            f"{name}: which column holds the target? Name it with --target COLUMN; {_columns(frame)}"
+            f"{_LINES if frame.shape[1] <= 2 else ''}"
+        )
     id_column = INDEX if asked.id is None and INDEX in frame and INDEX not in ignore else asked.id
     table, kept, notes = _labelled(table, asked.targets, name, drop=drop)
     frame, where = table
@@ -70,7 +73,7 @@ def arrange(
         raise InputError(
             f"{name} must have a column to learn from besides {listed(asked.targets)}{ignored}; add at least one"
         )
-    X: Any = frame[rest] if text is None else _texts(frame[text], text, where)
+    X: Any = frame[rest] if text is None else _texts(frame[text])
     found = Columns(asked.target, text, id_column, asked.groups)
     ids = kept.tolist() if id_column is None else _whole(frame, id_column, where, "id")
     groups = None if asked.groups is None else _whole(frame, asked.groups, where, "group")
@@ -119,12 +122,14 @@ def arrange_like(
     found = Columns(asked.target or (learned.target if there else None), asked.text or learned.text)
     if labelled and found.target is None:
         if learned.target is None:
+            lines = "" if isinstance(clf.encoder_, TabularEncoder) else _LINES
             raise InputError(
-                f"the model does not know which column of {name} is the target; name it with --target COLUMN"
+                f"the model does not know which column of {name} is the target; name it with --target COLUMN{lines}"
             )
         gone = [column for column in learned.targets if column not in frame] or learned.targets
         lost = f"{name} has no column {listed(gone)}, the target in training"
-        raise InputError(f"{lost}; name it with --target COLUMN; {_columns(frame)}")
+        near = suggested(gone[0], frame.columns)
+        raise InputError(f"{lost}; {near}name it with --target COLUMN; {_columns(frame)}")
     id_column = asked.id or next((c for c in (learned.id, INDEX) if c in frame and c not in used), None)
     notes: tuple[str, ...] = ()
     kept = np.arange(len(frame))
@@ -206,10 +211,7 @@ def looks_like_text(values: pd.Series[Any]) -> bool:
 
 def _require(column: str | None, frame: pd.DataFrame, name: str) -> None:
     if column is not None and column not in frame:
-        near = difflib.get_close_matches(column, map(str, frame.columns), n=1)
-        near = near or [c for c in map(str, frame.columns) if c.lower() == column.lower()]
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"{name} has no column {column!r}; {hint}{_columns(frame)}")
+        raise InputError(f"{name} has no column {column!r}; {suggested(column, frame.columns)}{_columns(frame)}")
 
 
 def _columns(frame: pd.DataFrame, most: int = 20) -> str:
@@ -231,11 +233,8 @@ def _text_column(frame: pd.DataFrame, name: str, learned: str | None) -> str:
     raise InputError(f"{name}: which column is the text? Name it with --text COLUMN; {_columns(frame)}")
 
 
-def _texts(values: pd.Series[Any], column: str, where: Callable[[int], str]) -> list[str]:
-    gone = missing(values)
-    if gone.any():
-        raise InputError(f"{where(int(gone.argmax()))}: the text {column!r} is empty; fill it in, or drop the row")
-    return values.astype(str).tolist()
+def _texts(values: pd.Series[Any]) -> list[str]:
+    return values.astype(str).mask(missing(values), "").tolist()
 
 
 def _whole(frame: pd.DataFrame, column: str, where: Callable[[int], str], what: str) -> list[Any]:
@@ -321,7 +320,13 @@ def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str, how: Read
         frame = frame.set_axis(wanted, axis=1)
     lacking = [column for column in wanted if column not in frame]
     if lacking:
-        raise InputError(f"{name} must have the model's columns; missing: {listed(lacking, 10)}; {_columns(frame)}")
+        near = suggested(lacking[0], set(map(str, frame.columns)).difference(map(str, wanted)))
+        missed = f"{name} must have the model's columns; missing: {listed(lacking, 10)}"
+        raise InputError(f"{missed}; {near}{_columns(frame)}")
+    extra = [column for column in frame.columns if column not in wanted]
+    if extra:
+        what = "a column that the model does not use" if len(extra) == 1 else "columns that the model does not use"
+        how.notes.append(f"{name} has {what}: {listed(extra)}")
     return pd.DataFrame({column.name: _as_learned(frame[column.name], column, how) for column in encoder.columns})
 
 

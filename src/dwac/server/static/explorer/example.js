@@ -206,7 +206,7 @@ function labels(app, { explanation: e }) {
         el("td", { class: "number", title: String(e.probabilities[name]) }, percent(e.probabilities[name])),
         p && el("td", { class: "number", title: String(p[name]) }, p[name].toFixed(3)),
         p && el("td", {}, held.includes(name) ? "yes" : "no")))))),
-    names.length > LABELS ? el("p", { class: "note" }, `and ${names.length - LABELS} more labels`) : null,
+    names.length > LABELS ? el("p", { class: "note" }, `and ${names.length - LABELS} more label${names.length > LABELS + 1 ? "s" : ""}`) : null,
     p ? el("p", { class: "note" }, `p-value: ${app.start.guide.p_value}`) : null);
 }
 

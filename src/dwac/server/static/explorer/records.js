@@ -44,7 +44,7 @@ export function apart({ kind, explanation: { record } }, member, most = 6) {
   const shown = (value) => (typeof value === "number" ? Number(value.toPrecision(4)) : value ?? "–");
   const differing = Object.keys(record).filter((name) => record[name] !== member.record[name]).map((name) => `${name} ${shown(member.record[name])}`);
   if (!differing.length) return "the same in every column";
-  return `≠ ${differing.slice(0, most).join(", ")}${differing.length > most ? `, and ${differing.length - most} more columns` : ""}`;
+  return `≠ ${differing.slice(0, most).join(", ")}${differing.length > most ? `, and ${differing.length - most} more column${differing.length > most + 1 ? "s" : ""}` : ""}`;
 }
 
 // Columns of an example beside those of others (with these heads), first those that differ.

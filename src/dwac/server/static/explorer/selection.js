@@ -74,7 +74,7 @@ function counts(app) {
   const rows = [...by].filter(([code]) => code !== NONE).sort((a, b) => b[1] - a[1]);
   return el("ul", { class: "labels counts", "aria-label": "Labels of the selection" }, rows.slice(0, COUNTED).map(([code, count]) => el("li", { data: { label: task.names[code], count } },
     chip(app, task.names[code]), bar(count / selected.length), el("span", { class: "number" }, n(count)), el("span", { class: "number note" }, percent(count / selected.length)))),
-  rows.length > COUNTED ? el("li", { class: "note" }, `and ${rows.length - COUNTED} more labels`) : null);
+  rows.length > COUNTED ? el("li", { class: "note" }, `and ${rows.length - COUNTED} more label${rows.length > COUNTED + 1 ? "s" : ""}`) : null);
 }
 
 // One example in a list: its picture or line, its label and prediction.
