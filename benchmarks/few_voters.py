@@ -101,7 +101,7 @@ def measured(name: str, models: Path, library: Library, keep: Path | None) -> di
     seconds = time.perf_counter() - start
     h, few_h = (torch.as_tensor(some.embed(trial.X_test)).to(some.model_.device) for some in (clf, few))
     if keep is not None:
-        few.save(keep / name, overwrite=True)
+        few.save(keep / name)
     with TemporaryDirectory() as folder:
         whole = judged(clf, h, trial.y_test, Path(folder) / "whole")
         condensed = judged(few, few_h, trial.y_test, Path(folder) / "few")

@@ -6,6 +6,8 @@ Every class is a `DwacError`, so one `except` catches them all. Each is also the
 
 from collections.abc import Mapping
 
+EPSILON = 0.05  # the error rate ε of prediction sets and intervals, unless another one is given
+
 __all__ = [
     "BackendError",
     "CalibrationError",

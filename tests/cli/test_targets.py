@@ -399,7 +399,8 @@ def test_explain_shows_who_voted_on_each_label(labels: Path) -> None:
     shown = run(*words).output
     for mood in MOODS:
         assert (f"votes on {mood}" in shown) == (mood in str(line["labels"]).split("|"))
-    assert "--epsilon is for the intervals of numbers" in error_line(*words, "-e", "0.2")
+    assert "95 % prediction set" in shown
+    assert "80 % prediction set" in run(*words, "-e", "0.2").output
 
 
 @pytest.mark.parametrize("kind", ["numbers", "labels"])

@@ -52,7 +52,7 @@ def letters() -> DWACClassifier:
 
 
 def copy_of(clf: DWACClassifier, path: Any) -> DWACClassifier:
-    return dwac.load(clf.save(path, overwrite=True), device="cpu")
+    return dwac.load(clf.save(path), device="cpu")
 
 
 def typical(clf: DWACClassifier, X: Any) -> Any:

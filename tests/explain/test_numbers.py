@@ -247,8 +247,8 @@ def test_words_say_the_numbers() -> None:
     refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 0], ["ann", "bob", "eve"], targets=[200_000, 220_000, 450_000.0])
     e = one(refs, [[0.5]], k=2, intervals=[[[171_000.0, 265_000.0]]], typicality=np.array([0.42]))
     assert e.sentences() == [
-        "Predicted 210,000 (90 % interval 171,000 to 265,000).",
-        "Such intervals hold the true number of at least 90 % of examples like those of training, on average.",
+        "Predicted 210,000 (95 % interval 171,000 to 265,000).",
+        "Such intervals hold the true number of at least 95 % of examples like those of training, on average.",
         "Typicality 0.420: 42 % of calibration examples are at least as unlike the training examples.",
         "The middle half of the vote is for 200,000 to 220,000.",
         "The 2 nearest hold > 99.9 % of the vote; their numbers are 200,000 to 220,000.",
@@ -261,7 +261,7 @@ def test_words_say_the_numbers() -> None:
 @pytest.mark.parametrize(
     ("ends", "words"),
     [
-        ((-math.inf, math.inf), "There are too few calibration examples for an interval at 90 %."),
+        ((-math.inf, math.inf), "There are too few calibration examples for an interval at 95 %."),
         ((-math.inf, 7.0), "interval at most 7"),
         ((1.0, math.inf), "interval at least 1"),
     ],

@@ -9,12 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from dwac.cli.output import agreement_line, at_work, number, print_json, refuse_occupied, written_line
-from dwac.errors import InputError
+from dwac.errors import EPSILON, InputError
 from dwac.estimator import DWACRegressor
 from dwac.reading import Estimator, Model, load
 from dwac.storage import fingerprint
 
-_EPSILON = 0.05
 _NO_FEWER = "no fewer would do as well; to have fewer all the same, give a number with --size N"
 
 
@@ -94,13 +93,13 @@ def _sizes(clf: Estimator, when: str = "") -> dict[str, float | None]:
     """The expected size of prediction sets at ε = 0.05; intervals have no such."""
     if isinstance(clf, DWACRegressor):
         return {}
-    return {f"mean_set_size{when}": clf.expected_sets(_EPSILON).mean_size if len(clf.calibration_y_) else None}
+    return {f"mean_set_size{when}": clf.expected_sets(EPSILON).mean_size if len(clf.calibration_y_) else None}
 
 
 def show(found: dict[str, Any], small: Estimator, console: Console) -> None:
     """Print what was done."""
     before, after = found.get("mean_set_size_before"), found.get("mean_set_size")
-    sizes = f"prediction sets at epsilon={_EPSILON}: {number(before, 2)} labels on average, now {number(after, 2)}"
+    sizes = f"prediction sets at epsilon={EPSILON}: {number(before, 2)} labels on average, now {number(after, 2)}"
     lines = [
         f"condensed in {found['seconds']:.1f} s: {found['voters']:,} representatives vote for {found['examples']:,} "
         f"training examples; before, {found['voters_before']:,} voted",

@@ -19,7 +19,6 @@ from dwac.drawing.records import compared, kind_of, written
 from dwac.errors import IdError, InputError
 from dwac.estimator.evaluation import amount
 from dwac.estimator.readable import Partial
-from dwac.estimator.targets import NUMBERS
 from dwac.explain import Explanation, Neighbor, privacy
 from dwac.explain.rendering import percent
 from dwac.reading import Estimator, Rows, load, read
@@ -40,7 +39,7 @@ def explain(
     k: int,
     private: bool,
     page: Path | None,
-    epsilon: float | None,
+    epsilon: float,
     text: str | None,
     ids: str | None,
     device: str,
@@ -56,15 +55,12 @@ def explain(
 ) -> None:
     """The work of `dwac explain`; for its options see `dwac.cli.commands.explain`."""
     loaded = load(model, device=device, expect=expect)
-    if epsilon is not None and loaded.task != NUMBERS:
-        raise InputError(f"--epsilon is for the intervals of numbers; this model predicts {loaded.task}; leave it out")
-    settings = {} if epsilon is None else {"epsilon": epsilon}
     so = told(separator, decimal, day_first)
     rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=so, sheet=sheet)
     print_notes(rows.notes)
     rows = _chosen(rows, row, name)
     with progress_printed():
-        found = _explained(loaded.clf, rows, k, private=True if private else None, **settings)
+        found = _explained(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
     bad = unreadable.by_row([getattr(explanation, "unreadable", None) for explanation in found])
     unreadable.report(bad, rows, strict=strict, fate="have no explanation")
     if page is not None:

@@ -121,7 +121,10 @@ def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
         table.add_row(*(_cell(str(name), value) for name, value in row.items()))
     console.print(table)
     if len(frame) > _SHOWN:
-        console.print(f"… and {len(frame) - _SHOWN:,} more rows; -o FILE.csv writes all rows", highlight=False)
+        console.print(
+            f"… and {len(frame) - _SHOWN:,} more row{'s' * (len(frame) > _SHOWN + 1)}; -o FILE.csv writes all rows",
+            highlight=False,
+        )
 
 
 def _cell(name: str, value: Any) -> str:

@@ -186,7 +186,11 @@ def _end(run: Run, seconds: float, console: Console, *, json: bool) -> None:
         reasons = list(dict.fromkeys(failed.values()))
         for error in reasons[:_NAMED]:
             typer.secho(f"dwac: {error}", fg="red", err=True)
-        more = f" ({len(reasons) - _NAMED:,} more reasons)" if len(reasons) > _NAMED else ""
+        more = (
+            f" ({len(reasons) - _NAMED:,} more reason{'s' * (len(reasons) > _NAMED + 1)})"
+            if len(reasons) > _NAMED
+            else ""
+        )
         rest = "; all others are written" if len(failed) < len(run.pieces) else ""
         raise InputError(
             f"{len(failed):,} of {len(run.pieces):,} pieces could not be scored{more}{rest}; repair what is wrong and "

@@ -8,7 +8,6 @@ print(clf.explain(X, k=5)[0])          # who voted, and how much
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +28,7 @@ from dwac.conformal import (
     LabelPrediction,
     nonconformity,
 )
-from dwac.errors import InputError, LabelError
+from dwac.errors import EPSILON, InputError, LabelError
 from dwac.estimator.containers import native
 from dwac.estimator.fitting import Reading
 from dwac.estimator.labelling import next_labels
@@ -244,7 +243,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
                 raise InputError("ordered=True is for one label per row; y has several; leave ordered at 'auto'")
             table, names = read_labels(y, n)
             for sentence in check_several(table, names):
-                warnings.warn(sentence, UserWarning, stacklevel=4)
+                checks.warn(sentence)
             several = several_labels(names, table, listed=holds_lists(y))
             return Reading(table, several.codes(table), lambda _: several)
         codes, found = encode_labels(y, n)
@@ -287,7 +286,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         `conformal` flag them.
         """
         votes, reasons = self.votes(X)
-        warn_of(reasons, stacklevel=4)
+        warn_of(reasons)
         return votes
 
     def predict_proba(self, X: Any) -> Floats:
@@ -404,7 +403,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         self, X: Any, epsilon: float = ..., *, as_labels: Literal[True], as_frame: Literal[True]
     ) -> pd.Series[Any]: ...
     def predict_set(
-        self, X: Any, epsilon: float = 0.05, *, as_labels: bool = False, as_frame: bool = False
+        self, X: Any, epsilon: float = EPSILON, *, as_labels: bool = False, as_frame: bool = False
     ) -> NDArray[np.bool_] | list[list[Any]] | pd.DataFrame | pd.Series[Any]:
         """(n, K): prediction sets, which miss the true label with probability at most `epsilon`.
 
@@ -436,7 +435,13 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             return np.asarray(sets & readable(reasons)[:, None])
         return self.conformal_of(*self._asked(X, folds=True)).label_sets(epsilon)
 
-    def expected_sets(self, epsilon: float = 0.05) -> Any:
+    def _label_sets(self, probabilities: Floats, epsilon: float, *, private: bool) -> NDArray[np.bool_]:
+        """(n, L): sets of several labels; private: from rounded probabilities, whose rounding adds labels only."""
+        if private:
+            probabilities = np.minimum((np.round(probabilities * privacy.STEPS) + 0.5) / privacy.STEPS, 1)
+        return np.asarray(probabilities >= self._label_calibration().misses.expected(epsilon).threshold)
+
+    def expected_sets(self, epsilon: float = EPSILON) -> Any:
         """What prediction sets at `epsilon` will be like: their size, and how far coverage may be from 1 - ε by chance.
 
         With few calibration rows, sets are large and coverage is uncertain.
@@ -542,18 +547,21 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
 
     # Explaining
 
-    def explain(self, X: Any, k: int = 5, *, label: Any = None, private: bool | None = None) -> Explanations[Any]:
+    def explain(
+        self, X: Any, k: int = 5, *, epsilon: float = EPSILON, label: Any = None, private: bool | None = None
+    ) -> Explanations[Any]:
         """Why each example gets its label: the k nearest training examples, their votes, and how few decide it.
 
         A list with one `dwac.Explanation` per row, which prints as a table (`dwac.explain.Explanations`). Of several
         labels, one `dwac.explain.LabelExplanations` per row, which has an `Explanation` for each label; label: explain
         this one alone.
 
+        epsilon: of the prediction set, as in `predict_set`.
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.
         """
         self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
-        k = checks.positive_int(k, "k")
+        k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
         self._check_label(label)
         rows = self._sift(X)
         found: Iterator[Any] = iter([])
@@ -563,7 +571,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             if rows.inputs:
                 novelty = self._novelty_of(h, rows.inputs)
                 given = {"private": private, "shown": shown, "X": rows.X, "novelty": novelty}
-                found = iter(self.explain_of(h, k, label=label, **given))
+                found = iter(self.explain_of(h, k, epsilon=epsilon, label=label, **given))
         unread = partial(self._unread, label=label, private=self.private_ if private is None else private)
         explained = [next(found) if why is None else unread(why) for why in rows.reasons]
         return Explanations(explained, ids_of(X, len(explained)))
@@ -611,6 +619,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         h: Any,
         k: int = 5,
         *,
+        epsilon: float = EPSILON,
         private: bool | None = None,
         shown: Any = None,
         references: ReferenceSet | None = None,
@@ -639,16 +648,19 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             "shown": shown,
             "alike": partial(self._differences, X) if X is not None and self._comparable and not private else None,
             "agreement": self.agreement_,
+            "epsilon": epsilon,
         }
         if self.target_.kind == LABELS:
             h = torch.as_tensor(h, device=voters.embeddings.device)
             votes = self._counted(h) if references is None else references.log_class_weights(h).cpu().numpy()
+            chances = label_probabilities(votes, self.target_)
             found = explain_labels(
                 voters,
                 h,
                 self.target_.table,
                 names=self._names,
-                probabilities=label_probabilities(votes, self.target_),
+                probabilities=chances,
+                sets=self._label_sets(chances, epsilon, private=private) if calibrated else None,
                 prediction=self.labels_of(votes, fold_votes=fold_votes, private=private) if calibrated else None,
                 descriptions=self._describe_label if references is None else None,
                 **common,
@@ -661,6 +673,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             nonconformity_kind=self._score,
             fold_votes=fold_votes,
             classes=self._names,
+            ordered=self.target_.kind == ORDERED,
             descriptions=None if private else self.descriptions_ if references is None else descriptions,
             **common,
         )

@@ -2,7 +2,7 @@
 
 reg = DWACRegressor(random_state=0).fit(X, y)
 reg.predict(X); reg.predict_quantiles(X, [0.1, 0.5, 0.9])
-reg.predict_interval(X, epsilon=0.1)   # intervals that miss the truth at most 10 % of the time
+reg.predict_interval(X, epsilon=0.05)  # intervals that miss the truth at most 5 % of the time
 print(reg.explain(X, k=5)[0])          # who voted, with which number, and how much
 """
 
@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from dwac import _checks as checks
 from dwac.conformal import ExpectedIntervals, IntervalCalibration
 from dwac.encoders import Encoder, TabularEncoder
-from dwac.errors import InputError, ShapeError
+from dwac.errors import EPSILON, InputError, ShapeError
 from dwac.estimator.containers import native
 from dwac.estimator.distribution import PredictedDistribution, as_numpy
 from dwac.estimator.fitting import Reading, grouped
@@ -211,7 +211,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         A row that cannot be read, such as an empty text, gets the average of all voters, with a warning.
         """
         rows, h = self._heard(X)
-        warn_of(rows.reasons, NUMBERS_UNREAD, stacklevel=3)
+        warn_of(rows.reasons, NUMBERS_UNREAD)
         found = np.asarray(self._averages(h))
         full = np.tile(self._usual(), (len(rows.reasons), 1))
         full[rows.readable] = found
@@ -255,7 +255,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         """The distribution of the votes for each row: mean, quantiles, cdf and crps, computed when asked for."""
         references = self.references_
         rows, h = self._heard(X)
-        warn_of(rows.reasons, NUMBERS_UNREAD, stacklevel=3)
+        warn_of(rows.reasons, NUMBERS_UNREAD)
         return PredictedDistribution(references.snapshot(), h, rows.readable, single=self.target_.single)
 
     def predict_quantiles(self, X: Any, levels: ArrayLike = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Floats:
@@ -276,7 +276,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         self, X: Any, epsilon: float = ..., *, within: Iterable[Hashable] | None = ..., as_frame: Literal[True]
     ) -> pd.DataFrame: ...
     def predict_interval(
-        self, X: Any, epsilon: float = 0.1, *, within: Iterable[Hashable] | None = None, as_frame: bool = False
+        self, X: Any, epsilon: float = EPSILON, *, within: Iterable[Hashable] | None = None, as_frame: bool = False
     ) -> Floats | pd.DataFrame:
         """(n, 2), or (n, T, 2): lower and upper ends of intervals, which miss the truth with probability ≤ `epsilon`.
 
@@ -290,7 +290,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         """
         epsilon = checks.epsilon(epsilon)
         rows, h = self._heard(X)
-        warn_of(rows.reasons, NUMBERS_UNREAD, stacklevel=3)
+        warn_of(rows.reasons, NUMBERS_UNREAD)
         named = None if within is None else self._group_names(within, len(rows.reasons))
         asked = None if named is None else [name for name, here in zip(named, rows.readable, strict=True) if here]
         found = np.tile([-np.inf, np.inf], (len(rows.reasons), self.target_.table.shape[1], 1))
@@ -339,7 +339,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
             raise ShapeError(f"within must have one name per row; X has {n} rows; got {len(named)}")
         return named
 
-    def expected_intervals(self, epsilon: float = 0.1) -> ExpectedIntervals:
+    def expected_intervals(self, epsilon: float = EPSILON) -> ExpectedIntervals:
         """What intervals at `epsilon` will be like: how far coverage may be from 1 - ε by chance; `str` says it."""
         found = self._calibration()[0].expected(epsilon)
         return found if self._n_groups is None else found.of_groups(self._n_groups)
@@ -387,7 +387,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     # Explaining
 
     def explain(
-        self, X: Any, k: int = 5, *, epsilon: float = 0.1, private: bool | None = None
+        self, X: Any, k: int = 5, *, epsilon: float = EPSILON, private: bool | None = None
     ) -> Explanations[NumberExplanation]:
         """Why each row gets its number: who voted for which number, how the votes split, whose removal would matter.
 
@@ -427,7 +427,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         h: torch.Tensor,
         k: int = 5,
         *,
-        epsilon: float = 0.1,
+        epsilon: float = EPSILON,
         private: bool | None = None,
         shown: Any = None,
         references: ReferenceSet | None = None,

@@ -403,7 +403,11 @@ def check_several(table: Floats, names: NDArray[Any]) -> list[str]:
     if len(constant):
         one = constant[0]
         who = "no row has" if shares[one] == 0 else "every row has"
-        more = f", and {len(constant) - 1} other labels are as constant" if len(constant) > 1 else ""
+        more = (
+            f", and {len(constant) - 1} other label{'s are' if len(constant) > 2 else ' is'} as constant"
+            if len(constant) > 1
+            else ""
+        )
         said.append(
             f"{who} the label {names[one]!r}{more}: it is predicted so for everyone, and nothing about it is learned; "
             "drop the column, or add rows that differ"

@@ -15,6 +15,7 @@ import pandas as pd
 from dwac.drawing.records import kind_of, plain, titled
 from dwac.drawing.records import written as short
 from dwac.explain import privacy
+from dwac.explain.numerals import coverage
 from dwac.explain.rendering import (
     STYLE,
     about,
@@ -358,6 +359,14 @@ class VoteExplanation:
 def _table_html(kind: str, names: Sequence[Any], body: str) -> str:
     head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in names)
     return f'<div class="dwac-wide"><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def set_sentences(labels: Sequence[Any] | None, epsilon: float) -> list[str]:
+    """The prediction set, with its share of hits, in words."""
+    if labels is None:
+        return []
+    named = ", ".join(map(str, labels)) if labels else "empty, as no label fits"
+    return [f"{coverage(1 - epsilon)} prediction set: {named}."]
 
 
 def typicality_sentences(typicality: float | None, *, private: bool) -> list[str]:

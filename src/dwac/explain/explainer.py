@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dwac import _checks as checks
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity
-from dwac.errors import InputError, ShapeError
+from dwac.errors import EPSILON, InputError, ShapeError
 from dwac.explain import privacy
 from dwac.explain.explanation import Explanation
 from dwac.explain.voters import Neighbor, Source, plain_ids, record_of
@@ -38,6 +38,8 @@ def explain(
     alike: Callable[[int, list[Any]], NDArray[np.float64]] | None = None,
     descriptions: Sequence[str | None] | None = None,
     agreement: Agreement | None = None,
+    epsilon: float = EPSILON,
+    ordered: bool = False,
 ) -> list[Explanation]:
     """Explain the prediction of each query embedding (n, d).
 
@@ -58,6 +60,7 @@ def explain(
             number per id, smaller for those more alike. By default members of a group are shown by their weights.
         descriptions: what sets each group of the references apart, in words.
         agreement: how often the label is that of all examples, where few vote for all.
+        epsilon: of prediction sets. ordered: whether classes are in an order, so that sets have no gaps.
 
     >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> e = explain(refs, [[0.0]], k=2, classes=["no", "yes"])[0]
@@ -69,7 +72,7 @@ def explain(
     1  bob    no   0.31
     """
     references = references.snapshot()
-    k = min(checks.positive_int(k, "k"), len(references))
+    k, epsilon = min(checks.positive_int(k, "k"), len(references)), checks.epsilon(epsilon)
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
     names = list(range(references.n_classes)) if classes is None else _class_names(classes, references.n_classes)
     check_records(records)
@@ -99,7 +102,7 @@ def explain(
             names, None if private else records, None if alike is None else partial(alike, row), descriptions
         )
         voters = neighbors(near, row, float(log_total[row]), [names[code] for code in near.labels[row]], source.records)
-        more = {**trust[row], **({} if shown is None else shown[row])}
+        more = {"epsilon": epsilon, "ordered": ordered, **trust[row], **({} if shown is None else shown[row])}
         own = LabelVotes(references, h[row], label)
         explanations.append(
             explanation(own, source, probabilities[row], voters, private=private, agreement=agreement, **more)

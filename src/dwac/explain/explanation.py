@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from dwac.conformal import label_sets
 from dwac.drawing.neighbors import draw_explanation
-from dwac.errors import PrivacyError
+from dwac.errors import EPSILON, PrivacyError
 from dwac.explain import privacy
-from dwac.explain.base import STRANGE, VoteExplanation, p_value
+from dwac.explain.base import STRANGE, VoteExplanation, p_value, set_sentences
 from dwac.explain.descriptions import NOTHING, summary
 from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group
@@ -31,9 +32,9 @@ _FEW = 10
 class Explanation(VoteExplanation):
     """Why one example got its label; made by `dwac.explain.explain`.
 
-    `confidence`, `credibility`, `typicality` and `p_values` are None if no calibration was given. A `private`
-    explanation holds labels and numbers rounded by `dwac.explain.privacy`; no attribute holds an id, record, distance,
-    weight or exact vote. Its `neighbors` are one per label with votes, largest share first.
+    `confidence`, `credibility`, `typicality`, `p_values` and `label_set` are None if no calibration was given. A
+    `private` explanation holds labels and numbers rounded by `dwac.explain.privacy`; no attribute holds an id, record,
+    distance, weight or exact vote. Its `neighbors` are one per label with votes, largest share first.
     """
 
     label: Any
@@ -42,8 +43,18 @@ class Explanation(VoteExplanation):
     confidence: float | None = None
     credibility: float | None = None
     p_values: dict[Any, float] | None = None
+    epsilon: float = EPSILON  # of `label_set`
+    ordered: bool = False  # whether labels are in an order
     _votes: LabelVotes | None = field(default=None, repr=False)
     _counts: tuple[int, int | None] | None = field(default=None, repr=False)  # deciding, flip_size: if not from votes
+
+    @property
+    def label_set(self) -> tuple[Any, ...] | None:
+        """The prediction set at `epsilon`, as `predict_set` gives it; None without calibration, or if unreadable."""
+        if self.p_values is None or self.unreadable:
+            return None
+        held = label_sets([list(self.p_values.values())], self.epsilon, ordered=self.ordered)[0]
+        return tuple(label for label, inside in zip(self.p_values, held, strict=True) if inside)
 
     @cached_property
     def deciding(self) -> int:
@@ -105,6 +116,8 @@ class Explanation(VoteExplanation):
             "confidence": self.confidence,
             "credibility": self.credibility,
             "p_values": self.p_values,
+            "label_set": self.label_set,
+            "epsilon": self.epsilon,
             "deciding": None if self.unreadable else self.deciding,
             "deciding_groups": self.deciding_groups,
             "flip_size": self.flip_size,
@@ -144,6 +157,7 @@ class Explanation(VoteExplanation):
         confidence = privacy.confidence(self.confidence) if self.private else percent(self.confidence)
         credibility = p_value(self.credibility, private=self.private)
         return [
+            *set_sentences(self.label_set, self.epsilon),
             *self._typicality_sentences(),
             f"Credibility{credibility} of calibration examples fit their own label no better.",
             f"Confidence {confidence}: how clearly every other label is ruled out.",

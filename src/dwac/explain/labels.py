@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from dwac import _checks as checks
 from dwac.conformal import LabelPrediction
 from dwac.drawing.records import plain
-from dwac.errors import ShapeError
+from dwac.errors import EPSILON, ShapeError
 from dwac.explain import privacy
-from dwac.explain.base import typicality_sentences
+from dwac.explain.base import set_sentences, typicality_sentences
 from dwac.explain.explainer import check_records, explanation, neighbors, unreadable
 from dwac.explain.explanation import Explanation
 from dwac.explain.rendering import STYLE, attention, line_width, percent, shown, wrapped
@@ -43,6 +43,7 @@ class LabelExplanations(Mapping[Any, Explanation]):
         probabilities: {label: P(label)}.
         make: gives the explanation of the label at a place.
         private, unreadable, typicality, record, attention: as in the explanation of every label.
+        label_set: labels of which a share `epsilon` is missing on average at most, as `predict_set` gives them.
 
     `labels` are those predicted, with at least half of the votes.
     """
@@ -57,11 +58,14 @@ class LabelExplanations(Mapping[Any, Explanation]):
         typicality: float | None = None,
         record: Any = None,
         attention: tuple[tuple[str, float], ...] | None = None,
+        label_set: tuple[Any, ...] | None = None,
+        epsilon: float = EPSILON,
     ) -> None:
         self.labels: tuple[Any, ...] = tuple(label for label, p in probabilities.items() if p >= 0.5)
         self.probabilities: dict[Any, float] = dict(probabilities)
         self.private, self.unreadable, self.typicality = private, unreadable, typicality
         self.record, self.attention = record, attention
+        self.label_set, self.epsilon = label_set, epsilon
         self._places = {label: place for place, label in enumerate(probabilities)}
         self._made: dict[Any, Explanation] = {}
         self._make: Callable[[int], Explanation] | None = make
@@ -105,7 +109,11 @@ class LabelExplanations(Mapping[Any, Explanation]):
         facts = [f"Predicted {self._named(self.labels)}." if self.labels else "Predicted no label."]
         if others:
             facts.append(f"Not predicted: {self._named(others)}.")
-        return [*facts, *typicality_sentences(self.typicality, private=self.private)]
+        return [
+            *facts,
+            *set_sentences(self.label_set, self.epsilon),
+            *typicality_sentences(self.typicality, private=self.private),
+        ]
 
     def _named(self, labels: Sequence[Any]) -> str:
         """Labels with their probabilities."""
@@ -152,6 +160,8 @@ class LabelExplanations(Mapping[Any, Explanation]):
             {
                 "labels": self.labels,
                 "probabilities": self.probabilities,
+                "label_set": self.label_set,
+                "epsilon": self.epsilon,
                 "typicality": self.typicality,
                 "unreadable": self.unreadable,
                 "private": self.private,
@@ -204,6 +214,8 @@ def explain_labels(
     alike: Callable[[int, list[Any]], Floats] | None = None,
     descriptions: Callable[[int, ReferenceSet], Sequence[str | None] | None] | None = None,
     agreement: Agreement | None = None,
+    sets: NDArray[np.bool_] | None = None,
+    epsilon: float = EPSILON,
 ) -> list[LabelExplanations]:
     """Explain the labels of each query embedding (n, d).
 
@@ -211,6 +223,7 @@ def explain_labels(
         references, queries, k, typicality, records, private, shown, alike, agreement: as for `explain`.
         table: (K, L) of 0 and 1: which labels the label set of each code 0 … K-1 of the references holds.
         names: (L,) of the labels. probabilities: (n, L) of the labels.
+        sets: (n, L) prediction sets at error rate `epsilon`.
         prediction: p-values of having and of not having each label; already rounded if private.
         descriptions: what sets the groups of a label's yes/no vote apart, in words: given the place of the label, and
             the references with these groups.
@@ -247,7 +260,9 @@ def explain_labels(
         sides = [words[0 if has[code, label] else 1] for code in near.labels[row]]
         voters = neighbors(near, row, own.log_total, sides, source.records)
         chances = np.array([p[row, label], 1 - p[row, label]])
-        return explanation(own, source, chances, voters, private=private, agreement=agreement, **more, **common(row))
+        return explanation(
+            own, source, chances, voters, private=private, agreement=agreement, epsilon=epsilon, **more, **common(row)
+        )
 
     def common(row: int) -> dict[str, Any]:
         known = None if typicality is None else float(typicality[row])
@@ -258,6 +273,10 @@ def explain_labels(
             dict(zip(names, p[row].tolist(), strict=True)),
             partial(make, row, Votes(references, h[row])),
             private=private,
+            label_set=None
+            if sets is None
+            else tuple(name for name, inside in zip(names, sets[row], strict=True) if inside),
+            epsilon=epsilon,
             **common(row),
         )
         for row in range(len(h))

@@ -89,7 +89,7 @@ class Explanations(list[E]):
         return f"{len(self):,} explanation{'s' * (len(self) != 1)}"
 
     def _more(self) -> str:
-        rest = f"{len(self) - _LINES:,} more rows; " if len(self) > _LINES else ""
+        rest = f"{len(self) - _LINES:,} more row{'s' * (len(self) > _LINES + 1)}; " if len(self) > _LINES else ""
         return f"{rest}print a single one to see all of it"
 
     def __repr__(self) -> str:

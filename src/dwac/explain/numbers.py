@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
 from dwac.drawing.neighbors import draw_numbers
-from dwac.errors import ShapeError
+from dwac.errors import EPSILON, ShapeError
 from dwac.explain import privacy
 from dwac.explain.base import VoteExplanation
 from dwac.explain.descriptions import NOTHING, summary
@@ -357,7 +357,7 @@ def explain_numbers(
     *,
     k: int = 5,
     intervals: ArrayLike | None = None,
-    epsilon: float = 0.1,
+    epsilon: float = EPSILON,
     guarantee: float | None = None,
     typicality: Floats | None = None,
     names: Sequence[Any] | None = None,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from dwac.errors import InputError, StorageError
+from dwac.errors import EPSILON, InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.estimator.worth import kept_column
@@ -59,7 +59,7 @@ def write(
     ids: Iterable[Hashable] | None = None,
     unlike: Any = None,
     title: str = "Report on a model",
-    epsilon: float = 0.05,
+    epsilon: float = EPSILON,
     k: int = 5,
     cases: int = 3,
     private: bool | None = None,

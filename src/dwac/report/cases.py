@@ -199,7 +199,7 @@ def _table(explained: VoteExplanation) -> Html:
     rows = [shares, *(_compared_row(column) for column in differing[:_MOST_COLUMNS])]
     shown = table(("column", "this example", *heads), rows, caption=f"{_order(explained)}; ≠ marks values that differ")
     more = differing[_MOST_COLUMNS:]
-    left = f" {len(more)} more columns differ." if more else ""
+    left = f" {len(more)} more column{'s differ' if len(more) > 1 else ' differs'}." if more else ""
     noted = f"Same in all: {listed(same, _MOST_LISTED, str)}." if same else ""
     return joined((tag("div", shown, class_="votes"), tag("p", noted + left, class_="note") if noted or left else None))
 

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.metrics import confusion_matrix
 
 from dwac.drawing.records import written
+from dwac.errors import EPSILON
 from dwac.report import card, plots, words
 from dwac.report.cases import brief, told_cases
 from dwac.report.chance import likely_share
@@ -25,7 +26,6 @@ from dwac.report.words import percent
 from dwac.report.worthy import worth_section
 
 _MOST_ISSUES = 24
-_USUAL = 0.05  # error rate
 _MOST_CLASSES, _MOST_CONFUSED, _DRAWN = 60, 20, 8
 _KINDS = {
     "typical": "Correct predictions of examples of average typicality.",
@@ -39,7 +39,7 @@ def class_story(found: ClassFindings, k: int, n_cases: int, by: str | None) -> l
 
     One line is one section. by: a column of the training data whose groups are compared by worth.
     """
-    explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k)
+    explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k, epsilon=found.result.epsilon)
     return [
         ("summary", "Summary", summary_page(class_summary(found))),
         ("quality", "Quality: how often it is right", _quality(found)),
@@ -212,10 +212,10 @@ def _sets(found: ClassFindings) -> Html | None:
         f"With {n:,} calibration examples, sets at an ε below {1 / (n + 1):.2g} contain every label."
     )
     if found.clf.cross_fitted_:
-        least = found.clf.expected_sets(_USUAL).guarantee
+        least = found.clf.expected_sets(EPSILON).guarantee
         what += (
             " As every training example calibrates, judged by networks that left it out, the error rate is about ε. "
-            f"This is measured, not proved; theory has at most {percent(1 - (least or 0))} at ε = {_USUAL:g}."
+            f"This is measured, not proved; theory has at most {percent(1 - (least or 0))} at ε = {EPSILON:g}."
         )
     alt = "Coverage, mean set size, and shares of sets with one, several and no labels, against the allowed error rate"
     caption = "Coverage is as asked for if the solid line is on or above the dashed one, up to chance."

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac import metrics
+from dwac.errors import EPSILON
 from dwac.estimator import DWACClassifier
 from dwac.estimator.evaluation import Evaluation, Predictions, evaluate, predict
 from dwac.estimator.preparation import encode_known, row_ids, rows_of, take
@@ -48,7 +49,7 @@ class Findings:
         *,
         ids: Iterable[Hashable] | None = None,
         unlike: Any = None,
-        epsilon: float = 0.05,
+        epsilon: float = EPSILON,
         private: bool | None = None,
         **more: Any,
     ) -> Self:

@@ -130,7 +130,11 @@ def _errors(found: NumberFindings) -> Html:
             )
             parts.append(figure(drawn, f"True numbers and errors against predictions of {name}", caption))
         left = len(found.names) - _MOST_DRAWN
-        parts.append(tag("p", f"{left:,} more numbers are not drawn.", class_="note") if left > 0 else None)
+        parts.append(
+            tag("p", f"{left:,} more number{'s are' if left > 1 else ' is'} not drawn.", class_="note")
+            if left > 0
+            else None
+        )
     parts += [_by_size(found, ends, t) for t in range(min(len(found.names), _MOST_DRAWN))]
     return joined(parts)
 

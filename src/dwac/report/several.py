@@ -35,7 +35,7 @@ _KINDS = {
 
 def label_story(found: LabelFindings, k: int, n_cases: int, by: str | None) -> list[Section]:
     """The report on several labels: summary, quality, trust, cases, and the model behind them."""
-    explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k)
+    explained = told_cases(found, found.cases(n_cases), _KINDS, _said, k=k, epsilon=found.result.epsilon)
     return [
         ("summary", "Summary", summary_page(label_summary(found))),
         ("quality", "Quality: how often it is right", joined((tiles(_headline(found)), _labels(found), _roc(found)))),

@@ -138,7 +138,9 @@ def _groups(worth: Worth, column: str) -> Html:
         for name, row in found.head(_MOST_GROUPS).iterrows()
     ]
     left = len(found) - len(rows)
-    caption = f"By {column}: whose data carries the model" + (f"; {left:,} more are worth less" if left else "")
+    caption = f"By {column}: whose data carries the model" + (
+        f"; {left:,} more {'are' if left > 1 else 'is'} worth less" if left else ""
+    )
     head = (column, f"{_who(worth)}s", "sum of their worth", "worth as one ± 2 s.e.", "if all are removed")
     return tag("div", table(head, rows, caption=caption, numbers=range(1, 5)), class_="tight")
 

@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from dwac import _checks as checks
-from dwac.errors import InputError
+from dwac.errors import EPSILON, InputError
 from dwac.reading import Model
 from dwac.reading.notation import Notation, notation
 
@@ -40,7 +40,7 @@ class Request:
     """
 
     model: str
-    epsilon: float = 0.05
+    epsilon: float = EPSILON
     probabilities: bool = False
     voters: int = 0
     quantiles: tuple[float, ...] = ()

@@ -21,13 +21,14 @@ from dwac.cli.options import (
     TextOption,
     UnlabelledOption,
 )
+from dwac.errors import EPSILON
 
 
 def evaluate(
     model: ModelArgument,
     data: DataArgument,
     target: TargetOption = None,
-    epsilon: EpsilonOption = 0.05,
+    epsilon: EpsilonOption = EPSILON,
     text: TextOption = None,
     device: DeviceOption = "auto",
     expect: ExpectOption = None,

@@ -14,6 +14,7 @@ from dwac.cli.options import (
     DecimalOption,
     DeviceOption,
     EncodingOption,
+    EpsilonOption,
     ExpectOption,
     FormatOption,
     JsonOption,
@@ -23,6 +24,7 @@ from dwac.cli.options import (
     StrictOption,
     TextOption,
 )
+from dwac.errors import EPSILON
 
 
 def explain(
@@ -38,15 +40,7 @@ def explain(
         bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
     ] = False,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page instead.")] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            "--epsilon",
-            "-e",
-            help="Of a model of numbers: the error rate of its intervals. By default 0.1.",
-            show_default=False,
-        ),
-    ] = None,
+    epsilon: EpsilonOption = EPSILON,
     text: TextOption = None,
     ids: Annotated[
         str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")

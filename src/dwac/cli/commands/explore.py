@@ -24,6 +24,7 @@ from dwac.cli.options import (
     TargetOption,
     TextOption,
 )
+from dwac.errors import EPSILON
 
 
 def explore(
@@ -37,7 +38,7 @@ def explore(
     private: Annotated[
         bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
     ] = False,
-    epsilon: EpsilonOption = 0.05,
+    epsilon: EpsilonOption = EPSILON,
     target: TargetOption = None,
     text: TextOption = None,
     ids: IdOption = None,

@@ -28,6 +28,7 @@ from dwac.cli.options import (
     StrictOption,
     TextOption,
 )
+from dwac.errors import EPSILON
 
 
 def predict(
@@ -37,7 +38,7 @@ def predict(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to this .csv, .tsv, .jsonl or .parquet file."),
     ] = None,
-    epsilon: EpsilonOption = 0.05,
+    epsilon: EpsilonOption = EPSILON,
     probabilities: ProbabilitiesOption = False,
     quantiles: QuantilesOption = None,
     private: PrivateOption = False,

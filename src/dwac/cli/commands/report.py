@@ -26,6 +26,7 @@ from dwac.cli.options import (
     TextOption,
     UnlabelledOption,
 )
+from dwac.errors import EPSILON
 
 
 def report(
@@ -54,7 +55,7 @@ def report(
             "such as a clinic. By default columns whose names sound like groups of people.",
         ),
     ] = None,
-    epsilon: EpsilonOption = 0.05,
+    epsilon: EpsilonOption = EPSILON,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples to show per prediction.")] = 5,
     cases: Annotated[
         int, typer.Option(min=0, help="Number of typical, doubtful and wrong predictions to explain.")

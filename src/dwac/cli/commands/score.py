@@ -23,6 +23,7 @@ from dwac.cli.options import (
     StrictOption,
     TextOption,
 )
+from dwac.errors import EPSILON
 
 
 def score(
@@ -40,7 +41,7 @@ def score(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="OUT", help="The folder of Parquet shards to write: a path or URL.")
     ],
-    epsilon: EpsilonOption = 0.05,
+    epsilon: EpsilonOption = EPSILON,
     probabilities: ProbabilitiesOption = False,
     voters: Annotated[
         int, typer.Option(min=0, metavar="K", help="Also the K training examples with the largest votes on each row.")

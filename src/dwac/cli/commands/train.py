@@ -23,7 +23,7 @@ from dwac.cli.options import (
     TextOption,
     UnlabelledOption,
 )
-from dwac.errors import InputError
+from dwac.errors import EPSILON, InputError
 
 
 def _voters(value: str | None) -> str | None:
@@ -105,7 +105,7 @@ def train(
     test_size: Annotated[
         float, typer.Option(min=0, help="Hold out this share (or number) of rows, and test the model on them.")
     ] = 0,
-    epsilon: EpsilonOption = 0.05,
+    epsilon: EpsilonOption = EPSILON,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of epochs; by default depends on the data.")
     ] = None,

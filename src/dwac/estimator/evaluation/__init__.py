@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dwac.errors import EPSILON
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.classes import (
     Evaluation,
@@ -59,7 +60,7 @@ def predict(clf: DWACClassifier | DWACRegressor, X: Any, *, private: bool | None
     return rule(clf, X, private=clf.private_ if private is None else private)
 
 
-def evaluate(predictions: Answers, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Any:
+def evaluate(predictions: Answers, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Any:
     """Compare with the truth y. Rows that could not be read are only counted.
 
     strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the

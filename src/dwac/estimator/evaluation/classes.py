@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dwac import metrics
 from dwac._checks import percent
 from dwac.conformal import ConformalPrediction, nonconformity
+from dwac.errors import EPSILON
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.common import (
     GAP,
@@ -84,7 +85,7 @@ class Predictions(Answers):
         exact = -nonconformity(self.log_class_weights, "probability")
         return privacy.shares(exact) if self.private else exact
 
-    def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
+    def frame(self, epsilon: float = EPSILON) -> pd.DataFrame:
         """One row per example: label, probability, confidence, credibility, typicality, and the prediction set at ε.
 
         `unreadable` gives the reason if a row could not be read: its label is then the most common one, its
@@ -98,7 +99,7 @@ class Predictions(Answers):
             found["set"] = [self.classes[held].tolist() for held in self.conformal.label_sets(epsilon)]
         return pd.DataFrame(found | {"unreadable": self._why()})
 
-    def evaluate(self, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Evaluation:
+    def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Evaluation:
         """Compare with true labels y (n,). Rows that could not be read are only counted.
 
         strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the
@@ -168,7 +169,7 @@ class Evaluation(Evaluated):
             for label, n, coverage in zip(*columns, strict=True)
             if label in self.undercovered
         ]
-        more = f" and {len(short) - _NAMED} more classes" if len(short) > _NAMED else ""
+        more = f" and {len(short) - _NAMED} more class{'es' * (len(short) > _NAMED + 1)}" if len(short) > _NAMED else ""
         return (
             f"The sets hold the true label for {', '.join(short[:_NAMED])}{more}: less than chance explains, as "
             f"{1 - self.epsilon:g} is promised over all rows, not for each class; class_conditional=True (dwac train "

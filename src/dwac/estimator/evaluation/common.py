@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
-from dwac.errors import InputError
+from dwac.errors import EPSILON, InputError
 from dwac.estimator.readable import Reasons, readable
 
 Floats = NDArray[np.float64]
@@ -77,7 +77,7 @@ class Answers(ABC):
         """(n,): near 0, unlike anything known; None if it was not measured."""
 
     @abstractmethod
-    def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
+    def frame(self, epsilon: float = EPSILON) -> pd.DataFrame:
         """One row per example: what is predicted, and how far to trust it at error rate ε."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Answers(ABC):
         """The predictions for some rows: a slice, row numbers or a mask."""
 
     @abstractmethod
-    def evaluate(self, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> Evaluated:
+    def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Evaluated:
         """Compare with the truth. Rows that could not be read are only counted."""
 
     @property

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dwac import metrics
 from dwac.conformal import LabelPrediction, MissControl
+from dwac.errors import EPSILON
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.common import GAP, TYPICALITY, Answers, Bools, Evaluated, Fact, Floats, mean, share
 from dwac.estimator.readable import Reasons
@@ -63,7 +64,7 @@ class LabelPredictions(Answers):
         up = np.minimum(self.probabilities + 0.5 / privacy.STEPS, 1) if self.private else self.probabilities
         return np.asarray(self.misses.sets(up, epsilon) & self.readable[:, None])  # up: rounding adds labels only
 
-    def frame(self, epsilon: float = 0.05) -> pd.DataFrame:
+    def frame(self, epsilon: float = EPSILON) -> pd.DataFrame:
         """One row per example: its labels, the set that misses few, typicality, and two columns for each label.
 
         These are its probability and the decision on it at ε: yes, no or undecided. `unreadable` gives the reason if a
@@ -84,7 +85,7 @@ class LabelPredictions(Answers):
     def _listed(self, has: Bools) -> list[list[Any]]:
         return [self.names[row].tolist() for row in has]
 
-    def evaluate(self, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> LabelEvaluation:
+    def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> LabelEvaluation:
         """Compare with the labels that rows have: a table (n, L) of 0 and 1, or n lists of labels.
 
         strict: has no effect: labels that were not in training are always refused.

@@ -12,7 +12,7 @@ import torch
 
 from dwac import metrics
 from dwac._checks import percent
-from dwac.errors import HeadError, ShapeError
+from dwac.errors import EPSILON, HeadError, ShapeError
 from dwac.estimator.distribution import PredictedDistribution
 from dwac.estimator.evaluation.common import (
     LEVEL,
@@ -124,7 +124,7 @@ class NumberPredictions(Answers):
         votes = isinstance(self.reg.model_, WeightedAverage)
         return self.distribution.crps(y) if votes else np.abs(self.values - y)
 
-    def frame(self, epsilon: float = 0.05, quantiles: Sequence[float] = ()) -> pd.DataFrame:
+    def frame(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> pd.DataFrame:
         """One row per example: prediction, lower and upper end of its interval at ε, typicality, quantiles if asked.
 
         Of several numbers each has such columns, with its name behind: prediction_price, lower_price, … `unreadable`
@@ -145,7 +145,7 @@ class NumberPredictions(Answers):
             found["typicality"] = self.typicality
         return pd.DataFrame(found | {"unreadable": self._why()})
 
-    def evaluate(self, y: Any, epsilon: float = 0.05, *, strict: bool = True) -> NumberEvaluation:
+    def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> NumberEvaluation:
         """Compare with true numbers y, (n,) or (n, T). strict has no effect: no number is unknown."""
         del strict
         truth = read_numbers(y, len(self))[0]

@@ -24,7 +24,7 @@ class ClassAnswers(Answers):
         return found
 
     def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
-        return [explanation.to_dict() for explanation in self.model.explain(X, asked.k, private=self.private)]
+        return [explanation.to_dict() for explanation in self._explained(X, asked)]
 
     @cached_property
     def _names(self) -> tuple[list[Any], list[str]]:

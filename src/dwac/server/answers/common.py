@@ -46,9 +46,10 @@ class Votes(NamedTuple):
 
 
 class Why(NamedTuple):
-    """Asks for explanations, k neighbours each."""
+    """Asks for explanations, k neighbours each, with sets and intervals at ε."""
 
     k: int
+    epsilon: float
     settings: Hashable = ()
 
 
@@ -117,7 +118,10 @@ class Answers(ABC):
 
     def why(self, ask: Any) -> Why:
         """What explanations need."""
-        return Why(ask.k)
+        return Why(ask.k, ask.epsilon)
+
+    def _explained(self, X: Any, asked: Why) -> Any:
+        return self.model.explain(X, asked.k, epsilon=asked.epsilon, private=self.private)
 
     # The form of answers
 

@@ -30,7 +30,7 @@ class LabelAnswers(Answers):
     def why(self, ask: Any) -> Why:
         """Which labels are explained is part of the question."""
         if ask.labels is None:
-            return Why(ask.k)
+            return Why(ask.k, ask.epsilon)
         known = dict(zip(map(str, self._names[1]), self.model.classes_.tolist(), strict=True))
         unknown = [label for label in ask.labels if str(plain(label)) not in known]
         if unknown:
@@ -39,16 +39,26 @@ class LabelAnswers(Answers):
                 "invalid_request",
                 f"labels must be among those of the model (GET /v1/model); got {unknown[0]!r:.60}",
             )
-        return Why(ask.k, tuple(dict.fromkeys(known[str(plain(label))] for label in ask.labels)))
+        return Why(ask.k, ask.epsilon, tuple(dict.fromkeys(known[str(plain(label))] for label in ask.labels)))
 
     def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
-        return [self._why_labels(each, asked) for each in self.model.explain(X, asked.k, private=self.private)]
+        return [self._why_labels(each, asked) for each in self._explained(X, asked)]
 
     def _why_labels(self, each: Any, asked: Why) -> dict[str, Any]:
         """As `LabelExplanations.to_dict`, of the labels asked for alone: each costs a vote of its own."""
         likeliest = max(each.probabilities, key=each.probabilities.__getitem__)
         labels = asked.settings or each.labels or (likeliest,)
-        names = ("labels", "probabilities", "typicality", "unreadable", "private", "record", "attention")
+        names = (
+            "labels",
+            "probabilities",
+            "label_set",
+            "epsilon",
+            "typicality",
+            "unreadable",
+            "private",
+            "record",
+            "attention",
+        )
         explained = {label: each[label].to_dict() for label in labels}  # type: ignore[union-attr]
         found: dict[str, Any] = plain({name: getattr(each, name) for name in names} | {"explanations": explained})
         return found

@@ -56,17 +56,12 @@ class NumberAnswers(Answers):
         """ε and the levels of quantiles are part of the question."""
         return Votes((ask.epsilon, tuple(ask.quantiles)))
 
-    def why(self, ask: Any) -> Why:
-        """The same for ε."""
-        return Why(ask.k, ask.epsilon)
-
     def _predict(self, X: Any, asked: Votes) -> NumberVotes:
         epsilon, levels = cast("tuple[float, tuple[float, ...]]", asked.settings)
         return number_votes(self._watched(X, asked), epsilon, levels)
 
     def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
-        explained = self.model.explain(X, asked.k, epsilon=asked.settings, private=self.private)
-        return [explanation.to_dict() for explanation in explained]
+        return [explanation.to_dict() for explanation in self._explained(X, asked)]
 
     def _target(self) -> dict[str, Any]:
         return {"task": self.model.target_.kind, "numbers": plain(self.model.target_.names)}

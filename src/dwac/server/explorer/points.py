@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dwac.drawing.layout import Layout, spread
 from dwac.drawing.records import plain
-from dwac.errors import InputError
+from dwac.errors import EPSILON, InputError
 from dwac.explain import privacy
 from dwac.reference import ReferenceSet
 from dwac.report.maps import layout_of, places_of
@@ -127,7 +127,7 @@ class Points:
         """All columns, and the types of their numbers."""
         return {**COLUMNS, **self.task.columns}
 
-    def column(self, name: str, view: View, epsilon: float = 0.1) -> NDArray[Any]:
+    def column(self, name: str, view: View, epsilon: float = EPSILON) -> NDArray[Any]:
         """One of the columns, for all points or for those with predictions; epsilon: of intervals."""
         match name:
             case "xy":

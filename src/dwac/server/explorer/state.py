@@ -19,7 +19,7 @@ import pandas as pd
 
 from dwac.drawing.records import image_of, kind_of
 from dwac.encoders import ImageEncoder
-from dwac.errors import DwacError, InputError, PrivacyError
+from dwac.errors import EPSILON, DwacError, InputError, PrivacyError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import count, row_ids, rows_of, take
 from dwac.explain import privacy
@@ -39,7 +39,6 @@ from dwac.server.refusals import RefusalError
 
 _SESSIONS, _VIEWS, _ANSWERS = 64, 4, 16
 _FEWEST = 2  # voters
-_EPSILON = {"numbers": 0.1}  # as in Python: 0.05 for others
 _SHADES = 0.05  # how far the 256 shades of a record may move an image with finer ones
 
 
@@ -75,7 +74,7 @@ class Explorer:
     rival: Rival | None = None
     title: str = "model"
     note: str = ""
-    epsilon: float = 0.05  # at first
+    epsilon: float = EPSILON  # at first
     unreadable: Mapping[int, str] = field(default_factory=dict)  # rows of data that are left out, and why
     members: ReferenceSet | None = None  # all training examples, where the voters represent them and the model has them
     _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
@@ -110,7 +109,7 @@ class Explorer:
             words: title, note and epsilon of the page.
         """
         task = task_of(clf)
-        words.setdefault("epsilon", _EPSILON.get(clf.target_.kind, 0.05))
+        words.setdefault("epsilon", EPSILON)
         hidden = clf.private_ if private is None else private
         everybody, clf = clf.references_.members, alone(clf)
         bad: dict[int, str] = {}

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from dwac.errors import EPSILON
 from dwac.server.schemas.common import (
     Agreement,
     Answered,
@@ -24,7 +25,7 @@ from dwac.server.schemas.common import (
 class Ask(Asked):
     """Rows, and the error rate ε of their prediction sets."""
 
-    epsilon: Epsilon = Field(0.05, description="The share of prediction sets that may miss the true label.")
+    epsilon: Epsilon = Field(EPSILON, description="The share of prediction sets that may miss the true label.")
 
 
 class Prediction(Trusted):
@@ -89,6 +90,8 @@ class Why(Trusted):
     confidence: float | None
     credibility: float | None
     p_values: dict[str, float] | None
+    label_set: list[Any] | None = Field(description="Prediction set: labels with p > ε.")
+    epsilon: float
     deciding: int | None = Field(
         description="How many nearest examples decide the label, whatever the labels of the others."
     )

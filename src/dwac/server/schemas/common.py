@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from dwac.errors import EPSILON
 from dwac.server.inputs import Reader
 from dwac.server.limits import Limits
 from dwac.server.refusals import RefusalError
@@ -33,6 +34,7 @@ class AskWhy(Asked):
     """Rows, and how many neighbours to show per row."""
 
     k: Whole = Field(5, ge=1, description="Number of training examples to show per row.")
+    epsilon: Epsilon = Field(EPSILON, description="The error rate of prediction sets and intervals.")
 
 
 class Voter(BaseModel):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from dwac.errors import EPSILON
 from dwac.server.schemas.classes import Why
 from dwac.server.schemas.common import Answered, Asked, AskWhy, BaseCard, Epsilon, Schemas, Share, Trusted
 
@@ -21,7 +22,7 @@ class AskLabels(Asked):
     """Rows, and the error rate ε of their decisions and sets."""
 
     epsilon: Epsilon = Field(
-        0.05, description="The share of wrong decisions on each label, and of labels that sets may miss."
+        EPSILON, description="The share of wrong decisions on each label, and of labels that sets may miss."
     )
 
 
@@ -73,6 +74,8 @@ class WhyLabels(Trusted):
 
     labels: list[Any] = Field(description="Those that the row is predicted to have.")
     probabilities: dict[str, Share] = Field(description="Per label.")
+    label_set: list[Any] | None = Field(description=_SET)
+    epsilon: float
     private: bool
     record: Any = Field(description="The row that is explained.")
     attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from dwac.errors import EPSILON
 from dwac.server.schemas.common import (
     Agreement,
     Answered,
@@ -29,16 +30,10 @@ _EPSILON = "The share of intervals that may miss the true number."
 class AskNumbers(Asked):
     """Rows, the error rate ε of their intervals, and levels of quantiles."""
 
-    epsilon: Epsilon = Field(0.1, description=_EPSILON)
+    epsilon: Epsilon = Field(EPSILON, description=_EPSILON)
     quantiles: list[Share] = Field(
         [], max_length=MOST_LEVELS, description="Levels, such as 0.25, of the quantiles of the votes to answer with."
     )
-
-
-class AskWhyNumbers(AskWhy):
-    """Rows, how many neighbours to show per row, and the error rate ε of the intervals."""
-
-    epsilon: Epsilon = Field(0.1, description=_EPSILON)
 
 
 class Interval(BaseModel):
@@ -166,5 +161,5 @@ _ABOUT = {
     "whose removal would move the prediction most.",
     "model": "Its kind, the form of its rows, the number of voters, and the limits of this service.",
 }
-SCHEMAS = Schemas(AskNumbers, AskWhyNumbers, NumberPredictions, None, NumberExplanations, NumberCard, _ABOUT)
+SCHEMAS = Schemas(AskNumbers, AskWhy, NumberPredictions, None, NumberExplanations, NumberCard, _ABOUT)
 SEVERAL = SCHEMAS._replace(predictions=NumbersPredictions, explanations=NumbersExplanations)

@@ -165,15 +165,13 @@ class Task(ABC):
 
     def explain(self, clf: Any, X: Any, k: int, epsilon: float, *, private: bool) -> Any:
         """The explanation of one row of data."""
-        del epsilon
         with silent():
-            return clf.explain(X, k, private=private)[0]
+            return clf.explain(X, k, epsilon=epsilon, private=private)[0]
 
     def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **given: Any) -> Any:
         """The explanation of a training example by the others."""
-        del epsilon
         with silent():
-            return clf.explain_of(h, k, **given)[0]
+            return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
 
     def scores(self, clf: Any, X: Any) -> Floats:
         """(n, S): what a change of X may change: probabilities, or numbers."""

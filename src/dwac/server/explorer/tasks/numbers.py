@@ -285,11 +285,6 @@ class NumberTask(Task):
 
     # One example
 
-    def explain(self, clf: Any, X: Any, k: int, epsilon: float, *, private: bool) -> Any:
-        """With an interval at ε."""
-        with silent():
-            return clf.explain(X, k, epsilon=epsilon, private=private)[0]
-
     def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **given: Any) -> Any:
         """With an interval at ε."""
         for name in ("fold_votes", "descriptions"):  # those of bins; intervals and groups are not by bins
