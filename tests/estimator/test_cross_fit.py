@@ -1,5 +1,6 @@
 """DWACClassifier(cross_fit=…): when small tables are cross-fitted, and that everything else still works."""
 
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ from safetensors.torch import load_file, save_file
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
 import dwac
-from dwac import DWACClassifier
+from dwac import DWACClassifier, ReferenceSet
 from dwac.errors import CalibrationError, DwacError, IdError, InputError
+from dwac.estimator.condensing import represented
+from dwac.estimator.folds import Folds
+from dwac.training.cross_fit import FOLDS
+from tests.estimator.test_persistence import forge
 
 
 def table(n: int = 120, seed: int = 0) -> tuple[pd.DataFrame, Any]:
@@ -199,12 +204,106 @@ def test_votes_can_be_edited_and_condensed(tmp_path: Path) -> None:
     assert np.abs(small.conformal(X).p_values - clf.conformal(X).p_values).mean() < 0.1
     for members in (False, True):
         loaded = dwac.load(small.save(tmp_path / f"small{members}", include_members=members), device="cpu")
-        for there, here in zip(trust(loaded, X)[:2], trust(small, X)[:2], strict=True):
+        for there, here in zip(trust(loaded, X), trust(small, X), strict=True):
             np.testing.assert_array_equal(there, here)
     held, labels = table(40, seed=5)
     held.index = pd.Index([f"held{i}" for i in range(40)])
     assert len(clf.recalibrate(held, labels).calibration_ids_) == 40
     assert clf.expected_sets(0.2).guarantee is None
+
+
+def test_rows_of_a_fold_take_no_part_in_who_represents_the_others() -> None:
+    """Whatever the rows of a fold are, its model stays: its rows calibrate like new rows."""
+    rng = np.random.default_rng(0)
+    h, y, of = torch.as_tensor(rng.normal(size=(60, FOLDS))), rng.integers(0, 3, 60), np.arange(60) % FOLDS
+    folds = Folds(pd.Index(np.arange(60)), of, FOLDS)
+    inside = torch.as_tensor(of == 2)
+    found = []
+    for moved in (0.0, 3.0):
+        everybody = ReferenceSet(
+            h + moved * inside[:, None], np.where(of == 2, (y + (moved > 0)) % 3, y), np.arange(60)
+        )
+        found.append(folds.sets(represented(everybody, 15)))
+    before, after = (sets[2] for sets in found)
+    assert len(before) == 12  # as many as 15 of 60
+    assert before.weights.sum() > 30
+    for sets in found:
+        assert all((of[list(own.ids)] != fold).all() for fold, own in enumerate(sets))
+    np.testing.assert_array_equal(before.ids, after.ids)
+    np.testing.assert_array_equal(before.weights, after.weights)
+    assert torch.equal(before.labels, after.labels)
+    assert any(len(a) != len(b) or (a.ids != b.ids).any() for a, b in zip(*found, strict=True))
+
+
+def test_representatives_without_their_members_are_edited_in_every_fold(clf: DWACClassifier, tmp_path: Path) -> None:
+    few, (X, y) = clf.condense(12), table(30, seed=3)
+    alone = dwac.load(few.save(tmp_path / "few"), device="cpu")
+    folds, references = alone._folds, alone.references_
+    assert folds is not None
+    assert folds.few is not None
+    first = references.ids[0]
+    with_first = folds.few.voters.ids[folds.few.places == 0].tolist()
+    assert with_first
+    assert {*folds.voters(references)[0].ids} >= {*with_first}
+    relabelled = copy(references)
+    relabelled.relabel([first], [1 - int(references.labels[0])])
+    voters = folds.voters(relabelled)[0]
+    assert (voters.labels[voters.positions(with_first)] == relabelled.labels[0]).all()
+    with pytest.warns(UserWarning, match="of the 12 representatives"):
+        alone.forget([first])
+    assert alone._folds is not None
+    assert not any({*own.ids} & {*with_first, first} for own in alone._folds.sets(alone.references_))
+    alone.add_references(X.set_axis([f"new{i}" for i in range(30)]), y)
+    assert all({f"new{i}" for i in range(30)} <= {*own.ids} for own in alone._folds.sets(alone.references_))
+    again = dwac.load(alone.save(tmp_path / "again"), device="cpu")
+    np.testing.assert_array_equal(again.conformal(X).p_values, alone.conformal(X).p_values)
+
+
+def test_a_condensed_folder_from_before_folds_had_representatives_of_their_own_is_read(clf, tmp_path: Path) -> None:
+    few, (X, _) = clf.condense(12), table(30, seed=3)
+    folder = few.save(tmp_path / "few")
+
+    def older(tensors: dict[str, Any]) -> None:
+        for name in [name for name in tensors if name.startswith("fold_")]:
+            del tensors[name]
+        tensors["fold_votes"] = torch.ones(12, FOLDS, dtype=torch.float64)
+
+    forge(folder, lambda config: config.pop("fold_ids"), older)
+    np.testing.assert_allclose(dwac.load(folder, device="cpu").conformal(X).p_values, few.conformal(X).p_values)
+
+
+def condensed_misses(target: str, seed: int) -> tuple[float, float]:
+    """The share that a condensed model misses at ε = .2 of what it promises to hold, and that of atypical rows."""
+    rng, n = np.random.default_rng(seed), 300
+    X = rng.normal(size=(n + 500, 10))
+    numbers = X[:, 0] + 0.5 * X[:, 1] ** 2 + rng.normal(size=n + 500)
+    if target == "numbers":
+        reg = dwac.DWACRegressor(random_state=seed, device="cpu").fit(X[:n], numbers[:n]).condense(200)
+        low, high = reg.predict_interval(X[n:], 0.2).T
+        missed = (numbers[n:] < low) | (numbers[n:] > high)
+        return float(missed.mean()), float((reg.typicality(X[n:]) <= 0.2).mean())
+    if target == "several":
+        Y = X[:, :5] + rng.normal(size=(n + 500, 5)) > 0.8
+        clf = DWACClassifier(random_state=seed, device="cpu").fit(X[:n], Y[:n].astype(int)).condense(150)
+        shares = (Y[n:] & ~clf.predict_set(X[n:], 0.2)).sum(axis=1) / np.maximum(Y[n:].sum(axis=1), 1)
+        return float(shares.mean()), float((clf.conformal(X[n:]).typicality <= 0.2).mean())
+    if target == "classes":
+        codes = rng.integers(0, 20, n + 500)
+        X = X + rng.normal(size=(20, 10))[codes]
+    else:
+        codes = np.digitize(numbers, np.quantile(numbers, np.arange(1, 10) / 10))
+    clf = DWACClassifier(ordered=target == "ordered", random_state=seed, device="cpu").fit(X[:n], codes[:n])
+    c = clf.condense(100).conformal(X[n:])
+    return float(1 - c.label_sets(0.2)[np.arange(500), codes[n:]].mean()), float((c.typicality <= 0.2).mean())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["classes", "ordered", "several", "numbers"])
+def test_condensed_models_keep_coverage_and_typicality(target: str) -> None:
+    missed, atypical = np.mean([condensed_misses(target, seed) for seed in range(4)], axis=0)
+    # One calibration set of 300 rows moves either by a deviation of .023, and 500 new rows by .018: .015 for the mean.
+    assert missed < 0.2 + 2 * 0.015
+    assert atypical < 0.2 + 2 * 0.015
 
 
 def test_the_number_of_voters_is_chosen_without_validation_rows() -> None:

@@ -68,9 +68,7 @@ class Condenser:
 
     def represented(self, size: int) -> ReferenceSet:
         """By `size` representatives."""
-        whole = self.whole
-        leaves = _agreed(divide(whole.embeddings, whole.labels, whole.n_classes, min(size, len(whole))).leaves)
-        return self.everybody.condensed(leaves, _agreed(self._factors(whole.condensed(leaves))))
+        return self.everybody.condensed(*_leaves(self.whole, size, self.fitting, self.target))
 
     def fewest(self) -> ReferenceSet | None:
         """By as few as keep labels and probabilities; None if no number up to a quarter of all does.
@@ -135,32 +133,47 @@ class Condenser:
         change = max(change * before, _NOTHING)
         return bool(after <= before + change and apart <= change)
 
-    def _factors(self, few: ReferenceSet) -> NDArray[np.float64]:
-        """(R,): by which each weight is multiplied so that the few give the probabilities of all, as far as they can.
 
-        Minimises the mean Kullback-Leibler divergence on training rows; no label is looked at. A small penalty keeps
-        the factors of representatives that hardly matter at 1.
-        """
-        rows = slice(None, max(256, _CELLS // len(few)))
-        labels = torch.nn.functional.one_hot(few.labels, few.n_classes).double()
-        by_class = torch.as_tensor(few.class_weights, device=labels.device)
-        votes = few.log_weights_at(squared_distances(self.fitting[rows].double(), few.embeddings.double()))
-        votes = votes + torch.as_tensor(np.log(few.weights), device=votes.device)
-        target, factors = self.target[rows], torch.zeros(len(few), dtype=torch.float64, device=votes.device)
-        factors.requires_grad_()
-        optimizer = AdamW([factors], lr=_RATE, weight_decay=0)
-        target = target.masked_fill(target.isneginf(), -1e3)  # a class without voters
-        with torch.enable_grad():
-            for _ in range(_STEPS):
-                log_w = votes + factors
-                log_w = log_w - log_w.detach().amax(dim=1, keepdim=True)
-                sums = ((log_w.exp() @ labels) * by_class).clamp_min(1e-300)
-                log_p = sums.log() - sums.sum(dim=1, keepdim=True).log()
-                loss = (target.exp() * (target - log_p)).sum(dim=1).mean() + _RIDGE * factors.square().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-        return np.asarray(factors.detach().exp().cpu().numpy())
+def represented(whole: ReferenceSet, size: int) -> ReferenceSet:
+    """References by `size` of them, who are chosen and weighted by these references alone."""
+    whole = whole.crowd()
+    fitting = whole.embeddings[_spread(len(whole), _ROWS).to(whole.embeddings.device)][::2]
+    return whole.condensed(*_leaves(whole, size, fitting, over_ranks(whole.log_probabilities, fitting)))
+
+
+def _leaves(whole: ReferenceSet, size: int, fitting: Tensor, target: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The leaf of each reference (m,), and the factor of each leaf (L,)."""
+    leaves = _agreed(divide(whole.embeddings, whole.labels, whole.n_classes, min(size, len(whole))).leaves)
+    return leaves, _agreed(_factors(whole.condensed(leaves), fitting, target))
+
+
+def _factors(few: ReferenceSet, fitting: Tensor, target: Tensor) -> NDArray[np.float64]:
+    """(R,): by which each weight is multiplied so that the few give the probabilities of all, as far as they can.
+
+    Minimises the mean Kullback-Leibler divergence from the log probabilities of all, target (n, K), on training rows
+    `fitting` (n, d); no label is looked at. A small penalty keeps the factors of representatives that hardly matter at
+    1.
+    """
+    rows = slice(None, max(256, _CELLS // len(few)))
+    labels = torch.nn.functional.one_hot(few.labels, few.n_classes).double()
+    by_class = torch.as_tensor(few.class_weights, device=labels.device)
+    votes = few.log_weights_at(squared_distances(fitting[rows].double(), few.embeddings.double()))
+    votes = votes + torch.as_tensor(np.log(few.weights), device=votes.device)
+    target, factors = target[rows], torch.zeros(len(few), dtype=torch.float64, device=votes.device)
+    factors.requires_grad_()
+    optimizer = AdamW([factors], lr=_RATE, weight_decay=0)
+    target = target.masked_fill(target.isneginf(), -1e3)  # a class without voters
+    with torch.enable_grad():
+        for _ in range(_STEPS):
+            log_w = votes + factors
+            log_w = log_w - log_w.detach().amax(dim=1, keepdim=True)
+            sums = ((log_w.exp() @ labels) * by_class).clamp_min(1e-300)
+            log_p = sums.log() - sums.sum(dim=1, keepdim=True).log()
+            loss = (target.exp() * (target - log_p)).sum(dim=1).mean() + _RIDGE * factors.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return np.asarray(factors.detach().exp().cpu().numpy())
 
 
 def _agreed(values: NDArray[Any]) -> NDArray[Any]:

@@ -36,9 +36,11 @@ class Editable(Voting):
         """The same model with few voters: real examples, each with the votes of those like it.
 
         They explain a prediction in few lines, and predict in a fraction of the time. Calibration follows, so
-        prediction sets keep their guarantee. `agreement_` says how often the prediction stays the same. Saved, the
-        model holds the representatives' records alone; until then `forget` and `add_references` act on everybody: when
-        a representative is forgotten, another takes its place.
+        prediction sets, intervals and typicality keep their promises: calibration rows take no part in the choice. (In
+        a cross-fitted model, where every row calibrates, each fold has representatives found without its rows.)
+        `agreement_` says how often the prediction stays the same. Saved, the model holds the representatives' records
+        alone; until then `forget` and `add_references` act on everybody: when a representative is forgotten, another
+        takes its place.
 
         size: how many vote, and at least one for each class, label set or bin of numbers; by default as few as
         validation rows allow: 99.5 % keep their label, or their number within a tenth of the spread of its votes, and
@@ -82,6 +84,8 @@ class Editable(Voting):
                 f"{checks.percent(kept, 0)} of labels and the loss within {checks.percent(1 - kept, 0)}; {asked}"
             )
         model.references = few
+        if self._folds is not None:
+            self._folds = self._folds.without(pd.Index([]))  # who represents whom is found anew, and kept
         self._calibrate(self._calibration_rows)
         self.model_, self._described, self._agreed = model, None, None
         self._novelty = self._fitted_novelty()

@@ -2,6 +2,7 @@
 
 Every row trains, votes and calibrates. The model of fold f has the networks that left out f, and the voters outside f.
 It scores the rows of f for calibration, and new rows for comparison with these (`dwac.conformal.CrossCalibration`).
+Where few vote for all, the model of fold f has representatives of its own, found among the voters outside f alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,76 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.errors import CalibrationError
+from dwac.estimator.condensing import represented
+from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet, VoteDistribution
 from dwac.training.cross_fit import FOLDS, part_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+class Representatives(NamedTuple):
+    """Who votes in the models of the folds, where those who are represented are not there."""
+
+    voters: ReferenceSet  # q, each once
+    votes: Floats  # (q, F): how many each has in the model of each fold
+    of: ReferenceSet  # the representatives in the model of all
+    places: Ints  # (q,): the one of these that each goes with when it is edited: the nearest of its label
+
+    @classmethod
+    def found(cls, voters: ReferenceSet, votes: Floats, of: ReferenceSet) -> Representatives:
+        """Those of the voters who have votes."""
+        voters, here = copy(voters), np.asarray(votes.any(axis=1))
+        voters.remove(voters.index_of_ids[~here].tolist())
+        squared = squared_distances(voters.embeddings.double(), of.embeddings.double())
+        other = voters.labels[:, None] != of.labels
+        places = squared.masked_fill(other, torch.inf).argmin(dim=1).cpu().numpy()
+        return cls(voters, votes[here], of.snapshot(), places)
+
+    def without(self, ids: pd.Index[Any]) -> Representatives:
+        """All except these."""
+        gone = self.voters.index_of_ids.isin(ids)
+        if not gone.any():
+            return self
+        return self.found(self.voters, np.where(gone[:, None], 0.0, self.votes), self.of)
+
+    def edited(self, now: ReferenceSet) -> tuple[ReferenceSet, Floats]:
+        """The voters and their votes after edits that made `of` what it is now.
+
+        Whoever goes with one that was removed is gone; with one that votes for something else, votes for that; those
+        that were added vote in the model of every fold.
+        """
+        new = np.flatnonzero(~now.index_of_ids.isin(self.of.index_of_ids))
+        if self.voters.index_of_ids.isin(now.index_of_ids[new]).any():
+            return self.without(now.index_of_ids[new]).edited(now)
+        owners = now.index_of_ids.get_indexer(self.of.index_of_ids)[self.places]
+        here, names, voters = np.flatnonzero(owners >= 0), self.voters.index_of_ids, copy(self.voters)
+        owners, first = owners[here], self.places[here]
+        if now.n_classes > voters.n_classes:
+            voters = voters.recoded(np.arange(voters.n_classes), now.n_classes)
+        other = (now.labels[owners] != self.of.labels[first]).cpu().numpy()
+        voters.relabel(names[here[other]].tolist(), now.labels[owners[other]])
+        numbers = None
+        if now.targets is not None and self.of.targets is not None:
+            other, numbers = (now.targets[owners] != self.of.targets[first]).any(dim=1).cpu().numpy(), now.targets[new]
+            voters.relabel(names[here[other]].tolist(), targets=now.targets[owners[other]])
+        votes = np.zeros_like(self.votes)
+        votes[here] = self.votes[here]
+        if len(new):
+            voters.add(now.embeddings[new], now.labels[new], now.ids[new].tolist(), targets=numbers)
+        return voters, np.concatenate([votes, np.repeat(now.weights[new, None], FOLDS, axis=1)])
+
+
+@dataclass(eq=False)
+class _Voters:
+    """Who votes in the models of the folds, m of them, while references are of this version."""
+
+    version: object
+    voters: ReferenceSet
+    votes: Floats  # (m, F): how many votes each has
+    weighted: bool
+    sets: list[ReferenceSet] | None = None  # by fold, once they were asked for
 
 
 @dataclass(eq=False)
@@ -32,8 +98,8 @@ class Folds:
     ids: pd.Index[Any]
     of: Ints  # (n,)
     members: int  # networks
-    outside: pd.DataFrame | None = None  # by id: the votes of representatives outside each fold, without their members
-    _sets: tuple[Any, list[ReferenceSet]] | None = field(default=None, repr=False)
+    few: Representatives | None = None  # where few vote for others who are not there
+    _known: tuple[_Voters, ...] = field(default=(), repr=False)  # the latest
 
     def numbers(self, ids: pd.Index[Any]) -> Ints:
         """(n,): the fold of each id, -1 if it has none."""
@@ -43,55 +109,82 @@ class Folds:
     def without(self, ids: pd.Index[Any]) -> Folds:
         """The same without these: whoever has such an id later is new, and votes in every fold's model."""
         stays = ~self.ids.isin(ids)
-        outside = None if self.outside is None else self.outside[~self.outside.index.isin(ids)]
-        return Folds(self.ids[stays], self.of[stays], self.members, outside)
+        few = None if self.few is None else self.few.without(ids)
+        return Folds(self.ids[stays], self.of[stays], self.members, few)
 
     def alone(self, references: ReferenceSet) -> Folds:
         """The same for representatives without those whom they represent."""
-        votes = pd.DataFrame(self.votes_outside(references), index=references.index_of_ids)
-        return Folds(self.ids, self.of, self.members, votes)
+        voters, votes = self.voters(references)
+        return Folds(self.ids, self.of, self.members, Representatives.found(voters, votes, references.alone()))
 
-    def votes_outside(self, references: ReferenceSet) -> Floats:
-        """(m, F): how many votes each reference has in the model of each fold."""
-        everybody = references.members or references
-        numbers = self.numbers(everybody.index_of_ids)
-        votes: Floats = (numbers[:, None] != np.arange(FOLDS)).astype(np.float64)
-        if references.members is not None:
-            leaves = everybody.groups.leaves
-            votes = np.stack([np.bincount(leaves, column, len(references)) for column in votes.T], axis=1)
-            return np.asarray(votes * everybody.leaf_factors[:, None])
-        if self.outside is None or not references.weighted:
-            return np.asarray(votes)
-        known = self.outside.reindex(references.index_of_ids).to_numpy()
-        return np.asarray(np.where(np.isnan(known), references.weights[:, None], known))
+    def knowing(self, references: ReferenceSet, votes: Floats) -> Folds:
+        """The same, with votes (m, F) of those who are represented that were found before."""
+        known = _Voters(references.version, references.members or references, votes, references.weighted)
+        return Folds(self.ids, self.of, self.members, self.few, (known,))
+
+    def voters(self, references: ReferenceSet) -> tuple[ReferenceSet, Floats]:
+        """Who votes in the models of the folds, m of them, and how many votes each has in each, (m, F)."""
+        found = self._voters(references)
+        return found.voters, found.votes
 
     def sets(self, references: ReferenceSet) -> list[ReferenceSet]:
         """The voters of each fold's model."""
-        known = self._sets  # a local name: other threads may ask about other references meanwhile
-        if known is None or known[0] is not references.version:
-            votes = self.votes_outside(references)
-            if not (votes > 0).any(axis=0).all():
+        found = self._voters(references)
+        if found.sets is None:
+            if not (found.votes > 0).any(axis=0).all():
                 raise CalibrationError(
                     "p-values of a cross-fitted model need voters in at least two folds; all that are left are in one; "
                     "call recalibrate(X, y) with rows that it was not trained on"
                 )
-            known = references.version, [self._set(references, fold, votes[:, fold]) for fold in range(FOLDS)]
-            self._sets = known
-        return known[1]
+            votes, weighted = found.votes.T, found.weighted
+            found.sets = [self._set(found.voters, fold, votes[fold], weighted=weighted) for fold in range(FOLDS)]
+        return found.sets
 
-    def _set(self, references: ReferenceSet, fold: int, votes: Floats) -> ReferenceSet:
+    def _voters(self, references: ReferenceSet) -> _Voters:
+        known = self._known  # a local name: other threads may ask about other references meanwhile
+        for found in known:
+            if found.version is references.version:
+                return found
+        voters, votes = references, self._outside(references).astype(np.float64)
+        if references.members is not None:
+            voters, votes = references.members, self.condensed(references, references.members)
+        elif self.few is not None and references.weighted:
+            voters, votes = self.few.edited(references)
+            votes *= self._outside(voters)  # of rows that were added with the id of one that calibrates
+        found = _Voters(references.version, voters, votes, references.weighted)
+        self._known = (found, *known[:1])  # a condensed model is compared with that of all
+        return found
+
+    def _outside(self, references: ReferenceSet) -> NDArray[np.bool_]:
+        """(m, F): whether each is outside each fold."""
+        return np.asarray(self.numbers(references.index_of_ids)[:, None] != np.arange(FOLDS))
+
+    def condensed(self, references: ReferenceSet, everybody: ReferenceSet) -> Floats:
+        """(m, F): the votes of everybody in each fold's model, where few represent those outside the fold.
+
+        Rows of the fold take no part in leaves, representatives or weights, so that they calibrate as rows that the
+        model does not know. There are as many representatives as in the model of all, in proportion.
+        """
+        outside, votes = self._outside(everybody), np.zeros((len(everybody), FOLDS))
+        for fold in np.flatnonzero(outside.any(axis=0)).tolist():
+            whole = self._set(everybody, fold, outside[:, fold], weighted=False)
+            found = represented(whole, max(1, round(len(references) * len(whole) / len(everybody))))
+            votes[everybody.positions(found.ids), fold] = found.weights
+        return votes
+
+    def _set(self, voters: ReferenceSet, fold: int, votes: NDArray[Any], *, weighted: bool) -> ReferenceSet:
         here = np.flatnonzero(votes > 0)
-        rows = torch.as_tensor(here, device=references.embeddings.device)
+        rows = torch.as_tensor(here, device=voters.embeddings.device)
         return ReferenceSet(
-            part_of(references.embeddings[rows], fold, self.members),
-            references.labels[rows],
-            list(references.ids[here]),
-            references.n_classes,
-            references.kernel,
-            references.class_weights,
-            votes[here] if references.weighted else None,
-            look_alikes=references.look_alikes,
-            targets=None if references.targets is None else references.targets[rows],
+            part_of(voters.embeddings[rows], fold, self.members),
+            voters.labels[rows],
+            list(voters.ids[here]),
+            voters.n_classes,
+            voters.kernel,
+            voters.class_weights,
+            votes[here] if weighted else None,
+            look_alikes=(voters.crowd() if weighted else voters).look_alikes,
+            targets=None if voters.targets is None else voters.targets[rows],
         )
 
     def votes(self, references: ReferenceSet, h: Tensor) -> Floats:

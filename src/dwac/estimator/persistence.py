@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from dwac.encoders.sharded import SHARDED, Sharded
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
 from dwac.estimator import shards, targets
 from dwac.estimator.certificate import Certificate
-from dwac.estimator.folds import Folds
+from dwac.estimator.folds import Folds, Representatives
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import Novelty, Usual
 from dwac.estimator.preparation import Examples
@@ -39,7 +40,7 @@ from dwac.training.cross_fit import FOLDS
 _NETWORK = ("backbone", "embedding", "logits")
 _WHOLE = (  # of whole numbers
     "ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows", "folds", "shard_codes",
-    "shard_shard", "shard_role",
+    "shard_shard", "shard_role", "fold_y", "fold_known",
 )  # fmt: skip
 _ROWS = {  # of voters, and what a reference set calls them
     "ref_h": "embeddings",
@@ -135,8 +136,9 @@ def pack(
         tensors["look_alikes"] = torch.tensor(references.look_alikes, dtype=torch.float64)
     if references.weighted:
         tensors |= {"ref_weight": torch.tensor(references.weights), "ref_size": torch.tensor(references.sizes)}
-        if clf._folds is not None:
-            tensors["fold_votes"] = torch.as_tensor(clf._folds.votes_outside(references))
+    if clf.references_.weighted and clf._folds is not None:
+        config["fold_ids"], own = _pack_fold_voters(clf, include_examples, alone=references.weighted)
+        tensors |= own
     if references.weighted:
         # Validation rows choose representatives. Those who are not there cannot be chosen from again, so these rows
         # are of no use, and a small folder should name nobody whom it does not need.
@@ -174,6 +176,24 @@ def _keeps_rows(clf: Any, include_examples: bool) -> bool:
 def _history(history: pd.DataFrame) -> dict[str, list[Any]]:
     """As JSON values: a shard without validation rows has no validation loss."""
     return {str(name): list(column) for name, column in history.astype(object).where(history.notna(), None).items()}
+
+
+def _pack_fold_voters(clf: Any, include_examples: bool, *, alone: bool) -> tuple[list[Any], dict[str, Tensor]]:
+    """The ids of who represents others in the models of the folds, and their tensors.
+
+    Where all are stored, only their votes; if alone, those who vote in any fold.
+    """
+    if not alone:
+        return [], {"fold_votes": torch.as_tensor(clf._folds.voters(clf.references_)[1])}
+    few = clf._folds.alone(clf.references_).few
+    found = {"fold_votes": torch.as_tensor(few.votes), "fold_h": few.voters.embeddings, "fold_y": few.voters.labels}
+    if few.voters.targets is not None:
+        found["fold_target"] = few.voters.targets
+    if (known := clf._novelty.known) is not None and include_examples:
+        names = few.voters.index_of_ids
+        found["fold_z"] = known.of(names).z
+        found["fold_known"] = torch.as_tensor(np.flatnonzero(names.isin(known.ids)))
+    return [encode_value(name) for name in few.voters.ids], found
 
 
 def _pack_rows(part: str, rows: HeldOutRows, include_examples: bool) -> dict[str, Tensor]:
@@ -334,7 +354,7 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, target: Target, model: An
     clf._novelty = Novelty(directions=encoder.kind != "tabular")
     if isinstance(model, WeightedAverage):
         _unpack_references(clf, stored, model, device)
-        clf._folds = _folds(tensors, calibration_ids, model)
+        clf._folds = _folds(clf, stored, model, device)
     if isinstance(encoder, HuggingFaceEncoder):  # checks that the library's network accepts its tokeniser's output
         with torch.no_grad():
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
@@ -376,8 +396,9 @@ def _unpack_groups(values: Any, ids: pd.Index[Any]) -> pd.Series[Any] | None:
     return pd.Series([decode_value(value) for value in values], index=ids, dtype=object)
 
 
-def _folds(tensors: Mapping[str, Tensor], ids: pd.Index[Any], model: WeightedAverage) -> Folds | None:
+def _folds(clf: Any, stored: Stored, model: WeightedAverage, device: torch.device) -> Folds | None:
     """The folds of a cross-fitted model."""
+    ids, tensors, references = clf.calibration_ids_, stored.tensors, model.references
     of, votes = tensors.get("folds"), tensors.get("fold_votes")
     if of is None:
         return None
@@ -387,14 +408,56 @@ def _folds(tensors: Mapping[str, Tensor], ids: pd.Index[Any], model: WeightedAve
             f"its folds must be a whole number below {FOLDS} per calibration row, of a multiple of {FOLDS} networks; "
             f"got shape {tuple(of.shape)} and {model.ensemble_size} networks"
         )
-    outside = None
-    if votes is not None:
-        if votes.shape != (len(model.references), FOLDS) or not ((votes >= 0) & votes.isfinite()).all():
-            raise StorageError(
-                f"its voters must have {FOLDS} numbers of votes each, none below 0; got shape {tuple(votes.shape)}"
-            )
-        outside = pd.DataFrame(votes.numpy(), index=model.references.index_of_ids)
-    return Folds(ids, of.numpy(), model.ensemble_size, outside)
+    folds = Folds(ids, of.numpy(), model.ensemble_size)
+    if votes is None:
+        return folds
+    own = _fold_voters(clf, stored, device) if "fold_h" in tensors else None
+    n = len(own or references.members or references)
+    if votes.shape != (n, FOLDS) or not ((votes >= 0) & votes.isfinite()).all():
+        raise StorageError(
+            f"the {n} voters of its folds must have {FOLDS} numbers of votes each, none below 0; got shape "
+            f"{tuple(votes.shape)}"
+        )
+    if references.members is not None:
+        return folds.knowing(references, votes.numpy())
+    if own is not None:
+        return replace(folds, few=Representatives.found(own, votes.numpy(), references))
+    # Saved before the models of folds had representatives of their own: these are found among the calibration rows.
+    rows, known = clf._calibration_rows, clf._calibration_rows.y >= 0
+    here = torch.as_tensor(known, device=device)
+    own = _like(references, rows.h[here], rows.y[known], rows.ids[known], rows.exact[known])
+    if clf._novelty.known is not None:
+        clf._novelty = replace(clf._novelty, known=clf._novelty.known.joined(rows.z, rows.ids))
+    return replace(folds, few=Representatives.found(own, folds.condensed(references, own), references))
+
+
+def _fold_voters(clf: Any, stored: Stored, device: torch.device) -> ReferenceSet:
+    """Who represents others in the models of the folds; what they are compared by joins the novelty of the model."""
+    ids, tensors, model = _ids(stored.config["fold_ids"]), stored.tensors, clf.model_
+    h, y, exact = tensors["fold_h"].to(device), tensors["fold_y"], tensors.get("fold_target")
+    _check_rows("representatives", h, y, len(ids), clf.target_.n_codes, model.vector_size)
+    z, rows = tensors.get("fold_z"), tensors.get("fold_known")
+    if clf._novelty.known is not None and z is not None and rows is not None:
+        fits = z.shape == (len(rows), model.n_compared_features) and bool(((rows >= 0) & (rows < len(ids))).all())
+        if not fits or len(rows.unique()) != len(rows):
+            raise StorageError(f"the features of its representatives do not fit the model; got shape {tuple(z.shape)}")
+        known = clf._novelty.known.joined(z.to(device), ids[rows.numpy()])
+        clf._novelty = replace(clf._novelty, known=known)
+    return _like(model.references, h, y, ids, exact)
+
+
+def _like(references: ReferenceSet, h: Tensor, y: Any, ids: pd.Index[Any], exact: Any) -> ReferenceSet:
+    """Other voters of the same kind, one vote each."""
+    return ReferenceSet(
+        h,
+        y,
+        ids.tolist(),
+        references.n_classes,
+        references.kernel,
+        references.class_weights,
+        look_alikes=references.look_alikes,
+        targets=None if references.targets is None else exact,
+    )
 
 
 def _agreement(value: Any) -> Agreement | None:

@@ -314,9 +314,6 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     def _calibration(self, *, by_group: bool = False) -> IntervalCalibrations:
         """The calibration of each number, against the references as they are now."""
         rows = self._calibration_rows
-        if self._folds is not None and self.references_.weighted:
-            # A representative votes with its own number for members of other folds, too: it would judge itself.
-            rows = rows.without(self.references_.index_of_ids)
         within = self._within.reindex(rows.ids).tolist() if by_group and self._within is not None else None
 
         def compute() -> IntervalCalibrations:
