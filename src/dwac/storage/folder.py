@@ -192,6 +192,8 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
     """
     try:
         return str(_read_manifest(Path(path))[_MARK])
+    except StorageError:
+        raise
     except OSError as error:
         raise StorageError(f"could not read a model from {path}: {error}") from error
 
