@@ -119,7 +119,7 @@ class ProcessError(DwacError, RuntimeError):
 
 
 class UnreadableWarning(UserWarning):
-    """Some rows to predict could not be read; each is marked as unreadable and gets prior probabilities."""
+    """Some rows to predict could not be read; they get no answer: None for a label, NaN for a number."""
 
 
 class CalibrationWarning(UserWarning):

@@ -224,7 +224,7 @@ def test_predicted_numbers_are_those_of_python(numbers: Path) -> None:
     rows = read(numbers / "new.csv", like=model)
     frame = frame_of(numbers / "model", numbers / "new.csv", "-e", "0.2", "--quantiles", "0.1,0.9")
     assert list(frame.columns) == ["id", "prediction", "lower", "upper", "quantile_0.1", "quantile_0.9", "typicality",
-                                   "unreadable"]  # fmt: skip
+                                   "unknown", "unreadable"]  # fmt: skip
     reg: Any = model.clf
     np.testing.assert_allclose(frame["prediction"], reg.predict(rows.X), rtol=1e-9)
     np.testing.assert_allclose(frame[["lower", "upper"]], reg.predict_interval(rows.X, 0.2), rtol=1e-9)
@@ -279,15 +279,15 @@ def test_quantiles_are_refused_where_there_are_none(labels: Path, numbers: Path)
     assert "must be numbers between 0 and 1" in error_line(*words)
 
 
-def test_a_row_that_cannot_be_read_has_the_average_and_no_interval(numbers: Path, tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_read_has_no_number_and_no_interval(numbers: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(numbers / "new.csv").head(3).astype(object)
     frame.loc[1, "bmi"] = "heavy"
     frame.to_csv(tmp_path / "a.csv", index=False)
     shown = run("predict", numbers / "model", tmp_path / "a.csv", ends=3)
-    assert "1 of 3 rows could not be read and get the average of all" in shown.stderr
+    assert "1 of 3 rows could not be read" in shown.stderr
     found = pd.read_csv(io.StringIO(shown.stdout))
-    assert np.isinf(found.loc[1, ["lower", "upper"]].astype(float)).all()
-    assert found.loc[1, "typicality"] == 0
+    assert found.loc[1, ["prediction", "lower", "upper", "typicality"]].isna().all()
+    assert found.loc[[0, 2], ["prediction", "lower", "upper", "typicality"]].notna().all(axis=None)
     assert "bmi" in str(found.loc[1, "unreadable"])
     assert json.loads(run("evaluate", numbers / "model", tmp_path / "a.csv", "--json", ends=3).stdout)["n"] == 2
 

@@ -140,7 +140,7 @@ def test_a_column_per_class_is_written_in_the_order_of_the_classes(folder: Path,
     words = ("predict", folder / "model", folder / "new.csv", "-o", tmp_path / "p.csv", "--probabilities")
     run(*words)
     found = pd.read_csv(tmp_path / "p.csv")
-    assert found.columns.tolist()[-3:] == ["probability_no", "probability_yes", "unreadable"]
+    assert found.columns.tolist()[-4:] == ["probability_no", "probability_yes", "unknown", "unreadable"]
     clf = load_estimator(folder / "model")
     X = sales().head(6)[list(clf.feature_names_in_)].assign(day=lambda f: pd.to_datetime(f["day"], dayfirst=True))
     np.testing.assert_allclose(found[["probability_no", "probability_yes"]], clf.predict_proba(X), atol=1e-6)

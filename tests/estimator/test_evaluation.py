@@ -33,7 +33,7 @@ def test_one_pass_gives_what_the_classifier_gives() -> None:
 def test_without_calibration_there_is_no_trust_to_tell() -> None:
     clf = DWACClassifier(epochs=1, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, Y)
     predictions = predict(clf, X)
-    assert list(predictions.frame().columns) == ["label", "probability", "unreadable"]
+    assert list(predictions.frame().columns) == ["label", "probability", "unknown", "unreadable"]
     found = evaluate(predictions, Y)
     assert (found.coverage, found.mean_set_size, found.credibility, found.typicality) == (None, None, None, None)
     assert list(found.by_class.columns) == ["label", "n", "recall", "precision"]
@@ -138,7 +138,7 @@ def test_rows_that_cannot_be_read_are_only_counted(reg: DWACRegressor) -> None:
 def test_without_calibration_numbers_have_no_intervals() -> None:
     bare = DWACRegressor(epochs=1, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, X[:, 0])
     predictions = predict(bare, X)
-    assert list(predictions.frame().columns) == ["prediction", "unreadable"]
+    assert list(predictions.frame().columns) == ["prediction", "unknown", "unreadable"]
     found = evaluate(predictions, X[:, 0])
     assert (found.coverage, found.mean_width, found.typicality, found.advice) == (None, None, None, None)
     assert found.rmse is not None

@@ -27,8 +27,8 @@ N = 90
 Y = np.array(["a", "b", "b"] * (N // 3))
 
 
-def fitted(X: Any, **options: Any) -> DWACClassifier:
-    return DWACClassifier(**{"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False, **options}).fit(X, Y)
+def fitted(X: Any, y: Any = Y, **options: Any) -> DWACClassifier:
+    return DWACClassifier(**{"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False, **options}).fit(X, y)
 
 
 def png(seed: int) -> bytes:
@@ -154,34 +154,39 @@ def test_rows_that_cannot_be_read_are_flagged_and_change_no_other(kind: str, hea
     for row, reason in given.bad.items():
         assert re.search(reason, reasons[row]), reasons[row]
     np.testing.assert_array_equal(votes[fine], clf.log_class_weights(alone))
-    assert np.isfinite(votes).all()
+    assert np.isnan(votes[bad]).all()
     assert clf.unreadable(given.asked) == {row: reasons[row] for row in bad}
 
-    counts = np.bincount(clf.references_.labels if head == "dwac" else np.append(clf.calibration_y_, [0, 1]))
-    prior = counts / counts.sum()
     with pytest.warns(UnreadableWarning, match=f"{len(bad)} of {n} rows could not be read .row 1: "):
         probabilities = clf.predict_proba(given.asked)
-    np.testing.assert_allclose(probabilities[bad], np.tile(prior, (len(bad), 1)), rtol=1e-12)
+    assert np.isnan(probabilities[bad]).all()
+    np.testing.assert_array_equal(probabilities[fine], clf.predict_proba(alone))
     with pytest.warns(UnreadableWarning):
-        assert clf.predict(given.asked)[bad].tolist() == ["b"] * len(bad)
+        labels, score = clf.predict(given.asked), clf.score(given.asked, ["b"] * n)
+    assert labels[bad].tolist() == [None] * len(bad)
+    assert labels[fine].tolist() == clf.predict(alone).tolist()
+    assert score == clf.score(alone, ["b"] * len(fine))
 
     trust, expected = clf.conformal(given.asked), clf.conformal(alone)
     assert trust.unreadable is not None
     assert np.flatnonzero(trust.unreadable).tolist() == bad
     np.testing.assert_array_equal(trust.p_values[fine], expected.p_values)
     np.testing.assert_array_equal(trust.confidence[fine], expected.confidence)
-    for column in (trust.p_values, trust.credibility, trust.confidence):
-        assert not column[bad].any()
+    assert not trust.p_values[bad].any()
+    assert np.isnan([trust.credibility[bad], trust.confidence[bad]]).all()
+    assert trust.labels[bad].tolist() == [None] * len(bad)
     assert (trust.typicality is None) == (clf.head == "softmax")
     if trust.typicality is not None:
-        assert not trust.typicality[bad].any()
+        assert np.isnan(trust.typicality[bad]).all()
+        assert trust.atypical(0.2)[bad].all()
         np.testing.assert_array_equal(trust.typicality[fine], expected.typicality)
     assert not trust.label_sets(0.2)[bad].any()
     assert not clf.predict_set(given.asked, 0.2)[bad].any()
 
     frame = predict(clf, given.asked).frame(0.2)
     assert frame["unreadable"].notna().to_numpy().nonzero()[0].tolist() == bad
-    assert frame["set"][bad].tolist() == [[]] * len(bad)
+    assert frame.drop(columns="unreadable").loc[bad].isna().all(axis=None)
+    assert frame.drop(columns="unreadable").loc[fine].notna().all(axis=None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -192,12 +197,13 @@ def test_an_explanation_says_plainly_that_a_row_was_not_read(kind: str, tmp_path
     assert [row for row, e in enumerate(found) if e.unreadable] == list(given.bad)
     for row in given.bad:
         e = found[row]
-        assert (e.label, e.neighbors, e.credibility, e.confidence, e.record) == ("b", (), 0, 0, None)
-        assert math.isclose(sum(e.probabilities.values()), 1)
+        assert (e.label, e.neighbors, e.credibility, e.confidence, e.record) == (None, (), None, None, None)
+        assert (math.isnan(e.probability), e.probabilities, e.p_values, e.typicality) == (True, {}, None, None)
         assert e.sentences()[0] == f"This example could not be read: {e.unreadable}."
         answer = json.loads(json.dumps(e.to_dict(), allow_nan=False))
         assert (answer["deciding"], answer["flip_size"], answer["neighbors"]) == (None, None, [])
-        assert answer["unreadable"] == e.unreadable
+        assert (answer["unreadable"], answer["label"], answer["probability"]) == (e.unreadable, None, None)
+        assert "could not be read" in repr(e)
         assert e.flip_set() is None
         assert "No training example voted" in " ".join(str(e).split())
         assert "<table>" not in e.to_html()
@@ -210,21 +216,36 @@ def test_an_explanation_says_plainly_that_a_row_was_not_read(kind: str, tmp_path
 
 def test_one_empty_text_alone_is_answered_too() -> None:
     clf = fitted(texts())
-    assert clf.conformal([""]).credibility.tolist() == [0]
+    assert np.isnan(clf.conformal([""]).credibility).tolist() == [True]
     with pytest.warns(UnreadableWarning, match="1 of 1 rows"):
-        assert clf.predict([""]).tolist() == ["b"]
+        assert clf.predict([""]).tolist() == [None]
+    with pytest.warns(UnreadableWarning), pytest.raises(InputError, match="at least one row must be readable"):
+        clf.score([""], ["b"])
     assert clf.explain([""])[0].unreadable == "the text is empty"
 
 
-def test_the_prior_counts_class_weights_and_follows_edits() -> None:
-    clf = fitted(texts(), class_weight={"a": 6.0, "b": 1.0})
-    labels = clf.references_.labels.numpy()
-    weighted = np.array([6 * (labels == 0).sum(), (labels == 1).sum()])
-    np.testing.assert_allclose(np.exp(clf.votes([""])[0][0]), weighted / weighted.sum())
-    clf.forget([name for name, label in zip(clf.references_.ids, labels, strict=True) if label == 0])
-    votes = clf.votes([""])[0]
-    assert np.isfinite(votes).all()  # a class without voters, too
-    assert np.exp(votes)[0].tolist() == [pytest.approx(0), 1]
+@pytest.mark.parametrize("names", [[0, 1], [True, False], [1.0, 2.0], ["a", "b"]])
+def test_labels_of_the_other_rows_keep_their_type(names: list[Any]) -> None:
+    clf = fitted(texts(), y=np.array(names)[(Y == "b").astype(int)])
+    with pytest.warns(UnreadableWarning):
+        labels = clf.predict([texts()[0], ""]).tolist()
+    first = predict(clf, [texts()[0], ""]).frame(0.2)["label"].tolist()[0]
+    assert (type(labels[0]), labels[1], type(first)) == (type(names[0]), None, type(names[0]))
+
+
+def test_several_labels_of_a_row_that_cannot_be_read_are_none() -> None:
+    rows = [*texts()[:2], ""]
+    table = np.stack([Y == "a", np.arange(N) % 2 == 0], axis=1).astype(int)
+    with pytest.warns(UserWarning, match="no label at all"):
+        clf = fitted(texts(), y=table)
+    with pytest.warns(UnreadableWarning):
+        found = clf.predict(rows)
+    assert (found.shape, np.isnan(found).all(axis=1).tolist()) == ((3, 2), [False, False, True])
+    listed = fitted(texts(), y=[[name for name, here in zip("xy", row, strict=True) if here] or ["z"] for row in table])
+    with pytest.warns(UnreadableWarning):
+        assert [type(each) for each in listed.predict(rows)] == [tuple, tuple, type(None)]
+    frame = predict(listed, rows).frame(0.2)
+    assert frame.drop(columns="unreadable").loc[2].isna().all()
 
 
 def test_what_is_of_another_kind_altogether_is_refused() -> None:

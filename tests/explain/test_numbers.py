@@ -360,8 +360,8 @@ def test_every_field_of_a_private_explanation_is_chosen() -> None:
     """A new field of an explanation must be thought of here, and in `dwac.explain.numbers._hidden`."""
     assert set(NumberExplanation.__dataclass_fields__) == {
         "prediction", "interval", "epsilon", "guarantee", "names", "average", "neighbors", "n_references", "n_examples",
-        "typicality", "private", "record", "attention", "unreadable", "agreement", "_votes", "_source", "_numerals",
-        "_histogram",
+        "typicality", "private", "record", "attention", "unreadable", "unknown", "agreement", "_votes", "_source",
+        "_numerals", "_histogram",
     }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def of_python(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
 
 def of_predictions(model: DWACClassifier, rows: pd.DataFrame) -> list[Any]:
     predictions = predict(model, rows)
-    frame = predictions.frame().drop(columns="unreadable").to_dict("records")
+    frame = predictions.frame().drop(columns=["unknown", "unreadable"]).to_dict("records")
     return [{**row, "p": p} for row, p in zip(frame, predictions.probabilities.tolist(), strict=True)]
 
 
@@ -335,8 +335,8 @@ def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> 
     """A new field of an explanation must be thought of here, and in `dwac.explain.explainer._hidden`."""
     assert set(Explanation.__dataclass_fields__) == {
         "label", "probability", "probabilities", "neighbors", "n_references", "n_examples", "confidence", "credibility",
-        "typicality", "p_values", "private", "record", "attention", "unreadable", "agreement", "_votes", "_source",
-        "_counts",
+        "typicality", "p_values", "private", "record", "attention", "unreadable", "unknown", "agreement", "_votes",
+        "_source", "_counts",
     }  # fmt: skip
     private = clf.explain(X[:1], private=True)[0]
     assert private._votes is None

@@ -123,14 +123,18 @@ def test_an_unreadable_row_costs_no_other_row_its_explanation() -> None:
         assert (first.unreadable, third.unreadable) == (None, None)
         assert second.unreadable is not None
         assert (second.neighbors, second.groups, second.influential, second.histogram) == ((), (), (), None)
-        assert second.interval == (-math.inf, math.inf)
-        assert second.typicality == 0.0
-        assert "No training example voted on it." in str(second)
+        assert (math.isnan(second.prediction), second.interval, second.typicality) == (True, None, None)
+        assert "No training example voted on it" in str(second)
         assert "<table>" not in second.to_html()
-        assert json.loads(json.dumps(second.to_dict()))["interval"] == [None, None]
+        answer = json.loads(json.dumps(second.to_dict(), allow_nan=False))
+        assert (answer["prediction"], answer["interval"]) == (None, None)
         second.plot()
     with pytest.warns(UnreadableWarning):
-        assert model.explain([""])[0].prediction == model.predict(["", texts[0]])[0]
+        assert np.isnan(model.predict(["", texts[0]])).tolist() == [True, False]
+    with pytest.warns(UnreadableWarning):
+        assert np.isnan(model.predict_interval(["", texts[0]])).all(axis=1).tolist() == [True, False]
+    with pytest.warns(UnreadableWarning):
+        assert np.isfinite(model.score(["", *texts[:9]], [0, *y[:9]]))
 
 
 def test_a_network_without_votes_has_nobody_to_show() -> None:

@@ -25,6 +25,7 @@ def evaluate(
     target: list[str] | None,
     epsilon: float,
     text: str | None,
+    unknown: str | None,
     device: str,
     expect: str | None,
     form: str | None,
@@ -38,7 +39,7 @@ def evaluate(
     strict: bool,
 ) -> None:
     """The work of `dwac evaluate`; for its options see `dwac.cli.commands.evaluate`."""
-    loaded = load(model, device=device, expect=expect)
+    loaded = load(model, device=device, expect=expect, unknown=unknown)
     written: dict[str, Any] = {"told": told(separator, decimal, day_first), "sheet": sheet, "unlabelled": unlabelled}
     written |= {"form": form, "encoding": encoding}
     rows = read(data, like=loaded, target=target, text=text, labelled=True, **written)

@@ -42,6 +42,7 @@ def explain(
     epsilon: float,
     text: str | None,
     ids: str | None,
+    unknown: str | None,
     device: str,
     expect: str | None,
     form: str | None,
@@ -54,7 +55,7 @@ def explain(
     strict: bool,
 ) -> None:
     """The work of `dwac explain`; for its options see `dwac.cli.commands.explain`."""
-    loaded = load(model, device=device, expect=expect)
+    loaded = load(model, device=device, expect=expect, unknown=unknown)
     so = told(separator, decimal, day_first)
     rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=so, sheet=sheet)
     print_notes(rows.notes)

@@ -110,6 +110,23 @@ def _epsilon(value: float) -> float:
     raise typer.BadParameter(f"must lie in (0, 1); got {value}; 0.05 gives sets with an error rate of at most 5 %")
 
 
+def _unknown(value: str | None) -> str | None:
+    if value in (None, "atypical", "missing", "refuse"):
+        return value
+    raise typer.BadParameter(f"must be atypical, missing or refuse; got {value!r}")
+
+
+UnknownOption = Annotated[
+    str | None,
+    typer.Option(
+        "--unknown",
+        metavar="atypical|missing|refuse",
+        callback=_unknown,
+        show_default=False,
+        help="Categories that training never had: read them as missing and lower the typicality (atypical), read them "
+        "as missing, or refuse to read the row. By default as the model was trained; a new one: atypical.",
+    ),
+]
 EpsilonOption = Annotated[
     float,
     typer.Option(

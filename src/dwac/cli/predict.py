@@ -25,8 +25,8 @@ _AT_ONCE = 20_000  # rows that are predicted at once
 _SHOWN = 20  # rows shown on a terminal; files and pipes get all
 _AT_EPSILON = ("set", "lower", "upper")
 _AMOUNTS = ("prediction", "lower", "upper", "quantile_")
+_NOTES = ("unknown", "unreadable")
 _EACH_LABEL = ("probability_", "decision_")  # a terminal is too narrow for two columns per label
-_FATES = {NUMBERS: "get the average of all", LABELS: "get the labels of most"}
 
 
 def predict(
@@ -40,6 +40,7 @@ def predict(
     private: bool,
     text: str | None,
     ids: str | None,
+    unknown: str | None,
     device: str,
     expect: str | None,
     form: str | None,
@@ -54,7 +55,7 @@ def predict(
 ) -> None:
     """The work of `dwac predict`; for its options see `dwac.cli.commands.predict`."""
     written = None if output is None else form_of(output)
-    loaded = load(model, device=device, expect=expect)
+    loaded = load(model, device=device, expect=expect, unknown=unknown)
     asked = _asked(quantiles, loaded.task)
     if probabilities and loaded.task == NUMBERS:
         raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")
@@ -64,7 +65,8 @@ def predict(
     with unreadable.located(rows), progress_printed():
         frame = _predicted(loaded.clf, rows, epsilon, private=private, probabilities=probabilities, **asked)
     bad = unreadable.by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
-    unreadable.report(bad, rows, strict=strict, fate=_FATES.get(loaded.task, "get the most common label"))
+    unreadable.report(bad, rows, strict=strict, fate="have no answer")
+    _note_unknown(frame.get("unknown"), rows, loaded.clf.unknown)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
     console = Console()
     if output is not None and written is not None:
@@ -73,7 +75,8 @@ def predict(
     elif json or not console.is_terminal:
         typer.echo(packed(frame, "jsonl" if json else "csv", harmless=safe).decode(), nl=False)
     else:
-        show(frame if bad else frame.drop(columns="unreadable"), epsilon, console)
+        empty = [name for name in _NOTES if name in frame and frame[name].isna().all()]
+        show(frame.drop(columns=empty), epsilon, console)
         if loaded.task == LABELS:
             console.print("-o FILE.csv also writes the probability of each label and the decision on it")
     unreadable.end(bad)
@@ -92,10 +95,25 @@ def _predicted(
             if probabilities and clf.target_.kind != LABELS:  # of several labels they are there already
                 names = [f"probability_{label}" for label in clf.target_.names.tolist()]
                 more = pd.DataFrame(found.probabilities, columns=names)
-                frame = pd.concat([frame.drop(columns="unreadable"), more, frame["unreadable"]], axis=1)
+                notes = [name for name in _NOTES if name in frame]
+                frame = pd.concat([frame.drop(columns=notes), more, frame[notes]], axis=1)
             frames.append(frame)
             done(start + len(part))
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+
+
+def _note_unknown(unknown: pd.Series[Any] | None, rows: Rows, policy: str) -> None:
+    """Say how many rows have values that training never had."""
+    there = [] if unknown is None or policy == "refuse" else np.flatnonzero(unknown.notna()).tolist()
+    if there:
+        assert unknown is not None
+        print_notes(
+            [
+                f"{len(there):,} of {len(rows):,} rows have values that training never had, first "
+                f"{rows.where(there[0])}: {unknown.iloc[there[0]]}; they are read as missing; the column unknown names "
+                "them, and --unknown refuse refuses such rows"
+            ]
+        )
 
 
 def _asked(quantiles: str | None, task: str) -> dict[str, list[float]]:
@@ -128,10 +146,12 @@ def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
 
 
 def _cell(name: str, value: Any) -> str:
+    if name not in _NOTES and not isinstance(value, list) and pd.isna(value):
+        return "–"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or ("empty" if name == "set" else "none")
     if name in ("probability", "confidence", "credibility", "typicality"):
         return number(value)
     if name.startswith(_AMOUNTS):
         return amount(value)
-    return "" if name == "unreadable" and pd.isna(value) else str(value)
+    return "" if name in _NOTES and pd.isna(value) else str(value)

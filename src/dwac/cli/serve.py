@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dwac.cli.early import check_model
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
-from dwac.cli.options import DeviceOption, ExpectOption, ModelArgument
+from dwac.cli.options import DeviceOption, ExpectOption, ModelArgument, UnknownOption
 from dwac.errors import InputError
 
 
@@ -35,6 +35,7 @@ def serve(
     seconds: Annotated[
         float | None, typer.Option(min=0.01, help="Maximum seconds to wait for an answer; by default 10.")
     ] = None,
+    unknown: UnknownOption = None,
     device: DeviceOption = "auto",
     expect: ExpectOption = None,
     threads: Annotated[
@@ -90,6 +91,7 @@ def serve(
             model=str(model),
             device=device,
             expect=expect,
+            unknown=unknown,
             threads=threads or max(1, ((os.cpu_count() or 1) - 1) // workers),
             token=token,
             limits=Limits(**{name: value for name, value in asked.items() if value is not None}),  # type: ignore[arg-type]

@@ -333,11 +333,11 @@ class ConformalPrediction:
         return f"<ConformalPrediction of {n:,} examples, {k:,} labels: {told}, label_sets(epsilon)>"
 
     def without(self, unreadable: Bools) -> ConformalPrediction:
-        """The same, but no label fits the unreadable rows, (n,): p = 0; confidence, credibility and typicality 0."""
+        """The same, but of the unreadable rows, (n,), nothing is known: no label, p = 0, everything else NaN."""
         if not unreadable.any():
             return self
         p = np.where(unreadable[:, None], 0.0, self.p_values)
-        typical = None if self.typicality is None else np.where(unreadable, 0.0, self.typicality)
+        typical = None if self.typicality is None else np.where(unreadable, np.nan, self.typicality)
         return replace(self, p_values=p, unreadable=unreadable, typicality=typical)
 
     def part(self, rows: Any) -> ConformalPrediction:
@@ -348,15 +348,15 @@ class ConformalPrediction:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """(n,): the label with the largest p-value; ties go to the lowest score."""
+        """(n,): the label with the largest p-value; ties go to the lowest score. None if the row could not be read."""
         best = np.lexsort((self.scores, -self.p_values))[:, 0]
-        return np.asarray(best if self.classes is None else self.classes[best])
+        found = np.asarray(best if self.classes is None else self.classes[best])
+        return found if self.unreadable is None else np.where(self.unreadable, np.array(None, dtype=object), found)
 
     @property
     def confidence(self) -> Floats:
         """(n,): 1 - the second largest p-value. If high, every other label is rejected."""
-        found = confidence(self.p_values)
-        return found if self.unreadable is None else np.where(self.unreadable, 0.0, found)
+        return self._read(confidence(self.p_values))
 
     @property
     def credibility(self) -> Floats:
@@ -365,10 +365,17 @@ class ConformalPrediction:
         By nonconformity "weights", it is also low for examples unlike any other, as in the paper; by "probability" it
         is not: see `typicality`.
         """
-        return credibility(self.p_values)
+        return self._read(credibility(self.p_values))
+
+    def _read(self, found: Floats) -> Floats:
+        """(n,), NaN for rows that could not be read."""
+        return found if self.unreadable is None else np.where(self.unreadable, np.nan, found)
 
     def atypical(self, epsilon: float) -> Bools:
-        """(n,): which examples are unlike those of calibration: true of at most a share ε of examples like those."""
+        """(n,): which examples are unlike those of calibration: true of at most a share ε of examples like those.
+
+        Rows that could not be read are among them.
+        """
         epsilon = checks.epsilon(epsilon)
         if self.typicality is None:
             raise InputError(
@@ -382,7 +389,7 @@ class ConformalPrediction:
                 f"and the calibration set has {n}: none is. Calibrate with more examples or use a larger epsilon",
                 CalibrationWarning,
             )
-        return np.asarray(self.typicality <= epsilon)
+        return np.asarray(~(self.typicality > epsilon))
 
     def label_sets(self, epsilon: float, *, reject: float | None = None) -> Bools:
         """(n, K): the labels that cannot be rejected at error rate ε.

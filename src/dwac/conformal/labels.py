@@ -143,9 +143,9 @@ class LabelPrediction:
         )
 
     def without(self, rows: Bools) -> LabelPrediction:
-        """The same, but nothing is decided of these rows (n,), which could not be read: their typicality is 0."""
+        """The same, but nothing is decided of these rows (n,), which could not be read: their typicality is NaN."""
         where = np.asarray(rows)[:, None]
-        known = None if self.typicality is None else np.where(rows, 0.0, self.typicality)
+        known = None if self.typicality is None else np.where(rows, np.nan, self.typicality)
         p_yes, p_no = (np.where(where, 1.0, p) for p in (self.p_yes, self.p_no))
         return replace(self, p_yes=p_yes, p_no=p_no, typicality=known)
 

@@ -192,7 +192,8 @@ class Column:
         """How many categories have an index, with a name or without."""
         return len(self.categories) + len(self.nameless)
 
-    def _indices(self) -> dict[Value, int]:
+    def indices(self) -> dict[Value, int]:
+        """The index of each category."""
         places = (place for place in range(self.n_indices) if place not in self.nameless)
         return {value: place + UNKNOWN + 1 for value, place in zip(self.categories, places, strict=True)}
 
@@ -201,7 +202,7 @@ class Column:
         if self.kind != "categorical":
             return self
         names = {*_codes(gone, self.name)[1]} - {*_codes(left, self.name)[1]}
-        lost = [index - UNKNOWN - 1 for value, index in self._indices().items() if value in names]
+        lost = [index - UNKNOWN - 1 for value, index in self.indices().items() if value in names]
         kept = [value for value in self.categories if value not in names]
         return replace(self, categories=kept, nameless=sorted([*self.nameless, *lost]))
 
@@ -238,9 +239,14 @@ class Column:
             series = pd.Series(parts[0])
         if self.n_indices:
             codes, values = _codes(series, self.name)
-            known = self._indices()
+            known = self.indices()
             found.indices.append(np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes])
         return found
+
+    def values(self, series: pd.Series[Any]) -> list[Value]:
+        """The categories of a column, None where missing."""
+        codes, values = _codes(series, self.name)
+        return [values[code] for code in codes]
 
     def beyond_others(self, series: pd.Series[Any], groups: NDArray[np.int64]) -> Floats:
         """(n,): how far the training values of a column of numbers are outside the range of other groups (n,)."""

@@ -16,12 +16,23 @@ UNKNOWN = 0  # the index of rare and unseen categories
 MOST_PLACES = 128  # of all categories together, where rows are compared
 
 
+def unlike_training(code: int) -> int:
+    """The index of a value that the network reads as another, and that differs from all where rows are compared."""
+    return -1 - code
+
+
+def _read_as(categorical: Tensor) -> Tensor:
+    """The indices that the network reads."""
+    return torch.where(categorical < 0, -1 - categorical, categorical)
+
+
 class _Table(nn.Module):
     """What every network of a table knows of its columns: by what rows are compared, whatever it makes of them.
 
     numeric (n, p) holds continuous numbers, then plain 0/1 numbers, then a column that the network does not read: how
-    far a row is beyond training. categorical (n, q) holds indices. `coordinates`: positions of the numbers that are raw
-    features of a row. `compared`: rows are compared by these, by the last column and by their categories.
+    far a row is beyond training. categorical (n, q) holds indices, or `unlike_training` of one.
+    `coordinates`: positions of the numbers that are raw features of a row. `compared`: rows are compared by these, by
+    the last column and by their categories.
     """
 
     places: Tensor
@@ -53,7 +64,7 @@ class _Table(nn.Module):
             parts.append(numeric[:, self.n_continuous + self.n_plain :])
         for column, size in enumerate(self.buckets.tolist()):
             code = categorical[:, column]
-            place = torch.where(code == UNKNOWN, 0, 1 + (code - 1) % (size - 1))
+            place = torch.where(code <= UNKNOWN, 0, 1 + (code - 1) % (size - 1))
             parts.append(F.one_hot(place, size).to(numeric) / math.sqrt(2))
         return torch.cat(parts, dim=1)
 
@@ -112,6 +123,7 @@ class TabularNetwork(_Table):
             numeric = torch.cat([self.periodic(continuous).flatten(1), numeric], dim=1)
         x = F.linear(numeric, self.weight, self.bias)
         if self.table is not None:
+            categorical = _read_as(categorical)
             if self.training and self.unknown:
                 hidden = torch.rand(categorical.shape, device=categorical.device) < self.unknown
                 categorical = categorical.masked_fill(hidden, UNKNOWN)
@@ -166,6 +178,7 @@ class WideNetwork(_Table):
 
     def numbers(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """x (n, fan_in)."""
+        categorical = _read_as(categorical)
         codes = numeric.new_zeros(len(numeric), self.n_codes + 1)  # rare and unseen categories share the last column
         columns = torch.where(categorical == UNKNOWN, self.n_codes, categorical - UNKNOWN - 1 + self.starts)
         codes.scatter_(1, columns, 1.0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Never, Self
@@ -32,6 +33,7 @@ from dwac.estimator.readable import Reasons, Sifted, sift
 from dwac.estimator.settings import check_settings
 from dwac.estimator.shards import Shards
 from dwac.estimator.targets import LABELS, Target
+from dwac.estimator.unknown import Judged, judge
 from dwac.explain import privacy
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
@@ -46,7 +48,7 @@ Ints = NDArray[np.int64]
 class Evidence(NamedTuple):
     """All that the model says of n rows, from which p-values, intervals and typicality are found."""
 
-    votes: Floats  # (n, K) log class weights
+    votes: Floats  # (n, K) log class weights; NaN where a row could not be read
     reasons: Reasons  # (n,) why a row could not be read, None for others
     novelty: Floats | None  # (n,), or by fold (n, F); None for a softmax, which has no voters to compare rows with
     fold_votes: Floats | None  # (n, F, K), of a cross-fitted model
@@ -56,6 +58,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     """A fitted estimator whose training examples vote."""
 
     encoder: Any
+    unknown: str
     raw_features: bool
     private_: bool
     target_: Target
@@ -105,7 +108,15 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
         """The rows of X, and the tensors that the network takes; an error names a column or row that does not fit."""
         check_is_fitted(self, "model_")
         X = self._checked(X)
-        return X, self.encoder_.transform(X)
+        return X, self._judged(X).inputs
+
+    def _judged(self, X: Any, *, private: bool = False) -> Judged:
+        """Rows as the network takes them: values that training never had are read as `unknown` says.
+
+        private: values of a single training row count as unknown, too; whoever asks must not learn of that row.
+        """
+        seen: Callable[[Any], Collection[str]] = (lambda _: ()) if private else self.examples_.values_of
+        return judge(self.encoder_, X, self.encoder_.transform(X), self.unknown, seen)
 
     def _checked(self, X: Any) -> Any:
         """The rows of X, if it has the columns of fit."""
@@ -114,10 +125,11 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
             validate_data(self, X, reset=False, skip_check_array=True)
         return X
 
-    def _sift(self, X: Any) -> Sifted:
+    def _sift(self, X: Any, *, private: bool | None = None) -> Sifted:
         """The rows that can be read, and why the others cannot; an error if none can."""
         check_is_fitted(self, "model_")
-        return sift(self.encoder_, X, self._checked)
+        private = self.private_ if private is None else private
+        return sift(self.encoder_, X, self._checked, partial(self._judged, private=private))
 
     def _embedded(self, rows: Sifted) -> tuple[Sifted, torch.Tensor]:
         """h of the rows that can be read; a row whose h is not finite counts as unreadable."""
@@ -165,12 +177,14 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
         h = batches.embed(self.model_, inputs)
         return h.cpu().numpy(), self._novelty_of(h, inputs)
 
-    def _shown(self, X: Any) -> list[dict[str, Any]]:
-        """Each row as a person would see it, for `explain_of`."""
+    def _shown(self, X: Any, unknown: Iterable[str | None] | None = None) -> list[dict[str, Any]]:
+        """Each row as a person would see it, for `explain_of`; unknown: the values that training never had."""
         attention, frame = self.encoder_.attention(self.model_.backbone, X), self.encoder_.records(X)
         records: list[dict[Any, Any]] = frame.to_dict("records") or [{}] * len(frame)  # pandas 2: none without columns
+        notes = [None] * len(records) if unknown is None else list(unknown)
         return [
-            {"record": record or None} | ({} if attention is None else {"attention": attention[row]})
+            {"record": record or None, "unknown": notes[row]}
+            | ({} if attention is None else {"attention": attention[row]})
             for row, record in enumerate(records)
         ]
 
@@ -199,8 +213,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     def votes(self, X: Any) -> tuple[Floats, Reasons]:
         """(log_class_weights (n, K), reasons (n,)): a reason says why a row could not be read, and is None for others.
 
-        A row that could not be read, such as an empty text or a damaged file, gets the log of each class's share of the
-        references, times the class weight.
+        A row that could not be read, such as an empty text or a damaged file, has NaN.
         """
         return self._asked(X)[:2]
 
@@ -211,15 +224,25 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     def _asked(self, X: Any, *, novelty: bool = False, folds: bool = False) -> Evidence:
         return self._evidence_of(*self._heard(X), novelty=novelty, folds=folds)
 
-    def _heard(self, X: Any) -> tuple[Sifted, torch.Tensor]:
+    def _heard(self, X: Any, *, private: bool | None = None) -> tuple[Sifted, torch.Tensor]:
         """The rows of X, and the embeddings of those that can be read."""
-        rows, h = self._sift(X), torch.zeros(0, self.model_.vector_size, device=self.model_.device)
+        rows, h = self._sift(X, private=private), torch.zeros(0, self.model_.vector_size, device=self.model_.device)
         return self._embedded(rows) if rows.inputs else (rows, h)
 
+    def _observed(self, X: Any, *, private: bool) -> tuple[Reasons | None, Evidence]:
+        """The values of rows that training never had, as in `_notes_of`, and the evidence."""
+        rows, h = self._heard(X, private=private)
+        novelty = isinstance(self.model_, WeightedAverage)
+        return self._notes_of(rows), self._evidence_of(rows, h, novelty=novelty, folds=True)
+
+    def _notes_of(self, rows: Sifted) -> Reasons | None:
+        """(n,): None, or the values of a row that training never had; None if the model reads no table."""
+        return rows.unknown if self.encoder_.kind == "tabular" else None
+
     def _evidence_of(self, rows: Sifted, h: torch.Tensor, *, novelty: bool = False, folds: bool = False) -> Evidence:
-        n, shares, crossed = len(rows.reasons), self._log_shares(), self._folds is not None
-        votes = np.tile(shares, (n, 1))
-        by_fold = np.tile(shares, (n, FOLDS, 1)) if folds and crossed else None
+        n, width, crossed = len(rows.reasons), len(self._log_shares()), self._folds is not None
+        votes = np.full((n, width), np.nan)
+        by_fold = np.full((n, FOLDS, width), np.nan) if folds and crossed else None
         strange = np.full((n, FOLDS) if crossed else n, np.inf) if novelty else None
         if len(h):
             votes[rows.readable] = self._counted(h)

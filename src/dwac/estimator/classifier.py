@@ -33,7 +33,7 @@ from dwac.estimator.containers import native
 from dwac.estimator.fitting import Reading
 from dwac.estimator.labelling import next_labels
 from dwac.estimator.preparation import class_weights, encode_known, encode_labels, row_weights
-from dwac.estimator.readable import Reasons, readable, warn_of
+from dwac.estimator.readable import Reasons, answered, masked, readable, require_some, unmasked, warn_of, without
 from dwac.estimator.several import Calibrations, calibrate, label_probabilities, probabilities_of
 from dwac.estimator.streaming import StreamingEstimator
 from dwac.estimator.targets import (
@@ -112,6 +112,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             rows are compared as they are for their typicality. False does neither, and keeps no numbers of rows.
         look_alikes: let the nearest voters count more, by a second, narrower kernel, where validation rows gain by it.
             Representatives (`voters`, `condense`) have none.
+        unknown: how a category that training never had is read: "atypical": as missing, and the row is less typical;
+            "missing": as missing; "refuse": the row cannot be read. Answers name it in every case.
         voters: who votes after training: "all" training examples, so many representatives, each with the votes of the
             examples like it, or "auto": all up to 20,000, beyond that as few as validation rows allow. See `condense`.
             By default all; of rows that are read in batches, "auto".
@@ -164,6 +166,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         rescale: bool = True,
         raw_features: bool = True,
         look_alikes: bool = True,
+        unknown: str = "atypical",
         voters: str | int | None = None,
         mixed_precision: bool | str = "auto",
         compiled: bool | str = "auto",
@@ -195,6 +198,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         self.rescale = rescale
         self.raw_features = raw_features
         self.look_alikes = look_alikes
+        self.unknown = unknown
         self.voters = voters
         self.mixed_precision = mixed_precision
         self.compiled = compiled
@@ -282,40 +286,59 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
     def log_class_weights(self, X: Any) -> Floats:
         """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax, its logits.
 
-        Rows that cannot be read, such as empty texts, get the logs of the class shares, with a warning. `votes` and
-        `conformal` flag them.
+        Rows that cannot be read, such as empty texts, have NaN, with a warning; `unreadable` says why.
         """
         votes, reasons = self.votes(X)
         warn_of(reasons)
         return votes
 
     def predict_proba(self, X: Any) -> Floats:
-        """P(y=k given x), (n, K), in the order of `classes_`; of several labels, the probability of each, (n, L)."""
-        votes = self.log_class_weights(X)
+        """P(y=k given x), (n, K), in the order of `classes_`; of several labels, the probability of each, (n, L).
+
+        Rows that cannot be read have NaN, with a warning.
+        """
+        return self._probabilities(self.log_class_weights(X))
+
+    def _probabilities(self, votes: Floats) -> Floats:
+        """(n, K) or (n, L), from votes; NaN where these are."""
+        rows, votes = answered(votes), unmasked(votes)
         if self.target_.kind == LABELS:
-            return probabilities_of(self.model_, votes, self.target_)
-        return -nonconformity(votes, "probability")
+            return masked(probabilities_of(self.model_, votes, self.target_), rows)
+        return masked(-nonconformity(votes, "probability"), rows)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label with the most votes, (n,).
 
         Of several labels all that have at least half of the votes: (n, L) of 0 and 1, in the order of `classes_`; or,
         if `fit` was given lists of labels, an array of tuples.
+
+        A row that cannot be read has no label, and a warning says so: None in an array of objects, or a row of NaN in a
+        table of 0 and 1. The labels of the other rows are what they are without it.
+        """
+        votes = self.log_class_weights(X)
+        rows = answered(votes)
+        if self.target_.kind == LABELS:
+            found = self.target_.answered(self._probabilities(votes) >= 0.5)
+            if found.ndim == 2:
+                return masked(found, rows)
+        else:
+            found = np.asarray(self.classes_[votes.argmax(axis=1)])
+        return without(found, rows)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy. Labels that training did not have count as wrong; of several labels, all must be right.
+
+        Rows that cannot be read are left out, with a warning.
         """
         votes = self.log_class_weights(X)
         if self.target_.kind == LABELS:
-            return self.target_.answered(probabilities_of(self.model_, votes, self.target_) >= 0.5)
-        return np.asarray(self.classes_[votes.argmax(axis=1)])
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy. Labels that training did not have count as wrong; of several labels, all must be right."""
-        votes = self.log_class_weights(X)
-        if self.target_.kind == LABELS:
-            has = probabilities_of(self.model_, votes, self.target_) >= 0.5
+            has = self._probabilities(votes) >= 0.5
             right = (has == self._known(y, len(has), strict=False)[1]).all(axis=1)
         else:
             right = votes.argmax(axis=1) == self._known(y, len(votes), strict=False)[0]
-        return float(np.average(right, weights=row_weights(sample_weight, len(right))))
+        rows = answered(votes)
+        require_some(rows)
+        return float(np.average(right[rows], weights=row_weights(sample_weight, len(right))[rows]))
 
     def decision_function(self, X: Any) -> Floats:
         """How far the votes speak for a class: log-odds (n,) of the second of two classes, else log P (n, K).
@@ -325,12 +348,12 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         """
         votes = self.log_class_weights(X)
         if self.target_.kind == LABELS:
-            p = probabilities_of(self.model_, votes, self.target_)
+            p = self._probabilities(votes)
             with np.errstate(divide="ignore"):
                 return _bounded(np.log(p) - np.log1p(-p))
         if votes.shape[1] == 2:
             return _bounded(votes[:, 1] - votes[:, 0])
-        return _bounded(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True))
+        return _bounded(votes - np.logaddexp.reduce(unmasked(votes), axis=1, keepdims=True))
 
     def conformal(self, X: Any) -> Any:
         """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged.
@@ -351,8 +374,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         private: bool = False,
     ) -> LabelPrediction:
         """The decisions on several labels, from the result of `evidence`; no typicality without novelty."""
-        p = probabilities_of(self.model_, votes, self.target_)
-        by_fold = None if fold_votes is None else label_probabilities(fold_votes, self.target_)
+        p = probabilities_of(self.model_, unmasked(votes), self.target_)
+        by_fold = None if fold_votes is None else label_probabilities(unmasked(fold_votes), self.target_)
         predicted = privacy.labels if private else LabelCalibration.predict
         found = predicted(self._label_calibration().labels, p, by_fold, self.classes_)
         if novelty is not None:
@@ -373,7 +396,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         private: round as `dwac.explain.privacy` does.
         """
         found: ConformalPrediction
-        ordered = self.target_.kind == ORDERED
+        ordered, log_class_weights = self.target_.kind == ORDERED, unmasked(log_class_weights)
+        fold_votes = None if fold_votes is None else unmasked(fold_votes)
         if private:
             found = privacy.conformal(
                 self._calibration(), log_class_weights, self._score, self.classes_, fold_votes, ordered=ordered
@@ -431,8 +455,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         """(n, K): prediction sets."""
         if self.target_.kind == LABELS:
             votes, reasons = self.votes(X)
-            sets = self._label_calibration().misses.sets(probabilities_of(self.model_, votes, self.target_), epsilon)
-            return np.asarray(sets & readable(reasons)[:, None])
+            p = probabilities_of(self.model_, unmasked(votes), self.target_)
+            return np.asarray(self._label_calibration().misses.sets(p, epsilon) & readable(reasons)[:, None])
         return self.conformal_of(*self._asked(X, folds=True)).label_sets(epsilon)
 
     def _label_sets(self, probabilities: Floats, epsilon: float, *, private: bool) -> NDArray[np.bool_]:
@@ -563,16 +587,17 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
         k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
         self._check_label(label)
-        rows = self._sift(X)
+        private = self.private_ if private is None else private
+        rows = self._sift(X, private=private)
         found: Iterator[Any] = iter([])
         if rows.inputs:
             rows, h = self._embedded(rows)
-            shown = self._shown(rows.X) if rows.inputs else []
+            shown = self._shown(rows.X, rows.unknown[rows.readable]) if rows.inputs else []
             if rows.inputs:
                 novelty = self._novelty_of(h, rows.inputs)
                 given = {"private": private, "shown": shown, "X": rows.X, "novelty": novelty}
                 found = iter(self.explain_of(h, k, epsilon=epsilon, label=label, **given))
-        unread = partial(self._unread, label=label, private=self.private_ if private is None else private)
+        unread = partial(self._unread, label=label, private=private)
         explained = [next(found) if why is None else unread(why) for why in rows.reasons]
         return Explanations(explained, ids_of(X, len(explained)))
 
@@ -586,20 +611,10 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
 
     def _unread(self, why: str, label: Any, private: bool) -> Explanation | LabelExplanations:
         """The explanation of a row that could not be read."""
-        references, calibrated = self.references_, len(self.calibration_y_) > 0
         if self.target_.kind == LABELS:
-            shares = label_probabilities(self._log_shares(), self.target_)
-            found = unreadable_labels(why, shares, self._names, references, calibrated=calibrated, private=private)
+            found = unreadable_labels(why, self._names, self.references_, private=private)
             return found if label is None else found[label]
-        return unreadable(
-            why,
-            np.exp(self._log_shares()),
-            self._names,
-            len(references),
-            n_examples=round(float(references.sizes.sum())),
-            calibrated=calibrated,
-            private=private,
-        )
+        return unreadable(why, self.references_, private=private)
 
     def _describe_label(self, label: int, references: ReferenceSet) -> list[str | None] | None:
         """What sets the groups of one label's vote apart: found once, until there are other groups."""
@@ -682,4 +697,4 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
 def _bounded(scores: Floats) -> Floats:
     """Scores that scikit-learn can compare: no infinities."""
     most = float(np.finfo(np.float32).max)
-    return np.nan_to_num(scores, nan=0.0, posinf=most, neginf=-most)
+    return np.clip(scores, -most, most)

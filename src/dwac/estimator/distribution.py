@@ -20,7 +20,7 @@ class PredictedDistribution:
     """The weighted distribution of the voters' numbers, for each of n rows; exact, and computed when asked for.
 
     Everything is (n,), or (n, T) where several numbers are predicted. No matrix of rows and voters is kept. A row that
-    could not be read has the distribution of all voters.
+    could not be read has NaN.
 
     references: who votes. h: (r, d) embeddings of the rows that can be read, `readable` (n,) says which.
     single: whether a single number is predicted, which has no axis of its own.
@@ -29,10 +29,6 @@ class PredictedDistribution:
     def __init__(self, references: ReferenceSet, h: Tensor, readable: NDArray[np.bool_], *, single: bool) -> None:
         self._votes: VoteDistribution = references.distribution(h)
         self._readable, self._single = readable, single
-        self._everyone: VoteDistribution | None = None
-        if not readable.all():  # everyone is as near as everyone else
-            here = references.embeddings[:, :1] * 0
-            self._everyone = references.crowd().replaced(embeddings=here).distribution(here[:1])
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -43,13 +39,11 @@ class PredictedDistribution:
         return f"<PredictedDistribution of {len(self):,} rows: mean, median, std, quantiles, cdf, crps, histogram>"
 
     def _asked(self, ask: Callable[[VoteDistribution, Any], Any], rows: Floats | None = None) -> Any:
-        """What the votes answer, with that of everyone for rows that could not be read. rows: (n, T) per row."""
+        """What the votes answer, NaN for rows that could not be read. rows: (n, T) per row."""
         found = as_numpy(ask(self._votes, None if rows is None else rows[self._readable]))
-        if self._everyone is not None:
-            full = np.empty((len(self), *found.shape[1:]))
+        if not self._readable.all():
+            full = np.full((len(self), *found.shape[1:]), np.nan)
             full[self._readable] = found
-            for row in np.flatnonzero(~self._readable):
-                full[row] = as_numpy(ask(self._everyone, None if rows is None else rows[[row]]))[0]
             found = full
         return found[:, 0] if self._single else found
 

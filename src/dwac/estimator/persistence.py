@@ -67,7 +67,7 @@ def pack(
     """(config, tensors, examples) of a fitted classifier."""
     # The settings as fitted: later changes, other than for prediction sets, are for the next fit.
     live = clf.get_params(deep=False)
-    later = [name for name in ("nonconformity", "class_conditional", "average") if name in live]
+    later = [name for name in ("nonconformity", "class_conditional", "average", "unknown") if name in live]
     fitted = {**getattr(clf, "_fitted", live), **{name: live[name] for name in later}}
     settings = {name: _packed(value) for name, value in fitted.items() if name != "encoder"}
     settings |= {"random_state": clf.random_state if isinstance(clf.random_state, int) else None}

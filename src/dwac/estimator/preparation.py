@@ -378,6 +378,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
 
     def __init__(self) -> None:
         self._parts: list[tuple[pd.Index[Any], Any, Callable[[Any], pd.DataFrame] | None]] = []
+        self._values: dict[Any, frozenset[str]] = {}
 
     def __copy__(self) -> Examples:
         """The same examples, to be edited apart; the rows themselves are shared."""
@@ -388,6 +389,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
     def add(self, ids: pd.Index[Any], X: Any, describe: Callable[[Any], pd.DataFrame] | None = None) -> None:
         """Keep the rows of X under these ids."""
         self._parts.append((ids, X, describe))
+        self._values = {}
 
     def remove(self, ids: Iterable[Any]) -> None:
         """Drop these examples; unknown ids are ignored."""
@@ -398,6 +400,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
             part = (index[stays], take(X, np.flatnonzero(stays)), describe)
             kept.append((index, X, describe) if stays.all() else part)
         self._parts = [part for part in kept if len(part[0])]
+        self._values = {}
 
     def frame(self) -> pd.DataFrame | None:
         """All records, by id; None if there are none."""
@@ -406,6 +409,14 @@ class Examples(Mapping[Any, dict[Any, Any]]):
             made = X if describe is None else describe(X)
             frames.append(made.set_axis(_whole(index), axis=0))
         return pd.concat(frames) if frames else None
+
+    def values_of(self, name: Any) -> frozenset[str]:
+        """The different values of a column, as text; found once."""
+        if name not in self._values:
+            frame = self.frame()
+            column = [] if frame is None or name not in frame else frame[name].dropna().unique()
+            self._values[name] = frozenset(map(str, column))
+        return self._values[name]
 
     def rows(self, ids: Iterable[Any]) -> Any:
         """The rows with these ids, in their order, as given or as records; None unless all are here."""

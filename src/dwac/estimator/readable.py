@@ -7,7 +7,7 @@ rows.reasons                    # (n,): None, or why a row cannot be read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +19,48 @@ from dwac._checks import warn
 from dwac.encoders import Encoder
 from dwac.errors import InputError, KindError, UnreadableWarning
 from dwac.estimator.preparation import count, take
+from dwac.estimator.unknown import Judged
 from dwac.nn.batches import Inputs
 
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 Reasons = NDArray[np.object_]  # (n,): None, or why a row could not be read
 
 
 def readable(reasons: Reasons) -> Bools:
     """(n,): which rows can be read."""
     return np.fromiter((why is None for why in reasons), dtype=np.bool_, count=len(reasons))
+
+
+def require_some(rows: Bools) -> None:
+    """Raise an error if none of the rows (n,) could be read, and there is nothing to measure."""
+    if not rows.any():
+        raise InputError(f"at least one row must be readable; none of {len(rows):,} is; unreadable(X) says why")
+
+
+def without(labels: NDArray[Any], rows: Bools) -> NDArray[Any]:
+    """Labels (n,), None where a row could not be read."""
+    return labels if rows.all() else np.where(rows, labels.astype(object), np.array(None, dtype=object))
+
+
+def emptied(values: Iterable[Any], rows: Bools) -> list[Any]:
+    """Values (n,), None where a row could not be read."""
+    return [value if here else None for value, here in zip(values, rows, strict=True)]
+
+
+def masked(values: NDArray[Any], rows: Bools) -> Floats:
+    """Numbers (n, …), NaN where a row could not be read."""
+    return values if rows.all() else np.where(rows.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
+
+
+def answered(values: Floats) -> Bools:
+    """(n,): which rows of numbers (n, …) have none that is NaN."""
+    return np.asarray(~np.isnan(values.reshape(len(values), -1)).any(axis=1))
+
+
+def unmasked(votes: Floats) -> Floats:
+    """Votes (n, …), 0 for rows that could not be read: to compute with; their answers are left out afterwards."""
+    return np.nan_to_num(votes, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 @dataclass(frozen=True)
@@ -48,6 +81,7 @@ class Sifted:
     X: Any  # those that can be read; None if there are none
     inputs: Inputs  # of these; () if there are none
     reasons: Reasons
+    unknown: Reasons  # (n,): None, or the values of a row that training never had
 
     @property
     def readable(self) -> Bools:
@@ -60,13 +94,18 @@ class Sifted:
         reasons[np.flatnonzero(self.readable)[~kept]] = why
         rows = np.flatnonzero(kept)
         inputs = tuple(part[torch.as_tensor(rows)] for part in self.inputs) if len(rows) else ()
-        return Sifted(take(self.X, rows) if len(rows) else None, inputs, reasons)
+        return Sifted(take(self.X, rows) if len(rows) else None, inputs, reasons, self.unknown)
 
 
-def sift(encoder: Encoder, X: Any, prepared: Callable[[Any], Any] = lambda X: X) -> Sifted:
+def sift(
+    encoder: Encoder,
+    X: Any,
+    prepared: Callable[[Any], Any] = lambda X: X,
+    read: Callable[[Any], Judged] | None = None,
+) -> Sifted:
     """Leave out the rows that the encoder's errors name; errors that concern all rows are raised.
 
-    prepared: prepares or checks X first.
+    prepared: prepares or checks X first. read: how rows become inputs; by default as the encoder turns them into these.
     """
     one_by_one = isinstance(X, Partial)
     early, X = (X.unreadable, X.X) if isinstance(X, Partial) else ({}, X)
@@ -75,10 +114,12 @@ def sift(encoder: Encoder, X: Any, prepared: Callable[[Any], Any] = lambda X: X)
     for row, why in early.items():
         reasons[row] = why
     inputs: Inputs = ()
+    unknown = np.full(len(reasons), None, dtype=object)
     while X is not None:
         rows = np.flatnonzero(readable(reasons))
         try:
-            inputs = encoder.transform(X)
+            inputs, notes = (encoder.transform(X), None) if read is None else read(X)
+            unknown[rows] = notes
             break
         except InputError as error:
             if not error.rows or (isinstance(error, KindError) and not one_by_one):
@@ -87,19 +128,15 @@ def sift(encoder: Encoder, X: Any, prepared: Callable[[Any], Any] = lambda X: X)
                 reasons[rows[row]] = why
             stays = np.setdiff1d(np.arange(len(rows)), list(error.rows))
             X = take(X, stays) if len(stays) else None
-    return Sifted(X, inputs, reasons)
+    return Sifted(X, inputs, reasons, unknown)
 
 
-_LABELS = "probabilities are the classes' shares of the vote, their typicality is 0 and their prediction set empty"
-NUMBERS_UNREAD = "number is the average of all voters, their typicality is 0 and their interval infinite"
-
-
-def warn_of(reasons: Reasons, answer: str = _LABELS) -> None:
+def warn_of(reasons: Reasons, answer: str = "answer is None or NaN") -> None:
     """Warn how many rows could not be read, why the first one could not, and what the answer for them is."""
     bad = np.flatnonzero(~readable(reasons))
     if len(bad):
         warn(
             f"{len(bad):,} of {len(reasons):,} rows could not be read (row {bad[0]}: {reasons[bad[0]]}); "
-            f"their {answer}",
+            f"their {answer}; unreadable(X) names them all",
             UnreadableWarning,
         )

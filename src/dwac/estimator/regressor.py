@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from dwac import _checks as checks
@@ -28,8 +29,8 @@ from dwac.estimator.containers import native
 from dwac.estimator.distribution import PredictedDistribution, as_numpy
 from dwac.estimator.fitting import Reading, grouped
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
-from dwac.estimator.preparation import count
-from dwac.estimator.readable import NUMBERS_UNREAD, warn_of
+from dwac.estimator.preparation import count, row_weights
+from dwac.estimator.readable import answered, require_some, warn_of
 from dwac.estimator.streaming import StreamingEstimator
 from dwac.estimator.targets import numbers, read_numbers
 from dwac.estimator.worth import Options, worth_of
@@ -92,6 +93,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         rescale: bool = True,
         raw_features: bool = True,
         look_alikes: bool = True,
+        unknown: str = "atypical",
         voters: str | int | None = None,
         mixed_precision: bool | str = "auto",
         compiled: bool | str = "auto",
@@ -119,6 +121,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         self.rescale = rescale
         self.raw_features = raw_features
         self.look_alikes = look_alikes
+        self.unknown = unknown
         self.voters = voters
         self.mixed_precision = mixed_precision
         self.compiled = compiled
@@ -208,12 +211,12 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Floats:
         """The mean (or the median: `average`) of the votes, (n,), or (n, T) for several numbers.
 
-        A row that cannot be read, such as an empty text, gets the average of all voters, with a warning.
+        A row that cannot be read, such as an empty text, has NaN, with a warning.
         """
         rows, h = self._heard(X)
-        warn_of(rows.reasons, NUMBERS_UNREAD)
+        warn_of(rows.reasons)
         found = np.asarray(self._averages(h))
-        full = np.tile(self._usual(), (len(rows.reasons), 1))
+        full = np.full((len(rows.reasons), self.target_.table.shape[1]), np.nan)
         full[rows.readable] = found
         return full[:, 0] if self.target_.single else full
 
@@ -237,25 +240,24 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         """
         if self._folds is None or self.references_.weighted:
             return None
-        found = np.full((len(self.references_), len(self._usual())), np.nan)
+        found = np.full((len(self.references_), self.target_.table.shape[1]), np.nan)
         for rows, votes in self._folds.out_of_fold_votes(self.references_):
             found[rows] = self._average(votes)
         return found
 
-    def _usual(self) -> Floats:
-        """(T,): the average of everyone."""
-        if not isinstance(self.model_, WeightedAverage):
-            return np.asarray(self.target_.scale[0])
-        unread = PredictedDistribution(
-            self.references_, self.references_.embeddings[:0], np.array([False]), single=False
-        )
-        return np.asarray((unread.median if self.average == "median" else unread.mean)[0])
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R². Rows that cannot be read are left out, with a warning."""
+        found, truth = self.predict(X), np.asarray(native(y, "y"), dtype=np.float64)
+        rows = answered(found)
+        require_some(rows)
+        weights = row_weights(sample_weight, len(found))[rows]
+        return float(r2_score(truth[rows], found[rows], sample_weight=weights))
 
     def predict_distribution(self, X: Any) -> PredictedDistribution:
         """The distribution of the votes for each row: mean, quantiles, cdf and crps, computed when asked for."""
         references = self.references_
         rows, h = self._heard(X)
-        warn_of(rows.reasons, NUMBERS_UNREAD)
+        warn_of(rows.reasons)
         return PredictedDistribution(references.snapshot(), h, rows.readable, single=self.target_.single)
 
     def predict_quantiles(self, X: Any, levels: ArrayLike = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Floats:
@@ -283,17 +285,17 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         Quantiles of the votes, at tails that the calibration rows have shown to be safe. The guarantee holds on average
         over draws of the data, for new rows like those of fit, and for each of several numbers alone. (Of a
         cross-fitted model this is measured, not proved; theory has `expected_intervals(epsilon).guarantee`.) With too
-        few calibration rows, and for rows that cannot be read, intervals are infinite.
+        few calibration rows intervals are infinite; rows that cannot be read have NaN.
 
         within: (n,) the groups of the rows, where fit was given `within`: the guarantee then holds within each.
         as_frame: a DataFrame with the columns low and high, for each of several numbers, and the index of X.
         """
         epsilon = checks.epsilon(epsilon)
         rows, h = self._heard(X)
-        warn_of(rows.reasons, NUMBERS_UNREAD)
+        warn_of(rows.reasons)
         named = None if within is None else self._group_names(within, len(rows.reasons))
         asked = None if named is None else [name for name, here in zip(named, rows.readable, strict=True) if here]
-        found = np.tile([-np.inf, np.inf], (len(rows.reasons), self.target_.table.shape[1], 1))
+        found = np.full((len(rows.reasons), self.target_.table.shape[1], 2), np.nan)
         found[rows.readable] = self.intervals_of(h, epsilon, within=asked)
         if not as_frame:
             return found[:, 0] if self.target_.single else found
@@ -344,12 +346,12 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     def typicality(self, X: Any) -> Floats:
         """(n,): the share of calibration rows at least as unlike the voters as each row; near 0: unlike anything seen.
 
-        At most a share δ of rows like those of fit have a typicality of at most δ. A row that cannot be read has 0.
+        At most a share δ of rows like those of fit have a typicality of at most δ. A row that cannot be read has NaN.
         """
         self.references_  # noqa: B018 - raises an error for a network without votes
         self._calibration_rows.require()
         rows, h = self._heard(X)
-        found = np.zeros(len(rows.reasons))
+        found = np.full(len(rows.reasons), np.nan)
         if rows.inputs:
             found[rows.readable] = self._typicality(self._novelty_of(h, rows.inputs), private=self.private_)
         return found
@@ -396,27 +398,23 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         """
         references = self.references_  # an error for a network without votes
         k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
-        rows, h = self._heard(X)
+        private = self.private_ if private is None else private
+        rows, h = self._heard(X, private=private)
         found: Iterator[NumberExplanation] = iter([])
         if rows.inputs:
-            novelty, shown = self._novelty_of(h, rows.inputs), self._shown(rows.X)
+            novelty, shown = self._novelty_of(h, rows.inputs), self._shown(rows.X, rows.unknown[rows.readable])
             found = iter(
                 self.explain_of(h, k, epsilon=epsilon, private=private, shown=shown, X=rows.X, novelty=novelty)
             )
-        unread: dict[str, Any] = {"names": tuple(self.target_.names), "average": self.average}
-        if len(self._calibration_rows.ids):
-            everything = (-np.inf, np.inf)
-            ends = everything if self.target_.single else (everything,) * len(self.target_.names)
-            unread |= {"interval": ends, "epsilon": epsilon, "guarantee": self._guarantee(epsilon), "typicality": 0.0}
-        prior = partial(
+        unread = partial(
             unreadable_number,
-            usual=self._usual() if (~rows.readable).any() else np.zeros(0),
             references=references,
-            like=unread,
+            names=tuple(self.target_.names),
+            average=self.average,
             single=self.target_.single,
-            private=self.private_ if private is None else private,
+            private=private,
         )
-        explained = [next(found) if why is None else prior(why) for why in rows.reasons]
+        explained = [next(found) if why is None else unread(why) for why in rows.reasons]
         return Explanations(explained, ids_of(X, len(explained)))
 
     def explain_of(

@@ -29,6 +29,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "cross_fit": (True, False, "auto"),
     "ordered": (True, False, "auto"),
     "average": ("mean", "median"),
+    "unknown": ("atypical", "missing", "refuse"),
 }
 # Settings of the training loop, which cross-fitting does without.
 _OTHER_WAYS = (

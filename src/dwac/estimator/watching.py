@@ -11,7 +11,7 @@ the rows of fold f, which that model has not seen either, and with no others.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.classes import predictions_of
 from dwac.estimator.evaluation.labels import label_predictions_of
 from dwac.estimator.evaluation.numbers import number_predictions_of
-from dwac.estimator.readable import Sifted
+from dwac.estimator.readable import Sifted, unmasked
 from dwac.estimator.regressor import DWACRegressor
 from dwac.estimator.several import probabilities_of
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS
@@ -50,9 +50,9 @@ class Observed:
         return len(self.rows.reasons)
 
 
-def observe(clf: Model, X: Any) -> Observed:
+def observe(clf: Model, X: Any, *, private: bool | None = None) -> Observed:
     """Pass the rows of X through the model once."""
-    rows, h = clf._heard(X)
+    rows, h = clf._heard(X, private=private)
     votes = isinstance(clf.model_, WeightedAverage)
     return Observed(rows, h, clf._evidence_of(rows, h, novelty=votes, folds=True))
 
@@ -62,14 +62,17 @@ def predictions_from(clf: Any, observed: Observed, *, private: bool) -> Any:
     found = observed.evidence
     if clf.target_.kind == NUMBERS:
         strange = None if found.novelty is None else found.novelty[observed.rows.readable]
-        return number_predictions_of(clf, found.reasons, observed.h, strange, private=private)
-    return (label_predictions_of if clf.target_.kind == LABELS else predictions_of)(clf, *found, private=private)
+        predicted: Any = number_predictions_of(clf, found.reasons, observed.h, strange, private=private)
+    else:
+        several = clf.target_.kind == LABELS
+        predicted = (label_predictions_of if several else predictions_of)(clf, *found, private=private)
+    return replace(predicted, unknown=clf._notes_of(observed.rows))
 
 
 def model_scores(clf: Model, observed: Observed) -> dict[str, Floats]:
     """By name, the scores of rows: (n,), or by fold (n, F); inf for rows that could not be read."""
     found = observed.evidence
-    scores = votes_scores(clf, found.votes if found.fold_votes is None else found.fold_votes)
+    scores = votes_scores(clf, unmasked(found.votes if found.fold_votes is None else found.fold_votes))
     for each in scores.values():
         each[~observed.rows.readable] = np.inf
     return scores if found.novelty is None else {NOVELTY: found.novelty, **scores}

@@ -32,6 +32,7 @@ from dwac.explain.rendering import (
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
 from dwac.metrics import Agreement
+from dwac.reference import ReferenceSet
 
 _OWN = ("id", "label", "weight", "log_weight", "share", "size", "distance", "examples", "most alike", "group")
 HALF = 0.5  # of the vote: who holds it explains the prediction
@@ -52,7 +53,8 @@ class VoteExplanation:
     private: bool = False
     record: Any = None  # the explained example itself
     attention: tuple[tuple[str, float], ...] | None = None  # the words of a text and their attention
-    unreadable: str | None = None  # why the example could not be read: nobody voted, the prediction is everybody's
+    unreadable: str | None = None  # why the example could not be read: nobody voted, and nothing is predicted
+    unknown: str | None = None  # values of the example that training never had: "job=pilot"
     agreement: Agreement | None = None  # how often the prediction is that of all examples, where few vote for all
     _votes: Votes | None = field(default=None, repr=False)
     _source: Source | None = field(default=None, repr=False)
@@ -155,6 +157,7 @@ class VoteExplanation:
                 **self._prediction(),
                 "typicality": self.typicality,
                 "unreadable": self.unreadable,
+                "unknown": self.unknown,
                 "n_references": self.n_references,
                 "n_examples": self.n_examples,
                 "agreement": None if self.agreement is None else self.agreement._asdict(),
@@ -290,7 +293,8 @@ class VoteExplanation:
 
     def _printed(self, *, again: bool) -> list[str]:
         """The sentences that a table of the voters leaves to be said."""
-        told = set(self._told_below()) | set(() if again else self._typicality_sentences())
+        of_all = [] if again else [*self._typicality_sentences(), *unknown_sentences(self.unknown)]
+        told = {*self._told_below(), *of_all}
         return [sentence for sentence in self.sentences() if sentence not in told]
 
     def _told_below(self) -> list[str]:
@@ -367,6 +371,23 @@ def set_sentences(labels: Sequence[Any] | None, epsilon: float) -> list[str]:
         return []
     named = ", ".join(map(str, labels)) if labels else "empty, as no label fits"
     return [f"{coverage(1 - epsilon)} prediction set: {named}."]
+
+
+def unread_sentences(why: str) -> list[str]:
+    """That an example could not be read, and what follows from that."""
+    return [f"This example could not be read: {why}.", "No training example voted on it, and nothing is predicted."]
+
+
+def unread_counts(references: ReferenceSet, *, private: bool) -> dict[str, Any]:
+    """The voters of an example that could not be read: how many there are, none of whom voted."""
+    counts = len(references), round(float(references.sizes.sum()))
+    n_references, n_examples = map(privacy.count, counts) if private else counts
+    return {"neighbors": (), "n_references": n_references, "n_examples": n_examples}
+
+
+def unknown_sentences(unknown: str | None) -> list[str]:
+    """Which values training never had, in words; nothing if it had all."""
+    return [] if unknown is None else [f"Unknown values: {unknown}. Training had none of them; they count as missing."]
 
 
 def typicality_sentences(typicality: float | None, *, private: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from dwac import _checks as checks
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity
 from dwac.errors import EPSILON, InputError, ShapeError
 from dwac.explain import privacy
+from dwac.explain.base import unread_counts
 from dwac.explain.explanation import Explanation
 from dwac.explain.voters import Neighbor, Source, plain_ids, record_of
 from dwac.explain.votes import LabelVotes
@@ -160,35 +162,13 @@ def _hidden(exact: Explanation) -> Explanation:
     )
 
 
-def unreadable(
-    why: str,
-    shares: NDArray[np.float64],
-    classes: Sequence[Any],
-    n_references: int,
-    *,
-    calibrated: bool,
-    private: bool,
-    n_examples: int | None = None,
-) -> Explanation:
-    """The explanation of an example that could not be read: why, the (K,) shares of the classes, and no voters.
-
-    n_examples: how many the references vote for, if others than themselves.
-    """
-    best = int(shares.argmax())
-    n_examples = n_references if n_examples is None else n_examples
-    if private:
-        shares, n_references, n_examples = privacy.shares(shares), *map(privacy.count, (n_references, n_examples))
+def unreadable(why: str, references: ReferenceSet, *, private: bool) -> Explanation:
+    """The explanation of an example that could not be read: why, no label, and no voters."""
     return Explanation(
-        label=classes[best],
-        probability=float(shares[best]),
-        probabilities=dict(zip(classes, shares.tolist(), strict=True)),
-        neighbors=(),
-        n_references=n_references,
-        n_examples=n_examples,
-        confidence=0.0 if calibrated else None,
-        credibility=0.0 if calibrated else None,
-        typicality=0.0 if calibrated else None,
-        p_values=dict.fromkeys(classes, 0.0) if calibrated else None,
+        label=None,
+        probability=math.nan,
+        probabilities={},
+        **unread_counts(references, private=private),
         private=private,
         unreadable=why,
         _counts=(0, None),

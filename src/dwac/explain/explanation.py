@@ -15,7 +15,7 @@ from dwac.conformal import label_sets
 from dwac.drawing.neighbors import draw_explanation
 from dwac.errors import EPSILON, PrivacyError
 from dwac.explain import privacy
-from dwac.explain.base import STRANGE, VoteExplanation, p_value, set_sentences
+from dwac.explain.base import STRANGE, VoteExplanation, p_value, set_sentences, unknown_sentences, unread_sentences
 from dwac.explain.descriptions import NOTHING, summary
 from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group
@@ -37,7 +37,7 @@ class Explanation(VoteExplanation):
     distance, weight or exact vote. Its `neighbors` are one per label with votes, largest share first.
     """
 
-    label: Any
+    label: Any  # None if unreadable, as the probability is
     probability: float
     probabilities: dict[Any, float]
     confidence: float | None = None
@@ -127,7 +127,7 @@ class Explanation(VoteExplanation):
         return privacy.percent(value) if self.private else percent(value)
 
     def _headline(self) -> str:
-        return f"{self.label}, {self._share(self.probability)}"
+        return "no label" if self.unreadable else f"{self.label}, {self._share(self.probability)}"
 
     def _summary(self) -> dict[str, Any]:
         found = {"label": self.label, "probability": self.probability}
@@ -136,16 +136,13 @@ class Explanation(VoteExplanation):
 
     def sentences(self) -> list[str]:
         """The explanation in plain words, one entry per fact."""
-        probability = self._share(self.probability)
         if self.unreadable:
-            return [
-                f"This example could not be read: {self.unreadable}.",
-                f"No training example voted on it. {self.label} is shown only because it is the most common label, "
-                f"with {probability} of all votes; no label is credible.",
-            ]
-        facts = [f"Predicted {self.label} with probability {probability}.", *self._trust_sentences()]
+            return unread_sentences(self.unreadable)
+        probability = self._share(self.probability)
+        facts = [f"Predicted {self.label} with probability {probability}.", *unknown_sentences(self.unknown)]
         return [
             *facts,
+            *self._trust_sentences(),
             *self._deciding_sentences(),
             self._flip_sentence(),
             *self._agreement_sentences("give the label that all would"),

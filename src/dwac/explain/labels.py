@@ -7,7 +7,8 @@ print(explanations["sad"])
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from dwac.conformal import LabelPrediction
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain import privacy
-from dwac.explain.base import set_sentences, typicality_sentences
+from dwac.explain.base import set_sentences, typicality_sentences, unknown_sentences, unread_sentences
 from dwac.explain.explainer import check_records, explanation, neighbors, unreadable
 from dwac.explain.explanation import Explanation
 from dwac.explain.rendering import STYLE, attention, line_width, percent, shown, wrapped
@@ -42,10 +43,10 @@ class LabelExplanations(Mapping[Any, Explanation]):
     Args:
         probabilities: {label: P(label)}.
         make: gives the explanation of the label at a place.
-        private, unreadable, typicality, record, attention: as in the explanation of every label.
+        private, unreadable, typicality, record, attention, unknown: as in the explanation of every label.
         label_set: labels of which a share `epsilon` is missing on average at most, as `predict_set` gives them.
 
-    `labels` are those predicted, with at least half of the votes.
+    `labels` are those predicted, with at least half of the votes; probabilities are NaN if unreadable.
     """
 
     def __init__(
@@ -60,11 +61,12 @@ class LabelExplanations(Mapping[Any, Explanation]):
         attention: tuple[tuple[str, float], ...] | None = None,
         label_set: tuple[Any, ...] | None = None,
         epsilon: float = EPSILON,
+        unknown: str | None = None,
     ) -> None:
         self.labels: tuple[Any, ...] = tuple(label for label, p in probabilities.items() if p >= 0.5)
         self.probabilities: dict[Any, float] = dict(probabilities)
         self.private, self.unreadable, self.typicality = private, unreadable, typicality
-        self.record, self.attention = record, attention
+        self.record, self.attention, self.unknown = record, attention, unknown
         self.label_set, self.epsilon = label_set, epsilon
         self._places = {label: place for place, label in enumerate(probabilities)}
         self._made: dict[Any, Explanation] = {}
@@ -72,7 +74,8 @@ class LabelExplanations(Mapping[Any, Explanation]):
         if private:
             made = list(self.values())
             self._make, self.attention = None, made[0].attention
-            self.probabilities = {label: e.probabilities[has_it(label)] for label, e in self._made.items()}
+            if not unreadable:
+                self.probabilities = {label: e.probabilities[has_it(label)] for label, e in self._made.items()}
 
     def __getitem__(self, label: Any) -> Explanation:
         """The explanation of one label."""
@@ -92,7 +95,7 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
     def __repr__(self) -> str:
         """The labels that are predicted."""
-        said = self._named(self.labels) or "no label"
+        said = "could not be read" if self.unreadable else self._named(self.labels) or "no label"
         return f"<{type(self).__name__}: {said}, of {len(self):,} labels>"
 
     # Words
@@ -100,17 +103,14 @@ class LabelExplanations(Mapping[Any, Explanation]):
     def sentences(self) -> list[str]:
         """Which labels are predicted, and the probabilities of the others, in plain words."""
         if self.unreadable:
-            return [
-                f"This example could not be read: {self.unreadable}.",
-                f"No training example voted on it. {self._named(self.labels) or 'No label'} is shown only because at "
-                "least half of all training examples have it; no label is credible.",
-            ]
+            return unread_sentences(self.unreadable)
         others = sorted((label for label in self if label not in self.labels), key=lambda n: -self.probabilities[n])
         facts = [f"Predicted {self._named(self.labels)}." if self.labels else "Predicted no label."]
         if others:
             facts.append(f"Not predicted: {self._named(others)}.")
         return [
             *facts,
+            *unknown_sentences(self.unknown),
             *set_sentences(self.label_set, self.epsilon),
             *typicality_sentences(self.typicality, private=self.private),
         ]
@@ -154,20 +154,21 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
     # Plain values and pages
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain Python values, ready for JSON; makes the explanations of all labels."""
+    def to_dict(self, labels: Iterable[Any] | None = None) -> dict[str, Any]:
+        """Everything as plain Python values, ready for JSON; makes the explanations of all labels, or of these."""
         shown: dict[str, Any] = plain(
             {
-                "labels": self.labels,
+                "labels": None if self.unreadable else self.labels,
                 "probabilities": self.probabilities,
                 "label_set": self.label_set,
                 "epsilon": self.epsilon,
                 "typicality": self.typicality,
                 "unreadable": self.unreadable,
+                "unknown": self.unknown,
                 "private": self.private,
                 "record": self.record,
                 "attention": self.attention,
-                "explanations": {label: self[label].to_dict() for label in self},
+                "explanations": {label: self[label].to_dict() for label in (self if labels is None else labels)},
             }
         )
         return shown
@@ -283,25 +284,11 @@ def explain_labels(
     ]
 
 
-def unreadable_labels(
-    why: str, shares: Floats, names: Sequence[Any], references: ReferenceSet, *, calibrated: bool, private: bool
-) -> LabelExplanations:
-    """The explanations of an example that could not be read: why, the (L,) shares of the labels, and no voters."""
-
-    def make(label: int) -> Explanation:
-        return unreadable(
-            why,
-            np.array([shares[label], 1 - shares[label]]),
-            (has_it(names[label]), has_it_not(names[label])),
-            len(references),
-            calibrated=calibrated,
-            private=private,
-            n_examples=round(float(references.sizes.sum())),
-        )
-
-    known = 0.0 if calibrated else None
-    chances = dict(zip(names, shares.tolist(), strict=True))
-    return LabelExplanations(chances, make, private=private, unreadable=why, typicality=known)
+def unreadable_labels(why: str, names: Sequence[Any], references: ReferenceSet, *, private: bool) -> LabelExplanations:
+    """The explanations of an example that could not be read: why, no label, and no voters."""
+    chances = dict.fromkeys(names, math.nan)
+    none = partial(unreadable, why, references, private=private)
+    return LabelExplanations(chances, lambda _: none(), private=private, unreadable=why)
 
 
 def _trust(prediction: LabelPrediction, row: int, label: int, words: tuple[str, str]) -> dict[str, Any]:

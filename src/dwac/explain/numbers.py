@@ -20,7 +20,7 @@ from dwac import _checks as checks
 from dwac.drawing.neighbors import draw_numbers
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain import privacy
-from dwac.explain.base import VoteExplanation
+from dwac.explain.base import VoteExplanation, unknown_sentences, unread_counts, unread_sentences
 from dwac.explain.descriptions import NOTHING, summary
 from dwac.explain.explainer import check_records, neighbors
 from dwac.explain.numerals import Numerals, coverage, edges_of
@@ -82,7 +82,7 @@ class NumberExplanation(VoteExplanation):
     no neighbours, groups, quantiles or influence, since each of these is made of single examples' numbers.
     """
 
-    prediction: Any  # a number, or one for each name
+    prediction: Any  # a number, or one for each name; NaN if unreadable
     interval: Any = None  # (low, high), which may be infinite; None without calibration rows
     epsilon: float | None = None  # the share of intervals that may miss the true number
     guarantee: float | None = None  # the least coverage in theory, on average: 1 - ε, or less if cross-fitted
@@ -227,7 +227,7 @@ class NumberExplanation(VoteExplanation):
     # Words
 
     def _headline(self) -> str:
-        return self._predicted()
+        return "no number" if self.unreadable else self._predicted()
 
     def _summary(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -245,12 +245,9 @@ class NumberExplanation(VoteExplanation):
     def sentences(self) -> list[str]:
         """The explanation in plain words, one entry per fact."""
         if self.unreadable:
-            return [
-                f"This example could not be read: {self.unreadable}.",
-                f"No training example voted on it. {self._predicted()} is shown only because it is the {self.average} "
-                "of all training examples; any number is possible.",
-            ]
-        facts = [f"Predicted {self._predicted()}.", *self._guarantee_sentences(), *self._typicality_sentences()]
+            return unread_sentences(self.unreadable)
+        facts = [f"Predicted {self._predicted()}.", *unknown_sentences(self.unknown)]
+        facts += [*self._guarantee_sentences(), *self._typicality_sentences()]
         if not self.private:
             facts += [self._spread_sentence(), self._voters_sentence(), *self._group_sentences()]
             facts += self._influence_sentences()
@@ -259,10 +256,12 @@ class NumberExplanation(VoteExplanation):
     @property
     def headlines(self) -> tuple[str, ...]:
         """Each prediction with its interval, by name if there are several."""
+        if self.unreadable:
+            return ("could not be read",) * len(self.names)
         about, parts = "about " if self.private else "", []
         for t, (value, name) in enumerate(zip(self._each(self.prediction), self.names, strict=True)):
             text = ("" if self._single else f"{name} ") + about + self._numerals[t].text(value)
-            if self.interval is not None and self.epsilon is not None and not self.unreadable:
+            if self.interval is not None and self.epsilon is not None:
                 ends = self._numerals[t].interval(self._each(self.interval)[t])
                 text += f" ({coverage(1 - self.epsilon)} interval {ends})"
             parts.append(text)
@@ -453,22 +452,18 @@ def numerals_of(references: ReferenceSet) -> tuple[Numerals, ...]:
 
 
 def unreadable_number(
-    why: str, usual: Floats, references: ReferenceSet, *, like: dict[str, Any], single: bool, private: bool
+    why: str, references: ReferenceSet, *, names: tuple[Any, ...], average: str, single: bool, private: bool
 ) -> NumberExplanation:
-    """The explanation of an example that could not be read: why, the (T,) averages of all voters, and no voters.
-
-    like: further fields, such as epsilon and names.
-    """
-    exact = NumberExplanation(
-        prediction=float(usual[0]) if single else tuple(usual.tolist()),
-        neighbors=(),
-        n_references=len(references),
-        n_examples=round(float(references.sizes.sum())),
+    """The explanation of an example that could not be read: why, no number, and no voters."""
+    return NumberExplanation(
+        prediction=math.nan if single else (math.nan,) * len(names),
+        names=names,
+        average=average,
+        private=private,
         unreadable=why,
         _numerals=numerals_of(references),
-        **like,
+        **unread_counts(references, private=private),
     )
-    return _hidden(exact) if private else exact
 
 
 def _hidden(exact: NumberExplanation) -> NumberExplanation:

@@ -53,9 +53,17 @@ class Model:
         return path
 
 
-def load(folder: str | PathLike[str], *, device: str = "auto", expect: str | None = None) -> Model:
-    """Load the model from a folder, of this fingerprint; a model saved from Python has no column names."""
+def load(
+    folder: str | PathLike[str], *, device: str = "auto", expect: str | None = None, unknown: str | None = None
+) -> Model:
+    """Load the model from a folder, of this fingerprint; a model saved from Python has no column names.
+
+    unknown: how categories that training never had are read from now on; None: as the model was saved.
+    """
     clf, path = load_estimator(folder, device=device, expect=expect), Path(folder) / COLUMNS
+    if unknown is not None:
+        clf.set_params(unknown=unknown)
+        clf._check_settings()
     if not path.exists():
         return Model(clf)
     try:

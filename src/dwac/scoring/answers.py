@@ -35,7 +35,8 @@ def schema_of(model: Model, request: Request) -> pa.Schema:
     columns += {LABELS: _labels, NUMBERS: _numbers}.get(model.task, _classes)(clf, request)
     if request.voters:
         columns.append(("voters", _voter_type(clf, request)))
-    return pa.schema([*columns, ("unreadable", pa.string())])
+    notes = ["unknown", "unreadable"] if clf.encoder_.kind == "tabular" else ["unreadable"]
+    return pa.schema([*columns, *((name, pa.string()) for name in notes)])
 
 
 def _id_type(request: Request) -> pa.DataType:
@@ -125,10 +126,10 @@ def column(values: Any, kind: pa.DataType) -> pa.Array:
     """Values as a column of this type."""
     values = values.tolist() if isinstance(values, pd.Series) and values.dtype == object else values
     try:
-        return pa.array(values, kind)
+        return pa.array(values, kind, from_pandas=True)  # NaN: a row that could not be read
     except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several types, which are given as text
         if pa.types.is_list(kind):
-            return pa.array([_as(held, kind.value_type) for held in values], kind)
+            return pa.array([None if held is None else _as(held, kind.value_type) for held in values], kind)
         return pa.array([None if value is None or value != value else str(value) for value in values], kind)
 
 

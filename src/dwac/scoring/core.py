@@ -44,8 +44,9 @@ def score(model: str | PathLike[str] | Request, batches: Any, **options: Any) ->
             threads, rows.
 
     Columns: id; of classes label, probability, confidence, credibility, typicality, set; of numbers prediction, lower,
-    upper, typicality; of several labels those that `dwac predict` gives; voters if asked; unreadable, which says why a
-    row could not be read, and is null otherwise. `schema` gives their types.
+    upper, typicality; of several labels those that `dwac predict` gives; voters if asked; of tables unknown,
+    the values that training never had; unreadable, which says why a row could not be read. Both are null otherwise.
+    `schema` gives their types.
     """
     asked = request(model, **options)
     loaded = model_of(asked)

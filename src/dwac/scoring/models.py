@@ -20,7 +20,7 @@ _FILES = (MANIFEST, COLUMNS)
 _State = tuple[tuple[int, int, int] | None, ...]
 
 _lock = threading.Lock()
-_models: OrderedDict[tuple[str, str], tuple[_State, Model]] = OrderedDict()
+_models: OrderedDict[tuple[str, str, str | None], tuple[_State, Model]] = OrderedDict()
 
 
 def model_of(request: Request) -> Model:
@@ -33,11 +33,11 @@ def model_of(request: Request) -> Model:
             f"there is no model in {request.model!r} ({MANIFEST} is missing); write one with dwac train or clf.save, "
             "in a folder that every worker sees under this path"
         )
-    key, state = (folder, request.device), _state(folder)
+    key, state = (folder, request.device, request.unknown), _state(folder)
     with _lock:  # whoever comes second waits for the first to load, instead of loading too
         known = _models.get(key)
         if known is None or known[0] != state:
-            known = state, load(folder, device=request.device)
+            known = state, load(folder, device=request.device, unknown=request.unknown)
         _models[key] = known
         _models.move_to_end(key)
         while len(_models) > _MOST:

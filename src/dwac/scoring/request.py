@@ -30,6 +30,8 @@ class Request:
         id_type: the type of ids from a column, "string" or "int64". It is fixed before the first row is seen.
         text: the column with the text, or with the encoded image files, to predict from; found if it is the only one.
         private: round numbers as private models do; None: as the model was saved.
+        unknown: how categories that training never had are read: "atypical", "missing" or "refuse"; None: as the model
+            was saved.
         device: "auto", "cpu", "cuda", "cuda:1", …
         threads: of computation per process; None leaves them as they are.
         rows: how many rows are answered at once: larger batches are cut, smaller ones joined.
@@ -48,6 +50,7 @@ class Request:
     id_type: str = "string"
     text: str | None = None
     private: bool | None = None
+    unknown: str | None = None
     device: str = "auto"
     threads: int | None = None
     rows: int = ROWS

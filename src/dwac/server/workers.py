@@ -36,6 +36,7 @@ class Plan:
 
     model: str
     device: str = "auto"
+    unknown: str | None = None
     threads: int = 1
     expect: str | None = None
     token: str | None = field(default=None, repr=False)
@@ -58,6 +59,8 @@ class Plan:
 
         torch.set_num_threads(self.threads)
         model: Any = load(self.model, device=self.device, expect=self.expect)
+        if self.unknown is not None:
+            model.set_params(unknown=self.unknown)
         private = bool(model.private_) if self.private is None else self.private
         watch = Watch(
             model,

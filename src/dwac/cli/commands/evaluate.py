@@ -19,6 +19,7 @@ from dwac.cli.options import (
     StrictOption,
     TargetOption,
     TextOption,
+    UnknownOption,
     UnlabelledOption,
 )
 from dwac.errors import EPSILON
@@ -30,6 +31,7 @@ def evaluate(
     target: TargetOption = None,
     epsilon: EpsilonOption = EPSILON,
     text: TextOption = None,
+    unknown: UnknownOption = None,
     device: DeviceOption = "auto",
     expect: ExpectOption = None,
     form: FormatOption = None,

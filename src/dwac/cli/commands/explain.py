@@ -23,6 +23,7 @@ from dwac.cli.options import (
     SheetOption,
     StrictOption,
     TextOption,
+    UnknownOption,
 )
 from dwac.errors import EPSILON
 
@@ -45,6 +46,7 @@ def explain(
     ids: Annotated[
         str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
     ] = None,
+    unknown: UnknownOption = None,
     device: DeviceOption = "auto",
     expect: ExpectOption = None,
     form: FormatOption = None,

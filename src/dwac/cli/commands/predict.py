@@ -27,6 +27,7 @@ from dwac.cli.options import (
     SheetOption,
     StrictOption,
     TextOption,
+    UnknownOption,
 )
 from dwac.errors import EPSILON
 
@@ -44,6 +45,7 @@ def predict(
     private: PrivateOption = False,
     text: TextOption = None,
     ids: IdOption = None,
+    unknown: UnknownOption = None,
     device: DeviceOption = "auto",
     expect: ExpectOption = None,
     form: FormatOption = None,
@@ -68,8 +70,9 @@ def predict(
 
     Output is a table on a terminal and CSV in a pipe. Columns may be in any order; extra columns are ignored.
     A typicality near 0 means a row unlike anything in training: do not rely on its prediction.
-    A row that cannot be read is predicted as the average row, with typicality 0 and no prediction set; the column
-    "unreadable" gives the reason, and the exit code is then 3.
+    A category that training never had is read as missing and named in the column "unknown"; see --unknown.
+    A row that cannot be read gets no answer: its cells are empty but for the column "unreadable", which gives the
+    reason, and the exit code is then 3.
 
     Examples:
 

@@ -22,6 +22,7 @@ from dwac.cli.options import (
     SeparatorOption,
     StrictOption,
     TextOption,
+    UnknownOption,
 )
 from dwac.errors import EPSILON
 
@@ -70,6 +71,7 @@ def score(
     address: Annotated[
         str | None, typer.Option(metavar="URL", help="Of a Ray, Dask or Spark cluster that already runs.")
     ] = None,
+    unknown: UnknownOption = None,
     device: DeviceOption = "auto",
     expect: ExpectOption = None,
     strict: StrictOption = False,

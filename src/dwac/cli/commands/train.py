@@ -21,6 +21,7 @@ from dwac.cli.options import (
     SheetOption,
     TargetOption,
     TextOption,
+    UnknownOption,
     UnlabelledOption,
 )
 from dwac.errors import EPSILON, InputError
@@ -161,6 +162,7 @@ def train(
     encoder: Annotated[
         str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, image:FOLDER, huggingface:FOLDER.")
     ] = "auto",
+    unknown: UnknownOption = None,
     seed: Annotated[int, typer.Option("--seed", "--random-state", min=0, max=2**32 - 1, help="Random seed.")] = 0,
     private: Annotated[
         bool, typer.Option("--private", help="Store no training examples; the model then gives rounded answers only.")

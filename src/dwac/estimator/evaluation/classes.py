@@ -27,7 +27,7 @@ from dwac.estimator.evaluation.common import (
     share,
 )
 from dwac.estimator.preparation import encode_known
-from dwac.estimator.readable import Reasons
+from dwac.estimator.readable import Reasons, emptied, masked, unmasked, without
 from dwac.estimator.targets import ORDERED
 from dwac.explain import privacy
 
@@ -41,10 +41,11 @@ class Predictions(Answers):
     log_class_weights: Floats  # (n, K)
     classes: NDArray[Any]  # (K,)
     conformal: ConformalPrediction | None  # None for a model without calibration rows
-    reasons: Reasons | None = None  # (n,): None, or why a row could not be read; it then has the classes' shares
+    reasons: Reasons | None = None  # (n,): None, or why a row could not be read; its votes are then NaN
     private: bool = False  # whether everything except the votes is rounded as in `dwac.explain.privacy`
 
     ordered: bool = False  # whether the classes have an order
+    unknown: Reasons | None = None  # (n,): the values of a row that training never had, if it has any
 
     def __len__(self) -> int:
         return len(self.log_class_weights)
@@ -58,17 +59,19 @@ class Predictions(Answers):
         """The predictions for some rows: a slice, row numbers or a mask."""
         trust = None if self.conformal is None else self.conformal.part(rows)
         reasons = None if self.reasons is None else self.reasons[rows]
-        return replace(self, log_class_weights=self.log_class_weights[rows], conformal=trust, reasons=reasons)
+        unknown = None if self.unknown is None else self.unknown[rows]
+        votes = self.log_class_weights[rows]
+        return replace(self, log_class_weights=votes, conformal=trust, reasons=reasons, unknown=unknown)
 
     @property
     def codes(self) -> NDArray[np.int64]:
-        """(n,): the positions of the predicted labels among the classes."""
-        return np.asarray(self.log_class_weights.argmax(axis=1))
+        """(n,): the positions of the predicted labels among the classes; -1 for rows that could not be read."""
+        return np.where(self.readable, self.log_class_weights.argmax(axis=1), -1)
 
     @property
     def labels(self) -> NDArray[Any]:
-        """(n,): the predicted labels."""
-        return np.asarray(self.classes[self.codes])
+        """(n,): the predicted labels; None for rows that could not be read."""
+        return without(np.asarray(self.classes[self.codes]), self.readable)
 
     @property
     def log_probabilities(self) -> Floats:
@@ -76,28 +79,28 @@ class Predictions(Answers):
         if self.private:
             rounded = np.maximum(self.probabilities, 0.5 / privacy.STEPS)
             return np.asarray(np.log(rounded / rounded.sum(axis=1, keepdims=True)))
-        votes = self.log_class_weights
-        return np.asarray(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True))
+        votes = unmasked(self.log_class_weights)
+        return masked(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True), self.readable)
 
     @property
     def probabilities(self) -> Floats:
-        """(n, K): P(y=k given x)."""
-        exact = -nonconformity(self.log_class_weights, "probability")
-        return privacy.shares(exact) if self.private else exact
+        """(n, K): P(y=k given x); NaN for rows that could not be read."""
+        exact = -nonconformity(unmasked(self.log_class_weights), "probability")
+        return masked(privacy.shares(exact) if self.private else exact, self.readable)
 
     def frame(self, epsilon: float = EPSILON) -> pd.DataFrame:
         """One row per example: label, probability, confidence, credibility, typicality, and the prediction set at ε.
 
-        `unreadable` gives the reason if a row could not be read: its label is then the most common one, its
-        credibility and typicality 0 and its prediction set empty.
+        `unreadable` gives the reason if a row could not be read: everything else is then None or NaN.
         """
-        found: dict[str, Any] = {"label": self.labels.tolist(), "probability": self.probabilities.max(axis=1)}
+        found: dict[str, Any] = {"label": self._shown(self.labels), "probability": self.probabilities.max(axis=1)}
         if self.conformal is not None:
             found |= {"confidence": self.conformal.confidence, "credibility": self.conformal.credibility}
             if self.conformal.typicality is not None:
                 found["typicality"] = self.conformal.typicality
-            found["set"] = [self.classes[held].tolist() for held in self.conformal.label_sets(epsilon)]
-        return pd.DataFrame(found | {"unreadable": self._why()})
+            sets = [self.classes[held].tolist() for held in self.conformal.label_sets(epsilon)]
+            found["set"] = emptied(sets, self.readable)
+        return pd.DataFrame(found | self._notes())
 
     def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Evaluation:
         """Compare with true labels y (n,). Rows that could not be read are only counted.
@@ -114,7 +117,8 @@ class Predictions(Answers):
 
 def predict_classes(clf: DWACClassifier, X: Any, *, private: bool) -> Predictions:
     """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    return predictions_of(clf, *clf.evidence(X), private=private)
+    unknown, evidence = clf._observed(X, private=private)
+    return replace(predictions_of(clf, *evidence, private=private), unknown=unknown)
 
 
 def predictions_of(

@@ -65,6 +65,7 @@ class Answers(ABC):
     """One pass over n examples, and everything that follows from it."""
 
     reasons: Reasons | None  # (n,): None, or why a row could not be read
+    unknown: Reasons | None  # (n,): None, or the values of a row that training never had; None if there are no columns
     private: bool  # whether numbers are rounded as in `dwac.explain.privacy`
 
     @abstractmethod
@@ -93,9 +94,14 @@ class Answers(ABC):
         """(n,): which rows could be read."""
         return np.ones(len(self), dtype=bool) if self.reasons is None else readable(self.reasons)
 
-    def _why(self) -> pd.Series[Any]:
-        """(n,): the column `unreadable` of a frame."""
-        return pd.Series([None] * len(self) if self.reasons is None else self.reasons, dtype="str")
+    def _shown(self, values: NDArray[Any]) -> pd.Series[Any]:
+        """(n,): a column of labels; with gaps, if there are any, whole numbers stay whole."""
+        return pd.Series(values.tolist(), dtype=None if self.readable.all() else object)
+
+    def _notes(self) -> dict[str, pd.Series[Any]]:
+        """The last columns of a frame, (n,) each: `unknown`, of a table, and `unreadable`."""
+        found = {"unreadable": pd.Series([None] * len(self) if self.reasons is None else self.reasons, dtype="str")}
+        return found if self.unknown is None else {"unknown": pd.Series(self.unknown, dtype="str"), **found}
 
     def _require_readable(self) -> Bools:
         """Which rows can be evaluated; an error if none can."""

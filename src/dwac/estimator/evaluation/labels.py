@@ -14,8 +14,7 @@ from dwac.conformal import LabelPrediction, MissControl
 from dwac.errors import EPSILON
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.common import GAP, TYPICALITY, Answers, Bools, Evaluated, Fact, Floats, mean, share
-from dwac.estimator.readable import Reasons
-from dwac.estimator.several import probabilities_of
+from dwac.estimator.readable import Reasons, emptied, unmasked
 from dwac.estimator.targets import read_labels
 from dwac.explain import privacy
 
@@ -33,6 +32,7 @@ class LabelPredictions(Answers):
     reasons: Reasons | None = None
     private: bool = False
     listed: bool = True  # whether the model was given lists of labels, rather than a table
+    unknown: Reasons | None = None  # (n,): the values of a row that training never had, if it has any
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -46,11 +46,12 @@ class LabelPredictions(Answers):
         """The predictions for some rows: a slice, row numbers or a mask."""
         trust = None if self.conformal is None else self.conformal.part(rows)
         reasons = None if self.reasons is None else self.reasons[rows]
-        return replace(self, probabilities=self.probabilities[rows], conformal=trust, reasons=reasons)
+        unknown = None if self.unknown is None else self.unknown[rows]
+        return replace(self, probabilities=self.probabilities[rows], conformal=trust, reasons=reasons, unknown=unknown)
 
     @property
     def has(self) -> Bools:
-        """(n, L): which labels are predicted: those with at least half of the votes."""
+        """(n, L): which labels are predicted: those with at least half of the votes; none of an unreadable row."""
         return np.asarray(self.probabilities >= 0.5)
 
     def decisions(self, epsilon: float) -> NDArray[np.int8] | None:
@@ -61,14 +62,15 @@ class LabelPredictions(Answers):
         """(n, L): sets that miss at most a share ε of a row's labels on average; empty for unreadable rows."""
         if self.misses is None:
             return None
-        up = np.minimum(self.probabilities + 0.5 / privacy.STEPS, 1) if self.private else self.probabilities
+        p = unmasked(self.probabilities)
+        up = np.minimum(p + 0.5 / privacy.STEPS, 1) if self.private else p
         return np.asarray(self.misses.sets(up, epsilon) & self.readable[:, None])  # up: rounding adds labels only
 
     def frame(self, epsilon: float = EPSILON) -> pd.DataFrame:
         """One row per example: its labels, the set that misses few, typicality, and two columns for each label.
 
         These are its probability and the decision on it at ε: yes, no or undecided. `unreadable` gives the reason if a
-        row could not be read: nothing is then decided, and its set is empty.
+        row could not be read: everything else is then None or NaN.
         """
         found: dict[str, Any] = {"labels": self._listed(self.has)}
         if self.typicality is not None:
@@ -79,11 +81,11 @@ class LabelPredictions(Answers):
         for place, name in enumerate(self.names.tolist()):
             found[f"probability_{name}"] = self.probabilities[:, place]
             if decided is not None:
-                found[f"decision_{name}"] = [DECISIONS[int(told)] for told in decided[:, place]]
-        return pd.DataFrame(found | {"unreadable": self._why()})
+                found[f"decision_{name}"] = emptied([DECISIONS[int(told)] for told in decided[:, place]], self.readable)
+        return pd.DataFrame(found | self._notes())
 
-    def _listed(self, has: Bools) -> list[list[Any]]:
-        return [self.names[row].tolist() for row in has]
+    def _listed(self, has: Bools) -> list[list[Any] | None]:
+        return emptied([self.names[row].tolist() for row in has], self.readable)
 
     def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> LabelEvaluation:
         """Compare with the labels that rows have: a table (n, L) of 0 and 1, or n lists of labels.
@@ -98,7 +100,8 @@ class LabelPredictions(Answers):
 
 def predict_labels(clf: DWACClassifier, X: Any, *, private: bool) -> LabelPredictions:
     """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    return label_predictions_of(clf, *clf.evidence(X), private=private)
+    unknown, evidence = clf._observed(X, private=private)
+    return replace(label_predictions_of(clf, *evidence, private=private), unknown=unknown)
 
 
 def label_predictions_of(
@@ -111,7 +114,7 @@ def label_predictions_of(
     private: bool,
 ) -> LabelPredictions:
     """The same from existing evidence: votes (n, K) for label sets, novelty, and votes by fold."""
-    p = probabilities_of(clf.model_, votes, clf.target_)
+    p = clf._probabilities(votes)
     p = np.round(p * privacy.STEPS) / privacy.STEPS if private else p  # as explanations show them
     listed = clf.target_.listed
     if len(clf.calibration_y_) == 0:

@@ -41,10 +41,11 @@ class NumberPredictions(Answers):
 
     reg: DWACRegressor
     h: torch.Tensor  # (r, d), of the rows that can be read
-    values: Floats  # (n, T): what is predicted
+    values: Floats  # (n, T): what is predicted; NaN where a row could not be read
     novel: Floats | None  # (n,): typicality
     reasons: Reasons | None = None
     private: bool = False
+    unknown: Reasons | None = None  # (n,): the values of a row that training never had, if it has any
 
     def __len__(self) -> int:
         return len(self.values)
@@ -75,6 +76,7 @@ class NumberPredictions(Answers):
             values=self.values[rows],
             novel=None if self.novel is None else self.novel[rows],
             reasons=None if self.reasons is None else self.reasons[rows],
+            unknown=None if self.unknown is None else self.unknown[rows],
         )
 
     @property
@@ -89,10 +91,10 @@ class NumberPredictions(Answers):
         return self._rounded(self.distribution.quantiles(levels))
 
     def intervals(self, epsilon: float) -> Floats | None:
-        """(n, T, 2): intervals at ε, infinite for rows that could not be read; None without calibration."""
+        """(n, T, 2): intervals at ε, NaN for rows that could not be read; None without calibration."""
         if self.n_calibration == 0:
             return None
-        found = np.tile([-np.inf, np.inf], (len(self), self.values.shape[1], 1))
+        found = np.full((len(self), self.values.shape[1], 2), np.nan)
         found[self.readable] = self.reg.intervals_of(self.h, epsilon)
         if not self.private:
             return found
@@ -128,7 +130,7 @@ class NumberPredictions(Answers):
         """One row per example: prediction, lower and upper end of its interval at ε, typicality, quantiles if asked.
 
         Of several numbers each has such columns, with its name behind: prediction_price, lower_price, … `unreadable`
-        gives the reason if a row could not be read: it is then predicted as the average of all, without an interval.
+        gives the reason if a row could not be read: everything else is then NaN.
         """
         ends, values = self.intervals(epsilon), self.shown
         asked = self.quantiles(quantiles) if len(quantiles) else None
@@ -143,7 +145,7 @@ class NumberPredictions(Answers):
                 found[f"quantile_{level:g}{behind}"] = asked[:, t, place]
         if self.typicality is not None:
             found["typicality"] = self.typicality
-        return pd.DataFrame(found | {"unreadable": self._why()})
+        return pd.DataFrame(found | self._notes())
 
     def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> NumberEvaluation:
         """Compare with true numbers y, (n,) or (n, T). strict has no effect: no number is unknown."""
@@ -157,19 +159,20 @@ class NumberPredictions(Answers):
 
 def predict_numbers(reg: DWACRegressor, X: Any, *, private: bool) -> NumberPredictions:
     """The regressor's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    rows, h = reg._heard(X)
+    rows, h = reg._heard(X, private=private)
     votes = isinstance(reg.model_, WeightedAverage)  # head may have been set since, for the next fit
     novelty = reg._novelty_of(h, rows.inputs) if votes and len(reg.calibration_y_) and rows.inputs else None
-    return number_predictions_of(reg, rows.reasons, h, novelty, private=private)
+    found = number_predictions_of(reg, rows.reasons, h, novelty, private=private)
+    return replace(found, unknown=reg._notes_of(rows))
 
 
 def number_predictions_of(
     reg: DWACRegressor, reasons: Reasons, h: torch.Tensor, novelty: Floats | None, *, private: bool
 ) -> NumberPredictions:
     """The same from the embeddings (r, d) and the novelty (r,), or by fold (r, F), of the rows that can be read."""
-    values, here = np.tile(reg._usual(), (len(reasons), 1)), readable(reasons)
+    values, here = np.full((len(reasons), reg.target_.table.shape[1]), np.nan), readable(reasons)
     votes = isinstance(reg.model_, WeightedAverage)
-    novel = np.zeros(len(reasons)) if votes and len(reg.calibration_y_) else None
+    novel = np.full(len(reasons), np.nan) if votes and len(reg.calibration_y_) else None
     if here.any():
         values[here] = reg._averages(h)
         if novel is not None and novelty is not None:

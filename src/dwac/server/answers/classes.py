@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from dwac.conformal import label_sets, smallest_calibration
 from dwac.errors import CalibrationError
 from dwac.estimator.evaluation import Predictions
-from dwac.server.answers.common import Answers, Votes, Why, names_of, reasons_of
+from dwac.server.answers.common import Answers, Votes, Why, names_of
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.classes import SCHEMAS
 
@@ -41,7 +41,7 @@ class ClassAnswers(Answers):
             {"label": labels[code], "probability": row[code], "probabilities": self._by_class(row), **trust}
             for code, row, trust in zip(*columns, strict=True)
         ]
-        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "predictions": rows}
+        return self._answered("predictions", rows, predicted, ask.epsilon)
 
     def sets(self, predicted: Predictions, ask: Any) -> dict[str, Any]:
         """Prediction set and p-values of each row."""
@@ -51,20 +51,19 @@ class ClassAnswers(Answers):
             )
         columns = (self._trust(predicted, ask.epsilon), predicted.conformal.p_values.tolist())
         rows = [{**trust, "p_values": self._by_class(p)} for trust, p in zip(*columns, strict=True)]
-        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "sets": rows}
+        return self._answered("sets", rows, predicted, ask.epsilon)
 
     def _by_class(self, row: list[float]) -> dict[str, float]:
         return dict(zip(self._names[1], row, strict=True))
 
     def _trust(self, predicted: Predictions, epsilon: float) -> list[dict[str, Any]]:
-        names, trust = ("unreadable", "confidence", "credibility", "typicality", "label_set"), predicted.conformal
-        reasons = reasons_of(predicted, len(predicted.codes))
+        names, trust = ("confidence", "credibility", "typicality", "label_set"), predicted.conformal
         if trust is None:
-            return [{**dict.fromkeys(names), "unreadable": why} for why in reasons]
+            return [dict.fromkeys(names) for _ in predicted.codes]
         held = label_sets(trust.p_values, epsilon, ordered=trust.ordered).tolist()
         sets = [[label for label, there in zip(self._names[0], row, strict=True) if there] for row in held]
-        typicality = [None] * len(reasons) if trust.typicality is None else trust.typicality.tolist()
-        columns = (reasons, trust.confidence.tolist(), trust.credibility.tolist(), typicality, sets)
+        typicality = [None] * len(sets) if trust.typicality is None else trust.typicality.tolist()
+        columns = (trust.confidence.tolist(), trust.credibility.tolist(), typicality, sets)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _note(self, epsilon: float) -> str | None:

@@ -34,6 +34,10 @@ class Predicted(Protocol):
     def reasons(self) -> Reasons | None:
         """(n,): None, or why a row could not be read; None if all could."""
 
+    @property
+    def unknown(self) -> Reasons | None:
+        """(n,): None, or the values of a row that training never had."""
+
     def part(self, rows: Any) -> Self:
         """The predictions for some of the rows."""
 
@@ -95,7 +99,7 @@ class Answers(ABC):
 
     def _watched(self, X: Any, asked: Votes) -> Any:
         """What `dwac.estimator.evaluation.predict` says of X; the monitor is told, too."""
-        observed = observe(self.model, X)
+        observed = observe(self.model, X, private=self.private)
         predicted = predictions_from(self.model, observed, private=self.private)
         if asked.watched and self.watch is not None:
             self.watch.observe(observed, predicted)
@@ -128,6 +132,17 @@ class Answers(ABC):
     @abstractmethod
     def predictions(self, predicted: Any, ask: Any) -> dict[str, Any]:
         """The answer to /predict."""
+
+    def _answered(self, name: str, found: list[dict[str, Any]], predicted: Predicted, epsilon: float) -> dict[str, Any]:
+        """Answers for rows; all of one that could not be read is null but the reason."""
+        reasons = [None] * len(found) if predicted.reasons is None else predicted.reasons.tolist()
+        unknown = [None] * len(found) if predicted.unknown is None else predicted.unknown.tolist()
+        rows = [
+            {**(row if why is None else dict.fromkeys(row)), "unreadable": why, "unknown": new}
+            for row, why, new in zip(found, reasons, unknown, strict=True)
+        ]
+        unread = [why is not None for why in reasons]
+        return {"epsilon": epsilon, "note": self.note(epsilon), "n_unreadable": sum(unread), name: rows}
 
     def sets(self, predicted: Any, ask: Any) -> dict[str, Any]:
         """The answer to /sets, where there are sets."""
@@ -179,11 +194,6 @@ def silent() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         yield
-
-
-def reasons_of(predicted: Predicted, n: int) -> list[str | None]:
-    """Why each of n rows could not be read, None if it could."""
-    return [None] * n if predicted.reasons is None else predicted.reasons.tolist()
 
 
 def names_of(values: Sequence[Any]) -> tuple[list[Any], list[str]]:

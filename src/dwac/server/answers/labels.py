@@ -12,7 +12,7 @@ from dwac.drawing.records import plain
 from dwac.errors import CalibrationError
 from dwac.estimator.evaluation import LabelPredictions
 from dwac.estimator.evaluation.labels import DECISIONS
-from dwac.server.answers.common import Answers, Votes, Why, names_of, reasons_of, silent
+from dwac.server.answers.common import Answers, Votes, Why, names_of, silent
 from dwac.server.refusals import RefusalError
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.labels import SCHEMAS
@@ -48,19 +48,7 @@ class LabelAnswers(Answers):
         """As `LabelExplanations.to_dict`, of the labels asked for alone: each costs a vote of its own."""
         likeliest = max(each.probabilities, key=each.probabilities.__getitem__)
         labels = asked.settings or each.labels or (likeliest,)
-        names = (
-            "labels",
-            "probabilities",
-            "label_set",
-            "epsilon",
-            "typicality",
-            "unreadable",
-            "private",
-            "record",
-            "attention",
-        )
-        explained = {label: each[label].to_dict() for label in labels}  # type: ignore[union-attr]
-        found: dict[str, Any] = plain({name: getattr(each, name) for name in names} | {"explanations": explained})
+        found: dict[str, Any] = each.to_dict(labels)
         return found
 
     @cached_property
@@ -77,7 +65,7 @@ class LabelAnswers(Answers):
             {"labels": self._held([p >= 0.5 for p in row]), "probabilities": self._by_label(row), **trust}
             for row, trust in zip(*columns, strict=True)
         ]
-        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "predictions": rows}
+        return self._answered("predictions", rows, predicted, ask.epsilon)
 
     def sets(self, predicted: LabelPredictions, ask: Any) -> dict[str, Any]:
         """Decisions, p-values and set of each row."""
@@ -89,7 +77,7 @@ class LabelAnswers(Answers):
             {**row, "p_yes": self._by_label(yes), "p_no": self._by_label(no)}
             for row, yes, no in zip(*columns, strict=True)
         ]
-        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "sets": rows}
+        return self._answered("sets", rows, predicted, ask.epsilon)
 
     def _held(self, row: list[bool]) -> list[Any]:
         return [label for label, there in zip(self._names[0], row, strict=True) if there]
@@ -98,23 +86,21 @@ class LabelAnswers(Answers):
         return dict(zip(self._names[1], row, strict=True))
 
     def _trust(self, predicted: LabelPredictions, epsilon: float) -> list[dict[str, Any]]:
-        reasons, trust = reasons_of(predicted, len(predicted)), predicted.conformal
+        trust = predicted.conformal
         if trust is None:
-            nothing = dict.fromkeys(("typicality", "decisions", "label_set"))
-            return [{**nothing, "unreadable": why} for why in reasons]
+            return [dict.fromkeys(("typicality", "decisions", "label_set")) for _ in range(len(predicted))]
         with silent():
             decided, sets = (
                 np.asarray(found).tolist() for found in (predicted.decisions(epsilon), predicted.sets(epsilon))
             )
-        typicality = [None] * len(reasons) if trust.typicality is None else trust.typicality.tolist()
+        typicality = [None] * len(sets) if trust.typicality is None else trust.typicality.tolist()
         return [
             {
-                "unreadable": why,
                 "typicality": typical,
                 "decisions": self._by_label([DECISIONS[code] for code in row]),
                 "label_set": self._held(held),
             }
-            for why, typical, row, held in zip(reasons, typicality, decided, sets, strict=True)
+            for typical, row, held in zip(typicality, decided, sets, strict=True)
         ]
 
     def _note(self, epsilon: float) -> str | None:

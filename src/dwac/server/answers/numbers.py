@@ -13,7 +13,7 @@ from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
 from dwac.estimator.evaluation import NumberPredictions
 from dwac.estimator.readable import Reasons
-from dwac.server.answers.common import Answers, Votes, Why, reasons_of
+from dwac.server.answers.common import Answers, Votes, Why
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.numbers import SCHEMAS, SEVERAL
 
@@ -29,6 +29,7 @@ class NumberVotes:
     quantiles: Floats  # (n, T, Q)
     typicality: Floats | None  # (n,)
     reasons: Reasons | None
+    unknown: Reasons | None
 
     def part(self, rows: Any) -> Self:
         """The same for some rows."""
@@ -39,6 +40,7 @@ class NumberVotes:
             quantiles=self.quantiles[rows],
             typicality=None if self.typicality is None else self.typicality[rows],
             reasons=None if self.reasons is None else self.reasons[rows],
+            unknown=None if self.unknown is None else self.unknown[rows],
         )
 
 
@@ -71,10 +73,10 @@ class NumberAnswers(Answers):
         n = len(predicted.prediction)
         typicality = [None] * n if predicted.typicality is None else predicted.typicality.tolist()
         rows = [
-            {**self._numbers(predicted, row, ask.quantiles), "unreadable": why, "typicality": typical}
-            for row, why, typical in zip(range(n), reasons_of(predicted, n), typicality, strict=True)
+            {**self._numbers(predicted, row, ask.quantiles), "typicality": typical}
+            for row, typical in zip(range(n), typicality, strict=True)
         ]
-        return {"epsilon": ask.epsilon, "note": self.note(ask.epsilon), "predictions": rows}
+        return self._answered("predictions", rows, predicted, ask.epsilon)
 
     def _numbers(self, predicted: NumberVotes, row: int, levels: list[float]) -> dict[str, Any]:
         each = [_estimate(predicted, row, t, levels) for t in range(predicted.prediction.shape[1])]
@@ -108,4 +110,4 @@ def number_votes(found: NumberPredictions, epsilon: float, levels: tuple[float, 
     """All that is asked of the votes, counted now; rounded if the predictions are private."""
     intervals = found.intervals(epsilon)
     quantiles = found.quantiles(levels) if levels else np.empty((*found.values.shape, 0))
-    return NumberVotes(found.shown, intervals, quantiles, found.typicality, found.reasons)
+    return NumberVotes(found.shown, intervals, quantiles, found.typicality, found.reasons, found.unknown)

@@ -29,14 +29,11 @@ class Ask(Asked):
 
 
 class Prediction(Trusted):
-    """The label of a row, and how far to trust it. What needs calibration rows is null without them.
-
-    A row that cannot be read gets the most common label, the class frequencies as probabilities, and typicality 0.
-    """
+    """The label of a row, and how far to trust it. What needs calibration rows is null without them."""
 
     label: Any
-    probability: Share
-    probabilities: dict[str, float] = Field(description="Per class.")
+    probability: Share | None
+    probabilities: dict[str, float] | None = Field(description="Per class.")
     confidence: Share | None = Field(
         description="1 - the second largest p-value: how firmly other labels are rejected."
     )
@@ -53,12 +50,12 @@ class Predictions(Answered):
 
 
 class LabelSet(Trusted):
-    """The prediction set of a row: the labels that cannot be rejected at ε; empty if the row could not be read."""
+    """The prediction set of a row: the labels that cannot be rejected at ε."""
 
-    label_set: list[Any]
-    p_values: dict[str, float] = Field(description="Per class.")
-    confidence: Share
-    credibility: Share
+    label_set: list[Any] | None
+    p_values: dict[str, float] | None = Field(description="Per class.")
+    confidence: Share | None
+    credibility: Share | None
 
 
 class Sets(Answered):
@@ -85,7 +82,7 @@ class Why(Trusted):
     """An explanation, the same as `Explanation.to_dict()` in Python. An unreadable row has no votes."""
 
     label: Any
-    probability: float
+    probability: float | None
     probabilities: dict[str, float]
     confidence: float | None
     credibility: float | None

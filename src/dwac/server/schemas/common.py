@@ -60,7 +60,12 @@ class VoterGroup(BaseModel):
 class Trusted(BaseModel):
     """How far an answer about one row can be trusted at all."""
 
-    unreadable: str | None = Field(description="Why the row could not be read; null if it could.")
+    unreadable: str | None = Field(
+        description="Why the row could not be read: all else in its answer is then null or empty. Null if it could."
+    )
+    unknown: str | None = Field(
+        description="Values of the row that training never had, such as job=pilot; they count as missing. Null if none."
+    )
     typicality: Share | None = Field(
         description="Share of calibration rows at least as unlike the training rows: near 0 for rows unlike anything "
         "seen. Null for a model without calibration rows or votes."
@@ -72,6 +77,7 @@ class Answered(BaseModel):
 
     epsilon: float
     note: str | None = Field(description="What the calibration rows do not allow at this ε, if anything.")
+    n_unreadable: int = Field(description="How many of the rows could not be read; they have no answer.")
 
 
 class Agreement(BaseModel):

@@ -15,7 +15,7 @@ _DECISIONS = (
     "Per label. Of the rows that have a label at most a share ε gets a no, and of those that do not at most a share ε "
     "gets a yes."
 )
-_SET = "Labels probable enough that on average at most a share ε of a row's labels is missing; empty if unreadable."
+_SET = "Labels probable enough that on average at most a share ε of a row's labels is missing."
 
 
 class AskLabels(Asked):
@@ -37,13 +37,10 @@ class AskWhyLabels(AskWhy):
 
 
 class LabelsPrediction(Trusted):
-    """The labels of a row, and how far to trust them. What needs calibration rows is null without them.
+    """The labels of a row, and how far to trust them. What needs calibration rows is null without them."""
 
-    A row that cannot be read gets the frequencies of the labels as probabilities, no decision, and typicality 0.
-    """
-
-    labels: list[Any] = Field(description="Those with a probability of at least one half.")
-    probabilities: dict[str, Share] = Field(description="Per label; they need not sum to 1.")
+    labels: list[Any] | None = Field(description="Those with a probability of at least one half.")
+    probabilities: dict[str, Share] | None = Field(description="Per label; they need not sum to 1.")
     decisions: dict[str, Decision] | None = Field(description=_DECISIONS)
     label_set: list[Any] | None = Field(description=_SET)
 
@@ -57,10 +54,10 @@ class LabelsPredictions(Answered):
 class Decisions(Trusted):
     """The decisions on the labels of a row, their p-values, and the set that misses few labels."""
 
-    decisions: dict[str, Decision] = Field(description=_DECISIONS)
-    label_set: list[Any] = Field(description=_SET)
-    p_yes: dict[str, Share] = Field(description="Per label: the p-value of having it.")
-    p_no: dict[str, Share] = Field(description="Per label: the p-value of not having it.")
+    decisions: dict[str, Decision] | None = Field(description=_DECISIONS)
+    label_set: list[Any] | None = Field(description=_SET)
+    p_yes: dict[str, Share] | None = Field(description="Per label: the p-value of having it.")
+    p_no: dict[str, Share] | None = Field(description="Per label: the p-value of not having it.")
 
 
 class LabelsSets(Answered):
@@ -72,8 +69,8 @@ class LabelsSets(Answered):
 class WhyLabels(Trusted):
     """Explanations by label: the one of the label "sad" chooses between "sad" and "not sad"."""
 
-    labels: list[Any] = Field(description="Those that the row is predicted to have.")
-    probabilities: dict[str, Share] = Field(description="Per label.")
+    labels: list[Any] | None = Field(description="Those that the row is predicted to have.")
+    probabilities: dict[str, Share | None] = Field(description="Per label.")
     label_set: list[Any] | None = Field(description=_SET)
     epsilon: float
     private: bool

@@ -46,16 +46,15 @@ class Interval(BaseModel):
 class Estimate(BaseModel):
     """A number, and how uncertain it is."""
 
-    prediction: float
+    prediction: float | None
     interval: Interval | None = Field(description="Null for a model without calibration rows.")
-    quantiles: dict[str, float] = Field(description="Of the votes, by the levels asked for; they have no guarantee.")
+    quantiles: dict[str, float] | None = Field(
+        description="Of the votes, by the levels asked for; they have no guarantee."
+    )
 
 
 class NumberPrediction(Trusted, Estimate):
-    """The number of a row, and how far to trust it.
-
-    A row that cannot be read gets the average of all voters, an unbounded interval, and typicality 0.
-    """
+    """The number of a row, and how far to trust it."""
 
 
 class NumberPredictions(Answered):
@@ -67,7 +66,7 @@ class NumberPredictions(Answered):
 class NumbersPrediction(Trusted):
     """Several numbers of a row, and how far to trust them; the guarantee of an interval is for each number alone."""
 
-    numbers: dict[str, Estimate] = Field(description="Per number that is predicted, by name.")
+    numbers: dict[str, Estimate] | None = Field(description="Per number that is predicted, by name.")
 
 
 class NumbersPredictions(Answered):
@@ -107,7 +106,7 @@ class WhyNumber(Trusted):
     If the service is private, all numbers are rounded, and there are no neighbours, groups, quantiles or influence.
     """
 
-    prediction: float
+    prediction: float | None
     interval: Ends | None = Field(description="Lower and upper end; null without calibration rows.")
     epsilon: float | None
     guarantee: float | None = Field(description="The least coverage in theory, on average.")
@@ -130,7 +129,7 @@ class WhyNumber(Trusted):
 class WhyNumbers(WhyNumber):
     """The same of several numbers: each entry of a list is of the name in its place."""
 
-    prediction: list[float]  # type: ignore[assignment]
+    prediction: list[float | None]  # type: ignore[assignment]
     interval: list[Ends] | None  # type: ignore[assignment]
     quantiles: dict[str, list[float]] | None  # type: ignore[assignment]
     histogram: list[Histogram] | None  # type: ignore[assignment]
