@@ -10,6 +10,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from dwac._checks import listed
 from dwac.cli import tasks
 from dwac.cli.output import agreement_line, evaluation_tables, print_notes, written_line
 from dwac.encoders import TabularEncoder
@@ -23,6 +24,7 @@ _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or
 _UNUSED = "not used"
 _FEW = 50  # rows, below which every number that is measured on them is uncertain
 _FEW_JUDGES = 30
+_MANY = 200  # categories
 
 
 def columns_of_table(rows: Rows) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -43,7 +45,39 @@ def _why_unused(column: Column, values: pd.Series[Any]) -> str:
         return "it has no values"
     if column.kind == "categorical" and len(values.unique()) > 1:
         return "different in every row"
+    if column.kind == "numeric" and len(values.unique()) > 1:
+        return "a different whole number in every row, as ids are"
     return "the same in every row"
+
+
+def column_notes(rows: Rows) -> tuple[str, ...]:
+    """What people should know of columns that were not read as they may expect: ids, mixed cells, many categories."""
+    notes = []
+    for column in TabularEncoder().fit(rows.X).columns if rows.kind == "tabular" else ():
+        name, values = str(column.name), rows.X[column.name].dropna()
+        if column.kind == "numeric" and not column.used and len(values.unique()) > 1:
+            notes.append(
+                f"{name!r} is a different whole number in every row, as ids are, and is not learned from; --id {name} "
+                f"names the rows by it, --kind {name}=numbers learns from it"
+            )
+        if column.kind != "categorical" or not column.used:
+            continue
+        words = values.astype(str)
+        others = words[pd.to_numeric(words.str.replace(",", "."), errors="coerce").isna()]
+        if 0 < len(others) <= len(words) / 2:
+            some = listed(others.unique(), 3)
+            notes.append(
+                f"{name!r} holds numbers and, in {len(others):,} of {len(words):,} cells, other texts ({some}), and is "
+                f"read as categories; empty these cells to have it read as numbers, or --ignore {name}"
+            )
+        elif (n := len(values.unique())) >= _MANY:
+            alone = n - sum(value is not None for value in column.categories)
+            rest = f", the {alone:,} that occur once as one" if alone else ""
+            notes.append(
+                f"{name!r} has {n:,} different values, each read as a category of its own{rest}; if they are ids or "
+                f"texts, --ignore {name} or --text {name}; if they can be grouped, group them"
+            )
+    return tuple(notes)
 
 
 def left_aside(rows: Rows, unused: Mapping[str, str]) -> dict[str, str]:

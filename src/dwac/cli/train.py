@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from rich.console import Console
 from dwac import training
 from dwac.cli import batches, tasks, unreadable
 from dwac.cli.app import ARGUMENTS
-from dwac.cli.described import columns_of_table, left_aside, show_rows, show_training, show_warnings, summary
+from dwac.cli.described import (
+    column_notes,
+    columns_of_table,
+    left_aside,
+    show_rows,
+    show_training,
+    show_warnings,
+    summary,
+)
 from dwac.cli.early import kinds_of
 from dwac.cli.options import told
 from dwac.cli.output import print_json, print_notes, progress_printed, refuse_occupied
@@ -102,6 +111,7 @@ def train(
         chosen |= {"told": written, "sheet": sheet, "unlabelled": unlabelled, "form": form, "encoding": encoding}
         rows = read(data, target=target, text=text, ids=ids, groups=groups, **chosen)
     tasks.check(rows, data)
+    rows = replace(rows, notes=(*rows.notes, *column_notes(rows)))
     name = rows.kind if encoder == "auto" else encoder
     quick = tasks.quick(rows, len(rows) if streamed is None else streamed.stream.n, name) if fast else {}
     if shards is not None:

@@ -197,7 +197,7 @@ class TableSummary:
         network = encoder.settings["network"]
         found = [column.column(sample.iloc[:, place], network) for place, column in enumerate(self.columns)]
         unique = [c.name for c in self.columns if c.kind == "categorical" and len(c.categories.found) > 1]
-        return encoder.adopt(found, self.rows, unique)
+        return encoder.adopt(found, self.rows, unique, sample)
 
     def said(self, sampled: int) -> list[str]:
         """What is exact and what is not, in sentences; sampled: how many rows the sample has."""

@@ -7,7 +7,9 @@ features = encoder.network()(numeric, categorical)       # (n, 512)
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
@@ -31,6 +33,8 @@ from dwac.errors import DwacError, InputError, KindError, NonFiniteError, ShapeE
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
 
+log = logging.getLogger(__name__)
+
 Floats = NDArray[np.float64]
 Name = str | int
 Value = str | int | float | bool | None
@@ -46,6 +50,12 @@ _ROBUST, _QUARTERS = 3.0, 1.35  # the limit of robust z; the interquartile range
 _EDGE_OF_MOST = 1.645  # z of the quantile .95
 _EDGE_OF_SIXTEENTH = 1.534  # z of the quantile 15/16
 FORMS = {"paper": "standard", "wide": "robust"}  # of scales, by network; otherwise "quantile"
+_FEWEST_IDS = 20  # fewer whole numbers may differ by chance
+_ID = re.compile(
+    r"^(?i:ids?|u?uid|guid|pk|key|index|idx|row|nr|no|num|number|record|case|serial|unnamed.*)$"
+    r"|(?i:[ _.-](id|nr|no|key|index|number))$|^(?i:id|row)[ _.-]|[a-z](Id|ID|Nr|No)$"
+)
+_TIME = re.compile(r"(?i)age|rank|year|month|week|day|date|hour|minute|second|time|step|period|^t$")
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "complex", "timedelta", "timedelta64"}
 _DATES = {"datetime", "datetime64", "date", "period"}  # pandas' names for the contents of a column
 
@@ -280,7 +290,8 @@ class TabularEncoder(Encoder):
     numeric, boolean, datetime (UTC if it has no time zone) or categorical; of booleans, rows with other numbers than 0
     and 1 cannot be read. Missing numbers are filled with the
     training median, and flagged if training had some too; missing categories are a category of their own.
-    Categories that were rare or absent in training share one index. Columns that do not vary are ignored.
+    Categories that were rare or absent in training share one index. Columns that do not vary are ignored, and so are
+    names and whole numbers that differ in every row and look like ids (`is_id`); as floats, these are kept.
 
     Args:
         network: "default": periodic embeddings of numbers, then a multi-layer perceptron. "numbers": the same for
@@ -384,10 +395,18 @@ class TabularEncoder(Encoder):
         network = self.settings["network"]
         columns = [Column.fit(frame.iloc[:, i], name, network=network) for i, name in enumerate(frame.columns)]
         unique = [c.name for c in columns if c.kind == "categorical" and len(frame[c.name].unique()) > 1]
-        return self.adopt(columns, len(frame), unique)
+        return self.adopt(columns, len(frame), unique, frame)
 
-    def adopt(self, columns: list[Column], rows: int, unique: Sequence[Name] = ()) -> Self:
-        """Take what was learned about the columns of so many training rows. unique: columns of different values."""
+    def adopt(self, columns: list[Column], rows: int, unique: Sequence[Name], sample: pd.DataFrame) -> Self:
+        """Take what was learned about the columns of so many training rows.
+
+        unique: columns of different values. sample: some of the rows, or all.
+        """
+        pairs = zip(columns, (sample.iloc[:, place] for place in range(len(columns))), strict=True)
+        ids = {c.name for c, values in pairs if c.kind == "numeric" and is_id(values, rows)}
+        if self.settings["network"] != "paper" and ids and any(c.used for c in columns if c.name not in ids):
+            columns = [Column(c.name, c.kind, [None]) if c.name in ids else c for c in columns]
+            log.info("not learned from: %s, a different whole number in every row, as ids are", checks.listed(ids))
         if unique and not any(c.used for c in columns):
             raise InputError(
                 f"at least one column must have values that recur; column {checks.listed(unique)} has a different "
@@ -630,6 +649,28 @@ def frame_of(X: Any) -> pd.DataFrame:
         hint = "; Reshape your data: one column is x.reshape(-1, 1), one row x.reshape(1, -1)" * (array.ndim == 1)
         raise ShapeError(f"a table must have 2 axes, (rows, columns); got shape {array.shape}{hint}")
     return pd.DataFrame(array)
+
+
+def is_id(series: pd.Series[Any], rows: int | None = None) -> bool:
+    """Whether whole numbers, different in every row, name the rows: the column is called an id, or counts the rows.
+
+    Such numbers tell nothing of new rows. Amounts and years that happen to differ are no ids, nor are floats. rows: how
+    many there are, if the series holds some of them.
+
+    >>> n = pd.Series(range(1, 930))
+    >>> is_id(n.rename("id")), is_id((n * 977).rename("customerId")), is_id(n.rename("x")), is_id(n.rename("day"))
+    (True, True, True, False)
+    >>> is_id((n + 1000).rename("year")), is_id((n * 977).rename("paid")), is_id(n.astype(float).rename("id"))
+    (False, False, False)
+    """
+    if not isinstance(series.name, str) or not pd.api.types.is_integer_dtype(series.dtype):
+        return False
+    n = rows or len(series)
+    if len(series) < _FEWEST_IDS or series.isna().any() or not series.is_unique:
+        return False
+    low, high = int(series.min()), int(series.max())
+    counts = 0 <= low <= 1 + n / 20 and high - low < 2 * n  # some rows may be held out
+    return bool(_ID.search(series.name)) or (counts and not _TIME.search(series.name))
 
 
 def kind_of(series: pd.Series[Any]) -> str:

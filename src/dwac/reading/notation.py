@@ -342,7 +342,7 @@ def _forced(
         return truth.astype(object)
     if kind == "numbers":
         if values.dtype.kind in "iuf":
-            return values
+            return values.astype(float)  # whole numbers might be ids
         found = as_numbers(_as_texts(values), told.decimal, mark)
         _refuse_lost(values, found.column, name, "numbers", where)
         return found
