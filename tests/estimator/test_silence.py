@@ -180,8 +180,8 @@ def cleaned(seed: int) -> list[float]:
 
 def test_silencing_suspicious_labels_keeps_coverage_and_forgetting_them_does_not() -> None:
     before, silenced, relabelled, forgotten = cleaned(0)
-    assert min(silenced, relabelled) > before - 0.03
-    assert forgotten < before - 0.06
+    least = 0.9 - 2 * np.sqrt(0.9 * 0.1 / 200)  # two standard errors of the coverage of one fit with 200 rows
+    assert min(before, silenced, relabelled) > least > forgotten
 
 
 @pytest.mark.slow
