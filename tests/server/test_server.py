@@ -939,7 +939,7 @@ def test_requests_made_from_its_own_schema_are_answered_as_it_says(kind: str, re
     statuses: set[int] = set()
 
     def check(case: Any) -> None:
-        statuses.add(case.call_and_validate(checks=checks).status_code)
+        statuses.add(case.call_and_validate(checks=checks, timeout=HANG).status_code)
 
     with served(create_app(request.getfixturevalue(kind))) as client:
         schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{client.port}/openapi.json")

@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from dwac import DWACClassifier, DWACRegressor, load
 from dwac.server import Limits, create_app
 from tests.drawn import TIMES
-from tests.server.client import Client, served, until
+from tests.server.client import HANG, Client, served, until
 from tests.server.conftest import PAID, QUICK, SIZES, TAGS
 from tests.server.test_server import CHECKS
 
@@ -267,7 +267,7 @@ def test_requests_made_from_its_own_schema_are_answered_as_it_says(kind: str, re
     def check(case: Any) -> None:
         # No schema says which labels a model has.
         checks = CHECKS if kind == "tags" else [*CHECKS, positive_data_acceptance]
-        statuses.add(case.call_and_validate(checks=checks).status_code)
+        statuses.add(case.call_and_validate(checks=checks, timeout=HANG).status_code)
 
     with served(create_app(request.getfixturevalue(kind))) as client:
         schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{client.port}/openapi.json")

@@ -41,7 +41,7 @@ class Batcher:
         self._wake = asyncio.Event()
         self._stopping = False
         self._serving = False
-        self._since: float | None = None  # when the current call began
+        self._stuck = False  # whether the current call takes too long
         self.panicked = False  # whether the last call ended in something worse than an Exception
 
     @property
@@ -55,7 +55,7 @@ class Batcher:
             raise RefusalError(503, "stopping", "the service is shutting down; try again later", {"retry-after": "5"})
         if not self._serving:
             raise RefusalError(503, "failed", "the worker of the model has stopped; try again", {"retry-after": "5"})
-        if self._since is not None and asyncio.get_running_loop().time() - self._since > _STUCK * self._limits.seconds:
+        if self._stuck:
             raise RefusalError(503, "stuck", "the model is stuck in a call; try again later",
                                {"retry-after": "5"})  # fmt: skip
         if len(self._jobs) >= self._limits.waiting:
@@ -92,13 +92,15 @@ class Batcher:
 
     async def _answer(self, jobs: list[_Job], pool: ThreadPoolExecutor) -> None:
         """One call of the model; every waiting request gets its result or its error."""
-        self._since = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(_STUCK * self._limits.seconds, self._late)
         try:
-            results = await asyncio.get_running_loop().run_in_executor(pool, self._answers, jobs)
+            results = await loop.run_in_executor(pool, self._answers, jobs)
         except Exception as error:
             results = [error] * len(jobs)
         finally:
-            self._since = None
+            late.cancel()
+            self._stuck = False
         for job, result in zip(jobs, results, strict=True):
             if job.answer.done():
                 continue
@@ -106,6 +108,9 @@ class Batcher:
                 job.answer.set_exception(result)
             else:
                 job.answer.set_result(result)
+
+    def _late(self) -> None:
+        self._stuck = True
 
     def stop(self) -> None:
         """Refuse new requests; those in the queue are still answered."""
