@@ -119,7 +119,7 @@ def test_an_unreadable_row_costs_no_other_row_its_explanation() -> None:
     y = np.where(np.arange(90) % 2, 5.0, 1.0)
     model = DWACRegressor(epochs=1, random_state=0, device="cpu", verbose=False).fit(texts, y)
     for private in (False, True):
-        first, second, third = model.explain([texts[0], "", texts[1]], private=private)
+        first, second, third = model.explain([texts[0], "", texts[1]], epsilon=0.1, private=private)
         assert (first.unreadable, third.unreadable) == (None, None)
         assert second.unreadable is not None
         assert (second.neighbors, second.groups, second.influential, second.histogram) == ((), (), (), None)
@@ -132,7 +132,7 @@ def test_an_unreadable_row_costs_no_other_row_its_explanation() -> None:
     with pytest.warns(UnreadableWarning):
         assert np.isnan(model.predict(["", texts[0]])).tolist() == [True, False]
     with pytest.warns(UnreadableWarning):
-        assert np.isnan(model.predict_interval(["", texts[0]])).all(axis=1).tolist() == [True, False]
+        assert np.isnan(model.predict_interval(["", texts[0]], epsilon=0.1)).all(axis=1).tolist() == [True, False]
     with pytest.warns(UnreadableWarning):
         assert np.isfinite(model.score(["", *texts[:9]], [0, *y[:9]]))
 
