@@ -181,7 +181,10 @@ def _labels(y: Any, n: int) -> NDArray[Any]:
             raise ShapeError(f"y must have one label per row: {error}") from None
     if len(array) != n:
         raise ShapeError(f"y must have one label per row of X; X has {n} rows; got {len(array)} labels")
-    missing = pd.isna(array)
+    try:
+        missing = pd.isna(array)
+    except ArithmeticError:  # of a Decimal
+        raise LabelError("y must not have missing labels; one is Decimal('sNaN'); drop its row") from None
     if missing.any():
         row = int(missing.argmax())
         raise LabelError(f"y must not have missing labels; row {row} is {array[missing][0]}; drop that row")

@@ -219,7 +219,7 @@ def read_numbers(y: Any, n: int) -> tuple[Floats, list[Any], bool]:
     names: list[Any] = list(y.columns) if isinstance(y, pd.DataFrame) else [getattr(y, "name", None)]
     try:
         exact = np.array(_frame_numbers(y) if isinstance(y, pd.Series | pd.DataFrame) else y, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise LabelError(
             f"y must be numbers; got {_first_text(y)}; for labels use DWACClassifier, or turn texts into numbers, "
             "e.g. with pandas.to_numeric"
@@ -258,7 +258,7 @@ def _first_text(y: Any) -> str:
     for value in values:
         try:
             float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return f"{value!r:.60}"
     return type(y).__name__
 

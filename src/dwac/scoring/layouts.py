@@ -172,8 +172,10 @@ def opened(url: str) -> Iterator[Any]:
     with there.fs.open(there.path, "rb") as raw:
         if how is None:
             yield raw
-        elif how == "xz":
-            with lzma.open(raw) as stream:
+            return
+        read = lzma.LZMAFile if how == "xz" else lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), how)
+        try:
+            with read(raw) as stream:
                 yield stream
-        else:
-            yield pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), how)
+        except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
+            raise InputError(f"{url} cannot be decompressed ({how}): {error!s:.200}; copy it again") from None
