@@ -28,7 +28,7 @@ def missing(message: object, *facts: object) -> list[str]:
 
 @contextmanager
 def refuses(
-    error: type[Exception] | tuple[type[Exception], ...], *facts: object
+    error: type[BaseException] | tuple[type[BaseException], ...], *facts: object
 ) -> Iterator[pytest.ExceptionInfo[Any]]:
     """The block raises this error, and its message names the facts."""
     with pytest.raises(error) as caught:

@@ -63,6 +63,6 @@ def test_a_small_table_is_fitted_with_few(eight, monkeypatch) -> None:
 
 
 def test_large_tables_and_images_use_all() -> None:
-    table = TabularEncoder().adopt([], 200_000)
-    assert table.recipe.threads is ImageEncoder().recipe.threads is None
-    assert TabularEncoder().adopt([], 20_000).recipe.threads == TextEncoder().recipe.threads == 2
+    large, small = (TabularEncoder().adopt([], rows, [], pd.DataFrame()) for rows in (200_000, 20_000))
+    assert large.recipe.threads is ImageEncoder().recipe.threads is None
+    assert small.recipe.threads == TextEncoder().recipe.threads == 2
