@@ -111,7 +111,8 @@ def train(
         chosen |= {"told": written, "sheet": sheet, "unlabelled": unlabelled, "form": form, "encoding": encoding}
         rows = read(data, target=target, text=text, ids=ids, groups=groups, **chosen)
     tasks.check(rows, data)
-    rows = replace(rows, notes=(*rows.notes, *column_notes(rows)))
+    with unreadable.located(rows):
+        rows = replace(rows, notes=(*rows.notes, *column_notes(rows)))
     name = rows.kind if encoder == "auto" else encoder
     quick = tasks.quick(rows, len(rows) if streamed is None else streamed.stream.n, name) if fast else {}
     if shards is not None:
