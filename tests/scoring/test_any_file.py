@@ -81,6 +81,7 @@ FILES = st.one_of(
 
 @settings(max_examples=20)
 @example(("a.csv.gz", b"\x1f\x8b"))
+@example(("a.tsv", b"\n\xc2\x85"))
 @given(FILES)
 @pytest.mark.filterwarnings("ignore::dwac.errors.UnreadableWarning")
 def test_any_file_is_scored_or_refused_and_every_row_is_accounted_for(
@@ -95,6 +96,6 @@ def test_any_file_is_scored_or_refused_and_every_row_is_accounted_for(
     with suppress(DwacError), caplog.at_level(logging.ERROR):
         found = score_files(folder_of("classes"), tmp_path / name, tmp_path / "out", device="cpu", workers=1)
         written = sum(len(pd.read_parquet(path)) for path in (tmp_path / "out").glob("part-*"))
-        aside = sum(len(path.read_text().splitlines()) for path in (tmp_path / "out").glob("_unreadable/*"))
+        aside = sum(len(path.read_bytes().splitlines()) for path in (tmp_path / "out").glob("_unreadable/*"))
         assert (written, aside) == (found.rows, found.unreadable) or found.failed
     assert not [record for record in caplog.records if record.exc_info]  # nothing but errors on purpose

@@ -129,7 +129,9 @@ def _csv_layout(
 ) -> Layout | None:
     """The layout of CSV from its beginning; None if the column names do not end in it."""
     text = head.decode(known.stored, errors="replace")
-    first = next(line for line in text.splitlines() if line.strip())
+    first = next((line for line in text.splitlines() if line.strip()), None)
+    if first is None:  # nothing but blanks of all languages
+        raise InputError(f"{known.url} is empty; give a file with data, or remove it")
     delimiter = separator or delimiter_of(first, known.form)
     starts, stops = spans(head, delimiter.encode())
     if stops[0] >= len(head) and not whole:
