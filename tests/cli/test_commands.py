@@ -208,9 +208,11 @@ def test_predict_gives_what_python_gives(folder: Path) -> None:
         "credibility",
         "typicality",
         "set",
+        "epsilon",
         "unknown",
         "unreadable",
     ]
+    assert (frame["epsilon"] == 0.2).all()
     assert frame[["unknown", "unreadable"]].isna().all(axis=None)
     assert frame["id"].tolist() == [f"p{i}" for i in range(200, 240)]
     assert frame["label"].tolist() == model.clf.predict(rows.X).tolist()

@@ -223,8 +223,8 @@ def test_predicted_numbers_are_those_of_python(numbers: Path) -> None:
     model = load(numbers / "model")
     rows = read(numbers / "new.csv", like=model)
     frame = frame_of(numbers / "model", numbers / "new.csv", "-e", "0.2", "--quantiles", "0.1,0.9")
-    assert list(frame.columns) == ["id", "prediction", "lower", "upper", "quantile_0.1", "quantile_0.9", "typicality",
-                                   "unknown", "unreadable"]  # fmt: skip
+    assert list(frame.columns) == ["id", "prediction", "lower", "upper", "epsilon", "quantile_0.1", "quantile_0.9",
+                                   "typicality", "unknown", "unreadable"]  # fmt: skip
     reg: Any = model.clf
     np.testing.assert_allclose(frame["prediction"], reg.predict(rows.X), rtol=1e-9)
     np.testing.assert_allclose(frame[["lower", "upper"]], reg.predict_interval(rows.X, 0.2), rtol=1e-9)

@@ -68,6 +68,8 @@ def predict(
     unreadable.report(bad, rows, strict=strict, fate="have no answer")
     _note_unknown(frame.get("unknown"), rows, loaded.clf.unknown)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
+    if places := [place for place, name in enumerate(frame) if str(name).startswith(_AT_EPSILON)]:
+        frame.insert(places[-1] + 1, "epsilon", epsilon)
     console = Console()
     if output is not None and written is not None:
         write(output, packed(frame, "jsonl" if json else written, harmless=safe))
@@ -76,7 +78,7 @@ def predict(
         typer.echo(packed(frame, "jsonl" if json else "csv", harmless=safe).decode(), nl=False)
     else:
         empty = [name for name in _NOTES if name in frame and frame[name].isna().all()]
-        show(frame.drop(columns=empty), epsilon, console)
+        show(frame.drop(columns=["epsilon", *empty], errors="ignore"), epsilon, console)
         if loaded.task == LABELS:
             console.print("-o FILE.csv also writes the probability of each label and the decision on it")
     unreadable.end(bad)
@@ -134,7 +136,9 @@ def _asked(quantiles: str | None, task: str) -> dict[str, list[float]]:
 def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
     """The first rows as a table."""
     shown = frame[[name for name in frame.columns if not str(name).startswith(_EACH_LABEL)]]
-    table = Table(*(f"{name} at ε={epsilon:g}" if name in _AT_EPSILON else str(name) for name in shown.columns))
+    table = Table(
+        *(f"{name} at ε={epsilon:g}" if str(name).startswith(_AT_EPSILON) else str(name) for name in shown.columns)
+    )
     for row in shown.head(_SHOWN).to_dict("records"):
         table.add_row(*(_cell(str(name), value) for name, value in row.items()))
     console.print(table)
