@@ -317,7 +317,7 @@ def test_an_empty_table_transforms_to_empty_tensors():
     ("change", "error", "message"),
     [
         (lambda X: X.drop(columns="age"), InputError, r"column 'age' is missing; fit saw 'age', 'income'"),
-        (lambda X: X.rename(columns={"age": "Age"}), InputError, "column 'age' is missing; X has 'Age' instead"),
+        (lambda X: X.rename(columns={"age": "Age"}), InputError, "column 'age' is missing.*'Age'"),
         (lambda X: X.assign(extra=1), InputError, "column 'extra' was not in fit's data; drop it"),
         (
             lambda X: X.assign(age=[*X["age"][:-1].astype(str), "9"]),

@@ -664,7 +664,6 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
         (np.zeros((4, 2)), [0, 1, 2, 3], LabelError, "4 classes in 4 rows"),
         (np.zeros((4, 2)), [0, 1, 0], InputError, "X has 4 rows; got 3 labels"),
         (np.zeros((4, 2)), [0, 1, np.nan, 0], LabelError, "row 2 is nan"),
-        (["a", "", "b", "c"] * 10, [0, 1, 0, 1] * 10, InputError, "row 1 is empty"),
         (np.full((40, 2), np.inf), [0, 1] * 20, NonFiniteError, "row 0"),
         (np.where(np.arange(40)[:, None] == 7, np.inf, 1.0), [0, 1] * 20, NonFiniteError, "column 0 .* row 7"),
         (np.full((40, 8, 8), np.nan), [0, 1] * 20, NonFiniteError, "row 0"),

@@ -63,6 +63,4 @@ def _facts(explanation: Explanation) -> dict[str, Any]:
         return {"decided": said, "flipped": "", "agreed": ""}
     agreed = said.pop() if explanation.n_examples != explanation.n_references else ""
     flipped = said.pop()
-    trust = 2 * (explanation.credibility is not None) + (explanation.typicality is not None)
-    trust += explanation.unknown is not None
-    return {"decided": said[1 + trust :], "flipped": flipped, "agreed": agreed}
+    return {"decided": explanation._deciding_sentences(), "flipped": flipped, "agreed": agreed}
