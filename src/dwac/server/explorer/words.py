@@ -16,7 +16,7 @@ _VOTE = (
     "What the network learned from an example is not in its worth, and examples that are alike share theirs. What "
     "removing one changes is exact; it may differ in sign from its worth, which also counts how it votes among few."
 )
-_CALIBRATION = "Calibration keeps all its rows as they were labelled, so what is promised at ε holds after edits, too."
+_CALIBRATION = "Calibration keeps all its rows as they came, so what is promised at ε holds after edits, too."
 
 GUIDE = {
     "lead": LEAD,
