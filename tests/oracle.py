@@ -1,4 +1,4 @@
-"""What the engine must equal: plain float64 double loops, slow and obviously right."""
+"""What the engine must equal: the definitions in float64, one query at a time, slow and obviously right."""
 
 import math
 from fractions import Fraction
@@ -12,26 +12,20 @@ Ints = NDArray[np.int64]
 
 LOG_WEIGHT = {
     "gaussian": lambda squared: -squared,
-    "laplace": lambda squared: -math.sqrt(squared),
-    "inverse_quadratic": lambda squared: -math.log1p(squared),
+    "laplace": lambda squared: -np.sqrt(squared),
+    "inverse_quadratic": lambda squared: -np.log1p(squared),
 }
 
 
 def squared_distances(queries: ArrayLike, references: ArrayLike) -> Floats:
     """‖q - r‖² of each pair, by difference: (n, m)."""
     h, ref_h = np.asarray(queries, np.float64), np.asarray(references, np.float64)
-    squared = np.empty((len(h), len(ref_h)))
-    for i, query in enumerate(h):
-        for j, reference in enumerate(ref_h):
-            difference = query - reference
-            squared[i, j] = difference @ difference
-    return squared
+    return np.array([np.square(query - ref_h).sum(axis=1) for query in h]).reshape(len(h), len(ref_h))
 
 
 def log_weights(queries: ArrayLike, references: ArrayLike, kernel: str) -> Floats:
     """log w(q, r) of each pair: (n, m)."""
-    squared = squared_distances(queries, references)
-    return np.array([[LOG_WEIGHT[kernel](s) for s in row] for row in squared]).reshape(squared.shape)
+    return np.asarray(LOG_WEIGHT[kernel](squared_distances(queries, references)), np.float64)
 
 
 def log_class_weights(
@@ -39,25 +33,23 @@ def log_class_weights(
 ) -> Floats:
     """log Σ_i I(y_i=k) w(q, r_i): (n, K); -inf for a class without references."""
     log_w = log_weights(queries, references, kernel)
-    answer = np.empty((len(log_w), n_classes))
-    for i, row in enumerate(log_w):
-        for k in range(n_classes):
-            answer[i, k] = log_sum_exp([w for w, y in zip(row, np.asarray(labels), strict=True) if y == k])
-    return answer
+    members = [np.asarray(labels) == k for k in range(n_classes)]
+    return np.array([[log_sum_exp(row[mine]) for mine in members] for row in log_w]).reshape(len(log_w), n_classes)
 
 
-def log_sum_exp(logs: list[float]) -> float:
+def log_sum_exp(logs: ArrayLike) -> float:
     """log Σ exp; the sum itself is correctly rounded."""
-    if not logs:
+    logs = np.asarray(logs, np.float64)
+    if not len(logs):
         return -math.inf
-    largest = max(logs)
-    return largest + math.log(math.fsum(math.exp(log - largest) for log in logs))
+    largest = float(logs.max())
+    return largest + math.log(math.fsum(np.exp(logs - largest).tolist()))
 
 
 def probabilities(queries: ArrayLike, references: ArrayLike, labels: ArrayLike, n_classes: int, kernel: str) -> Floats:
     """P(y=k given q): (n, K)."""
     votes = log_class_weights(queries, references, labels, n_classes, kernel)
-    return np.array([[math.exp(v - log_sum_exp(list(row))) for v in row] for row in votes])
+    return np.array([np.exp(row - log_sum_exp(row)) for row in votes])
 
 
 def nearest(queries: ArrayLike, references: ArrayLike, k: int) -> tuple[Ints, Floats]:
@@ -99,21 +91,22 @@ class Distribution:
     """The distribution of targets (m,) by votes on one query whose logs are given (m,): the definitions as they are."""
 
     def __init__(self, log_votes: ArrayLike, targets: ArrayLike) -> None:
-        self.log_votes = [float(v) for v in np.asarray(log_votes)]
-        self.targets = [float(y) for y in np.asarray(targets)]
+        self.log_votes, self.targets = np.asarray(log_votes, np.float64), np.asarray(targets, np.float64)
         self.log_total = log_sum_exp(self.log_votes)
-        self.shares = [math.exp(v - self.log_total) for v in self.log_votes]
-        origin = self.targets[int(np.argmax(self.log_votes))]  # so that equal targets have exactly their mean
-        self.mean = origin + math.fsum(p * (y - origin) for p, y in zip(self.shares, self.targets, strict=True))
+        self.shares = np.exp(self.log_votes - self.log_total)
+        origin = float(self.targets[np.argmax(self.log_votes)])  # so that equal targets have exactly their mean
+        self.mean = origin + self._expect(self.targets - origin)
+
+    def _expect(self, values: Floats) -> float:
+        return math.fsum((self.shares * values).tolist())
 
     @property
     def variance(self) -> float:
-        return math.fsum(p * (y - self.mean) ** 2 for p, y in zip(self.shares, self.targets, strict=True))
+        return self._expect((self.targets - self.mean) ** 2)
 
     def log_tails(self, value: float) -> tuple[float, float]:
         """Logs of the shares ≤ and ≥ a value."""
-        pairs = list(zip(self.log_votes, self.targets, strict=True))
-        below, above = [v for v, y in pairs if y <= value], [v for v, y in pairs if y >= value]
+        below, above = self.log_votes[self.targets <= value], self.log_votes[self.targets >= value]
         return log_sum_exp(below) - self.log_total, log_sum_exp(above) - self.log_total
 
     def ends(self, log_level: float) -> tuple[float, float]:
@@ -124,13 +117,12 @@ class Distribution:
 
     @cached_property
     def _all_tails(self) -> dict[float, tuple[float, float]]:
-        return {y: self.log_tails(y) for y in set(self.targets)}
+        return {y: self.log_tails(y) for y in set(self.targets.tolist())}
 
     def crps(self, value: float) -> float:
         """E|Y - y| - E|Y - Y'| / 2, which is ∫ (F(t) - 1{t ≥ y})² dt."""
-        pairs = list(zip(self.shares, self.targets, strict=True))
-        apart = math.fsum(p * abs(y - value) for p, y in pairs)
-        return apart - math.fsum(p * q * abs(y - z) for p, y in pairs for q, z in pairs) / 2
+        apart = [self._expect(np.abs(self.targets - y)) for y in self.targets.tolist()]
+        return self._expect(np.abs(self.targets - value)) - self._expect(np.array(apart)) / 2
 
     def moves(self) -> list[float]:
         """By how much the mean moves without each voter, computed without it."""

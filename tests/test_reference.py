@@ -282,7 +282,7 @@ def test_adding_equals_rebuilding():
     assert_same_set(refs, ReferenceSet(both, [*LABELS, 0, 1, 2, 3, 0, 1]))
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data(), kernel=st.sampled_from(sorted(KERNELS)))
 def test_any_series_of_edits_equals_rebuilding(data, kernel):
     refs = example(kernel=kernel)
@@ -304,7 +304,7 @@ def test_any_series_of_edits_equals_rebuilding(data, kernel):
     assert_same_set(refs, ReferenceSet(np.stack(embeddings), list(labels), list(rows), 4, kernel))
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(max_examples=20)
 @given(n=st.integers(0, 9), seed=st.integers(0, 1000), kernel=st.sampled_from(sorted(KERNELS)))
 def test_adding_then_removing_changes_nothing(n, seed, kernel):
     rng = np.random.default_rng(seed)
@@ -551,5 +551,5 @@ def test_replaced_parts_leave_the_rest_and_the_set_itself_as_they_are():
     assert torch.allclose(
         weighted.log_class_weights(query) - refs.log_class_weights(query), torch.tensor(2.0).log().double()
     )
-    with pytest.raises(ShapeError, match="one row per reference"):
+    with refuses(ShapeError, "row"):
         refs.replaced(embeddings=refs.embeddings[1:])

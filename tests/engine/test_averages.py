@@ -26,9 +26,9 @@ from dwac.engine import (
 from dwac.errors import InputError, ShapeError
 from dwac.kernels import get_kernel
 from tests import oracle
-from tests.engine.test_exact import DEVICES, case, every_kernel
+from tests.engine.helpers import case, every_device, every_kernel
+from tests.named import refuses
 
-every_device = pytest.mark.parametrize("device", DEVICES)
 LEVELS = [0.0, 1e-6, 0.05, 0.3, 0.5, 0.9]
 
 
@@ -68,7 +68,7 @@ def assert_equals_oracle(voters: Voters, queries: Any, targets: Any, log_votes: 
 @every_kernel
 @pytest.mark.parametrize(
     ("n", "m", "d", "n_targets"),
-    [(1, 1, 1, 1), (3, 2, 2, 2), (7, 63, 3, 1), (4, 64, 5, 3), (5, 65, 4, 1), (9, 300, 8, 2)],
+    [(1, 1, 1, 1), (3, 2, 2, 2), (7, 63, 3, 1), (4, 64, 5, 3), (5, 65, 4, 1), (4, 300, 8, 2)],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_answers_equal_the_oracle(device, kernel, n, m, d, n_targets, dtype):
@@ -224,7 +224,7 @@ def test_tails_too_small_for_any_float_have_exact_logs(device):
         assert (lower.item(), upper.item()) == (0.0, float(i))
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), m=st.integers(1, 200), distinct=st.integers(1, 50))
 def test_a_value_lies_between_the_ends_exactly_where_its_tails_reach_the_level(seed, m, distinct):
     rng = np.random.default_rng(seed)
@@ -329,9 +329,9 @@ def test_no_queries_give_empty_answers():
 
 def test_queries_must_fit_the_references():
     voters, y = voters_of(torch.zeros(5, 2)), torch.arange(5).double()
-    with pytest.raises(ShapeError, match="2 columns"):
+    with refuses(ShapeError, 2, (1, 3)):
         weighted_means(voters, torch.zeros(1, 3), y[:, None])
-    with pytest.raises(InputError, match="device"):
+    with refuses(InputError, "device", "meta"):
         weighted_means(voters, torch.zeros(1, 2, device="meta"), y[:, None])
 
 

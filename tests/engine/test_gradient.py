@@ -15,15 +15,7 @@ from hypothesis.extra import numpy as hnp
 from dwac.engine import BACKENDS, build_index, exact, query
 from dwac.kernels import get_kernel
 from tests import oracle
-from tests.engine.test_exact import (
-    DEVICES,
-    INTERPRETED,
-    case,
-    every_backend,
-    every_kernel,
-    quiet_interpreter,  # noqa: F401 (a fixture, used by name)
-    relaxed,
-)
+from tests.engine.helpers import DEVICES, INTERPRETED, case, every_backend, every_kernel, relaxed
 
 fused = pytest.mark.skipif(
     "triton" not in BACKENDS or not (INTERPRETED or "cuda" in DEVICES), reason="Triton runs on a GPU or interpreted"

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from dwac.engine import groups
 from dwac.engine.groups import Tree, central, divide, tree_of
+from tests.engine.helpers import most_central, partition
 
-relaxed = settings(deadline=None, derandomize=True, max_examples=40)
+relaxed = settings(max_examples=25)
 
 
 def problem(seed: int, m: int, n_classes: int, d: int = 2) -> tuple[Tensor, Tensor]:
@@ -21,12 +22,6 @@ def problem(seed: int, m: int, n_classes: int, d: int = 2) -> tuple[Tensor, Tens
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(m, d)) if seed % 3 else rng.integers(0, 3, size=(m, d)).astype(float)
     return torch.tensor(points, dtype=torch.float32), torch.tensor(rng.integers(n_classes, size=m))
-
-
-def partition(codes: Any) -> set[frozenset[int]]:
-    """The sets of rows with equal codes: a division whatever the numbers are."""
-    codes = np.asarray(codes)
-    return {frozenset(np.flatnonzero(codes == code).tolist()) for code in np.unique(codes)}
 
 
 def refines(fine: Any, coarse: Any) -> bool:
@@ -238,17 +233,6 @@ def test_equal_means_merge_first_and_never_fail():
 
 
 # Central members
-
-
-def most_central(points: Any, codes: Any, weights: Any) -> list[int]:
-    """Brute force: of each group the member nearest to the weighted mean, the first of equals."""
-    found = []
-    for code in range(max(codes) + 1):
-        rows = np.flatnonzero(codes == code)
-        mean = np.average(points[rows], axis=0, weights=weights[rows])
-        squared = np.square(points[rows] - mean).sum(axis=1)
-        found.append(int(rows[np.flatnonzero(squared <= squared.min() * (1 + 1e-9))[0]]))
-    return found
 
 
 @relaxed

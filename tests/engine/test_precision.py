@@ -8,7 +8,7 @@ import torch
 from dwac.engine import BACKENDS, build_index, exact, query
 from dwac.engine.precision import PLAIN
 from dwac.kernels import get_kernel
-from tests.engine.test_exact import DEVICES, INTERPRETED, assert_close, quiet_interpreter  # noqa: F401 (a fixture)
+from tests.engine.helpers import DEVICES, INTERPRETED, assert_close
 
 
 def problem(n: int, m: int, d: int, n_classes: int, device: str) -> tuple[Any, torch.Tensor]:

@@ -224,7 +224,7 @@ def test_the_gradient_reaches_the_support() -> None:
     assert torch.autograd.gradcheck(lambda extra_h: loss(h.detach(), extra_h), (extra_h,))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_any_batch_equals_the_plain_formula(data: st.DataObject) -> None:
     n, d = data.draw(st.integers(1, 24)), data.draw(st.integers(1, 5))

@@ -15,8 +15,7 @@ from dwac.errors import DwacError, EmptyReferenceError, IdError, LabelError, Sha
 from dwac.kernels import KERNELS
 from dwac.reference.groups import default_groups, default_leaves
 from tests import oracle
-from tests.engine.test_exact import assert_close, every_backend, every_kernel
-from tests.engine.test_groups import most_central, partition
+from tests.engine.helpers import assert_close, every_backend, every_kernel, most_central, partition
 
 RNG = np.random.default_rng(0)
 M, K = 60, 3
@@ -356,7 +355,7 @@ EDITS = st.lists(st.tuples(st.sampled_from(["add", "remove", "relabel"]), st.int
 
 
 @pytest.mark.slow
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(max_examples=20)
 @given(edits=EDITS, kernel=st.sampled_from(sorted(KERNELS)))
 def test_any_series_of_edits_equals_condensing_the_edited_examples(edits, kernel):
     refs = full(kernel=kernel, n_classes=K + 1).divided(LEAVES, leaf_parents(LEAVES, LABELS))

@@ -18,9 +18,9 @@ from dwac.reference import merge, novelty
 from dwac.reference.parts import MeanPart
 from tests import oracle
 from tests.named import refuses
-from tests.reference.test_distribution import each, wanted
+from tests.reference.helpers import each, wanted
 
-relaxed = settings(deadline=None, derandomize=True, max_examples=8)
+relaxed = settings(max_examples=8)
 CLOSE = 1e-9
 # The root of a distance of 0 that is 1e-16 by rounding is 1e-8: the float64 of one machine has that too.
 NEAR = {"laplace": 1e-7}

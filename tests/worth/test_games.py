@@ -32,7 +32,7 @@ def row(*values: object) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("span", SPANS)
-@pytest.mark.parametrize("m", [1, 2, 5, 11])
+@pytest.mark.parametrize("m", [1, 2, 5, 9])
 def test_values_for_means_agree_with_all_sets(m: int, span: float, method: str) -> None:
     log_w, a, _ = game(m, span)
     truth = by_all_sets(m, mean(log_w, a, 0.3), method)
@@ -141,7 +141,7 @@ games = st.lists(
 )  # log-weight, and what a player says in two games
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(games, st.floats(0, 1), st.sampled_from(["shapley", "banzhaf"]))
 def test_values_add_up_and_keep_the_order_of_players(
     players: list[tuple[float, ...]], empty: float, method: str
@@ -155,7 +155,7 @@ def test_values_add_up_and_keep_the_order_of_players(
     assert (again[:, order] - one).abs().sum() < 1e-6
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(games, st.floats(0, 1))
 def test_shapley_values_are_efficient_and_equal_players_are_worth_the_same(
     players: list[tuple[float, ...]], empty: float
