@@ -11,7 +11,7 @@ from dwac import DWACClassifier, storage
 from dwac.encoders import HuggingFaceEncoder
 from dwac.encoders.hf_tokenizer import restored, tokens_of
 from dwac.errors import InputError, StorageError
-from tests.encoders.test_encoders import tiny_bert
+from tests.encoders.helpers import tiny_bert
 from tests.named import refuses
 
 pytest.importorskip("tokenizers")
@@ -46,33 +46,33 @@ def nested(levels: int) -> dict[str, Any]:
     return step
 
 
-HOSTILE: list[tuple[dict[str, Any], str]] = [
-    ({"padding": {"strategy": {"Fixed": 10**9}}}, "must cut and pad to one length, 1 … 8192"),
-    ({"padding": {"strategy": {"Fixed": 10**9}}, "truncation": {"max_length": 10**9}}, "must cut and pad"),
-    ({"padding": {"strategy": "BatchLongest"}}, "must cut and pad"),
-    ({"padding": {"pad_to_multiple_of": 10**9}}, "must cut and pad"),
-    ({"padding": None}, "must cut and pad"),
-    ({"truncation": {"max_length": 0}}, "must cut and pad"),
-    ({"truncation": {"stride": 50}}, "must cut and pad"),
-    ({"truncation": None}, "must cut and pad"),
-    ({"padding": {"pad_id": 10**6}}, "must give . tokens below 10; got 5 tokens up to 1000000"),
-    ({"model": {"vocab": {"[UNK]": 10**6}}}, "tokens up to 1000000"),
-    ({"model": {"max_input_chars_per_word": 2**60}}, "max_input_chars_per_word must be"),
-    ({"model": {"continuing_subword_prefix": "#" * 10**5}}, "continuing_subword_prefix must have .* got 100,000"),
-    ({"model": {"type": "Unigram", "unk_id": 7, "vocab": [["a", 0.0]]}}, "cannot be used"),
-    ({"normalizer": {"type": "Sequence", "normalizers": [replace("a", "aa")] * 30}}, "1.07374e\\+09 times"),
-    ({"normalizer": {"type": "Prepend", "prepend": "a" * 1000}}, "1001 times"),
-    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}] * 99}}, "got 101 steps"),
-    ({"normalizer": replace("a" * 5000, "")}, "a string of 5,000 characters"),
-    ({"normalizer": nested(200)}, "nested at most 100 levels"),
+HOSTILE: list[tuple[dict[str, Any], list[object]]] = [
+    ({"padding": {"strategy": {"Fixed": 10**9}}}, ["8192"]),
+    ({"padding": {"strategy": {"Fixed": 10**9}}, "truncation": {"max_length": 10**9}}, ["cut", "pad"]),
+    ({"padding": {"strategy": "BatchLongest"}}, ["cut", "pad"]),
+    ({"padding": {"pad_to_multiple_of": 10**9}}, ["cut", "pad"]),
+    ({"padding": None}, ["cut", "pad"]),
+    ({"truncation": {"max_length": 0}}, ["cut", "pad"]),
+    ({"truncation": {"stride": 50}}, ["cut", "pad"]),
+    ({"truncation": None}, ["cut", "pad"]),
+    ({"padding": {"pad_id": 10**6}}, [10, 5, 1000000]),
+    ({"model": {"vocab": {"[UNK]": 10**6}}}, [1000000]),
+    ({"model": {"max_input_chars_per_word": 2**60}}, ["max_input_chars_per_word"]),
+    ({"model": {"continuing_subword_prefix": "#" * 10**5}}, ["continuing_subword_prefix", "100,000"]),
+    ({"model": {"type": "Unigram", "unk_id": 7, "vocab": [["a", 0.0]]}}, ["used"]),
+    ({"normalizer": {"type": "Sequence", "normalizers": [replace("a", "aa")] * 30}}, ["1.07374e+09"]),
+    ({"normalizer": {"type": "Prepend", "prepend": "a" * 1000}}, [1001]),
+    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}] * 99}}, ["101 steps"]),
+    ({"normalizer": replace("a" * 5000, "")}, ["5,000"]),
+    ({"normalizer": nested(200)}, ["100 levels"]),
     (
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}},
-        "precompiled_charsmap must be a valid table",
+        ["precompiled_charsmap"],
     ),
-    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": 7}}, "precompiled_charsmap must be a valid table"),
-    ({"normalizer": {"type": "Evil"}}, "cannot be used"),
-    ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "PanicException|must be"),
-    ({"pre_tokenizer": split("(a+)+$")}, "PanicException.*retry-limit"),
+    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": 7}}, ["precompiled_charsmap"]),
+    ({"normalizer": {"type": "Evil"}}, ["used"]),
+    ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, []),
+    ({"pre_tokenizer": split("(a+)+$")}, ["PanicException", "retry-limit"]),
     (
         {
             "post_processor": {
@@ -82,7 +82,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
                 "special_tokens": {"x": {"id": "x", "ids": [1] * 1000, "tokens": ["x"] * 1000}},
             }
         },
-        "at most 5 special tokens",
+        [5, "special tokens"],
     ),
 ]
 
@@ -95,15 +95,17 @@ def changed(described: dict[str, Any], changes: dict[str, Any]) -> str:
     return json.dumps(described)
 
 
-@pytest.mark.parametrize(("changes", "message"), HOSTILE)
-def test_a_hostile_tokeniser_is_refused(changes: dict[str, Any], message: str, described: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize(("changes", "facts"), HOSTILE)
+def test_a_hostile_tokeniser_is_refused(
+    changes: dict[str, Any], facts: list[object], described: dict[str, Any]
+) -> None:
+    with refuses(InputError, *facts):
         restored(changed(described, changes), 10)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", None, 7, "[" * 10**5])
 def test_what_is_no_tokeniser_is_refused(text: Any) -> None:
-    with pytest.raises(InputError, match="the tokeniser"):
+    with refuses(InputError, "tokeniser"):
         restored(text, 10)
 
 
@@ -114,26 +116,26 @@ def test_a_hostile_tokeniser_is_refused_when_the_folder_is_loaded(
     stored = storage.read_model(folder)
     stored.config["encoder"]["config"]["tokenizer"] = changed(described, changes)
     hostile = storage.write_model(tmp_path / "model", *stored)
-    with pytest.raises(StorageError, match=rf"^{hostile}.*the tokeniser"):
+    with refuses(StorageError, hostile, "tokeniser"):
         dwac.load(hostile, device="cpu")
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "facts"),
     [
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 256"),
-        ({"chunk_size_feed_forward": 10**12}, "chunk_size_feed_forward must be at most"),
-        ({"vocab_size": None}, "vocab_size"),
-        ({"type_vocab_size": 0}, ""),
+        ({"num_hidden_layers": 10**9}, ["num_hidden_layers", 256]),
+        ({"chunk_size_feed_forward": 10**12}, ["chunk_size_feed_forward"]),
+        ({"vocab_size": None}, ["vocab_size"]),
+        ({"type_vocab_size": 0}, []),
     ],
 )
 def test_a_hostile_architecture_is_refused_when_the_folder_is_loaded(
-    change: dict[str, Any], message: str, folder: Path, tmp_path: Path
+    change: dict[str, Any], facts: list[object], folder: Path, tmp_path: Path
 ) -> None:
     stored = storage.read_model(folder)
     stored.config["encoder"]["config"]["model"].update(change)
     hostile = storage.write_model(tmp_path / "model", *stored)
-    with pytest.raises(StorageError, match=rf"^{hostile}.*{message}"):
+    with refuses(StorageError, hostile, *facts):
         dwac.load(hostile, device="cpu")
 
 

@@ -2,8 +2,10 @@
 
 import io
 import json
+import struct
 import sys
 import types
+import zlib
 from typing import Any
 
 import numpy as np
@@ -194,27 +196,27 @@ def test_a_pixel_that_is_not_finite_names_its_row(value):
 
 
 @pytest.mark.parametrize(
-    ("X", "error", "message"),
+    ("X", "error", "facts"),
     [
-        (pixels(8, 8), ShapeError, r"got shape \(8, 8\); one image is X\[None\]"),
-        (np.zeros(5), ShapeError, r"got shape \(5,\)"),
-        (np.zeros((0, 8, 8)), InputError, "at least one image"),
-        (np.zeros((5, 0, 8)), InputError, "at least one pixel"),
-        ([], InputError, "at least one image"),
-        ([pixels(8, 8), pixels(8, 8), pixels(8, 9)], ShapeError, r"same shape, \(8, 8\); row 2 has \(8, 9\); resize"),
-        (["a.png", pixels(8, 8)], InputError, "there is no file 'a.png'"),
-        ([b"", pixels(8, 8)], InputError, "row 1: it is a ndarray among pictures"),
-        ("a.png", InputError, "got one str"),
-        (pd.DataFrame({"path": ["a.png"]}), InputError, r"got one DataFrame.*X\['path'\]"),
-        (7, InputError, "got int"),
-        ([[[1, 2], [3]]], InputError, "row 0 is no image"),
-        (np.zeros((2, 8, 8), dtype=complex), InputError, "real numbers; got complex"),
-        ([Image.new("F", (8, 8))], InputError, "mode F"),
-        (pixels(5, 1, 8, 4), ShapeError, r'at least 2×2 pixels; got 1×8 with 4 channels.*channels="first"'),
+        (pixels(8, 8), ShapeError, [(8, 8), "X[None]"]),
+        (np.zeros(5), ShapeError, ["(5,)"]),
+        (np.zeros((0, 8, 8)), InputError, ["one image"]),
+        (np.zeros((5, 0, 8)), InputError, ["one pixel"]),
+        ([], InputError, ["one image"]),
+        ([pixels(8, 8), pixels(8, 8), pixels(8, 9)], ShapeError, [(8, 8), "row 2", (8, 9), "resize"]),
+        (["a.png", pixels(8, 8)], InputError, ["a.png"]),
+        ([b"", pixels(8, 8)], InputError, ["row 1", "ndarray"]),
+        ("a.png", InputError, ["str"]),
+        (pd.DataFrame({"path": ["a.png"]}), InputError, ["DataFrame", "X['path']"]),
+        (7, InputError, ["int"]),
+        ([[[1, 2], [3]]], InputError, ["row 0"]),
+        (np.zeros((2, 8, 8), dtype=complex), InputError, ["complex128"]),
+        ([Image.new("F", (8, 8))], InputError, ["mode F"]),
+        (pixels(5, 1, 8, 4), ShapeError, ["2×2", "1×8", "4 channels", 'channels="first"']),
     ],
 )
-def test_what_cannot_be_images_is_refused_with_advice(X, error, message):
-    with pytest.raises(error, match=message):
+def test_what_cannot_be_images_is_refused_with_advice(X, error, facts):
+    with refuses(error, *facts):
         ImageEncoder().fit(X)
 
 
@@ -223,7 +225,7 @@ def test_other_shapes_and_numbers_than_fitted_are_refused():
     real = ImageEncoder().fit(pixels(4, 8, 8) / 255)
     with refuses(ShapeError, "(n, 8, 8)", "uint8", (4, 9, 9)):
         grey.transform(pixels(4, 9, 9))
-    with pytest.raises(ShapeError, match=r"\(n, 8, 9, 3\) .*; got shape \(4, 3, 8, 9\)"):
+    with refuses(ShapeError, "(n, 8, 9, 3)", (4, 3, 8, 9)):
         colour.transform(pixels(4, 3, 8, 9))
     with refuses(InputError, "uint8", "float64"):
         grey.transform(pixels(4, 8, 8) / 255)
@@ -240,20 +242,20 @@ def test_other_shapes_and_numbers_than_fitted_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "facts"),
     [
-        ({"network": "resnet19"}, "unknown network 'resnet19'; choose default, paper, resnet18 or timm:NAME"),
-        ({"augment": "yes"}, "augment must be True or False or 'auto'"),
-        ({"flip": 1}, "flip must be True or False; got 1"),
-        ({"cutout": 1.5}, r"cutout must be a share .* got 1.5"),
-        ({"shift": -1}, "shift must be a whole number"),
-        ({"size": (1, 2, 3)}, "size must be"),
-        ({"channels": "middle"}, "channels must be"),
-        ({"width": 0}, "width must be"),
+        ({"network": "resnet19"}, ["resnet19", "default", "paper", "resnet18", "timm:NAME"]),
+        ({"augment": "yes"}, ["augment", "yes", True, False, "auto"]),
+        ({"flip": 1}, ["flip", 1, True, False]),
+        ({"cutout": 1.5}, ["cutout", 1.5]),
+        ({"shift": -1}, ["shift", -1]),
+        ({"size": (1, 2, 3)}, ["size", (1, 2, 3)]),
+        ({"channels": "middle"}, ["channels", "middle"]),
+        ({"width": 0}, ["width", 0]),
     ],
 )
-def test_settings_are_checked(settings, message):
-    with pytest.raises(InputError, match=message):
+def test_settings_are_checked(settings, facts):
+    with refuses(InputError, *facts):
         ImageEncoder(**settings)
 
 
@@ -313,7 +315,7 @@ def varied(encoder, images, seed=0):
 
 @pytest.mark.parametrize("X", [pixels(32, 12, 10), pixels(32, 12, 10, 3) / 255])
 @given(shift=st.integers(0, 20), flip=st.booleans(), cutout=st.sampled_from([0.0, 0.3, 0.9]), seed=st.integers(0, 99))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_augmentation_keeps_shape_type_and_range_and_repeats_by_seed(X, shift, flip, cutout, seed):
     encoder = ImageEncoder(shift=shift, flip=flip, cutout=cutout).fit(X)
     images = only(encoder, X)
@@ -365,8 +367,14 @@ def test_the_papers_network_is_not_augmented_unless_asked():
 # Networks
 
 
-@pytest.mark.parametrize("network", ["default", "paper", "resnet18"])
-@pytest.mark.parametrize("shape", [(8, 8), (28, 28), (32, 32, 3), (64, 64), (2, 9), (96, 40, 3)])
+SHAPES = [(8, 8), (28, 28), (32, 32, 3), (64, 64), (2, 9), (96, 40, 3)]
+
+
+@pytest.mark.parametrize(
+    ("network", "shape"),
+    [(network, shape) for network in ("default", "paper") for shape in SHAPES]
+    + [("resnet18", shape) for shape in ((2, 9), (28, 28), (80, 66, 3))],  # beyond 64 pixels it begins otherwise
+)
 def test_networks_take_every_size_forward_and_backward(network, shape):
     X = pixels(1, *shape)  # one image is a batch too, whatever batch norm says
     if network == "paper" and min(shape[:2]) < 6:
@@ -437,7 +445,7 @@ def test_images_are_read_both_ways_only_where_training_mirrors_them(settings):
 
 def test_in_training_a_mirrored_network_is_the_plain_one():
     X = pixels(6, 12, 10, 3)
-    both, plain = (ImageEncoder("resnet18", flip=flip).fit(X).network().train() for flip in (True, False))
+    both, plain = (ImageEncoder(width=8, flip=flip).fit(X).network().train() for flip in (True, False))
     plain.load_state_dict({name.replace("1.network.", "1."): value for name, value in both.state_dict().items()})
     x = torch.as_tensor(X).movedim(-1, 1)
     assert torch.equal(both(x), plain(x))
@@ -567,43 +575,49 @@ def of_pictures() -> ImageEncoder:
     return ImageEncoder().fit([file(Image.fromarray(pixels(8, 8, 3, seed=seed))) for seed in range(4)])
 
 
+def claiming(width: int, height: int) -> bytes:
+    """A PNG file that says it has so many pixels, and has none."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize(
-    ("image", "message"),
-    [
-        (Image.new("1", (9000, 6000)), "has 9000×6000 pixels; at most 50,000,000 are allowed; make it smaller"),
-        (Image.new("1", (12_000, 12_000)), "has 12000×12000 pixels; at most 50,000,000 are allowed; make it smaller"),
-        (Image.new("1", (20_000, 10_000)), "has too many pixels; at most 50,000,000 are allowed; make it smaller"),
-    ],
+    ("size", "facts"),
+    [((9000, 6000), ["9000×6000"]), ((12_000, 12_000), ["12000×12000"]), ((20_000, 10_000), [])],
 )
-def test_a_small_file_of_many_pixels_is_refused_undecoded(of_pictures, image, message, tmp_path, monkeypatch) -> None:
-    (tmp_path / "bomb.png").write_bytes(file(image))
+def test_a_small_file_of_many_pixels_is_refused_undecoded(of_pictures, size, facts, tmp_path, monkeypatch) -> None:
+    (tmp_path / "bomb.png").write_bytes(claiming(*size))
     monkeypatch.setattr(Image.Image, "convert", None)
-    for X in ([file(image)], [tmp_path / "bomb.png"]):
+    for X in ([claiming(*size)], [tmp_path / "bomb.png"]):
         for read in (of_pictures.transform, of_pictures.records, ImageEncoder().fit):
-            with pytest.raises(InputError, match=rf"row 0: the image .* {message}"):
+            with refuses(InputError, "row 0", "50,000,000", *facts):
                 read(X)
 
 
 def test_a_warning_of_pillow_that_is_an_error_is_the_same_refusal(of_pictures) -> None:
     with refuses(InputError, 0, "50,000,000"):
-        of_pictures.transform([file(Image.new("1", (12_000, 12_000)))])
+        of_pictures.transform([claiming(12_000, 12_000)])
 
 
 def test_pictures_that_are_no_single_picture_are_refused(of_pictures) -> None:
     one, two = Image.new("L", (8, 8)), [Image.new("L", (8, 8), 9)]
     whole = file(Image.fromarray(pixels(64, 64, 3)))
-    for data, message in (
-        (file(one, "GIF", save_all=True, append_images=two), "has several frames; save only the one that matters"),
-        (file(one, "TIFF", save_all=True, append_images=two), "has several frames"),
-        (file(one, "PNG", save_all=True, append_images=two), "has several frames"),
-        (whole[: len(whole) // 2], "cannot be read: .*truncated.*; repair or drop it"),
-        (file(Image.new("F", (8, 8)), "TIFF"), "has Pillow.s mode F, whose range is unknown; give arrays"),
-        (file(Image.new("I", (8, 8)), "TIFF"), "has Pillow.s mode I, whose range is unknown; give arrays"),
-        (b"", "cannot be read"),
+    for data, facts in (
+        (file(one, "GIF", save_all=True, append_images=two), ["frames"]),
+        (file(one, "TIFF", save_all=True, append_images=two), ["frames"]),
+        (file(one, "PNG", save_all=True, append_images=two), ["frames"]),
+        (whole[: len(whole) // 2], ["truncated", "repair", "drop"]),
+        (file(Image.new("F", (8, 8)), "TIFF"), ["mode F", "arrays"]),
+        (file(Image.new("I", (8, 8)), "TIFF"), ["mode I", "arrays"]),
+        (b"", ["read"]),
     ):
         for read in (of_pictures.transform, ImageEncoder().fit):
-            with pytest.raises(InputError, match=f"row 0: the image given as bytes {message}"):
+            with refuses(InputError, "row 0", "bytes", *facts):
                 read([data])
     # A camera's second image is its preview.
     colour = Image.new("RGB", (8, 8))
@@ -621,5 +635,5 @@ def test_images_too_large_to_learn_from_are_refused_before_all_are_read() -> Non
     large = np.broadcast_to(np.uint8(1), (2, 6000, 6000, 3))
     with refuses(InputError, "6000 × 6000 × 3", "size="):
         ImageEncoder().fit(large)
-    with pytest.raises(InputError, match="too large"):
+    with refuses(InputError, "size="):
         ImageEncoder().fit([file(Image.new("RGB", (6000, 6000)))] * 2)

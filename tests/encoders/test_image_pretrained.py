@@ -181,19 +181,19 @@ def test_wrong_files_are_refused_with_what_to_do(tiny_timm: Path, tiny_vit: Path
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "facts"),
     [
-        ({"library": "pickle"}, "library must be timm or transformers"),
-        ({"input": [3, 10**6, 8]}, "at most 2048 pixels"),
-        ({"std": [1, 1, 0]}, "positive deviation"),
-        ({"features": None}, "features"),
-        ({"trained_layers": "auto"}, "trained_layers"),
-        ({"model": {"model_type": "bert"}}, "choose an image model"),
-        ({"model": {"model_type": "vit", "num_hidden_layers": 10**6}}, "num_hidden_layers must be at most 256"),
-        ({"resize": None, "mean": None}, "not the description"),
+        ({"library": "pickle"}, ["library", "timm", "transformers"]),
+        ({"input": [3, 10**6, 8]}, ["2048"]),
+        ({"std": [1, 1, 0]}, ["[0.5, 0.5, 0.5, 1, 1, 0]"]),
+        ({"features": None}, ["features"]),
+        ({"trained_layers": "auto"}, ["trained_layers"]),
+        ({"model": {"model_type": "bert"}}, ["bert"]),
+        ({"model": {"model_type": "vit", "num_hidden_layers": 10**6}}, ["num_hidden_layers", 256]),
+        ({"resize": None, "mean": None}, ["NoneType"]),
     ],
 )
-def test_a_forged_description_is_refused(change: dict[str, Any], message: str) -> None:
+def test_a_forged_description_is_refused(change: dict[str, Any], facts: list[object]) -> None:
     right = {
         "library": "transformers",
         "model": {"model_type": "vit"},
@@ -205,5 +205,5 @@ def test_a_forged_description_is_refused(change: dict[str, Any], message: str) -
         "features": 16,
     }
     image_pretrained.check(right)
-    with pytest.raises(InputError, match=message):
+    with refuses(InputError, *facts):
         image_pretrained.check(right | change)

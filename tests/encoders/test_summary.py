@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dwac.encoders import TabularEncoder, summary
 from dwac.encoders.summary import Counts, TableSummary
 from dwac.errors import InputError, KindError
-from tests.named import refuses
+from tests.named import named, refuses
 
 N = 4_000
 
@@ -82,7 +82,7 @@ def test_only_quantiles_depend_on_the_sample(network: str) -> None:
     streamed.check()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=20), max_size=12), st.integers(1, 8))
 def test_a_sketch_never_counts_too_much_and_misses_no_frequent_value(parts: list[list[str]], most: int) -> None:
     counts, exact = Counts(most), Counter[str]()
@@ -108,7 +108,7 @@ def test_very_many_categories_are_counted_by_a_sketch_and_said(monkeypatch: pyte
     encoder = found.fit(TabularEncoder(), frame.head(1000))
     assert {"x", "y"} <= set(encoder.columns[0].categories)
     assert len(encoder.columns[0].categories) <= 10
-    assert any("column 'c' has more than" in line for line in found.said(1000))
+    assert any(named(line, "c") for line in found.said(1000))
 
 
 def test_batches_of_other_columns_or_kinds_are_refused() -> None:

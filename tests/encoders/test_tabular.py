@@ -19,6 +19,7 @@ from dwac.encoders.tabular import Scale, TabularEncoder
 from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.nn import WeightedAverage
+from tests.named import refuses
 
 RNG = np.random.default_rng(0)
 N = 200
@@ -313,63 +314,63 @@ def test_an_empty_table_transforms_to_empty_tensors():
 # What does not fit
 
 
+@pytest.fixture(scope="module")
+def of_every_kind():
+    """An encoder of a column of every kind; tests do not change it."""
+    return TabularEncoder().fit(frame())
+
+
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "error", "facts"),
     [
-        (lambda X: X.drop(columns="age"), InputError, r"column 'age' is missing; fit saw 'age', 'income'"),
-        (lambda X: X.rename(columns={"age": "Age"}), InputError, "column 'age' is missing.*'Age'"),
-        (lambda X: X.assign(extra=1), InputError, "column 'extra' was not in fit's data; drop it"),
-        (
-            lambda X: X.assign(age=[*X["age"][:-1].astype(str), "9"]),
-            InputError,
-            "'age' must hold numbers; got .* row 0",
-        ),
-        (lambda X: X.assign(income=["many" if i == 3 else 1.0 for i in range(N)]), InputError, "'many' in row 3"),
-        (lambda X: X.assign(income=X["day"]), InputError, "'income' must hold numbers; got Timestamp"),
-        (lambda X: X.assign(income=np.where(X.index == 5, -np.inf, 1)), NonFiniteError, "'income'.*-inf in row 5"),
+        (lambda X: X.drop(columns="age"), InputError, ["age", "income"]),
+        (lambda X: X.rename(columns={"age": "Age"}), InputError, ["age", "Age"]),
+        (lambda X: X.assign(extra=1), InputError, ["extra", "drop"]),
+        (lambda X: X.assign(age=[*X["age"][:-1].astype(str), "9"]), InputError, ["age", "row 0"]),
+        (lambda X: X.assign(income=["many" if i == 3 else 1.0 for i in range(N)]), InputError, ["many", "row 3"]),
+        (lambda X: X.assign(income=X["day"]), InputError, ["income", "Timestamp"]),
+        (lambda X: X.assign(income=np.where(X.index == 5, -np.inf, 1)), NonFiniteError, ["income", "-inf", "row 5"]),
         (
             lambda X: X.assign(age=pd.Series([10**400, *[1] * (N - 1)], index=X.index, dtype=object)),
             NonFiniteError,
-            "'age' must hold numbers up to",
+            ["age"],
         ),
-        (lambda X: X.assign(age=1j), InputError, "Complex data not supported: column 'age'"),
-        (lambda X: X.assign(day=5), InputError, "'day' must hold dates; got 5 in row 0"),
-        (lambda X: X.assign(day=["2024-01-01", "31/12"] * (N // 2)), InputError, "dates such as .* '31/12' in row 1"),
-        (lambda X: X.assign(job=[[1]] * N), InputError, r"'job' must hold single values.*\[1\] in row 0"),
-        (lambda X: pd.concat([X, X[["age"]]], axis=1), InputError, "'age' appears more than once"),
+        (lambda X: X.assign(age=1j), InputError, ["Complex data not supported", "age"]),  # as scikit-learn wants it
+        (lambda X: X.assign(day=5), InputError, ["day", 5, "row 0"]),
+        (lambda X: X.assign(day=["2024-01-01", "31/12"] * (N // 2)), InputError, ["day", "31/12", "row 1"]),
+        (lambda X: X.assign(job=[[1]] * N), InputError, ["job", [1], "row 0"]),
+        (lambda X: pd.concat([X, X[["age"]]], axis=1), InputError, ["age"]),
+        (lambda X: X.set_axis(pd.MultiIndex.from_product([["a"], X.columns]), axis=1), InputError, ["strings"]),
         (
-            lambda X: X.set_axis(pd.MultiIndex.from_product([["a"], X.columns]), axis=1),
-            InputError,
-            "names must be strings",
+            lambda X: X.to_numpy()[:, 1:],
+            ShapeError,
+            ["X has 15 features, but TabularEncoder is expecting 16"],  # as scikit-learn wants it
         ),
-        (lambda X: X.to_numpy()[:, 1:], ShapeError, "X has 15 features, but TabularEncoder is expecting 16"),
-        (lambda X: X.to_numpy()[0], ShapeError, r"2 axes.*got shape \(16,\); Reshape your data"),
-        (lambda X: [[1, 2], [3]], ShapeError, "row 0 has 2 values, row 1 has 1"),
-        (lambda X: [], ShapeError, "at least one"),
-        (lambda X: [1, 2], ShapeError, "each row must be a list of values"),
-        (lambda X: X["age"], ShapeError, "2 axes"),
-        (lambda X: csr_matrix(np.eye(3)), InputError, "dense; got a sparse matrix"),
+        (lambda X: X.to_numpy()[0], ShapeError, [2, "(16,)", "Reshape your data"]),
+        (lambda X: [[1, 2], [3]], ShapeError, ["row 0", 2, "row 1", 1]),
+        (lambda X: [], ShapeError, []),
+        (lambda X: [1, 2], ShapeError, ["list"]),
+        (lambda X: X["age"], ShapeError, [2]),
+        (lambda X: csr_matrix(np.eye(3)), InputError, ["dense", "sparse"]),
     ],
 )
-def test_what_does_not_fit_is_named(change, error, message):
-    X = frame()
-    encoder = TabularEncoder().fit(X)
-    with pytest.raises(error, match=message):
-        encoder.transform(change(X))
+def test_what_does_not_fit_is_named(of_every_kind, change, error, facts):
+    with refuses(error, *facts):
+        of_every_kind.transform(change(frame()))
 
 
 @pytest.mark.parametrize(
-    ("X", "error", "message"),
+    ("X", "error", "facts"),
     [
-        (np.empty((3, 0)), ShapeError, "0 feature"),
-        (np.empty((0, 3)), ShapeError, "0 sample"),
-        ([[1.0], [np.inf]], NonFiniteError, "column 0 must be finite; got inf in row 1"),
-        (np.array([[1 + 1j], [2]]), InputError, "Complex data"),
-        (pd.DataFrame({"c": ["a", ["b"]]}, index=[7, 9]), InputError, r"column 'c'.*\['b'\] in row 1"),
+        (np.empty((3, 0)), ShapeError, ["0 feature(s)"]),  # as scikit-learn wants it
+        (np.empty((0, 3)), ShapeError, ["0 sample(s)"]),
+        ([[1.0], [np.inf]], NonFiniteError, ["column 0", "inf", "row 1"]),
+        (np.array([[1 + 1j], [2]]), InputError, ["Complex data"]),
+        (pd.DataFrame({"c": ["a", ["b"]]}, index=[7, 9]), InputError, ["c", ["b"], "row 1"]),
     ],
 )
-def test_fit_names_what_it_cannot_learn_from(X, error, message):
-    with pytest.raises(error, match=message):
+def test_fit_names_what_it_cannot_learn_from(X, error, facts):
+    with refuses(error, *facts):
         TabularEncoder().fit(X)
 
 
@@ -377,7 +378,7 @@ def test_fit_names_what_it_cannot_learn_from(X, error, message):
     "settings", [{"network": "papre"}, {"width": 0}, {"depth": 0}, {"dropout": 1.0}, {"sigma": 0.0}, {"frequencies": 0}]
 )
 def test_wrong_settings_are_refused(settings):
-    with pytest.raises(InputError, match=next(iter(settings))):
+    with refuses(InputError, *settings):
         TabularEncoder(**settings)
 
 
@@ -455,7 +456,7 @@ def test_width_and_recipe_follow_the_number_of_rows():
 numbers = st.one_of(st.just(np.nan), st.floats(allow_nan=False, allow_infinity=False))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(arrays(np.float64, (12, 2), elements=numbers), arrays(np.float64, (3, 2), elements=numbers))
 def test_any_finite_numbers_give_finite_tensors(X, Z):
     for network in ("default", "paper"):
@@ -469,7 +470,7 @@ def test_any_finite_numbers_give_finite_tensors(X, Z):
 values = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(values, min_size=1, max_size=15), st.lists(values, min_size=1, max_size=5), st.randoms())
 def test_any_categories_survive_storage_and_the_order_of_rows(known, met, random):
     def column(rows):
@@ -482,7 +483,7 @@ def test_any_categories_survive_storage_and_the_order_of_rows(known, met, random
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20)
 @given(arrays(np.float64, (25, 1), elements=st.floats(-1e6, 1e6)))
 def test_scaling_keeps_the_order_of_numbers(X):
     numeric, _ = TabularEncoder().fit(X).transform(X)

@@ -72,26 +72,26 @@ def test_texts_come_in_many_containers(encoder: TextEncoder, X: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "message"),
+    ("X", "facts"),
     [
-        (["good", ""], "row 1 is empty"),
-        (["good", "fine", " \t\n"], "row 2 is blank"),
-        (["good", None], "row 1 is missing"),
-        (pd.Series(["good", pd.NA], dtype="string"), "row 1 is missing"),
-        (["good", float("nan")], "row 1 is missing"),
-        (["good", 7], "row 1 is int '7'"),
-        ([b"bytes"], "row 0 is bytes"),
-        (["good", "bad \ud800"], "row 1 contains half of a surrogate pair"),
-        ("one text", "got str"),
-        (iter(["a"]), "list, array or Series"),
-        (np.array([["a", "b"]]), r"shape \(1, 2\)"),
-        (pd.DataFrame({"a": ["x"], "b": ["y"]}), "one column; got 2"),
+        (["good", ""], ["row 1", "empty"]),
+        (["good", "fine", " \t\n"], ["row 2", "blank"]),
+        (["good", None], ["row 1", "missing"]),
+        (pd.Series(["good", pd.NA], dtype="string"), ["row 1", "missing"]),
+        (["good", float("nan")], ["row 1", "missing"]),
+        (["good", 7], ["row 1", "int", 7]),
+        ([b"bytes"], ["row 0", "bytes"]),
+        (["good", "bad \ud800"], ["row 1", "surrogate"]),
+        ("one text", ["str"]),
+        (iter(["a"]), ["list"]),
+        (np.array([["a", "b"]]), [(1, 2)]),
+        (pd.DataFrame({"a": ["x"], "b": ["y"]}), ["column", 2]),
     ],
 )
-def test_what_is_not_a_text_is_named(encoder: TextEncoder, X: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_what_is_not_a_text_is_named(encoder: TextEncoder, X: Any, facts: list[object]) -> None:
+    with refuses(InputError, *facts):
         encoder.transform(X)
-    with pytest.raises(InputError, match=message):
+    with refuses(InputError, *facts):
         TextEncoder().fit(X)
 
 
@@ -108,17 +108,17 @@ def test_no_texts_give_tensors_without_rows(encoder: TextEncoder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
-        ({"network": "nope"}, "'default' or 'paper'"),
-        ({"min_count": 0}, "min_count"),
-        ({"max_length": 2.5}, "max_length"),
-        ({"max_length": 40_000}, "at most 32767"),
-        ({"dropout": 1.0}, "dropout"),
+        ({"network": "nope"}, ["default", "paper"]),
+        ({"min_count": 0}, ["min_count"]),
+        ({"max_length": 2.5}, ["max_length"]),
+        ({"max_length": 40_000}, ["max_length", 32767]),
+        ({"dropout": 1.0}, ["dropout"]),
     ],
 )
-def test_bad_settings_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_bad_settings_are_refused(options: dict[str, Any], facts: list[object]) -> None:
+    with refuses(InputError, *facts):
         TextEncoder(**options)
 
 
@@ -142,7 +142,7 @@ def test_words_that_belong_together_stay_whole(text: str, tokens: str) -> None:
     assert tokenise(text) == tokens.split(" ")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(min_size=1).filter(lambda text: not text.isspace()))
 def test_every_text_has_tokens_and_none_has_spaces(text: str) -> None:
     tokens = tokenise(text)
@@ -184,7 +184,7 @@ def expected_ngrams(encoder: TextEncoder, text: str) -> list[tuple[int, int]]:
     return [(h, owner) for h, owner in first.items() if h in table]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.text("ab c+.", min_size=1).filter(lambda text: text.strip()), min_size=1, max_size=6))
 def test_ngrams_are_those_of_the_definition(texts: list[str]) -> None:
     encoder = TextEncoder(min_count=1).fit(texts)
@@ -361,25 +361,25 @@ def test_vectors_start_the_words_and_are_not_needed_again(tmp_path: Path) -> Non
         again = restored(encoder)
         assert again.settings["vectors"] == str(path)
         again.network().load_state_dict(networks[name].state_dict())
-        with pytest.raises(InputError, match="readable file"):
+        with refuses(InputError, "file"):
             again.fit(TEXTS)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("list 1 2\na 1\n", "line 2 must be a word and 2 numbers"),
-        ("list 1 2\nb 1 2 3\n", "line 2 must be a word and 2 numbers"),
-        ("list 1 x\n", "line 1 must be a word and 2 numbers"),
-        ("list\n", "line 1 must be a word and some numbers"),
-        ("b 1 2\n\nlist 1 2\n", "line 2"),
-        ("list 1 nan\n", "line 1.*'list' must be finite"),
-        ("b 1 2\n", "none of the 2 training words"),
-        ("", "none of the 2 training words"),
+        ("list 1 2\na 1\n", ["line 2", 2]),
+        ("list 1 2\nb 1 2 3\n", ["line 2", 2]),
+        ("list 1 x\n", ["line 1", 2]),
+        ("list\n", ["line 1"]),
+        ("b 1 2\n\nlist 1 2\n", ["line 2"]),
+        ("list 1 nan\n", ["line 1", "list"]),
+        ("b 1 2\n", [2, "words"]),
+        ("", [2, "words"]),
     ],
 )
-def test_a_bad_line_of_vectors_is_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises((InputError, NonFiniteError), match=message):
+def test_a_bad_line_of_vectors_is_named(tmp_path: Path, text: str, facts: list[object]) -> None:
+    with refuses((InputError, NonFiniteError), *facts):
         read_vectors(vectors_file(tmp_path / "v.txt", text), {"list", "a"})
 
 
@@ -425,8 +425,8 @@ def test_only_the_first_words_of_a_file_and_those_asked_for_are_read(tmp_path: P
     assert list(read_vectors(path, {"list", "x"}, further=9)) == ["x", "y", "z", "list"]
     with refuses(InputError, 1):
         read_vectors(path, {"other"}, further=9)  # a file of another language is still found out
-    for text, message in (("x 1 2\ny 1 a\nlist 1 2\n", "line 2"), ("x 1 2\ny 1 inf\nlist 1 2\n", "'y' must be finite")):
-        with pytest.raises(InputError, match=message):
+    for text, fact in (("x 1 2\ny 1 a\nlist 1 2\n", "line 2"), ("x 1 2\ny 1 inf\nlist 1 2\n", "y")):
+        with refuses(InputError, fact):
             read_vectors(vectors_file(path, text), {"list"}, further=2)
 
 
@@ -446,7 +446,7 @@ def test_vectors_may_have_a_header_and_words_with_spaces(tmp_path: Path) -> None
     path = vectors_file(tmp_path / "v.vec", "3 2\nlist 1 2 \nat name@domain 3 4\nnaïve 5 6\n")
     found = read_vectors(path, {"list", "at", "naïve"})
     assert {word: vector.tolist() for word, vector in found.items()} == {"list": [1, 2], "naïve": [5, 6]}
-    with pytest.raises(InputError, match="readable file"):
+    with refuses(InputError, "file"):
         read_vectors(tmp_path, {"list"})
 
 
@@ -642,7 +642,7 @@ def test_a_hugging_face_model_must_be_there_and_be_an_encoder(tiny_bert: Path, t
         HuggingFaceEncoder(folder).fit(TEXTS)
     with refuses(InputError, "auto", "mean", "first"):
         HuggingFaceEncoder(tiny_bert, pooling="max")
-    with pytest.raises(ShapeError, match="at least 1"):
+    with refuses(ShapeError, 1):
         HuggingFaceEncoder(tiny_bert).fit([])
     with refuses(InputError, 1):
         HuggingFaceEncoder(tiny_bert).fit(["a", None])
@@ -679,5 +679,5 @@ def test_ngrams_start_from_nothing_without_labels() -> None:
 
 
 def test_evidence_needs_one_label_per_text() -> None:
-    with pytest.raises(ShapeError, match=r"shape \(4,\); got \(3,\)"):
+    with refuses(ShapeError, "(4,)", "(3,)"):
         TextEncoder().fit(["good film", "bad film"] * 2, [0, 1, 0])

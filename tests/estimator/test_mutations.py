@@ -24,7 +24,7 @@ from dwac.errors import DwacError
 from dwac.storage.folder import _digest
 from dwac.storage.tensors import pack_tensors, unpack_tensors
 from tests.drawn import SEED, TIMES
-from tests.encoders.test_encoders import tiny_bert
+from tests.encoders.helpers import tiny_bert
 
 SETTINGS: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
 KINDS = ("table", "few", "softmax", "text", "image", "huggingface")
