@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dwac import _checks as checks
@@ -33,6 +33,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("write", WRITERS)
+@settings(max_examples=30)
 @given(value=st.floats())
 @example(value=-5.0)
 @example(value=0.0)

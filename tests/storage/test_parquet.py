@@ -11,6 +11,7 @@ import pytest
 
 from dwac.storage import parquet
 from dwac.storage.parquet import TooLargeError, read_parquet
+from tests.named import refuses
 
 
 def written(table: pa.Table, **options: Any) -> bytes:
@@ -51,18 +52,18 @@ def test_rows_come_in_order_whatever_the_batches(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("table", "size"),
     [
-        (pa.table({"x": np.zeros(2_000_000)}), "t takes 16,000,000 bytes or more"),
-        (pa.table({"x": pa.array([b"\0" * 10**6] * 50, pa.binary(10**6))}), "t takes 50,000,000 bytes or more"),
-        (pa.table({"x": pa.array([[0] * 2_000_000], pa.list_(pa.int64()))}), "t takes 8,000,000 bytes or more"),
+        (pa.table({"x": np.zeros(2_000_000)}), "16,000,000"),
+        (pa.table({"x": pa.array([b"\0" * 10**6] * 50, pa.binary(10**6))}), "50,000,000"),
+        (pa.table({"x": pa.array([[0] * 2_000_000], pa.list_(pa.int64()))}), "8,000,000"),
     ],
 )
-def test_repeated_values_are_counted_before_they_are_read(table: pa.Table, message: str, monkeypatch: Any) -> None:
+def test_repeated_values_are_counted_before_they_are_read(table: pa.Table, size: str, monkeypatch: Any) -> None:
     data = written(table)
     assert len(data) < 20_000
     monkeypatch.setattr(pq, "ParquetFile", None)  # nothing is read
-    with pytest.raises(TooLargeError, match=message):
+    with refuses(TooLargeError, "t", size):
         read_parquet(data, "t", most_bytes=2**22)
 
 
@@ -72,7 +73,7 @@ def test_one_long_text_many_times_is_refused_though_the_file_does_not_tell() -> 
     assert len(data) < 2000
     assert pq.read_metadata(io.BytesIO(data)).row_group(0).total_byte_size < 2**20
     before = pa.total_allocated_bytes()
-    with pytest.raises(TooLargeError, match="t takes 2,000,080,000 bytes or more in memory; at most 4,194,304"):
+    with refuses(TooLargeError, "t", "2,000,080,000", "4,194,304"):
         read_parquet(data, "t", most_bytes=2**22)
     assert pa.total_allocated_bytes() - before < 2**22
 
@@ -80,8 +81,8 @@ def test_one_long_text_many_times_is_refused_though_the_file_does_not_tell() -> 
 def test_too_many_rows_and_columns_are_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     data = written(pa.table({"x": np.arange(10), "y": np.arange(10)}))
     monkeypatch.setattr(pq, "ParquetFile", None)
-    with pytest.raises(TooLargeError, match="at most 9 rows; got 10 or more"):
+    with refuses(TooLargeError, 9, 10):
         read_parquet(data, "t", most_bytes=2**20, most_rows=9)
     monkeypatch.setattr(parquet, "MOST_COLUMNS", 1)
-    with pytest.raises(TooLargeError, match="t has 2 columns; at most 1 are allowed"):
+    with refuses(TooLargeError, "t", 2, 1):
         read_parquet(data, "t", most_bytes=2**20)

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
 from dwac.storage import decode_value, encode_value, read_model, write_model
 from dwac.storage import folder as folder_module
+from tests.named import refuses
 
 ROOT = Path(__file__).parents[2]
 CONFIG = {"labels": ["a", 1, None, True, 0.5], "nested": {"é": [[], {}]}}
@@ -142,59 +143,59 @@ ENDLESS.append(ENDLESS)
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("config", "facts"),
     [
-        ({"a": {1, 2}}, r"config\['a'\].*\(set\)"),
-        ({"a": [1, (2, 3)]}, r"config\['a'\]\[1\].*\(tuple\).*encode_value"),
-        ({"a": float("nan")}, "not a finite number"),
-        ({"a": np.int64(3)}, "int64"),
-        ({1: 2}, "keys must be strings"),
-        ({"a": "\ud800"}, "surrogate"),
-        ({"a": 10**5000}, "config"),
-        ({"a": ENDLESS}, "recursion"),
-        ([1], "mapping"),
+        ({"a": {1, 2}}, ["config['a']", "set"]),
+        ({"a": [1, (2, 3)]}, ["config['a'][1]", "tuple", "encode_value"]),
+        ({"a": float("nan")}, ["finite"]),
+        ({"a": np.int64(3)}, ["int64"]),
+        ({1: 2}, ["strings"]),
+        ({"a": "\ud800"}, ["surrogate"]),
+        ({"a": 10**5000}, ["config"]),
+        ({"a": ENDLESS}, ["recursion"]),
+        ([1], ["mapping"]),
     ],
 )
-def test_config_that_json_would_change_is_refused_before_anything_is_touched(tmp_path, config, message):
-    with pytest.raises(InputError, match=message):
+def test_config_that_json_would_change_is_refused_before_anything_is_touched(tmp_path, config, facts):
+    with refuses(InputError, *facts):
         write_model(tmp_path / "m", config, TENSORS)
     assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize(
-    ("tensors", "message"),
+    ("tensors", "facts"),
     [
-        ({"a": np.zeros(3)}, "a must be a dense tensor.*ndarray"),
-        ({"a": torch.zeros(3, device="meta")}, "meta"),
-        ({"a": torch.eye(3).to_sparse()}, "sparse"),
-        ({3: torch.zeros(3)}, "names must be strings"),
-        ({"__metadata__": torch.zeros(3)}, "names must be strings"),
-        ({"\ud800": torch.zeros(3)}, "cannot be stored"),
-        ({"a": torch.zeros(3, dtype=torch.complex128)}, "complex128"),
+        ({"a": np.zeros(3)}, ["a", "ndarray"]),
+        ({"a": torch.zeros(3, device="meta")}, ["a", "meta"]),
+        ({"a": torch.eye(3).to_sparse()}, ["a", "torch.sparse_coo"]),
+        ({3: torch.zeros(3)}, ["strings", 3]),
+        ({"__metadata__": torch.zeros(3)}, ["__metadata__"]),
+        ({"\ud800": torch.zeros(3)}, ["stored"]),
+        ({"a": torch.zeros(3, dtype=torch.complex128)}, ["complex128"]),
     ],
 )
-def test_tensors_that_cannot_be_kept_are_refused(tmp_path, tensors, message):
-    with pytest.raises(InputError, match=message):
+def test_tensors_that_cannot_be_kept_are_refused(tmp_path, tensors, facts):
+    with refuses(InputError, *facts):
         write_model(tmp_path / "m", {}, tensors)
 
 
 def test_nothing_of_others_is_overwritten(tmp_path):
     file = tmp_path / "file"
     file.write_text("mine")
-    with pytest.raises(StorageError, match="file"):
+    with refuses(StorageError, "file"):
         write_model(file, {}, {})
     with pytest.raises(StorageError):
         write_model(file / "below", {}, {})
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
-    with pytest.raises(StorageError, match=r"must be empty.*thesis\.txt.*choose a new or empty folder"):
+    with refuses(StorageError, "thesis.txt", "empty folder"):
         write_model(folder, {}, {})
     (folder / "model.json").write_text('{"format": "other"}')
-    with pytest.raises(StorageError, match="not written by dwac"):
+    with refuses(StorageError, "model.json", "dwac"):
         write_model(folder, {}, {})
     (folder / "model.json").write_text("{")
-    with pytest.raises(StorageError, match="damaged"):
+    with refuses(StorageError, "model.json", "damaged"):
         write_model(folder, {}, {})
     assert file.read_text() == (folder / "thesis.txt").read_text() == "mine"
     assert sorted(path.name for path in folder.iterdir()) == ["model.json", "thesis.txt"]
@@ -208,11 +209,11 @@ def test_files_beside_a_model_are_left_alone(model):
 
 
 def test_a_missing_folder_or_manifest_is_named(tmp_path, model):
-    with pytest.raises(StorageError, match=r"nowhere must be a model folder; it does not exist"):
+    with refuses(StorageError, tmp_path / "nowhere", "exist"):
         read_model(tmp_path / "nowhere")
-    with pytest.raises(StorageError, match="must be a model folder; it is a file"):
+    with refuses(StorageError, model / "model.json", "file"):
         read_model(model / "model.json")
-    with pytest.raises(StorageError, match=r"has no model\.json"):
+    with refuses(StorageError, tmp_path, "model.json"):
         read_model(tmp_path)
     assert issubclass(StorageError, DwacError)
 
@@ -234,32 +235,32 @@ def test_a_missing_folder_or_manifest_is_named(tmp_path, model):
 )
 def test_damaged_json_is_named(model, text):
     (model / "model.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(StorageError, match=r"model\.json is damaged.*restore"):
+    with refuses(StorageError, "model.json", "damaged", "restore"):
         read_model(model)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "facts"),
     [
-        (lambda c: c.update(format="gguf"), "got 'gguf'"),
-        (lambda c: c.update(version=2), "newer version of dwac, in format 2; this one reads up to 1; upgrade"),
-        (lambda c: c.update(version="1"), "lacks a version"),
-        (lambda c: c.update(version=True, config=None), "lacks a version"),
-        (lambda c: c.pop("files"), "lacks a version, files or config"),
-        (lambda c: c.update(config=[]), "lacks a version, files or config"),
-        (lambda c: c["files"].pop("weights"), "must name weights"),
-        (lambda c: c["files"].update(code=c["files"]["weights"]), "must name weights"),
-        (lambda c: c["files"].update(weights="w"), "must be a valid name, size and sha256"),
-        (lambda c: c["files"]["weights"].update(name="../model.json"), "must be a valid name, size and sha256"),
-        (lambda c: c["files"]["weights"].update(name="/etc/passwd"), "must be a valid name, size and sha256"),
-        (lambda c: c["files"]["weights"].update(size=-1), "must be a valid name, size and sha256"),
-        (lambda c: c["files"]["weights"].update(size=10**15), "1,000,000,000,000,000 were written"),
-        (lambda c: c["files"]["weights"].update(sha256="0" * 64), "must be a valid name, size and sha256"),
+        (lambda c: c.update(format="gguf"), ["gguf"]),
+        (lambda c: c.update(version=2), [2, 1, "upgrade"]),
+        (lambda c: c.update(version="1"), ["version"]),
+        (lambda c: c.update(version=True, config=None), ["version"]),
+        (lambda c: c.pop("files"), ["files"]),
+        (lambda c: c.update(config=[]), ["config"]),
+        (lambda c: c["files"].pop("weights"), ["weights"]),
+        (lambda c: c["files"].update(code=c["files"]["weights"]), ["weights"]),
+        (lambda c: c["files"].update(weights="w"), ["name", "size", "sha256"]),
+        (lambda c: c["files"]["weights"].update(name="../model.json"), ["name", "size", "sha256"]),
+        (lambda c: c["files"]["weights"].update(name="/etc/passwd"), ["name", "size", "sha256"]),
+        (lambda c: c["files"]["weights"].update(size=-1), ["name", "size", "sha256"]),
+        (lambda c: c["files"]["weights"].update(size=10**15), ["1,000,000,000,000,000"]),
+        (lambda c: c["files"]["weights"].update(sha256="0" * 64), ["name", "size", "sha256"]),
     ],
 )
-def test_a_manifest_that_is_not_ours_is_refused(model, change, message):
+def test_a_manifest_that_is_not_ours_is_refused(model, change, facts):
     rewrite(model, change)
-    with pytest.raises(StorageError, match=message):
+    with refuses(StorageError, *facts):
         read_model(model)
 
 
@@ -277,7 +278,7 @@ def test_an_altered_config_is_named(model, change):
     rewrite(model, lambda c: c.update(config=dict(reversed(c["config"].items()))))
     assert read_model(model).config == CONFIG  # another order of the names is no other config
     rewrite(model, change)
-    with pytest.raises(StorageError, match=r"model\.json: its config has SHA-256 .* altered: restore"):
+    with refuses(StorageError, "model.json", "config", "SHA-256", "restore"):
         read_model(model)
 
 
@@ -286,7 +287,7 @@ def test_any_changed_character_of_a_config_is_found(model):
     start = text.index('"labels"')
     for place in (i for i in range(start, text.rindex("}", 0, text.rindex("}")) - 1) if not text[i].isspace()):
         (model / "model.json").write_text(text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :])
-        with pytest.raises(StorageError, match=r"model\.json"):
+        with refuses(StorageError, "model.json"):
             read_model(model)
 
 
@@ -295,14 +296,14 @@ def test_too_little_memory_is_a_storage_error(model, monkeypatch):
         raise MemoryError("out")
 
     monkeypatch.setattr(folder_module, "unpack_tensors", exhausted)
-    with pytest.raises(StorageError, match="needs more memory than is available"):
+    with refuses(StorageError, "memory"):
         read_model(model)
 
 
 def test_an_absurdly_large_manifest_is_not_read(model):
     with open(model / "model.json", "r+b") as file:
         file.truncate(2**28 + 1)
-    with pytest.raises(StorageError, match=r"model\.json must have at most .* got 268,435,457"):
+    with refuses(StorageError, "model.json", "268,435,457"):
         read_model(model)
 
 
@@ -311,22 +312,22 @@ def test_missing_cut_altered_and_linked_files_are_named(model, tmp_path, part):
     path = the(model, f"{part}*")
     data = path.read_bytes()
     path.unlink()
-    with pytest.raises(StorageError, match=f"must contain {path.name}"):
+    with refuses(StorageError, path.name):
         read_model(model)
     path.write_bytes(data[:-1])
-    with pytest.raises(StorageError, match=rf"{path.name} has {len(data) - 1:,} bytes, but {len(data):,} were written"):
+    with refuses(StorageError, path.name, f"{len(data) - 1:,}", f"{len(data):,}"):
         read_model(model)
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(StorageError, match=rf"{path.name} has SHA-256 .* altered"):
+    with refuses(StorageError, path.name, "SHA-256"):
         read_model(model)
     (tmp_path / "elsewhere").write_bytes(data)
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageError, match=f"{path.name} must be a regular file"):
+    with refuses(StorageError, path.name, "regular file"):
         read_model(model)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(StorageError, match="regular file"):
+    with refuses(StorageError, "regular file"):
         read_model(model)
 
 
@@ -335,7 +336,7 @@ def test_a_linked_manifest_is_refused_but_a_link_to_the_folder_is_followed(model
     assert read_model(tmp_path / "latest").config == CONFIG
     (model / "model.json").rename(tmp_path / "model.json")
     (model / "model.json").symlink_to(tmp_path / "model.json")
-    with pytest.raises(StorageError, match="regular file"):
+    with refuses(StorageError, "regular file"):
         read_model(model)
 
 
@@ -345,6 +346,11 @@ def forge(model: Path, part: str, data: bytes) -> None:
     name = f"{part}-{digest[:16]}.{ {'weights': 'safetensors', 'examples': 'parquet'}[part] }"
     (model / name).write_bytes(data)
     rewrite(model, lambda c: c["files"].update({part: {"name": name, "size": len(data), "sha256": digest}}))
+
+
+def the_new(model: Path, part: str) -> str:
+    """The name of a part's file, by model.json."""
+    return str(json.loads((model / "model.json").read_text())["files"][part]["name"])
 
 
 def lying_header(**changes) -> bytes:
@@ -368,7 +374,7 @@ def lying_header(**changes) -> bytes:
 )
 def test_a_lying_tensor_header_is_refused(model, data):
     forge(model, "weights", data)
-    with pytest.raises(StorageError, match=r"weights-.*must be a safetensors file"):
+    with refuses(StorageError, the_new(model, "weights"), "safetensors"):
         read_model(model)
 
 
@@ -412,7 +418,7 @@ def with_facts(**facts) -> bytes:
 )
 def test_a_table_that_is_not_ours_is_refused(model, data):
     forge(model, "examples", data)
-    with pytest.raises(StorageError, match=r"examples-.*must be a table of examples"):
+    with refuses(StorageError, the_new(model, "examples"), "table"):
         read_model(model)
 
 
@@ -534,7 +540,7 @@ def test_a_multiindex_comes_back_as_tuples_and_dates_as_timestamps(tmp_path):
 
 
 def test_ids_that_json_cannot_keep_are_named(tmp_path):
-    with pytest.raises(EncodingError, match=r"id of row 1: cannot store <object.*of type object"):
+    with refuses(EncodingError, "row 1", "object"):
         write_model(tmp_path / "m", {}, {}, pd.DataFrame({"x": [1, 2]}, index=[0, object()]))
     assert not (tmp_path / "m").exists()
 
@@ -543,9 +549,9 @@ def test_column_names_come_back_and_must_differ_as_text(tmp_path):
     names = [0, "id", "_id", ("a", 1), None, 2.5]
     back = round_trip(tmp_path, pd.DataFrame([range(6)], columns=pd.Index(names, tupleize_cols=False)))
     assert list(back.columns) == names
-    with pytest.raises(InputError, match="'0' appears more than once"):
+    with refuses(InputError, "'0'"):
         write_model(tmp_path / "m", {}, {}, pd.DataFrame([[1, 2]], columns=[0, "0"]))
-    with pytest.raises(InputError, match="must be a pandas DataFrame; got dict"):
+    with refuses(InputError, "DataFrame", "dict"):
         write_model(tmp_path / "m", {}, {}, {"a": [1]})  # type: ignore[arg-type]
 
 
@@ -568,7 +574,7 @@ def test_the_file_holds_nothing_of_pandas_and_others_can_read_it(tmp_path):
 CELLS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates() | st.datetimes()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=6))
 def test_no_column_of_objects_fails(tmp_path_factory, rows):
     frame = pd.DataFrame(rows, columns=["a", "b"], dtype=object)
@@ -635,7 +641,7 @@ def picture(value: Any) -> Any:
     return type(value), getattr(value, "dtype", None), repr(value), extra
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(LABELS)
 @example(np.str_("a\0"))
 def test_labels_and_ids_survive_json(value):
@@ -688,7 +694,7 @@ def test_what_extends_a_plain_type_is_not_taken_for_it():
     class Grade(str):
         pass
 
-    with pytest.raises(EncodingError, match="Grade"):
+    with refuses(EncodingError, "Grade"):
         encode_value(Grade("a"))
     assert decode_value(encode_value(UUID(int=5))) == UUID(int=5)
 
@@ -886,9 +892,7 @@ def test_disk_errors_say_that_no_model_was_harmed(tmp_path, monkeypatch):
     path = tmp_path / "m"
     write_version(path, 0)
     monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(
-        StorageError, match=r"could not write .* No space left on device.*any earlier model is unharmed"
-    ):
+    with refuses(StorageError, path, "No space left on device", "unharmed"):
         write_version(path, 1)
     assert read_version(path) == 0
     assert leftovers(path) == []

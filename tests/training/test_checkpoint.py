@@ -165,9 +165,9 @@ def test_an_optimizer_of_another_kind_or_shape_is_rejected():
         restore_optimizer(SGD(parameters), tensors, facts)
     with refuses(InputError, "shapes"):
         restore_optimizer(AdamW(parameters), tensors, facts)
-    with pytest.raises(InputError, match="cannot be restored"):
+    with refuses(InputError, "optimizer", "restored"):
         restore_optimizer(run.optimizer, {}, facts)
-    with pytest.raises(InputError, match="cannot be restored"):
+    with refuses(InputError, "optimizer", "restored"):
         restore_optimizer(run.optimizer, tensors, facts | {"state": {"value": {"eval": 1}}})
 
 
@@ -187,9 +187,9 @@ def test_missing_and_wrong_random_states_are_reported():
     states = rng_state("cpu")
     with refuses(InputError, "rng.generator.mine"):
         restore_rng(states, "cpu", mine=torch.Generator())
-    with pytest.raises(InputError, match=r"rng\.cpu"):
+    with refuses(InputError, "rng.cpu"):
         restore_rng({}, "cpu")
-    with pytest.raises(InputError, match="does not fit"):
+    with refuses(InputError, "state", "torch", 3):
         restore_rng({"rng.cpu": torch.zeros(3, dtype=torch.uint8)}, "cpu")
 
 
@@ -242,21 +242,21 @@ def test_a_failed_save_keeps_the_earlier_checkpoint(tmp_path, monkeypatch, opera
 
 
 @pytest.mark.parametrize(
-    ("facts", "message"),
+    ("facts", "fact"),
     [
         ({"a": (1, 2)}, "tuple"),
-        ({1: 2}, "keys must be strings"),
+        ({1: 2}, "strings"),
         ({"a": torch.ones(1)}, "Tensor"),
         ({"a": 10**5000}, "facts"),
     ],
 )
-def test_facts_that_json_would_change_are_rejected(tmp_path, facts, message):
-    with pytest.raises(InputError, match=message):
+def test_facts_that_json_would_change_are_rejected(tmp_path, facts, fact):
+    with refuses(InputError, fact):
         save_checkpoint(tmp_path / "c", {}, facts)
 
 
 def test_facts_too_large_for_the_header_are_rejected(tmp_path):
-    with pytest.raises(InputError, match="must fit a safetensors header"):
+    with refuses(InputError, "safetensors header"):
         save_checkpoint(tmp_path / "c", {}, {"a": "x" * 10**8})
     assert os.listdir(tmp_path) == []
 
@@ -265,7 +265,7 @@ def test_missing_truncated_altered_foreign_and_newer_files_are_reported(tmp_path
     path = tmp_path / "c.safetensors"
     with refuses(StorageError, "c.safetensors"):
         load_checkpoint(path)
-    with pytest.raises(StorageError, match="could not read"):
+    with refuses(StorageError, "read"):
         load_checkpoint(tmp_path)
     save_checkpoint(path, TENSORS, FACTS)
     data = path.read_bytes()
@@ -280,14 +280,14 @@ def test_missing_truncated_altered_foreign_and_newer_files_are_reported(tmp_path
             load_checkpoint(path)
     for metadata in (None, {"format": "pt"}, {"format": "dwac-checkpoint"}):
         safetensors.torch.save_file({"w": torch.ones(2)}, path, metadata)
-        with pytest.raises(StorageError, match="not a checkpoint of dwac"):
+        with refuses(StorageError, "c.safetensors", "checkpoint"):
             load_checkpoint(path)
     safetensors.torch.save_file({}, path, {"format": "dwac-checkpoint", "version": "2"})
     with refuses(StorageError, 2, 1, "upgrade"):
         load_checkpoint(path)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_no_flipped_byte_goes_unnoticed(tmp_path, data):
     path = tmp_path / "c.safetensors"

@@ -13,19 +13,10 @@ from benchmarks import stability
 from dwac.errors import DwacError
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.training import Model, evaluate, fit_scale, predict_log_probabilities, train
+from tests.named import refuses
+from tests.training.helpers import clusters, model_of
 
 HEADS = [WeightedAverage, SoftmaxTwin]
-
-
-def clusters(n: int = 120, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.arange(n) % 3
-    return torch.randn(n, 4, generator=generator) + 3 * nn.functional.one_hot(y, 4), y
-
-
-def model_of(head: type[Model]) -> Model:
-    torch.manual_seed(0)
-    return head(nn.Sequential(nn.Linear(4, 16), nn.ReLU()), n_classes=3)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -88,24 +79,24 @@ def test_bad_input_is_refused_before_any_step() -> None:
     before = [p.clone() for p in model.backbone.parameters()]
     gap = x.index_fill(0, torch.tensor([3]), torch.nan)
     wrong = y.index_fill(0, torch.tensor([5]), 7)
-    cases: list[tuple[str, Any, dict[str, Any]]] = [
-        ("120 required, got 119", (x, y[:-1]), {}),
-        ("row 3 holds NaN", (gap, y), {}),
-        ("0 … 2; got 7 at row 5", (x, wrong), {}),
-        ("tensors; got ndarray", (x.numpy(), y), {}),
-        ("at least 2 examples; got 1", (x[:1], y[:1]), {}),
-        ("epochs", (x, y), {"epochs": 0}),
-        ("learning_rate", (x, y), {"learning_rate": -1.0}),
-        ("weight_decay", (x, y), {"weight_decay": -1.0}),
-        ("ids must be 120 different", (x, y), {"ids": torch.arange(5)}),
-        ("ids must be 120 different", (x, y), {"ids": torch.zeros(120)}),
-        ("validation y must lie in 0 … 2", (x, y), {"validation": (x, wrong)}),
-        ("validation x must be finite", (x, y), {"validation": (gap, y)}),
-        ("validation y must have one entry per row", (x, y), {"validation": (x, y[:-1])}),
-        ("validation needs at least 1", (x, y), {"validation": (x[:0], y[:0])}),
+    cases: list[tuple[list[object], Any, dict[str, Any]]] = [
+        ([120, 119], (x, y[:-1]), {}),
+        (["row 3", "NaN"], (gap, y), {}),
+        (["0 … 2", 7, "row 5"], (x, wrong), {}),
+        (["tensors", "ndarray"], (x.numpy(), y), {}),
+        ([2, 1], (x[:1], y[:1]), {}),
+        (["epochs"], (x, y), {"epochs": 0}),
+        (["learning_rate"], (x, y), {"learning_rate": -1.0}),
+        (["weight_decay"], (x, y), {"weight_decay": -1.0}),
+        (["ids", 120], (x, y), {"ids": torch.arange(5)}),
+        (["ids", 120], (x, y), {"ids": torch.zeros(120)}),
+        (["validation y", "0 … 2"], (x, y), {"validation": (x, wrong)}),
+        (["validation x", "finite"], (x, y), {"validation": (gap, y)}),
+        (["validation y", 120, 119], (x, y), {"validation": (x, y[:-1])}),
+        (["validation", 1], (x, y), {"validation": (x[:0], y[:0])}),
     ]
-    for words, arguments, settings in cases:
-        with pytest.raises(DwacError, match=words):
+    for facts, arguments, settings in cases:
+        with refuses(DwacError, *facts):
             train(model, *arguments, batch_size=16, **settings)
     assert all(torch.equal(a, b) for a, b in zip(before, model.backbone.parameters(), strict=True))
 

@@ -130,7 +130,7 @@ def test_it_travels_with_the_state_dict(near: DWACClassifier) -> None:
 
 
 def test_it_survives_saving_and_loading(near: DWACClassifier, tmp_path) -> None:
-    X, _ = chess_board(seed=1)
+    X, _ = chess_board(100, seed=1)
     loaded = dwac.load(near.save(tmp_path / "model"), device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba(X), near.predict_proba(X))
     np.testing.assert_array_equal(loaded.conformal(X).credibility, near.conformal(X).credibility)
@@ -162,11 +162,11 @@ def test_a_softmax_and_the_papers_network_have_no_coordinates() -> None:
     assert training.fit_raw_features(twin.model_, inputs, inputs, torch.as_tensor(y), class_weights=None) == 0
 
 
-def test_class_weights_still_count_with_weight() -> None:
+def test_class_weights_still_count_with_weight(near: DWACClassifier) -> None:
     X, y = chess_board()
-    plain, weighed = (DWACClassifier(**SETTINGS, class_weight=w).fit(X, y) for w in (None, {0: 1.0, 1: 5.0}))
+    weighed = DWACClassifier(**SETTINGS, class_weight={0: 1.0, 1: 5.0}).fit(X, y)
     assert weight(weighed) > 0
-    assert (weighed.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
+    assert (weighed.predict(X[:400]) == 1).mean() > (near.predict(X[:400]) == 1).mean()
 
 
 @torch.no_grad()

@@ -49,15 +49,15 @@ def test_no_more_threads_than_before(monkeypatch) -> None:
 def test_a_small_table_is_fitted_with_few(eight, monkeypatch) -> None:
     monkeypatch.setattr(threads, "_processors", lambda: 16)
     found: list[int] = []
-    cross_fit = training.cross_fit
 
-    def watched(*args: Any, **kwargs: Any) -> pd.DataFrame:
+    def watched(*args: Any, **kwargs: Any) -> None:
         found.append(torch.get_num_threads())
-        return cross_fit(*args, **kwargs)
+        raise KeyError("far enough")
 
     monkeypatch.setattr(training, "cross_fit", watched)
     X = np.random.default_rng(0).normal(size=(40, 2))
-    DWACClassifier(random_state=0, verbose=False, device="cpu").fit(X, X[:, 0] > 0)
+    with pytest.raises(KeyError):
+        DWACClassifier(random_state=0, verbose=False, device="cpu").fit(X, X[:, 0] > 0)
     assert found == [2]
     assert torch.get_num_threads() == 8
 
